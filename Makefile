@@ -1,0 +1,50 @@
+# make demo and make test work on a machine with Python and nothing else prepared.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+
+.PHONY: help demo test lint format bench docs experiments clean
+
+help: ## show the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+demo: $(READY) ## recover a known posterior from a focal optimum, with a picture
+	$(BIN)/python examples/recover_posterior.py --out out/demo.png
+
+test: lint $(READY) ## lint, then every test and doctest
+	$(BIN)/python -m pytest -n auto
+
+lint: $(READY) ## ruff, mypy strict, and the layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(READY) ## let ruff rewrite the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY) ## speed side by side with what one would otherwise use
+	$(BIN)/python -m benchmarks
+
+docs: $(READY) ## the documentation, into docs/_build/html
+	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
+experiments: $(READY) ## the papers' tables and figures: what there is
+	$(BIN)/python -m experiments --list
+
+clean: ## remove the environment and everything made
+	rm -rf $(VENV) out docs/_build docs/api build dist
+
+# One environment for all of it. The constraints pin every version, and torch to the release
+# that has a CPU build.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "calibrant needs Python 3.11 or newer; found $$($(PYTHON) --version). Set PYTHON=..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV) \
+	  || { echo "python -m venv failed: on Debian, apt-get install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	@touch $@

@@ -1,0 +1,1 @@
+"""The papers' tables and figures, beside what they print: ``python -m experiments --list``."""

@@ -1,0 +1,31 @@
+"""``python -m experiments TARGET``: regenerate one result of the papers."""
+
+from __future__ import annotations
+
+import argparse
+
+from experiments.closest_temperature import run as closest_temperature
+
+TARGETS = {
+    "closest-temperature": (
+        closest_temperature.main,
+        "Komisarenko and Kull (2024), Figs 2, 6; 30 s",
+    ),
+}
+
+
+def main() -> None:
+    """Run the target named on the command line, or list all of them."""
+    parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
+    parser.add_argument("target", nargs="?", choices=sorted(TARGETS), help="what to regenerate")
+    parser.add_argument("--list", action="store_true", help="show every target")
+    arguments = parser.parse_args()
+    if arguments.list or arguments.target is None:
+        for name, (_, what) in sorted(TARGETS.items()):
+            print(f"{name:<24}{what}")
+    else:
+        TARGETS[arguments.target][0]()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""The one place where input is refused.
+
+Public functions call these once and trust the result from there on. Every message says what was
+wrong, what was found and what to do. A check returns the value in the form the library computes
+with: half-precision arrays come back as float32, lists as NumPy arrays.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device, is_array_api_obj
+
+from calibrant._types import Array
+
+
+def logits(values: Any) -> Array:
+    """Real scores, class axis last; -inf marks an absent class, NaN and +inf are refused."""
+    array = _floating(values, "logits")
+    _class_axis(array, "logits", "np.stack([np.zeros_like(s), s], axis=-1) for a binary score s")
+    xp = array_namespace(array)
+    # The row maximum alone tells all three: NaN passes through it, +inf is it, and -inf is it
+    # only where every class is absent.
+    top = xp.max(array, axis=-1)
+    _refuse(
+        xp.isnan(top),
+        "logits must not hold NaN; found NaN in {where}. "
+        "Look for a division by zero or an overflow in the model that made them",
+    )
+    _refuse(
+        top == float("inf"),
+        "logits must be below +inf; found +inf in {where}. "
+        "Clip the scores, or use -inf on the other classes to rule them out",
+    )
+    _refuse(
+        top == -float("inf"),
+        "logits must leave at least one class possible; found only -inf in {where}. "
+        "Unmask the classes the row may take, or drop the row",
+    )
+    return array
+
+
+def probs(values: Any) -> Array:
+    """Probability vectors, class axis last: in [0, 1] and summing to 1 within rounding."""
+    array = _floating(values, "probs")
+    _class_axis(array, "probs", "np.stack([1 - p, p], axis=-1) for a binary probability p")
+    xp = array_namespace(array)
+    total = xp.sum(array, axis=-1)
+    _refuse(
+        xp.isnan(total),
+        "probs must not hold NaN; found NaN in {where}. "
+        "Look for a 0/0 in the normalisation that made them",
+    )
+    _refuse(
+        xp.min(array, axis=-1) < 0,
+        "probs must not be negative; found {found:.4g} in {where}. "
+        "If these are logits, turn them into probabilities with a softmax first",
+        found=xp.min(array, axis=-1),
+    )
+    tolerance = sum_tolerance(values, array)
+    _refuse(
+        xp.abs(total - 1.0) > tolerance,
+        f"probs rows must sum to 1 within {tolerance:.1g}; {{where}} sums to {{found:.6g}}. "
+        "If these are logits, turn them into probabilities with a softmax first; "
+        "if they are counts or scores, divide each row by its sum",
+        found=total,
+    )
+    return array
+
+
+def sum_tolerance(given: Any, array: Array) -> float:
+    """How far a row of probabilities may be from summing to 1, by the precision it came in.
+
+    Probabilities printed with a few digits pass (a CSV file of ten classes with five decimals is
+    off by up to 5e-5), and so do half-precision ones, whose rounding alone is larger than that.
+    """
+    dtype = given.dtype if is_array_api_obj(given) else array.dtype
+    xp = array_namespace(array)
+    eps = float(xp.finfo(dtype).eps) if xp.isdtype(dtype, "real floating") else 0.0
+    return max(1e-4, 2.0 * eps)
+
+
+def unit_interval(values: Any, name: str) -> Array:
+    """Numbers between 0 and 1, of any shape."""
+    array = _floating(values, name)
+    xp = array_namespace(array)
+    inside = (array >= 0) & (array <= 1)  # False for NaN
+    if not bool(xp.all(inside)):
+        found = float(array[~inside][0])
+        raise ValueError(
+            f"{name} must lie between 0 and 1; found {found:.6g}. Pass probabilities, not logits"
+        )
+    return array
+
+
+def labels(values: Any, scores: Array) -> Array:
+    """Class indices 0..K-1, one for each row of ``scores``, in the array library of ``scores``."""
+    xp = array_namespace(scores)
+    if not is_array_api_obj(values):
+        values = _as_numpy(values, "labels")
+    if array_namespace(values) is not xp:
+        values = xp.asarray(np.asarray(values), device=device(scores))
+    if not xp.isdtype(values.dtype, "integral"):
+        raise TypeError(
+            f"labels must be integers; found {values.dtype}. "
+            "Pass class indices 0..K-1 (labels.astype(int) if they are whole numbers)"
+        )
+    expected = tuple(scores.shape[:-1])
+    if tuple(values.shape) != expected:
+        raise ValueError(
+            f"labels must have one entry per row, shape {expected}; found shape "
+            f"{tuple(values.shape)} for scores of shape {tuple(scores.shape)}. "
+            "Drop any extra axis, or take argmax over one-hot labels"
+        )
+    n_classes = scores.shape[-1]
+    _refuse(
+        (values < 0) | (values >= n_classes),
+        f"labels must be between 0 and {n_classes - 1} for {n_classes} classes; "
+        "found {found:.0f} in {where}. Count classes from 0 and drop rows without a label",
+        found=values,
+    )
+    return xp.astype(values, xp.int64)
+
+
+def gamma(value: Any, *, lowest: float, like: Array = None) -> float:
+    """A finite focusing parameter not below ``lowest`` (and in the range of ``like``'s type)."""
+    number = _number(value, "gamma")
+    if number < lowest:
+        what = {0.0: "focal loss", -1.0: "focal map"}[lowest]
+        raise ValueError(
+            f"gamma must be at least {lowest:g}; found {number:g}. "
+            f"The {what} is defined for gamma >= {lowest:g}"
+        )
+    _within_type(number, "gamma", like, smallest=0.0)
+    return number
+
+
+def positive_gamma(value: Any) -> float:
+    """A finite gamma above 0, for questions that have no answer at 0."""
+    number = gamma(value, lowest=0.0)
+    if number == 0.0:
+        raise ValueError(
+            "gamma must be above 0 here; found 0. At gamma = 0 the focal loss is cross-entropy, "
+            "whose optimum is the posterior itself: neither under- nor over-confident anywhere"
+        )
+    return number
+
+
+def temperature(value: Any, *, like: Array) -> float:
+    """A finite temperature above 0, in the range of ``like``'s type."""
+    number = _number(value, "temperature")
+    if number <= 0.0:
+        raise ValueError(
+            f"temperature must be above 0; found {number:g}. "
+            "Above 1 softens the probabilities, below 1 sharpens them"
+        )
+    smallest = float(array_namespace(like).finfo(like.dtype).smallest_normal)
+    _within_type(number, "temperature", like, smallest=smallest)
+    return number
+
+
+def threshold(value: Any) -> float:
+    """A probability p0 with 0 < p0 <= 1/2, for which a gamma exists."""
+    number = _number(value, "p0")
+    if not 0.0 < number <= 0.5:
+        raise ValueError(
+            f"p0 must be above 0 and at most 0.5; found {number:g}. No gamma > 0 has its "
+            "gradients equal to those of cross-entropy at a probability outside this range"
+        )
+    return number
+
+
+def n_classes(value: Any, *, allowed: range) -> int:
+    """A whole number of classes out of ``allowed``."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+        raise TypeError(
+            f"n_classes must be a whole number; found {_describe(value)}. "
+            f"Pass one from {allowed.start} to {allowed.stop - 1}"
+        )
+    if value not in allowed:
+        raise ValueError(
+            f"n_classes must be from {allowed.start} to {allowed.stop - 1}; found {value}. "
+            "Choose a count in that range"
+        )
+    return int(value)
+
+
+def _number(value: Any, name: str) -> float:
+    if not isinstance(value, numbers.Real) or isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be a number; found {_describe(value)}. Pass a float")
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be finite; found {number}. Pass an ordinary float")
+    return number
+
+
+def _within_type(number: float, name: str, like: Array, *, smallest: float) -> None:
+    if like is None:
+        return
+    largest = float(array_namespace(like).finfo(like.dtype).max)
+    if not smallest <= abs(number) <= largest:
+        raise ValueError(
+            f"{name} must be within the range of the array's type {like.dtype}; "
+            f"found {number:g}. Use a float64 array or a less extreme {name}"
+        )
+
+
+def _floating(values: Any, name: str) -> Array:
+    """A real floating array of at least float32; whole numbers become the default float."""
+    array = values if is_array_api_obj(values) else _as_numpy(values, name)
+    xp = array_namespace(array)
+    if xp.isdtype(array.dtype, "real floating"):
+        narrow = xp.finfo(array.dtype).bits < 32
+        return xp.astype(array, xp.float32) if narrow else array
+    if xp.isdtype(array.dtype, "integral"):
+        return xp.astype(array, xp.float64)
+    raise TypeError(
+        f"{name} must be real numbers; found dtype {array.dtype}. Convert them to float first"
+    )
+
+
+def _as_numpy(values: Any, name: str) -> Any:
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        array = np.empty(0, dtype=object)  # ragged
+    if array.dtype == object or array.dtype.kind in "USV":
+        raise TypeError(
+            f"{name} must be a rectangular array of numbers; found {_describe(values)}. "
+            "Pass a NumPy array or a torch tensor with the classes on the last axis"
+        )
+    return array
+
+
+def _class_axis(array: Array, name: str, two_columns: str) -> None:
+    shape = tuple(array.shape)
+    if len(shape) == 0 or shape[-1] < 2:
+        raise ValueError(
+            f"{name} must have two or more classes on the last axis; found shape {shape}. "
+            f"Pass one column a class: {two_columns}"
+        )
+
+
+def _refuse(bad: Array, message: str, found: Array | None = None) -> None:
+    """Raise ValueError with the place of the first True of ``bad`` (and ``found`` there)."""
+    xp = array_namespace(bad)
+    if not bool(xp.any(bad)):
+        return
+    shape = tuple(bad.shape)
+    first = int(xp.argmax(xp.astype(xp.reshape(bad, (-1,)), xp.int8)))
+    place = tuple(int(i) for i in np.unravel_index(first, shape)) if shape else ()
+    where = "the row" if not place else f"row {place[0] if len(place) == 1 else place}"
+    value = None if found is None else float(found[place])
+    count = int(xp.sum(xp.astype(bad, xp.int64)))
+    rows = f" ({count} such rows in all)" if count > 1 else ""
+    raise ValueError(message.format(where=where, found=value) + rows + ".")
+
+
+def _describe(value: Any) -> str:
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 40 else text[:37] + '...'}"

@@ -1,0 +1,129 @@
+"""Stable log-space primitives, written once for every array library.
+
+A probability vector close to one-hot cannot be handled through its probabilities: ``1 - q`` of
+the top class is lost to rounding long before the logits run out of range. Everything here keeps
+the top class apart, so that ``log(1 - q)`` comes from the *other* logits and stays exact.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from array_api_compat import array_namespace, device
+
+from calibrant._types import Array
+
+
+class TopSplit(NamedTuple):
+    """Softmax probabilities q of the last axis, with the top class m kept apart.
+
+    Arrays marked (..., 1) have one value a row, the others one value a class. In ``q``,
+    ``log_q`` and ``z`` the entry of the top class itself is a harmless place-holder (0, log q_m
+    and 0): what is true of it stands in ``log_top`` and ``log_rest``.
+    """
+
+    z: Array
+    """Logits relative to the top one, divided by the temperature: 0 or negative."""
+    is_top: Array
+    """True at the first largest logit."""
+    is_tied: Array
+    """True at every logit equal to the largest."""
+    q: Array
+    """Probabilities of the classes that are not on top, each at most 1/2."""
+    log_q: Array
+    """Their logarithms, finite also where q is 0."""
+    log_odds: Array
+    """log((1 - q_m) / q_m), from the logits of the other classes: (..., 1)."""
+    log_top: Array
+    """log q_m: (..., 1)."""
+    log_rest: Array
+    """log(1 - q_m): (..., 1)."""
+
+
+def softplus(x: Array) -> Array:
+    """log(1 + e^x), exact to rounding for every x."""
+    xp = array_namespace(x)
+    return xp.logaddexp(x, xp.zeros_like(x))
+
+
+def split_probs(probs: Array) -> TopSplit:
+    """:func:`split_top` of given probabilities, which are ranked before their logarithm rounds."""
+    return split_top(log_of_probs(probs), ranked_by=probs)
+
+
+def split_top(
+    logits: Array, temperature: float = 1.0, *, ranked_by: Array | None = None
+) -> TopSplit:
+    """Softmax of ``logits / temperature`` with the top class apart; -inf marks an absent class.
+
+    The row maximum is subtracted *before* the division by the temperature: the other way round
+    the rounding of the quotients, which is as large as the logits, ends up in the difference.
+    """
+    xp = array_namespace(logits)
+    rank = logits if ranked_by is None else ranked_by
+    top = xp.argmax(rank, axis=-1, keepdims=True)
+    # Taken by index and not as a maximum: among tied logits the gradient belongs to this one.
+    top_logit = xp.take_along_axis(logits, top, axis=-1)
+    z = (logits - top_logit) / temperature
+    is_top = xp.arange(logits.shape[-1], device=device(logits)) == top
+
+    lowest = float(xp.finfo(logits.dtype).min)
+    others = xp.where(is_top, -float("inf"), z)
+    runner_up = xp.clip(xp.max(others, axis=-1, keepdims=True), min=lowest)
+    weights = xp.exp(others - runner_up)
+    # The runner-up weighs 1, so the sum is below 1 only where every other class is absent.
+    log_odds = runner_up + xp.log(xp.clip(xp.sum(weights, axis=-1, keepdims=True), min=1.0))
+    log_top = -softplus(log_odds)
+    return TopSplit(
+        z=z,
+        is_top=is_top,
+        is_tied=rank == xp.take_along_axis(rank, top, axis=-1),
+        q=weights * xp.exp(runner_up + log_top),
+        log_q=xp.clip(z, min=lowest) + log_top,
+        log_odds=log_odds,
+        log_top=log_top,
+        log_rest=-softplus(-log_odds),
+    )
+
+
+def normalise_log_ratios(ratios: Array, split: TopSplit) -> Array:
+    """Log-probabilities from ``ratios`` = log(h_i / h_m) to the top class m, none above 0.
+
+    A class tied with the top one has the ratio 0 exactly; the rounding that says otherwise is
+    taken out, without its gradient, so that equal logits give equal results.
+    """
+    xp = array_namespace(ratios)
+    ratios = xp.where(split.is_top, -float("inf"), ratios)
+    tied = split.is_tied & ~split.is_top
+    ratios = ratios - detach(xp.where(tied, ratios, xp.clip(ratios, min=0.0)))
+    rest = xp.sum(xp.exp(ratios), axis=-1, keepdims=True)
+    return xp.where(split.is_top, 0.0, ratios) - xp.log1p(rest)
+
+
+def keep_argmax(values: Array, split: TopSplit) -> Array:
+    """``values`` with the top class of ``split`` strictly first, where rounding would lose it.
+
+    Two logits that differ by less than the result can show would come out equal, or in the
+    other order by one rounding, and the predicted class would move. Classes tied with the top
+    get its value, classes below it at most the next value that is certainly smaller. The
+    correction is of the size of one rounding and carries no gradient.
+    """
+    xp = array_namespace(values)
+    top = xp.max(xp.where(split.is_top, values, -float("inf")), axis=-1, keepdims=True)
+    below = top - float(xp.finfo(values.dtype).eps) * xp.abs(top)
+    excess = xp.where(split.is_tied, values - top, xp.clip(values - below, min=0.0))
+    return values - detach(excess)
+
+
+def log_of_probs(probs: Array) -> Array:
+    """log(probs), -inf at 0, with a gradient of 0 where 1/probs would overflow."""
+    xp = array_namespace(probs)
+    normal = xp.clip(probs, min=float(xp.finfo(probs.dtype).smallest_normal))
+    positive = probs > 0
+    subnormal = detach(xp.log(xp.where(positive, probs, 1.0)) - xp.log(normal))
+    return xp.log(normal) + xp.where(positive, subnormal, -float("inf"))
+
+
+def detach(x: Array) -> Array:
+    """The values of ``x`` without their gradient; ``x`` itself where there is none to lose."""
+    return x.detach() if hasattr(x, "detach") else x

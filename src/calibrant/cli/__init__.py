@@ -1,0 +1,39 @@
+"""The ``calibrant`` command: one module for each subcommand."""
+
+from __future__ import annotations
+
+import click
+
+from calibrant import __version__
+from calibrant.cli.theory import theory
+
+
+class Refusal(click.ClickException):
+    """Input that cannot be used, in one line."""
+
+    exit_code = 2
+
+
+class Commands(click.Group):
+    """Bad input ends in one line and exit status 2, never in a traceback."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the subcommand; what `_checks` or the file system refuses is a usage error."""
+        try:
+            return super().invoke(ctx)
+        except (ValueError, TypeError, OSError, ImportError) as refusal:
+            raise Refusal(" ".join(str(refusal).split())) from refusal
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="calibrant")
+def main() -> None:
+    """Make a classifier's probabilities mean what they say.
+
+    \b
+    A first look, without any data:
+      calibrant theory --gamma 3 --classes 10
+    """
+
+
+main.add_command(theory)

@@ -1,0 +1,157 @@
+"""``calibrant theory``: what the focal loss does to probabilities, for one gamma."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from calibrant import _checks, focal
+from calibrant.files import written_whole
+
+POSTERIORS = (0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
+THRESHOLDS = (0.1, 0.2, 0.25, 0.3, 0.4)
+MOST_CLASSES = 100_000
+SIDES = {-1: "under-confident", 0: "exact", 1: "over-confident"}
+
+
+@click.command()
+@click.option("--gamma", type=float, default=3.0, show_default=True, help="Focusing parameter.")
+@click.option(
+    "--classes", "n_classes", type=int, default=2, show_default=True, help="Number of classes."
+)
+@click.option(
+    "--posterior",
+    "posteriors",
+    type=float,
+    multiple=True,
+    metavar="P",
+    help="True probability of the top class, the others sharing the rest; repeatable.",
+)
+@click.option(
+    "--threshold",
+    "thresholds",
+    type=float,
+    multiple=True,
+    metavar="P0",
+    help="Print the gamma whose gradients equal cross-entropy's at P0; repeatable.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON in place of text.")
+@click.option(
+    "--plot",
+    "plot_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw phi, the binary map and the confidence relation (.png, .svg, .pdf).",
+)
+def theory(
+    gamma: float,
+    n_classes: int,
+    posteriors: tuple[float, ...],
+    thresholds: tuple[float, ...],
+    as_json: bool,
+    plot_path: Path | None,
+) -> None:
+    """What training with focal loss does to a model's probabilities.
+
+    A model trained with focal loss does not aim at the true class probabilities: its optimum is
+    too timid for clear cases and, with many classes, too bold for unclear ones. This prints how
+    far off it is for one gamma, and which gamma changes sides where.
+
+    \b
+    Examples:
+      calibrant theory --gamma 3
+      calibrant theory --gamma 1 --classes 1000 --posterior 0.05
+      calibrant theory --threshold 0.2
+      calibrant theory --gamma 2 --plot theory.png
+    """
+    facts = theory_of(gamma, n_classes, posteriors or None, thresholds or THRESHOLDS)
+    if plot_path is not None:
+        from calibrant.plots import theory as plots
+
+        with written_whole(plot_path) as temporary:
+            plots.draw_theory(facts["gamma"], facts["n_classes"]).savefig(temporary, dpi=150)
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+    else:
+        click.echo("\n".join(_lines(facts)))
+        if plot_path is not None:
+            click.echo(f"\nPicture written to {plot_path}")
+
+
+def theory_of(
+    gamma: float,
+    n_classes: int,
+    posteriors: tuple[float, ...] | None,
+    thresholds: tuple[float, ...],
+) -> dict[str, Any]:
+    """Everything the command prints, as plain data."""
+    gamma = _checks.gamma(gamma, lowest=0.0)
+    n_classes = _checks.n_classes(n_classes, allowed=range(2, MOST_CLASSES + 1))
+    if posteriors is None:  # the share of an even split is the least a top class can have
+        posteriors = tuple(p for p in POSTERIORS if p >= 1.0 / n_classes)
+    tau_oc, tau_uc = focal.confidence_thresholds(gamma=gamma) if gamma > 0 else (None, None)
+    t_low, t_high = focal.temperature_bounds(gamma=gamma)
+    closest = (
+        focal.closest_temperature(gamma=gamma, n_classes=n_classes) if n_classes <= 4 else None
+    )
+    return {
+        "gamma": gamma,
+        "n_classes": n_classes,
+        "over_confident_up_to": tau_oc,
+        "under_confident_from": tau_uc,
+        "binary_temperature_bounds": [t_low, t_high],
+        "closest_temperature": closest,
+        "optimum": [_optimum(posterior, gamma, n_classes) for posterior in posteriors],
+        "gamma_for_threshold": {f"{p0:g}": focal.gamma_for_threshold(p0) for p0 in thresholds},
+    }
+
+
+def _optimum(posterior: float, gamma: float, n_classes: int) -> dict[str, Any]:
+    """What the focal optimum says where the top class has ``posterior``, the rest shared."""
+    top = float(_checks.unit_interval(posterior, "posterior"))
+    if top < 1.0 / n_classes:
+        raise ValueError(
+            f"posterior of the top class must be at least 1/{n_classes} for {n_classes} classes; "
+            f"found {top:g}. Raise it, or pass more --classes"
+        )
+    truth = np.full(n_classes, (1.0 - top) / (n_classes - 1))
+    truth[0] = top
+    output = focal.inverse_focal_map(truth, gamma=gamma)
+    side = SIDES[int(focal.confidence_bias(output, gamma=gamma))]
+    return {"posterior": top, "output": float(output[0]), "output_is": side}
+
+
+def _lines(facts: dict[str, Any]) -> list[str]:
+    gamma, n_classes = facts["gamma"], facts["n_classes"]
+    lines = [f"Focal loss with gamma = {gamma:g}, {n_classes} classes", ""]
+    if facts["over_confident_up_to"] is None:
+        lines += ["gamma = 0 is cross-entropy: its optimum is the posterior itself."]
+    else:
+        lines += [
+            "The top probability of an optimal model is",
+            f"  over-confident   up to  {facts['over_confident_up_to']:.6f}",
+            f"  under-confident  from   {facts['under_confident_from']:.6f}",
+            "  and in between it depends on the other classes.",
+        ]
+    t_low, t_high = facts["binary_temperature_bounds"]
+    lines += ["", "The calibration map that undoes this, against temperature scaling"]
+    lines += [f"  two classes: between T = {t_low:.4f} and T = {t_high:.4f} for every logit"]
+    if facts["closest_temperature"] is None:
+        lines += ["  closest single temperature: known for 2 to 4 classes only"]
+    else:
+        lines += [f"  closest single temperature: T = {facts['closest_temperature']:.4f}"]
+    lines += ["", "What the optimum says for a true top probability, the rest shared evenly"]
+    lines += ["  truth     model says"]
+    lines += [
+        f"  {row['posterior']:<9.4g} {row['output']:.6f}   {row['output_is']}"
+        for row in facts["optimum"]
+    ]
+    lines += ["", "The gamma whose gradients equal those of cross-entropy at p0"]
+    lines += [
+        f"  p0 = {p0:<6} gamma = {value:.4f}" for p0, value in facts["gamma_for_threshold"].items()
+    ]
+    return lines

@@ -1,0 +1,157 @@
+"""When a focal optimum is under- or over-confident, and which gamma changes sides where."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from calibrant import _checks
+from calibrant._logspace import split_probs
+from calibrant._types import Array
+from calibrant.focal.scalar import (
+    SERIES_BELOW,
+    complement_of_u,
+    log_phi_low,
+    log_phi_low_slope,
+    log_phi_top,
+)
+
+
+def confidence_thresholds(*, gamma: float) -> tuple[float, float]:
+    r"""Top probabilities up to which a focal optimum is over-, from which it is under-confident.
+
+    .. math::
+        \tau_{oc} = \arg\max_v \varphi(v), \qquad
+        \varphi(\tau_{uc}) = 1, \quad \tau_{oc} < \tau_{uc} < \tfrac12
+
+    An output with its largest probability at most ``tau_oc`` is over-confident, one with at
+    least ``tau_uc`` under-confident; between them it depends on the other classes, and
+    :func:`confidence_bias` tells.
+
+    Args:
+        gamma: Focusing parameter, above 0.
+
+    Returns:
+        ``(tau_oc, tau_uc)``.
+
+    References:
+        Charoenphakdee et al. (2021), Theorem 8.
+
+    Examples:
+        >>> from calibrant.focal import confidence_thresholds
+        >>> [round(tau, 6) for tau in confidence_thresholds(gamma=1.0)]
+        [0.135335, 0.367879]
+    """
+    from scipy.optimize import brentq
+
+    gamma = _checks.positive_gamma(gamma)
+
+    # Functions of x = log q, divided by gamma so that they keep their size as gamma goes to 0.
+    def slope(x: float) -> float:
+        return float(log_phi_low_slope(np.float64(x), np.exp(x), gamma)) / gamma
+
+    def height(x: float) -> float:
+        return float(log_phi_low(np.float64(x), np.exp(x), gamma)) / gamma
+
+    low, half = math.log(0.01 / (1.0 + gamma)), math.log(0.5)
+    rtol = 4 * float(np.finfo(float).eps)
+    peak = brentq(slope, low, half, xtol=1e-15, rtol=rtol)
+    # As gamma goes to 0, phi = 1 moves to 1/2 by less than a rounding.
+    crossing = brentq(height, peak, half, xtol=1e-15, rtol=rtol) if height(half) < 0 else half
+    return math.exp(peak), math.exp(crossing)
+
+
+@np.errstate(over="ignore")
+def confidence_bias(probs: Array, *, gamma: float) -> Array:
+    r"""Whether an output of a focal optimum claims too little (-1), too much (+1) or neither (0).
+
+    .. math:: \mathrm{sign}\big(\max_k q_k - \max_k \Psi^\gamma_k(q)\big)
+
+    Args:
+        probs: Outputs, classes on the last axis, rows summing to 1.
+        gamma: Focusing parameter of the loss, at least 0.
+
+    Returns:
+        Integers, one per row. 0 where the map leaves the row as it is: gamma = 0, and rows that
+        are uniform over some classes and 0 elsewhere (Prop. 6), one-hot rows among them.
+
+    References:
+        Charoenphakdee et al. (2021), Theorem 8 and Proposition 6.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant.focal import confidence_bias
+        >>> many_classes = np.r_[0.1, np.full(999, 0.9 / 999)]
+        >>> int(confidence_bias(np.array([0.6, 0.4]), gamma=1.0)), int(
+        ...     confidence_bias(many_classes, gamma=1.0)
+        ... )
+        (-1, 1)
+    """
+    probs = _checks.probs(probs)
+    gamma = _checks.gamma(gamma, lowest=0.0, like=probs)
+    xp = array_namespace(probs)
+    split = split_probs(probs)
+    # max q > max Psi(q) is sum h_i/h_m > sum q_i/q_m over the other classes, and h_i/h_m is
+    # q_i/q_m times phi(q_m)/phi(q_i): the difference of the sums without a cancellation.
+    gain = log_phi_top(split.log_rest, -split.log_top, gamma) - log_phi_low(
+        split.log_q, split.q, gamma
+    )
+    # Relative to all that is not on top, so that a nearly one-hot row does not underflow.
+    counted = ~split.is_tied & (probs > 0)
+    share = xp.exp(xp.where(counted, split.z - split.log_odds, -float("inf")))
+    moved = xp.sum(share * xp.expm1(xp.where(counted, gain, 0.0)), axis=-1)
+    return xp.astype(xp.sign(moved), xp.int8)
+
+
+def gamma_for_threshold(p0: float) -> float:
+    r"""The gamma whose focal gradients equal those of cross-entropy at p = p0.
+
+    .. math:: \varphi(p_0; \gamma^*) = 1
+
+    Below ``p0`` the focal loss pulls harder than cross-entropy, above it holds back. The
+    sample-dependent policies choose their gammas in this way.
+
+    Args:
+        p0: Probability of the true class, above 0 and at most 1/2.
+
+    Returns:
+        gamma*, which goes to 0 as ``p0`` goes to 1/2.
+
+    References:
+        Mukhoti et al. (2020), Proposition 2, there in terms of the Lambert W function. The
+        equation is solved here without it, as log(1 + x) / x = kappa, because the closed form
+        has no digits left near p0 = 1/2.
+
+    Examples:
+        >>> from calibrant.focal import gamma_for_threshold
+        >>> round(gamma_for_threshold(0.2), 4), round(gamma_for_threshold(0.25), 4)
+        (4.8506, 3.0702)
+    """
+    p0 = _checks.threshold(p0)
+    # log phi = 0 with x = gamma u is log1p(x) = kappa x, where kappa = -log(1 - p0) / u.
+    u = -p0 * math.log(p0) / (1.0 - p0)
+    if p0 < 0.25:
+        shortfall = 1.0 + math.log1p(-p0) / u
+    else:  # 1 - kappa is odd in 1/2 - p0: written so that nothing cancels as it goes to 0
+        delta = 0.5 - p0
+        odd = math.atanh(2 * delta) - delta * (2 * math.log(2.0) - math.log1p(-4 * delta**2))
+        shortfall = odd / ((1.0 - p0) * u)
+
+    # 1 - log1p(x)/x rises and is concave, so Newton's method from below stays below the root.
+    x = 2.0 * shortfall
+    while x > 0.0:
+        reached = _log1p_shortfall(x)
+        step = (shortfall - reached) * x / (x / (1.0 + x) - reached)
+        if step <= 4 * math.ulp(x):
+            break
+        x += step
+    return x / u
+
+
+def _log1p_shortfall(x: float) -> float:
+    """1 - log1p(x)/x; where x is small, through the series of G at t = -x."""
+    if x >= SERIES_BELOW:
+        return 1.0 - math.log1p(x) / x
+    return math.log1p(x) - x * float(complement_of_u(np.asarray(-x), np.asarray(-math.log1p(x))))

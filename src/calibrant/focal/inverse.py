@@ -1,0 +1,143 @@
+"""The inverse of the focal map: what an optimal focal-trained model would say.
+
+Given the posterior eta with largest entry m, the output q solves h(q_i) / h(q_m) = eta_i / eta_m
+for every other class i, with q summing to one. h = q / phi is increasing for gamma >= 0, so there
+is one solution. The unknowns are x_i = log q_i of the other classes and the one number they
+share, a = log((1 - q_m) / q_m):
+
+    log h(e^x_i) = rho_i + log h_m(a),   rho_i = log(eta_i / eta_m)
+    logsumexp(x) = log(1 - q_m)
+
+Newton's method on all of them at once eliminates the x_i row by row, so that a step costs about
+as much as one evaluation of the map.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from calibrant import _checks
+from calibrant._logspace import (
+    TopSplit,
+    detach,
+    keep_argmax,
+    softplus,
+    split_probs,
+    split_top,
+)
+from calibrant._types import Array
+from calibrant.focal.scalar import complement_of_u, log_phi_low, log_phi_low_slope, log_phi_top
+
+MAX_STEPS = 100
+"""Bound of the loop, far above the 3 to 15 steps that rows need in practice."""
+
+
+def inverse_logits(posterior: TopSplit, gamma: float) -> Array:
+    """Logits of the output whose focal map is ``posterior``, the top one 0; -inf stays -inf."""
+    xp = array_namespace(posterior.z)
+    absent = posterior.z == -float("inf")
+    # A one-hot row has nothing to solve: any numbers do, they are masked again at the end.
+    lonely = xp.all(absent | posterior.is_top, axis=-1, keepdims=True)
+    rho = xp.where(absent, 0.0, posterior.z)
+    skipped = posterior.is_top | (absent & ~lonely)
+
+    x, a = _solve(detach(rho), detach(xp.where(lonely, 0.0, posterior.log_odds)), skipped, gamma)
+    # By the implicit function theorem one more step from the solution, in which only rho carries
+    # a gradient, has the gradient of the solution itself.
+    x, a = _newton_step(x, a, rho, skipped, gamma)
+    logits = xp.where(posterior.is_top, 0.0, x + softplus(a))
+    return xp.where(absent, -float("inf"), logits)
+
+
+def _solve(rho: Array, log_odds: Array, skipped: Array, gamma: float) -> tuple[Array, Array]:
+    """(x, a) of the module's equations, to where the next Newton step is the last one."""
+    xp = array_namespace(rho)
+    # As 0 <= log(phi(q_i) / phi(q_m)) + gamma log(...) <= log(1 + gamma), a cannot be lower than
+    # `lowest`; the top class has at least its even share, so it cannot be above `highest`.
+    n_others = xp.sum(xp.astype(~skipped, rho.dtype), axis=-1, keepdims=True)
+    lowest, highest = log_odds - math.log1p(gamma), xp.log(n_others)
+
+    # Start from the temperature 1 + gamma, which the map comes close to for two classes.
+    a = xp.clip(log_odds / (1.0 + gamma), min=lowest, max=highest)
+    x = rho / (1.0 + gamma)
+    x = xp.clip(x - _log_sum(x, skipped) - softplus(-a), max=-math.log(2.0))
+    tolerance = float(xp.finfo(rho.dtype).eps) ** 0.6  # the next error is about its square
+    for _ in range(MAX_STEPS):
+        new_x, new_a = _newton_step(x, a, rho, skipped, gamma)
+        new_x = xp.clip(new_x, max=-math.log(2.0))
+        new_a = xp.clip(new_a, min=lowest, max=highest)
+        change_x = xp.where(skipped, 0.0, xp.abs(new_x - x)) / xp.clip(xp.abs(x), min=1.0)
+        change_a = xp.abs(new_a - a) / xp.clip(xp.abs(a), min=1.0)
+        x, a = new_x, new_a
+        if bool(xp.all(change_x <= tolerance)) and bool(xp.all(change_a <= tolerance)):
+            return x, a
+    raise ArithmeticError(
+        f"the inverse focal map did not settle in {MAX_STEPS} steps for gamma = {gamma:g}. "
+        "Please report the input: this should not happen"
+    )
+
+
+def _newton_step(
+    x: Array, a: Array, rho: Array, skipped: Array, gamma: float
+) -> tuple[Array, Array]:
+    """One Newton step from (x, a); entries of x that are ``skipped`` take no part."""
+    xp = array_namespace(x)
+    q = xp.where(skipped, 0.0, xp.exp(x))
+    log_h = x - log_phi_low(x, q, gamma)
+    slope = 1.0 - log_phi_low_slope(x, q, gamma)
+
+    cross_entropy, log_rest = softplus(a), -softplus(-a)
+    log_h_top = -cross_entropy - log_phi_top(log_rest, cross_entropy, gamma)
+    q_top, t = xp.exp(-cross_entropy), xp.exp(log_rest)
+    # d log h / d a; du / d log q is 1 - G, and t times what grows like 1/t is written out.
+    g = complement_of_u(t, cross_entropy)
+    slope_top = -t - gamma * (q_top - t * (1.0 - g) / ((1.0 + gamma) - gamma * t * g))
+
+    miss = xp.where(skipped, 0.0, rho + log_h_top - log_h)
+    mass = _log_sum(x, skipped)
+    weights = xp.where(skipped, 0.0, xp.exp(x - mass)) / slope
+    excess = mass - log_rest + xp.sum(weights * miss, axis=-1, keepdims=True)
+    step_a = excess / (q_top - slope_top * xp.sum(weights, axis=-1, keepdims=True))
+    return x + (miss + slope_top * step_a) / slope, a + step_a
+
+
+def _log_sum(x: Array, skipped: Array) -> Array:
+    """logsumexp of the entries of ``x`` that are not ``skipped``."""
+    xp = array_namespace(x)
+    kept = xp.where(skipped, -float("inf"), x)
+    top = xp.max(kept, axis=-1, keepdims=True)
+    return top + xp.log(xp.sum(xp.exp(kept - top), axis=-1, keepdims=True))
+
+
+@np.errstate(over="ignore")
+def inverse_focal_map(probs: Array, *, gamma: float) -> Array:
+    r"""The output of an optimal focal-trained model whose true posterior is ``probs``.
+
+    .. math:: q = (\Psi^\gamma)^{-1}(\eta), \qquad q_i = h^{-1}(c\,\eta_i), \quad \sum_i q_i = 1
+
+    Args:
+        probs: Posterior probabilities, classes on the last axis, rows summing to 1.
+        gamma: Focusing parameter of the loss, at least 0.
+
+    Returns:
+        Probabilities of the shape of ``probs``; :func:`focal_map` takes them back. Entries of 0
+        stay 0. In PyTorch the gradient is that of the implicit function (first order).
+
+    References:
+        Charoenphakdee et al. (2021), Theorem 11; Komisarenko and Kull (2024), Prop. 4.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant.focal import inverse_focal_map
+        >>> inverse_focal_map(np.array([0.9, 0.1]), gamma=2.0).round(4)
+        array([0.6942, 0.3058])
+    """
+    probs = _checks.probs(probs)
+    gamma = _checks.gamma(gamma, lowest=0.0, like=probs)
+    posterior = split_probs(probs)
+    xp = array_namespace(probs)
+    output = split_top(inverse_logits(posterior, gamma))
+    return keep_argmax(xp.where(output.is_top, xp.exp(output.log_top), output.q), posterior)

@@ -1,0 +1,133 @@
+"""Focal losses per sample, as scalar functions of the cross-entropy c = -log p."""
+
+from __future__ import annotations
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from calibrant import _checks
+from calibrant._logspace import TopSplit, split_probs, split_top
+from calibrant._types import Array
+from calibrant.focal.inverse import inverse_logits
+
+SATURATED = 1e3
+"""Cross-entropy beyond which e^-c is 0 in every floating type."""
+
+
+def focal_of_cross_entropy(cross_entropy: Array, gamma: float) -> Array:
+    """f(c) = (1 - e^-c)^gamma c, whose derivative is phi(e^-c)."""
+    if gamma == 0.0:
+        return cross_entropy
+    xp = array_namespace(cross_entropy)
+    # For gamma < 1 the derivative of t^gamma is infinite at t = 0 and would meet c = 0.
+    smallest = float(xp.finfo(cross_entropy.dtype).smallest_normal)
+    t = -xp.expm1(-xp.clip(cross_entropy, min=smallest, max=SATURATED))
+    return t**gamma * cross_entropy
+
+
+def inverse_focal_of_cross_entropy(cross_entropy: Array, gamma: float) -> Array:
+    """(1 + e^-c)^gamma c."""
+    xp = array_namespace(cross_entropy)
+    return (1.0 + xp.exp(-xp.clip(cross_entropy, max=SATURATED))) ** gamma * cross_entropy
+
+
+def cross_entropy_of(split: TopSplit, labels: Array) -> Array:
+    """-log q of the labelled class, to full relative precision also where q is close to 1."""
+    xp = array_namespace(split.z)
+    labels = xp.expand_dims(labels, axis=-1)
+    return -xp.squeeze(xp.take_along_axis(split.z, labels, axis=-1) + split.log_top, axis=-1)
+
+
+@np.errstate(over="ignore")
+def focal_loss(logits: Array, labels: Array, *, gamma: float) -> Array:
+    r"""Focal loss per sample.
+
+    .. math:: \mathrm{FL} = -(1 - p)^\gamma \log p, \qquad p = \mathrm{softmax}(s)_y
+
+    Args:
+        logits: Scores before the softmax, classes on the last axis.
+        labels: Class indices, one per row.
+        gamma: Focusing parameter, at least 0; 0 is cross-entropy.
+
+    Returns:
+        One loss per row; infinite where the labelled class is masked by -inf.
+
+    References:
+        Lin et al. (2017); Mukhoti et al. (2020), Sec. 4.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant.focal import focal_loss
+        >>> focal_loss(np.array([[2.0, 0.0], [2.0, 0.0]]), np.array([0, 1]), gamma=2.0).round(4)
+        array([0.0018, 1.6501])
+    """
+    logits = _checks.logits(logits)
+    labels = _checks.labels(labels, logits)
+    gamma = _checks.gamma(gamma, lowest=0.0, like=logits)
+    return focal_of_cross_entropy(cross_entropy_of(split_top(logits), labels), gamma)
+
+
+@np.errstate(over="ignore")
+def inverse_focal_loss(logits: Array, labels: Array, *, gamma: float) -> Array:
+    r"""Inverse focal loss per sample: pulls harder on samples that are already right.
+
+    .. math:: -(1 + p)^\gamma \log p, \qquad p = \mathrm{softmax}(s)_y
+
+    The branch of AdaFocal for bins that are under-confident. Its ``gamma`` is the absolute value
+    of AdaFocal's negative one.
+
+    Args:
+        logits: Scores before the softmax, classes on the last axis.
+        labels: Class indices, one per row.
+        gamma: At least 0; 0 is cross-entropy.
+
+    Returns:
+        One loss per row; infinite where the labelled class is masked by -inf.
+
+    References:
+        Ghosh et al. (2022), AdaFocal.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant.focal import inverse_focal_loss
+        >>> inverse_focal_loss(np.array([[2.0, 0.0]]), np.array([0]), gamma=2.0).round(4)
+        array([0.449])
+    """
+    logits = _checks.logits(logits)
+    labels = _checks.labels(labels, logits)
+    gamma = _checks.gamma(gamma, lowest=0.0, like=logits)
+    return inverse_focal_of_cross_entropy(cross_entropy_of(split_top(logits), labels), gamma)
+
+
+@np.errstate(over="ignore")
+def proper_focal_loss(probs: Array, labels: Array, *, gamma: float) -> Array:
+    r"""Properised focal loss per sample: the focal loss seen through the inverse of its map.
+
+    .. math:: L^*(\eta, y) = \mathrm{FL}\big((\Psi^\gamma)^{-1}(\eta), y\big)
+
+    Strictly proper: its expectation is smallest where ``probs`` is the true posterior. Training
+    with the focal loss and applying :func:`focal_map` is training with this loss.
+
+    Args:
+        probs: Probabilities, classes on the last axis, rows summing to 1.
+        labels: Class indices, one per row.
+        gamma: Focusing parameter, at least 0; 0 is the log loss.
+
+    Returns:
+        One loss per row; infinite where the labelled class has probability 0. In PyTorch the
+        gradient is that of the implicit function (first order).
+
+    References:
+        Komisarenko and Kull (2024), Proposition 4.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant.focal import proper_focal_loss
+        >>> proper_focal_loss(np.array([[0.9, 0.1]]), np.array([0]), gamma=2.0).round(4)
+        array([0.0341])
+    """
+    probs = _checks.probs(probs)
+    labels = _checks.labels(labels, probs)
+    gamma = _checks.gamma(gamma, lowest=0.0, like=probs)
+    output = split_top(inverse_logits(split_probs(probs), gamma))
+    return focal_of_cross_entropy(cross_entropy_of(output, labels), gamma)

@@ -1,0 +1,109 @@
+"""The one scalar function of the focal theory, phi, and its parts.
+
+With t = 1 - q:
+
+    u(q)   = -q log q / t
+    G(t)   = (1 - u) / t = sum over k >= 1 of t^(k-1) / (k (k+1)),   from 1/2 at t = 0 to 1 at t = 1
+    phi(q) = t^gamma (1 + gamma u) = t^gamma ((1 + gamma) - gamma t G(t))
+
+phi is the factor between the focal and the cross-entropy gradient, decides between under- and
+over-confidence, and divides q in the calibration map. It is written here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from calibrant import _checks
+from calibrant._types import Array
+
+SERIES_BELOW = 0.125
+"""G is summed as a series below this t; above it the closed form loses at most four bits."""
+
+
+def complement_of_u(t: Array, cross_entropy: Array) -> Array:
+    """G(t) = (1 - u(1 - t)) / t for t in [0, 1], where ``cross_entropy`` = -log(1 - t).
+
+    Both arguments are asked for because each is exact at one end: near q = 1 the caller knows
+    t, near q = 0 the cross-entropy, and neither can be had from the other there.
+    """
+    xp = array_namespace(t)
+    # The k-th term is below t^(k-1) / k^2: enough terms that what is left off rounds away.
+    bits = -np.log2(float(xp.finfo(t.dtype).eps))
+    n_terms = int(np.ceil(bits / -np.log2(SERIES_BELOW)))
+    small = xp.clip(t, max=SERIES_BELOW)
+    series = xp.zeros_like(t)
+    for k in range(n_terms, 0, -1):
+        series = series * small + 1.0 / (k * (k + 1))
+    large = xp.clip(t, min=SERIES_BELOW)
+    closed = (1.0 - xp.exp(-cross_entropy) * cross_entropy / large) / large
+    return xp.where(t < SERIES_BELOW, series, closed)
+
+
+def log_phi_top(log_rest: Array, cross_entropy: Array, gamma: float) -> Array:
+    """log phi(q) where q may be close to 1, from log(1 - q) and -log q.
+
+    For gamma < 0, 1 + gamma is formed in double precision and 1 - u from its series: near -1 the
+    sum of the textbook form has no digit left.
+    """
+    xp = array_namespace(log_rest)
+    t = xp.exp(log_rest)
+    g = complement_of_u(t, cross_entropy)
+    if gamma == -1.0:  # t^-1 (t G), also where t underflows
+        return xp.log(g)
+    if gamma < 0.0:
+        return gamma * log_rest + xp.log((1.0 + gamma) - gamma * t * g)
+    return gamma * log_rest + xp.log1p(gamma * (1.0 - t * g))
+
+
+def log_phi_low(log_q: Array, q: Array, gamma: float) -> Array:
+    """log phi(q) for q up to about 1/2: all classes but the top one."""
+    xp = array_namespace(q)
+    return gamma * xp.log1p(-q) + xp.log1p(-gamma * (q * log_q / (1.0 - q)))
+
+
+def log_phi_low_slope(log_q: Array, q: Array, gamma: float) -> Array:
+    """d log phi / d log q for q up to about 1/2; du / d log q is (u - q) / (1 - q)."""
+    rest = 1.0 - q
+    u = -q * log_q / rest
+    return gamma * ((u - q) / (1.0 + gamma * u) - q) / rest
+
+
+@np.errstate(over="ignore", divide="ignore")
+def phi(p: Array, *, gamma: float) -> Array:
+    r"""Factor between the focal and the cross-entropy gradient, per probability.
+
+    .. math:: \varphi(p) = (1-p)^\gamma - \gamma (1-p)^{\gamma-1} p \log p
+
+    ``phi`` above 1 means that the focal loss pulls harder than cross-entropy, below 1 that it
+    holds back. The same function decides whether a focal optimum is under- or over-confident,
+    and divides p in :func:`focal_map`.
+
+    Args:
+        p: Probabilities in [0, 1], of any shape.
+        gamma: Focusing parameter, at least -1 (the losses use gamma >= 0 only).
+
+    Returns:
+        An array of the shape of ``p``. For -1 < gamma < 0 the value at p = 1 is infinite.
+
+    References:
+        Mukhoti et al. (2020), Proposition 1; Charoenphakdee et al. (2021), Eq. 10.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant.focal import phi
+        >>> phi(np.array([0.0, 0.1, 0.5, 1.0]), gamma=2.0).round(4)
+        array([1.    , 1.2245, 0.5966, 0.    ])
+    """
+    p = _checks.unit_interval(p, "p")
+    gamma = _checks.gamma(gamma, lowest=-1.0, like=p)
+    xp = array_namespace(p)
+    t = 1.0 - p
+    cross_entropy = -xp.log(xp.where(p > 0, p, 1.0))
+    g = complement_of_u(t, cross_entropy)
+    if gamma == -1.0:  # t^-1 (t G), also at t = 0
+        return g
+    one_plus_small = 1.0 + gamma * (p * cross_entropy / xp.clip(t, min=0.5))
+    one_plus_large = (1.0 + gamma) - gamma * (t * g)
+    return t**gamma * xp.where(p < 0.5, one_plus_small, one_plus_large)

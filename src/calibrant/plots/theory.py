@@ -1,0 +1,105 @@
+"""Pictures of the focal theory: phi, the binary map, and the confidence relation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from calibrant import focal
+
+INK = "#1f4e79"
+OVER = "#c0504d"
+UNDER = "#4f81bd"
+GUIDE: dict[str, Any] = {"color": "0.6", "linewidth": 1.0, "linestyle": "--", "zorder": 1}
+
+
+def draw_theory(gamma: float, n_classes: int) -> Figure:
+    """Three panels for one gamma: gradient factor, binary map, confidence relation."""
+    figure = Figure(figsize=(13.0, 4.2), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    plot_phi(left, gamma=gamma)
+    plot_binary_map(middle, gamma=gamma)
+    plot_confidence_relation(right, gamma=gamma, n_classes=n_classes)
+    return figure
+
+
+def plot_phi(ax: Axes, *, gamma: float) -> None:
+    """phi over the probability, with the ranges of over- and under-confidence shaded."""
+    p = np.linspace(0.0, 1.0, 1001)
+    ax.plot(p, focal.phi(p, gamma=gamma), color=INK)
+    ax.axhline(1.0, **GUIDE)
+    if gamma > 0:
+        tau_oc, tau_uc = focal.confidence_thresholds(gamma=gamma)
+        ax.axvspan(0.0, tau_oc, color=OVER, alpha=0.2, label=f"over-confident to {tau_oc:.3f}")
+        ax.axvspan(tau_uc, 1.0, color=UNDER, alpha=0.15, label=f"under-confident from {tau_uc:.3f}")
+        ax.legend(loc="upper right", frameon=False)
+    ax.set(
+        xlim=(0, 1),
+        ylim=(0, None),
+        xlabel="probability p",
+        ylabel=r"$\varphi(p)$: focal / cross-entropy gradient",
+        title=rf"Gradient factor, $\gamma$ = {gamma:g}",
+    )
+
+
+def plot_binary_map(ax: Axes, *, gamma: float) -> None:
+    """The two-class map, between its two bounding temperatures."""
+    logits = np.linspace(-12.0, 12.0, 1201)
+    two_columns = np.stack([logits, np.zeros_like(logits)], axis=-1)
+    q = _sigmoid(logits)
+    t_low, t_high = focal.temperature_bounds(gamma=gamma)
+    ax.fill_between(
+        q,
+        _sigmoid(logits / t_low),
+        _sigmoid(logits / t_high),
+        color=UNDER,
+        alpha=0.3,
+        linewidth=0,
+        label=f"temperatures {t_low:.3f} to {t_high:.3f}",
+    )
+    mapped = np.exp(focal.focal_log_probs(two_columns, gamma=gamma))[:, 0]
+    ax.plot(q, mapped, color=INK, label="focal map")
+    ax.plot([0, 1], [0, 1], **GUIDE)
+    ax.legend(loc="upper left", frameon=False)
+    ax.set(
+        xlim=(0, 1),
+        ylim=(0, 1),
+        xlabel="output of the focal optimum",
+        ylabel="true probability",
+        title="Calibration map, two classes",
+    )
+
+
+def plot_confidence_relation(ax: Axes, *, gamma: float, n_classes: int) -> None:
+    """What the optimum says for a true top probability, the other classes sharing the rest."""
+    even = 1.0 / n_classes
+    truth = np.unique(
+        np.r_[np.geomspace(even, 1.0, 150), np.linspace(even, 1.0, 150), 1.0 - 1e-6, 1.0]
+    )
+    # One row at a time: a table of all rows would be large for a hundred thousand classes.
+    says = np.array([_top_output(p, gamma, n_classes) for p in truth])
+    ax.plot(truth, says, color=INK)
+    ax.plot([even, 1.0], [even, 1.0], **GUIDE)
+    ax.fill_between(truth, truth, says, where=says > truth, color=OVER, alpha=0.3, linewidth=0)
+    ax.fill_between(truth, truth, says, where=says < truth, color=UNDER, alpha=0.2, linewidth=0)
+    ax.set(
+        xlim=(0, 1),
+        ylim=(0, 1),
+        xlabel="true top probability (others equal)",
+        ylabel="output of the focal optimum",
+        title=f"Confidence relation, {n_classes} classes",
+    )
+
+
+def _top_output(posterior: float, gamma: float, n_classes: int) -> float:
+    row = np.full(n_classes, (1.0 - posterior) / (n_classes - 1))
+    row[0] = posterior
+    return float(focal.inverse_focal_map(row, gamma=gamma).max())
+
+
+def _sigmoid(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return np.asarray(np.exp(-np.logaddexp(0.0, -x)))

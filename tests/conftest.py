@@ -1,0 +1,61 @@
+"""What the tests share: the array libraries, and how hypothesis searches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import array_api_strict
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+
+# The same examples in every run: a red build means a change, never a lucky draw.
+settings.register_profile("calibrant", deadline=None, derandomize=True, max_examples=60)
+settings.load_profile("calibrant")
+
+SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+class Library:
+    """One array library: ``make`` builds its arrays, ``numpy`` brings results back."""
+
+    def __init__(self, name: str, namespace: Any) -> None:
+        self.name = name
+        self.namespace = namespace
+
+    def make(self, values: Any, dtype: str | None = None) -> Any:
+        array = np.asarray(values, dtype=dtype)
+        return array if self.name == "numpy" else self.namespace.asarray(array)
+
+    def numpy(self, array: Any) -> np.ndarray:
+        assert self.owns(array), f"expected an array of {self.name}, got {type(array)}"
+        return np.asarray(array.detach() if self.name == "torch" else array)
+
+    def owns(self, array: Any) -> bool:
+        kinds = {
+            "numpy": (np.ndarray, np.generic),
+            "torch": torch.Tensor,
+            "array-api-strict": array_api_strict._array_object.Array,
+        }
+        return isinstance(array, kinds[self.name])
+
+
+LIBRARIES = {
+    "numpy": np,
+    "torch": torch,
+    "array-api-strict": array_api_strict,
+}
+
+
+@pytest.fixture(params=sorted(LIBRARIES))
+def library(request: pytest.FixtureRequest) -> Library:
+    return Library(request.param, LIBRARIES[request.param])
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    if not SHARED_DATA.is_dir():
+        pytest.skip("the data folder ../shared/data is not on this machine")
+    return SHARED_DATA
