@@ -105,3 +105,17 @@ def test_bias_is_zero_where_the_map_is_still(library):
 def test_bias_of_a_row_that_is_nearly_one_hot():
     rows = np.array([[1.0, 1e-300, 1e-308], [1.0, 0.0, 5e-324]])
     np.testing.assert_array_equal(confidence_bias(rows, gamma=2.0), [-1, -1])
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 5, 10, 100])
+@pytest.mark.parametrize("gamma", [0.05, 0.5, 2.0])
+def test_bias_of_a_row_that_is_nearly_uniform(n_classes, gamma):
+    """One class lower than the rest by some roundings: phi(1/K) rising or falling decides."""
+    for roundings in (1, 7, 300, 10**6, 10**9):
+        row = np.full(n_classes, 1.0 / n_classes)
+        row[-1] -= roundings * np.spacing(row[-1])
+        mapped = oracle.stable(oracle.focal_map, row.tolist(), gamma)
+        with mp.workdps(60):
+            total = sum(mpf(v) for v in row.tolist())
+            expected = mp.sign(mpf(row.max()) / total - max(mapped))
+        assert confidence_bias(row, gamma=gamma) == expected

@@ -284,8 +284,8 @@ def test_proposition_3_of_paper_2_bounds_by_temperatures(gamma):
 @check
 @given(posteriors(few | st.just(100)), gammas, seeds)
 def test_proposition_4_of_paper_2_the_proper_loss_is_proper(eta, gamma, seed):
-    sizes = np.array([0.0, 1e-6, 1e-2, 1.0])[:, None]
-    rows = eta * np.exp(sizes * np.random.default_rng(seed).standard_normal((4, len(eta))))
+    sizes = np.array([0.0, 1e-6, 1e-2, 1.0, 10.0])[:, None]
+    rows = eta * np.exp(sizes * np.random.default_rng(seed).standard_normal((5, len(eta))))
     rows /= rows.sum(-1, keepdims=True)
     losses = every_label(proper_focal_loss, rows, gamma)
     truth, nearest, *rivals = [risk(row, eta) for row in losses]
@@ -325,7 +325,7 @@ def test_appendix_h_of_paper_1_bounds_a_regularised_divergence(data, n_classes, 
 
 
 MODERATE = [[0.3, -1.2, 2.0], [1.5, 1.5, -0.5], [0.0, 0.0, 0.0]]
-SATURATED = [[50.0, 0.0, 1.0], [0.0, 50.0, 50.0], [1000.0, 0.0, 990.0], [0.0, -1000.0, 0.0]]
+SATURATED = [[50.0, 0.0, 1.0], [0.0, 50.0, 50.0], [1000.0, 0.0, 1.0], [0.0, -1000.0, 0.0]]
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.05, 0.3, 0.9, 1.0, 2.0, 5.0, 20.0])

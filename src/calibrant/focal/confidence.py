@@ -34,7 +34,7 @@ def confidence_thresholds(*, gamma: float) -> tuple[float, float]:
         gamma: Focusing parameter, above 0.
 
     Returns:
-        ``(tau_oc, tau_uc)``.
+        ``(tau_oc, tau_uc)``; below gamma = 1e-15, tau_uc is 1/2 in floating point.
 
     References:
         Charoenphakdee et al. (2021), Theorem 8.
@@ -74,8 +74,9 @@ def confidence_bias(probs: Array, *, gamma: float) -> Array:
         gamma: Focusing parameter of the loss, at least 0.
 
     Returns:
-        Integers, one per row. 0 where the map leaves the row as it is: gamma = 0, and rows that
-        are uniform over some classes and 0 elsewhere (Prop. 6), one-hot rows among them.
+        Integers, one per row. 0 where the two are equal: for gamma = 0, for rows that are uniform
+        over some classes and 0 elsewhere (Prop. 6; one-hot rows among them), and for isolated
+        rows between the thresholds.
 
     References:
         Charoenphakdee et al. (2021), Theorem 8 and Proposition 6.
@@ -98,6 +99,14 @@ def confidence_bias(probs: Array, *, gamma: float) -> Array:
     gain = log_phi_top(split.log_rest, -split.log_top, gamma) - log_phi_low(
         split.log_q, split.q, gamma
     )
+    # Classes close to the top one: the two logarithms cancel, the slope between them does not.
+    top = xp.max(probs, axis=-1, keepdims=True)
+    gap = (probs - top) / top
+    near = gap > -(float(xp.finfo(probs.dtype).eps) ** (1 / 3))
+    log_gap = xp.log1p(xp.where(near, gap, 0.0))
+    middle = xp.clip(split.log_top + log_gap / 2, max=-math.log(2.0))  # of two, it is below 1/2
+    slope = log_phi_low_slope(middle, xp.exp(middle), gamma)
+    gain = xp.where(near, -slope * log_gap, gain)
     # Relative to all that is not on top, so that a nearly one-hot row does not underflow.
     counted = ~split.is_tied & (probs > 0)
     share = xp.exp(xp.where(counted, split.z - split.log_odds, -float("inf")))
