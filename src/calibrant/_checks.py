@@ -7,20 +7,28 @@ with: half-precision arrays come back as float32, lists as NumPy arrays.
 
 from __future__ import annotations
 
+import difflib
 import math
 import numbers
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from array_api_compat import array_namespace, device, is_array_api_obj
 
 from calibrant._types import Array
+
+TWO_COLUMNS = {
+    "logits": "np.stack([np.zeros_like(s), s], axis=-1) for a binary score s",
+    "probs": "np.stack([1 - p, p], axis=-1) for a binary probability p",
+}
 
 
 def logits(values: Any) -> Array:
     """Real scores, class axis last; -inf marks an absent class, NaN and +inf are refused."""
     array = _floating(values, "logits")
-    _class_axis(array, "logits", "np.stack([np.zeros_like(s), s], axis=-1) for a binary score s")
+    _class_axis(array, "logits", TWO_COLUMNS["logits"])
     xp = array_namespace(array)
     # The row maximum alone tells all three: NaN passes through it, +inf is it, and -inf is it
     # only where every class is absent.
@@ -46,7 +54,7 @@ def logits(values: Any) -> Array:
 def probs(values: Any) -> Array:
     """Probability vectors, class axis last: in [0, 1] and summing to 1 within rounding."""
     array = _floating(values, "probs")
-    _class_axis(array, "probs", "np.stack([1 - p, p], axis=-1) for a binary probability p")
+    _class_axis(array, "probs", TWO_COLUMNS["probs"])
     xp = array_namespace(array)
     total = xp.sum(array, axis=-1)
     _refuse(
@@ -60,7 +68,7 @@ def probs(values: Any) -> Array:
         "If these are logits, turn them into probabilities with a softmax first",
         found=xp.min(array, axis=-1),
     )
-    tolerance = sum_tolerance(values, array)
+    tolerance = sum_tolerance(values)
     _refuse(
         xp.abs(total - 1.0) > tolerance,
         f"probs rows must sum to 1 within {tolerance:.1g}; {{where}} sums to {{found:.6g}}. "
@@ -71,16 +79,17 @@ def probs(values: Any) -> Array:
     return array
 
 
-def sum_tolerance(given: Any, array: Array) -> float:
+def sum_tolerance(given: Any) -> float:
     """How far a row of probabilities may be from summing to 1, by the precision it came in.
 
     Probabilities printed with a few digits pass (a CSV file of ten classes with five decimals is
     off by up to 5e-5), and so do half-precision ones, whose rounding alone is larger than that.
     """
-    dtype = given.dtype if is_array_api_obj(given) else array.dtype
-    xp = array_namespace(array)
-    eps = float(xp.finfo(dtype).eps) if xp.isdtype(dtype, "real floating") else 0.0
-    return max(1e-4, 2.0 * eps)
+    if not is_array_api_obj(given):
+        return 1e-4
+    xp = array_namespace(given)
+    floating = xp.isdtype(given.dtype, "real floating")
+    return max(1e-4, 2.0 * float(xp.finfo(given.dtype).eps)) if floating else 1e-4
 
 
 def unit_interval(values: Any, name: str) -> Array:
@@ -96,7 +105,7 @@ def unit_interval(values: Any, name: str) -> Array:
     return array
 
 
-def labels(values: Any, scores: Array) -> Array:
+def labels(values: Any, scores: Array, *, ignored: int | None = None) -> Array:
     """Class indices 0..K-1, one for each row of ``scores``, in the array library of ``scores``."""
     xp = array_namespace(scores)
     if not is_array_api_obj(values):
@@ -108,21 +117,66 @@ def labels(values: Any, scores: Array) -> Array:
             f"labels must be integers; found {values.dtype}. "
             "Pass class indices 0..K-1 (labels.astype(int) if they are whole numbers)"
         )
-    expected = tuple(scores.shape[:-1])
-    if tuple(values.shape) != expected:
-        raise ValueError(
-            f"labels must have one entry per row, shape {expected}; found shape "
-            f"{tuple(values.shape)} for scores of shape {tuple(scores.shape)}. "
-            "Drop any extra axis, or take argmax over one-hot labels"
-        )
+    _one_per_row(
+        values, scores, "labels", "Drop any extra axis, or take argmax over one-hot labels"
+    )
     n_classes = scores.shape[-1]
+    outside = (values < 0) | (values >= n_classes)
+    if ignored is not None:
+        outside = outside & (values != ignored)
     _refuse(
-        (values < 0) | (values >= n_classes),
+        outside,
         f"labels must be between 0 and {n_classes - 1} for {n_classes} classes; "
-        "found {found:.0f} in {where}. Count classes from 0 and drop rows without a label",
+        "found {found:.0f} in {where}. Count classes from 0, and drop rows without a label "
+        "(a metric leaves them out with ignore_label=)",
         found=values,
     )
-    return xp.astype(values, xp.int64)
+    return xp.astype(values, xp.int64, copy=False)
+
+
+def sample_weight(values: Any, scores: Array) -> npt.NDArray[np.float64] | None:
+    """Weights that are finite, not negative and not all zero, one for each row of ``scores``."""
+    if values is None:
+        return None
+    weight = as_numpy(_floating(values, "sample_weight")).astype(np.float64)
+    _one_per_row(weight, scores, "sample_weight", "Pass one weight for each label")
+    _refuse(
+        ~(weight >= 0) | (weight == np.inf),
+        "sample_weight must be finite and not negative; found {found} in {where}. "
+        "Use 0 to leave a row out",
+        found=weight,
+    )
+    if not weight.any():
+        raise ValueError(
+            "sample_weight must not be 0 everywhere; found a total of 0. Give some rows a weight"
+        )
+    return weight
+
+
+def one_of(**arguments: Any) -> tuple[str, Any]:
+    """The name and value of the one argument that is not None."""
+    given = [name for name, value in arguments.items() if value is not None]
+    if len(given) != 1:
+        names = " or ".join(arguments)
+        raise TypeError(
+            f"exactly one of {names} is needed; found {' and '.join(given) or 'neither'}. "
+            "Probabilities and scores before the softmax are told apart by name, never guessed"
+        )
+    return given[0], arguments[given[0]]
+
+
+def scores(values: Any, name: str) -> npt.NDArray[Any]:
+    """Real scores with a class axis as a NumPy array, whose values nobody has looked at yet."""
+    array = as_numpy(_floating(values, name))
+    _class_axis(array, name, TWO_COLUMNS[name])
+    return array
+
+
+def as_numpy(array: Array) -> npt.NDArray[Any]:
+    """The same numbers as a NumPy array, without a copy where they are in memory already."""
+    if hasattr(array, "detach"):
+        array = array.detach().cpu()
+    return np.asarray(array)
 
 
 def gamma(value: Any, *, lowest: float, like: Array = None) -> float:
@@ -173,19 +227,28 @@ def threshold(value: Any) -> float:
     return number
 
 
-def n_classes(value: Any, *, allowed: range) -> int:
-    """A whole number of classes out of ``allowed``."""
+def whole_number(value: Any, name: str, *, allowed: range) -> int:
+    """A whole number out of ``allowed``, such as a count of classes or bins."""
     if not isinstance(value, numbers.Integral) or isinstance(value, bool):
         raise TypeError(
-            f"n_classes must be a whole number; found {_describe(value)}. "
+            f"{name} must be a whole number; found {_describe(value)}. "
             f"Pass one from {allowed.start} to {allowed.stop - 1}"
         )
     if value not in allowed:
         raise ValueError(
-            f"n_classes must be from {allowed.start} to {allowed.stop - 1}; found {value}. "
+            f"{name} must be from {allowed.start} to {allowed.stop - 1}; found {value}. "
             "Choose a count in that range"
         )
     return int(value)
+
+
+def choice(value: Any, name: str, allowed: Sequence[str]) -> str:
+    """One of a few names."""
+    if value not in allowed:
+        close = difflib.get_close_matches(str(value), allowed, n=1)
+        remedy = f"Did you mean {close[0]!r}?" if close else "Choose one of these"
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}; found {value!r}. {remedy}")
+    return str(value)
 
 
 def _number(value: Any, name: str) -> float:
@@ -241,6 +304,15 @@ def _class_axis(array: Array, name: str, two_columns: str) -> None:
         raise ValueError(
             f"{name} must have two or more classes on the last axis; found shape {shape}. "
             f"Pass one column a class: {two_columns}"
+        )
+
+
+def _one_per_row(values: Array, scores: Array, name: str, remedy: str) -> None:
+    expected = tuple(scores.shape[:-1])
+    if tuple(values.shape) != expected:
+        raise ValueError(
+            f"{name} must have one entry per row, shape {expected}; found shape "
+            f"{tuple(values.shape)} for scores of shape {tuple(scores.shape)}. {remedy}"
         )
 
 

@@ -90,7 +90,7 @@ def theory_of(
 ) -> dict[str, Any]:
     """Everything the command prints, as plain data."""
     gamma = _checks.gamma(gamma, lowest=0.0)
-    n_classes = _checks.n_classes(n_classes, allowed=range(2, MOST_CLASSES + 1))
+    n_classes = _checks.whole_number(n_classes, "n_classes", allowed=range(2, MOST_CLASSES + 1))
     if posteriors is None:  # the share of an even split is the least a top class can have
         posteriors = tuple(p for p in POSTERIORS if p >= 1.0 / n_classes)
     tau_oc, tau_uc = focal.confidence_thresholds(gamma=gamma) if gamma > 0 else (None, None)

@@ -68,7 +68,7 @@ def closest_temperature(*, gamma: float, n_classes: int) -> float:
     from scipy.optimize import minimize_scalar
 
     gamma = _checks.gamma(gamma, lowest=0.0)
-    gaps = _ordered_gaps(_checks.n_classes(n_classes, allowed=range(2, 5)))
+    gaps = _ordered_gaps(_checks.whole_number(n_classes, "n_classes", allowed=range(2, 5)))
     mapped = np.exp(focal_log_probs(gaps, gamma=gamma))
 
     def distance(inverse_temperature: float) -> float:

@@ -1,0 +1,133 @@
+"""Primitives for Numba kernels, in the form that compilers turn into vector instructions.
+
+Importing this module imports Numba: only kernels do, and they are loaded on first use.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+LOG2_E = 1.4426950408889634
+# log 2 in two parts: the product of the first with a whole number up to 2^11 is exact.
+LN2_HIGH = 0.6931471803691238
+LN2_LOW = 1.9082149292705877e-10
+# Adding this to a float rounds it to a whole number, which then stands in its lowest bits.
+ROUNDER = 6755399441055744.0
+SMALLEST = -708.0
+"""Below this e^x is taken as 0: the largest float that it would be is 3e-308."""
+
+
+def _reinterpreted(source: Any, target: Any, llvm_type: Any) -> Any:
+    """A function that takes the bits of a number for those of another type."""
+
+    def typed(_context: Any, _value: Any) -> Any:
+        def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            return builder.bitcast(args[0], llvm_type)
+
+        return target(source), codegen
+
+    return intrinsic(typed)
+
+
+_bits_of = _reinterpreted(types.float64, types.int64, ir.IntType(64))
+_float_of = _reinterpreted(types.int64, types.float64, ir.DoubleType())
+
+
+@njit(cache=True, inline="always")
+def exp_nonpositive(x: float) -> float:
+    """e^x for x <= 0 (and a little above), to about one rounding.
+
+    x = n log 2 + r with |r| <= log(2)/2; e^r by its Taylor series, times 2^n by its exponent
+    bits. There is no branch and no call, so a loop over it runs in vector registers.
+    """
+    bounded = SMALLEST if x < SMALLEST else x  # NaN stays NaN
+    shifted = bounded * LOG2_E + ROUNDER
+    n = shifted - ROUNDER
+    r = (bounded - n * LN2_HIGH) - n * LN2_LOW
+    p = 1.6059043836821613e-10  # 1/13!
+    p = p * r + 2.08767569878681e-09
+    p = p * r + 2.505210838544172e-08
+    p = p * r + 2.7557319223985893e-07
+    p = p * r + 2.7557319223985893e-06
+    p = p * r + 2.48015873015873e-05
+    p = p * r + 0.0001984126984126984
+    p = p * r + 0.001388888888888889
+    p = p * r + 0.008333333333333333
+    p = p * r + 0.041666666666666664
+    p = p * r + 0.16666666666666666
+    p = p * r + 0.5
+    p = p * r + 1.0
+    p = p * r + 1.0
+    scale = _float_of((_bits_of(shifted) + 1023) << 52)
+    return 0.0 if x < SMALLEST else p * scale
+
+
+@njit(cache=True, fastmath={"reassoc", "nsz"})
+def sum_of(row: Any) -> float:
+    """Sum in any order, so that it runs in vector registers; NaN stays NaN."""
+    total = 0.0
+    for k in range(len(row)):
+        total += row[k]
+    return total
+
+
+@njit(cache=True, fastmath={"reassoc", "nsz"})
+def sums_of(row: Any) -> tuple[float, float]:
+    """Sum of the entries and of their absolute values."""
+    total = 0.0
+    absolute = 0.0
+    for k in range(len(row)):
+        total += row[k]
+        absolute += abs(row[k])
+    return total, absolute
+
+
+@njit(cache=True, inline="always")
+def _larger(a: Any, b: Any) -> Any:
+    return a if a > b else b
+
+
+@njit(cache=True)
+def max_of(row: Any) -> Any:
+    """Largest entry of a row without NaN; with NaN, any entry.
+
+    Eight maxima side by side: a single one is a chain that no vector register can share.
+    """
+    n = len(row)
+    top = row[0]
+    if n < 16:
+        for k in range(1, n):
+            top = _larger(row[k], top)
+        return top
+    a, b, c, d = row[0], row[1], row[2], row[3]
+    e, f, g, h = row[4], row[5], row[6], row[7]
+    for k in range(8, n - 7, 8):
+        a, b = _larger(row[k], a), _larger(row[k + 1], b)
+        c, d = _larger(row[k + 2], c), _larger(row[k + 3], d)
+        e, f = _larger(row[k + 4], e), _larger(row[k + 5], f)
+        g, h = _larger(row[k + 6], g), _larger(row[k + 7], h)
+    top = _larger(_larger(_larger(a, b), _larger(c, d)), _larger(_larger(e, f), _larger(g, h)))
+    for k in range(n - 7, n):
+        top = _larger(row[k], top)
+    return top
+
+
+@njit(cache=True, inline="always")
+def index_of(row: Any, value: Any) -> int:
+    """First place of ``value`` in ``row``; 0 where it does not occur."""
+    for k in range(len(row)):
+        if row[k] == value:
+            return k
+    return 0
+
+
+@njit(cache=True, inline="always")
+def exp_row(row: Any, top: float, out: Any) -> None:
+    """e^(row - top) into ``out``."""
+    for k in range(len(row)):
+        out[k] = exp_nonpositive(np.float64(row[k]) - top)

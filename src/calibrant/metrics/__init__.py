@@ -1,0 +1,72 @@
+"""Numbers that say how honest probabilities are, with error bars.
+
+Every metric takes ``(probs, labels)`` or ``logits=`` by name, NumPy or PyTorch, with any leading
+axes, ``sample_weight=`` and ``ignore_label=``.
+"""
+
+from calibrant.metrics.calibration import (
+    ada_ece,
+    classwise_ece,
+    confidence_gap,
+    debiased_ece,
+    ece,
+    ks_error,
+    mce,
+)
+from calibrant.metrics.kernel_errors import mmce, mmce_weighted, smooth_ece
+from calibrant.metrics.registry import METRICS, Metric
+from calibrant.metrics.scores import (
+    BrierParts,
+    aurc,
+    brier,
+    brier_decomposition,
+    entropy,
+    entropy_right,
+    entropy_wrong,
+    error_rate,
+    focal_loss,
+    kl_to_posterior,
+    n_impossible,
+    nll,
+    nll_right,
+    nll_wrong,
+    s99,
+    s99_accuracy,
+    top_k_error,
+    true_prob_right,
+    true_prob_wrong,
+)
+
+__all__ = [
+    "METRICS",
+    "BrierParts",
+    "Metric",
+    "ada_ece",
+    "aurc",
+    "brier",
+    "brier_decomposition",
+    "classwise_ece",
+    "confidence_gap",
+    "debiased_ece",
+    "ece",
+    "entropy",
+    "entropy_right",
+    "entropy_wrong",
+    "error_rate",
+    "focal_loss",
+    "kl_to_posterior",
+    "ks_error",
+    "mce",
+    "mmce",
+    "mmce_weighted",
+    "n_impossible",
+    "nll",
+    "nll_right",
+    "nll_wrong",
+    "s99",
+    "s99_accuracy",
+    "smooth_ece",
+    "top_k_error",
+    "true_prob_right",
+    "true_prob_wrong",
+]

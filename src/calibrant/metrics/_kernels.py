@@ -1,0 +1,147 @@
+"""One pass over the rows of probabilities or logits, in parallel, without a copy of them.
+
+Compiled by Numba on first use and cached on disk. The kernels also look at what the checks would
+look at, and return the first row that needs refusing, so that good input is read only once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit, prange
+
+from calibrant._compiled import exp_row, index_of, max_of, sum_of, sums_of
+
+Floats = npt.NDArray[np.float64]
+
+BLOCK = 1024
+"""Rows handled by one thread at a time."""
+
+
+@njit(cache=True, parallel=True)
+def top_of_probs(
+    probs: Any, labels: Any, tolerance: float, confidence: Floats, correct: Any
+) -> int:
+    """Largest probability of each row, and whether it is at the label; -1 or the first bad row."""
+    n = len(probs)
+    n_blocks = (n + BLOCK - 1) // BLOCK
+    bad = np.full(n_blocks, n)
+    for block in prange(n_blocks):
+        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
+            row = probs[i]
+            top = max_of(row)
+            confidence[i] = min(top, 1.0)
+            correct[i] = index_of(row, top) == labels[i]
+            total, absolute = sums_of(row)
+            # The two differ where an entry is negative. Written so that NaN fails it.
+            if not (abs(total - 1.0) <= tolerance and absolute == total):
+                bad[block] = min(bad[block], i)
+    first = bad.min()
+    return first if first < n else -1
+
+
+@njit(cache=True, parallel=True)
+def top_of_logits(logits: Any, labels: Any, confidence: Floats, correct: Any) -> int:
+    """The same from logits: the confidence is 1 over the sum of e^(logit - largest)."""
+    n, n_classes = logits.shape
+    n_blocks = (n + BLOCK - 1) // BLOCK
+    bad = np.full(n_blocks, n)
+    for block in prange(n_blocks):
+        weights = np.empty(n_classes)
+        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
+            row = logits[i]
+            top = max_of(row)
+            exp_row(row, np.float64(top), weights)
+            total = sum_of(weights)
+            confidence[i] = 1.0 / total
+            correct[i] = index_of(row, top) == labels[i]
+            # A NaN anywhere, +inf on top or -inf everywhere makes the total NaN.
+            if not (total >= 1.0 and abs(top) < np.inf):
+                bad[block] = min(bad[block], i)
+    first = bad.min()
+    return first if first < n else -1
+
+
+@njit(cache=True, parallel=True)
+def rest_of_probs(
+    probs: Any, labels: Any, true_log_prob: Floats, squares: Floats, entropy: Floats
+) -> None:
+    """log p of the label, sum of squares and entropy of each row."""
+    n, n_classes = probs.shape
+    for i in prange(n):
+        square = 0.0
+        surprise = 0.0
+        for k in range(n_classes):
+            p = np.float64(probs[i, k])
+            square += p * p
+            if p > 0.0:
+                surprise -= p * np.log(p)
+        p = np.float64(probs[i, labels[i]])
+        true_log_prob[i] = np.log(p) if p > 0.0 else -np.inf
+        squares[i] = square
+        entropy[i] = surprise
+
+
+@njit(cache=True, parallel=True)
+def rest_of_logits(
+    logits: Any, labels: Any, true_log_prob: Floats, squares: Floats, entropy: Floats
+) -> None:
+    """The same from logits."""
+    n, n_classes = logits.shape
+    n_blocks = (n + BLOCK - 1) // BLOCK
+    for block in prange(n_blocks):
+        weights = np.empty(n_classes)
+        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
+            row = logits[i]
+            top = np.float64(max_of(row))
+            exp_row(row, top, weights)
+            total = sum_of(weights)
+            square = 0.0
+            weighted = 0.0
+            for k in range(n_classes):
+                square += weights[k] * weights[k]
+                if weights[k] > 0.0:
+                    weighted += weights[k] * (np.float64(row[k]) - top)
+            log_total = np.log(total)
+            true_log_prob[i] = np.float64(row[labels[i]]) - top - log_total
+            squares[i] = square / (total * total)
+            entropy[i] = log_total - weighted / total
+
+
+@njit(cache=True, parallel=True)
+def class_gap_sums(
+    scores: Any, labels: Any, weight: Floats, from_logits: bool, edges: Floats, n_parts: int
+) -> Any:
+    """Sum of w (p_k - [label is k]) over the samples whose p_k falls in each bin: (K, bins)."""
+    n, n_classes = scores.shape
+    n_bins = len(edges) - 1
+    parts = np.zeros((n_parts, n_classes, n_bins))
+    for part in prange(n_parts):
+        sums = parts[part]
+        probs = np.empty(n_classes)
+        for i in range(part * n // n_parts, (part + 1) * n // n_parts):
+            row = scores[i]
+            if from_logits:
+                exp_row(row, np.float64(max_of(row)), probs)
+                share = 1.0 / sum_of(probs)
+                for k in range(n_classes):
+                    probs[k] *= share
+            else:
+                for k in range(n_classes):
+                    probs[k] = row[k]
+            label = labels[i]
+            w = weight[i] if len(weight) > 0 else 1.0
+            for k in range(n_classes):
+                p = probs[k]
+                # Most classes of most rows lie in the first bin.
+                b = 0
+                if p > edges[1]:
+                    b = min(int(p * n_bins), n_bins - 1)
+                    if p <= edges[b]:
+                        b -= 1
+                    elif p > edges[b + 1] and b < n_bins - 1:
+                        b += 1
+                sums[k, b] += w * (p - 1.0) if k == label else w * p
+    return parts.sum(axis=0)

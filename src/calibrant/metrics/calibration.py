@@ -1,0 +1,216 @@
+"""Calibration errors: how far what the model claims is from how often it is right."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from calibrant import _checks
+from calibrant.binning import BinTable, EqualWidthBins, equal_mass_table, width_edges
+from calibrant.metrics.registry import metric
+from calibrant.metrics.samples import Floats, Samples
+
+NORMS = ("l1", "l2", "max")
+MOST_BINS = range(1, 100_001)
+
+
+def width_table(samples: Samples, n_bins: int) -> BinTable:
+    """Equal-width bins of the samples' confidence."""
+    bins = EqualWidthBins(_checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS))
+    bins.update(samples.confidence, samples.correct, samples.weight)
+    return bins.table()
+
+
+def mass_table(samples: Samples, n_bins: int) -> BinTable:
+    """Equal-mass bins of the samples' confidence."""
+    n_bins = _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
+    return equal_mass_table(samples.confidence, samples.correct, n_bins, samples.weight)
+
+
+def error_of_table(table: BinTable, norm: str) -> float:
+    """The gaps between confidence and accuracy of the bins, as one number."""
+    norm = _checks.choice(norm, "norm", NORMS)
+    gap, share = np.abs(table.gap), table.share
+    if norm == "l1":
+        return float((share * gap).sum())
+    return float(np.sqrt((share * gap**2).sum())) if norm == "l2" else float(gap.max())
+
+
+@metric
+def ece(samples: Samples, *, n_bins: int = 15, norm: str = "l1") -> float:
+    r"""Expected calibration error over equal-width bins of confidence.
+
+    .. math:: \sum_b \frac{n_b}{n} \, |\mathrm{conf}(b) - \mathrm{acc}(b)|
+
+    ``norm="l2"`` is the root of the mean squared gap, ``"max"`` the largest one. Bin i of M holds
+    i/M < confidence <= (i+1)/M, with confidence 0 in the first.
+
+    References:
+        Naeini et al. (2015); Guo et al. (2017).
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant import ece
+        >>> probs = np.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]])
+        >>> round(ece(probs, np.array([0, 1, 1])), 4)
+        0.4
+    """
+    return error_of_table(width_table(samples, n_bins), norm)
+
+
+@metric
+def mce(samples: Samples, *, n_bins: int = 15) -> float:
+    r"""Maximum calibration error: the largest gap of any non-empty equal-width bin.
+
+    .. math:: \max_b \, |\mathrm{conf}(b) - \mathrm{acc}(b)|
+
+    One sample in a bin is enough to make it large; read it with the counts beside it.
+
+    References:
+        Naeini et al. (2015).
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant import mce
+        >>> probs = np.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]])
+        >>> round(mce(probs, np.array([0, 1, 1])), 4)
+        0.4
+    """
+    return error_of_table(width_table(samples, n_bins), "max")
+
+
+@metric
+def ada_ece(samples: Samples, *, n_bins: int = 15, norm: str = "l1") -> float:
+    r"""Calibration error over equal-mass bins: each holds the same number of samples.
+
+    .. math:: \sum_b \frac{n_b}{n} \, |\mathrm{conf}(b) - \mathrm{acc}(b)|
+
+    Bins follow the sorted rank, their sizes differ by at most one and every sample counts; tied
+    confidences that straddle an edge are shared between both sides, so row order never matters.
+
+    References:
+        Nguyen and O'Connor (2015); Mukhoti et al. (2020), AdaECE.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant import ada_ece
+        >>> probs = np.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]])
+        >>> round(ada_ece(probs, np.array([0, 1, 1]), n_bins=2), 4)
+        0.1333
+    """
+    return error_of_table(mass_table(samples, n_bins), norm)
+
+
+@metric
+def classwise_ece(samples: Samples, *, n_bins: int = 15) -> float:
+    r"""Equal-width calibration error of each class's probability, averaged over the classes.
+
+    .. math:: \frac1K \sum_k \sum_b \frac{n_{kb}}{n} \, |\overline{p}_{kb} - \overline{y}_{kb}|
+
+    References:
+        Kull et al. (2019).
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant import classwise_ece
+        >>> probs = np.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]])
+        >>> round(classwise_ece(probs, np.array([0, 1, 1])), 4)
+        0.4
+    """
+    return float(np.abs(class_gap_sums(samples, n_bins)).sum(axis=1).mean() / total(samples))
+
+
+def class_gap_sums(samples: Samples, n_bins: int) -> Floats:
+    """Sum of (p_k - [label is k]) over the samples in each bin of p_k, (K, bins)."""
+    from numba import get_num_threads
+
+    from calibrant.metrics import _kernels
+
+    n_bins = _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
+    weight = np.empty(0) if samples.weight is None else samples.weight
+    sums: Floats = _kernels.class_gap_sums(
+        samples.need_scores(),
+        samples.labels,
+        weight,
+        samples.from_logits,
+        width_edges(n_bins),
+        get_num_threads(),
+    )
+    return sums
+
+
+def total(samples: Samples) -> float:
+    """Number of samples, or their total weight."""
+    return float(len(samples)) if samples.weight is None else float(samples.weight.sum())
+
+
+@metric
+def debiased_ece(samples: Samples, *, n_bins: int = 15) -> float:
+    r"""Root-mean-square error over equal-mass bins, without the part that sampling noise adds.
+
+    .. math::
+        \sqrt{\max\Big(0, \sum_b \tfrac{n_b}{n} \Big(\mathrm{gap}_b^2
+        - \frac{\mathrm{acc}_b (1 - \mathrm{acc}_b)}{n_b - 1}\Big)\Big)}
+
+    A bin of one sample is taken without the correction. Weights count as numbers of samples.
+
+    References:
+        Kumar, Liang and Ma (2019).
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant.metrics import debiased_ece
+        >>> probs = np.array([[0.9, 0.1]] * 4)
+        >>> round(debiased_ece(probs, np.array([0, 0, 0, 1]), n_bins=1), 4)
+        0.0
+    """
+    table = mass_table(samples, n_bins)
+    accuracy = table.accuracy
+    noise = accuracy * (1.0 - accuracy) / np.maximum(table.weight - 1.0, 1e-300)
+    squared = table.gap**2 - np.where(table.weight > 1.0, noise, 0.0)
+    return float(np.sqrt(max(0.0, float((table.share * squared).sum()))))
+
+
+@metric
+def ks_error(samples: Samples) -> float:
+    r"""Kolmogorov-Smirnov calibration error: the largest gap between two running sums.
+
+    .. math::
+        \max_c \Big| \frac1n \sum_{\mathrm{conf}_i \le c}
+        (\mathrm{conf}_i - \mathrm{correct}_i) \Big|
+
+    It has no bins to choose.
+
+    References:
+        Gupta et al. (2021).
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant.metrics import ks_error
+        >>> probs = np.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]])
+        >>> round(ks_error(probs, np.array([0, 1, 1])), 4)
+        0.1333
+    """
+    order = np.argsort(samples.confidence)
+    confidence = samples.confidence[order]
+    gap = samples.gap if samples.weight is None else samples.gap * samples.weight
+    running = np.cumsum(gap[order])
+    group_ends = np.append(confidence[1:] != confidence[:-1], True)
+    return float(np.abs(running[group_ends]).max() / total(samples))
+
+
+@metric
+def confidence_gap(samples: Samples) -> float:
+    r"""Mean confidence minus accuracy: positive is over-confident, negative under-confident.
+
+    .. math:: \frac1n \sum_i (\mathrm{conf}_i - \mathrm{correct}_i)
+
+    Its absolute value is the least that any calibration error over bins can be.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant.metrics import confidence_gap
+        >>> probs = np.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]])
+        >>> round(confidence_gap(probs, np.array([0, 1, 1])), 4)
+        0.1333
+    """
+    return samples.mean(samples.gap)

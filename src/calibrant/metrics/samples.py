@@ -1,0 +1,162 @@
+"""What the metrics look at: one summary of probabilities or logits, computed once and on demand.
+
+A metric of this package is a function of a :class:`Samples`. The public functions build one from
+their arguments; ``evaluate`` builds one for all metrics together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant import _checks
+from calibrant._types import Array
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Checked predictions, flat: one row for each sample.
+
+    Either ``scores`` and ``labels`` are there, or only ``confidence`` and ``correct``.
+    """
+
+    confidence: Floats
+    """Largest probability of each row."""
+    correct: npt.NDArray[np.bool_]
+    """Whether it stands at the label."""
+    weight: Floats | None
+    """Weight of each row; None is 1 everywhere."""
+    scores: npt.NDArray[Any] | None = None
+    """Probabilities or logits, (n, K)."""
+    labels: npt.NDArray[np.int64] | None = None
+    from_logits: bool = False
+
+    def __len__(self) -> int:
+        return len(self.confidence)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return int(self.need_scores().shape[1])
+
+    @property
+    def gap(self) -> Floats:
+        """Confidence minus correctness, per row."""
+        return self.confidence - self.correct
+
+    def mean(self, values: npt.NDArray[Any], where: npt.NDArray[np.bool_] | None = None) -> float:
+        """Mean over the rows (those in ``where``), weighted if there are weights; NaN of none."""
+        weight = self.weight
+        if where is not None:
+            values, weight = values[where], None if weight is None else weight[where]
+        if len(values) == 0 or (weight is not None and not weight.any()):
+            return float("nan")
+        return float(np.average(values, weights=weight))
+
+    def mean_of_present(
+        self, values: npt.NDArray[Any], where: npt.NDArray[np.bool_] | None = None
+    ) -> float:
+        """The same for values that may be infinite, which count only where the weight is not 0."""
+        if self.weight is not None:
+            present = self.weight > 0
+            where = present if where is None else where & present
+        return self.mean(values, where)
+
+    def weighted_by(self, weight: Floats) -> Samples:
+        """The same samples under other weights."""
+        return replace(self, weight=weight)
+
+    def need_scores(self) -> npt.NDArray[Any]:
+        """The scores of all classes, for metrics that cannot do with the confidence."""
+        if self.scores is None:
+            raise ValueError(
+                "this metric needs the probabilities of all classes; found confidence and correct "
+                "only. Pass probs or logits with labels"
+            )
+        return self.scores
+
+    def need_labels(self) -> npt.NDArray[np.int64]:
+        """The labels, which are there where the scores are."""
+        self.need_scores()
+        assert self.labels is not None
+        return self.labels
+
+    @cached_property
+    def _rest(self) -> tuple[Floats, Floats, Floats]:
+        from calibrant.metrics import _kernels
+
+        scores = self.need_scores()
+        out = tuple(np.empty(len(self)) for _ in range(3))
+        kernel = _kernels.rest_of_logits if self.from_logits else _kernels.rest_of_probs
+        kernel(scores, self.labels, *out)
+        return out  # type: ignore[return-value]
+
+    @property
+    def true_log_prob(self) -> Floats:
+        """Log-probability of the label, -inf where its probability is 0."""
+        return self._rest[0]
+
+    @property
+    def squares(self) -> Floats:
+        """Sum of the squared probabilities of each row."""
+        return self._rest[1]
+
+    @property
+    def entropy(self) -> Floats:
+        """Entropy of each row, in nats."""
+        return self._rest[2]
+
+    def probs(self) -> Floats:
+        """Probabilities of all classes, as a new array where the scores are logits."""
+        scores = self.need_scores().astype(np.float64)
+        if not self.from_logits:
+            return scores
+        scores -= scores.max(axis=-1, keepdims=True)
+        np.exp(scores, out=scores)
+        scores /= scores.sum(axis=-1, keepdims=True)
+        return scores
+
+
+def summarise(
+    probs: Array = None,
+    labels: Array = None,
+    *,
+    logits: Array = None,
+    sample_weight: Array = None,
+    ignore_label: int | None = None,
+) -> Samples:
+    """Check the arguments of a metric and reduce them to what it needs, in one pass."""
+    from calibrant.metrics import _kernels
+
+    kind, given = _checks.one_of(probs=probs, logits=logits)
+    scores = _checks.scores(given, kind)
+    labels = _checks.labels(_checks.as_numpy(labels), scores, ignored=ignore_label)
+    weight = _checks.sample_weight(sample_weight, scores)
+    flat, flat_labels = scores.reshape(-1, scores.shape[-1]), labels.reshape(-1)
+    weight = None if weight is None else weight.reshape(-1)
+    if ignore_label is not None:
+        kept = flat_labels != ignore_label
+        given = flat = flat[kept]
+        flat_labels = flat_labels[kept]
+        weight = None if weight is None else weight[kept]
+    if len(flat) == 0:
+        raise ValueError(
+            "there must be at least one sample to measure; found none. "
+            "Check the input, or whether every label is the ignored one"
+        )
+    confidence = np.empty(len(flat))
+    correct = np.empty(len(flat), dtype=np.bool_)
+    if kind == "logits":
+        bad = _kernels.top_of_logits(flat, flat_labels, confidence, correct)
+    else:
+        tolerance = _checks.sum_tolerance(given)
+        bad = _kernels.top_of_probs(flat, flat_labels, tolerance, confidence, correct)
+    if bad >= 0:  # the check finds it again, and says what is wrong with it
+        {"logits": _checks.logits, "probs": _checks.probs}[kind](given)
+    return Samples(confidence, correct, weight, flat, flat_labels, kind == "logits")

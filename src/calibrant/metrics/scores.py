@@ -1,0 +1,323 @@
+"""Proper scores, error rates, and what right and wrong answers look like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from calibrant import _checks
+from calibrant._types import Array
+from calibrant.binning import width_index
+from calibrant.focal import loss as focal_losses
+from calibrant.metrics.calibration import MOST_BINS
+from calibrant.metrics.registry import metric
+from calibrant.metrics.samples import Samples, summarise
+
+SURE = 0.99
+"""Confidence above which a prediction counts as sure (Mukhoti et al. 2020)."""
+
+
+@metric
+def nll(samples: Samples) -> float:
+    r"""Negative log-likelihood: mean of -log p of the true class, in nats.
+
+    .. math:: -\frac1n \sum_i \log p_{i, y_i}
+
+    Infinite as soon as one true class has probability 0; :func:`n_impossible` counts those rows.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant import nll
+        >>> round(nll(np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([0, 1])), 4)
+        0.3081
+    """
+    return samples.mean_of_present(-samples.true_log_prob)
+
+
+@metric
+def n_impossible(samples: Samples) -> float:
+    """How many rows give their true class probability 0, which makes the NLL infinite.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant.metrics import n_impossible
+        >>> n_impossible(np.array([[1.0, 0.0], [0.4, 0.6]]), np.array([1, 1]))
+        1.0
+    """
+    return float((samples.true_log_prob == -np.inf).sum())
+
+
+@metric
+def brier(samples: Samples) -> float:
+    r"""Brier score, summed over the classes.
+
+    .. math:: \frac1n \sum_i \sum_k (p_{ik} - [y_i = k])^2
+
+    Not divided by the number of classes: for two classes it is twice the binary form.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant import brier
+        >>> round(brier(np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([0, 1])), 4)
+        0.17
+    """
+    return samples.mean(samples.squares - 2.0 * np.exp(samples.true_log_prob) + 1.0)
+
+
+@metric
+def focal_loss(samples: Samples, *, gamma: float = 3.0) -> float:
+    r"""Mean focal loss.
+
+    .. math:: -\frac1n \sum_i (1 - p_{i, y_i})^\gamma \log p_{i, y_i}
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant import METRICS
+        >>> probs = np.array([[0.9, 0.1], [0.4, 0.6]])
+        >>> round(METRICS["focal_loss"](probs, np.array([0, 1]), gamma=2.0), 4)
+        0.0414
+    """
+    gamma = _checks.gamma(gamma, lowest=0.0)
+    cross_entropy = -samples.true_log_prob
+    return samples.mean_of_present(focal_losses.focal_of_cross_entropy(cross_entropy, gamma))
+
+
+@metric
+def error_rate(samples: Samples) -> float:
+    """Share of rows whose largest probability is not at the label; ties go to the first class.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant import error_rate
+        >>> error_rate(np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([0, 0]))
+        0.5
+    """
+    return 1.0 - samples.mean(samples.correct)
+
+
+@metric
+def top_k_error(samples: Samples, *, k: int = 5) -> float:
+    """Share of rows whose label is not among the k largest; ties go to the earlier class.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant.metrics import top_k_error
+        >>> top_k_error(np.array([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2]]), np.array([1, 2]), k=2)
+        0.5
+    """
+    scores = samples.need_scores()
+    k = _checks.whole_number(k, "k", allowed=range(1, scores.shape[1] + 1))
+    labels = samples.need_labels()[:, None]
+    own = np.take_along_axis(scores, labels, axis=1)
+    earlier = np.arange(scores.shape[1]) < labels
+    ahead = ((scores > own) | ((scores == own) & earlier)).sum(axis=1)
+    return samples.mean(ahead >= k)
+
+
+@metric
+def s99(samples: Samples) -> float:
+    """Share of predictions made with a confidence above 0.99.
+
+    References:
+        Mukhoti et al. (2020), |S99|.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant.metrics import s99
+        >>> s99(np.array([[0.999, 0.001], [0.4, 0.6]]), np.array([0, 0]))
+        0.5
+    """
+    return samples.mean(samples.confidence > SURE)
+
+
+@metric
+def s99_accuracy(samples: Samples) -> float:
+    """Accuracy of the predictions made with a confidence above 0.99; NaN if there are none.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant.metrics import s99_accuracy
+        >>> s99_accuracy(np.array([[0.999, 0.001], [0.4, 0.6]]), np.array([0, 0]))
+        1.0
+    """
+    return samples.mean(samples.correct, where=samples.confidence > SURE)
+
+
+@metric
+def entropy(samples: Samples) -> float:
+    """Mean entropy of the predictions, in nats.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant.metrics import entropy
+        >>> round(entropy(np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([0, 0])), 4)
+        0.3466
+    """
+    return samples.mean(samples.entropy)
+
+
+@metric
+def entropy_right(samples: Samples) -> float:
+    """Mean entropy of the right predictions (NaN if there are none)."""
+    return samples.mean(samples.entropy, where=samples.correct)
+
+
+@metric
+def entropy_wrong(samples: Samples) -> float:
+    """Mean entropy of the wrong predictions (NaN if there are none)."""
+    return samples.mean(samples.entropy, where=~samples.correct)
+
+
+@metric
+def nll_right(samples: Samples) -> float:
+    """Mean -log p of the true class over the right predictions (NaN if there are none)."""
+    return samples.mean_of_present(-samples.true_log_prob, where=samples.correct)
+
+
+@metric
+def nll_wrong(samples: Samples) -> float:
+    """Mean -log p of the true class over the wrong predictions (NaN if there are none)."""
+    return samples.mean_of_present(-samples.true_log_prob, where=~samples.correct)
+
+
+@metric
+def true_prob_right(samples: Samples) -> float:
+    """Mean probability of the true class over the right predictions (NaN if there are none)."""
+    return samples.mean(np.exp(samples.true_log_prob), where=samples.correct)
+
+
+@metric
+def true_prob_wrong(samples: Samples) -> float:
+    """Mean probability of the true class over the wrong predictions (NaN if there are none)."""
+    return samples.mean(np.exp(samples.true_log_prob), where=~samples.correct)
+
+
+@metric
+def aurc(samples: Samples) -> float:
+    r"""Area under the risk-coverage curve: the error rate left, on average over all coverages.
+
+    .. math:: \frac1n \sum_{k=1}^n \frac{\text{errors among the k most confident}}{k}
+
+    Inside a group of equal confidence, errors arrive in proportion. With weights, coverage is the
+    share of weight.
+
+    References:
+        Geifman and El-Yaniv (2017).
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant.metrics import aurc
+        >>> round(aurc(np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([0, 0])), 4)
+        0.25
+    """
+    weight = np.ones(len(samples)) if samples.weight is None else samples.weight
+    order = np.argsort(-samples.confidence)
+    confidence, weight = samples.confidence[order], weight[order]
+    wrong = weight * ~samples.correct[order]
+    starts = np.flatnonzero(np.append(True, confidence[1:] != confidence[:-1]))
+    group = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(confidence))))
+    group_weight = np.add.reduceat(weight, starts)
+    rate = np.divide(
+        np.add.reduceat(wrong, starts),
+        group_weight,
+        out=np.zeros(len(starts)),
+        where=group_weight > 0,
+    )
+    covered = np.cumsum(weight)
+    errors = np.cumsum(weight * rate[group])
+    risk = np.divide(errors, covered, out=np.zeros(len(errors)), where=covered > 0)
+    return float(np.average(risk, weights=weight))
+
+
+@dataclass(frozen=True)
+class BrierParts:
+    """Brier = reliability - resolution + uncertainty + within_bins."""
+
+    reliability: float
+    """Squared gap between claimed and seen frequencies: 0 for a calibrated model."""
+    resolution: float
+    """How far the seen frequencies spread around the base rates: more is better."""
+    uncertainty: float
+    """What a model that always says the base rates would score."""
+    within_bins: float
+    """What the bins hide: probabilities that differ inside one bin."""
+
+
+def brier_decomposition(
+    probs: Array = None,
+    labels: Array = None,
+    *,
+    logits: Array = None,
+    n_bins: int = 15,
+    sample_weight: Array = None,
+    ignore_label: int | None = None,
+) -> BrierParts:
+    r"""Murphy's parts of the Brier score, over equal-width bins of each class's probability.
+
+    .. math::
+        \mathrm{REL} = \sum_{kb} \tfrac{n_{kb}}{n} (\overline p_{kb} - \overline y_{kb})^2, \quad
+        \mathrm{RES} = \sum_{kb} \tfrac{n_{kb}}{n} (\overline y_{kb} - \overline y_k)^2, \quad
+        \mathrm{UNC} = \sum_k \overline y_k (1 - \overline y_k)
+
+    References:
+        Murphy (1973).
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant.metrics import brier_decomposition
+        >>> parts = brier_decomposition(np.array([[0.5, 0.5]] * 4), np.array([0, 0, 0, 1]))
+        >>> parts.reliability, parts.resolution, parts.uncertainty
+        (0.125, 0.0, 0.375)
+    """
+    n_bins = _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
+    samples = summarise(
+        probs, labels, logits=logits, sample_weight=sample_weight, ignore_label=ignore_label
+    )
+    weight = np.ones(len(samples)) if samples.weight is None else samples.weight
+    weight = weight / weight.sum()
+    reliability = resolution = uncertainty = 0.0
+    for k, p in enumerate(samples.probs().T):
+        is_class = samples.labels == k
+        index = width_index(p, n_bins)
+        share, claimed, seen = (
+            np.bincount(index, weights=weight * values, minlength=n_bins)
+            for values in (np.ones(len(p)), p, is_class)
+        )
+        full = share > 0
+        share, claimed, seen = share[full], claimed[full], seen[full]
+        base = seen.sum()
+        reliability += float(((claimed - seen) ** 2 / share).sum())
+        resolution += float((share * (seen / share - base) ** 2).sum())
+        uncertainty += float(base * (1.0 - base))
+    whole = brier.of(samples)
+    return BrierParts(
+        reliability, resolution, uncertainty, whole - (reliability - resolution + uncertainty)
+    )
+
+
+def kl_to_posterior(probs: Array, posterior: Array, *, sample_weight: Array = None) -> float:
+    r"""Mean Kullback-Leibler divergence from a known posterior, in nats.
+
+    .. math:: \frac1n \sum_i \sum_k \eta_{ik} \log \frac{\eta_{ik}}{p_{ik}}
+
+    For simulated problems, whose true class probabilities are known.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant.metrics import kl_to_posterior
+        >>> round(kl_to_posterior(np.array([[0.5, 0.5]]), np.array([[0.9, 0.1]])), 4)
+        0.3681
+    """
+    from scipy.special import rel_entr
+
+    said = _checks.as_numpy(_checks.probs(probs)).astype(np.float64)
+    truth = _checks.as_numpy(_checks.probs(posterior)).astype(np.float64)
+    if said.shape != truth.shape:
+        raise ValueError(
+            f"probs and posterior must have the same shape; found {said.shape} and {truth.shape}. "
+            "Pass one row of true probabilities for each prediction"
+        )
+    weight = _checks.sample_weight(sample_weight, said)
+    divergence = rel_entr(truth, said).sum(axis=-1)
+    return max(0.0, float(np.average(divergence, weights=weight)))
