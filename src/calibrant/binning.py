@@ -204,6 +204,34 @@ def _cut(
     )
 
 
+def mass_membership(confidence: Floats, n_bins: int) -> tuple[Counts, Counts, Floats]:
+    """Which samples are in which equal-mass bin, and with what share: (sample, bin, share).
+
+    A sample stands once, with the share 1, unless an edge cuts the group it is tied with.
+    """
+    order = np.argsort(confidence)
+    values = confidence[order]
+    first = np.append(True, values[1:] != values[:-1])
+    starts = np.flatnonzero(first)
+    stops = np.append(starts[1:], len(values))
+    edges = mass_edges(len(values), n_bins, whole=True)
+    low = np.searchsorted(edges, starts, side="right") - 1  # bin of the group's first rank
+    high = np.searchsorted(edges, stops, side="left") - 1  # and of its last
+    group = np.cumsum(first) - 1
+    samples, bins, shares = [], [], []
+    for step in range(int((high - low).max()) + 1):
+        there = low + step <= high
+        bin_of_group = np.minimum(low + step, len(edges) - 2)
+        overlap = np.minimum(stops, edges[bin_of_group + 1]) - np.maximum(
+            starts, edges[bin_of_group]
+        )
+        kept = there[group]
+        samples.append(order[kept])
+        bins.append(bin_of_group[group][kept])
+        shares.append((overlap / (stops - starts))[group][kept])
+    return np.concatenate(samples), np.concatenate(bins), np.concatenate(shares)
+
+
 def equal_mass_table(
     confidence: Floats, correct: npt.NDArray[Any], n_bins: int, weight: Floats | None = None
 ) -> BinTable:

@@ -1,12 +1,22 @@
-"""Reading and writing files; whatever is written appears whole or not at all."""
+"""Writing files: whatever is written appears whole or not at all."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant import _checks
+from calibrant._types import Array
+from calibrant.files.columns import arrow
+from calibrant.files.parquet import CLASS_NAMES
 
 
 @contextlib.contextmanager
@@ -35,3 +45,140 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary = Path(folder) / target.name
         yield temporary
         os.replace(temporary, target)
+
+
+def write_predictions(
+    path: str | os.PathLike[str],
+    *,
+    probs: Array,
+    labels: Array | None = None,
+    ids: Array | None = None,
+    class_names: Sequence[str] | None = None,
+) -> None:
+    """Write probabilities so that :func:`read_predictions` gives the same arrays back.
+
+    Args:
+        path: ends in ``.npz``, ``.parquet`` or ``.csv``; an existing file is replaced whole.
+        probs: (N, K) probabilities; half precision is written as float32.
+        labels: (N,) class indices.
+        ids: (N,) whole numbers or strings naming the rows.
+        class_names: one name a class. CSV has no place for them.
+
+    CSV has no types either: floats come back as float64 of exactly the same value, and ids that
+    all look like whole numbers come back as such.
+
+    Examples:
+        >>> import tempfile
+        >>> from calibrant.files import read_predictions
+        >>> file = tempfile.mkdtemp() + "/calibrated.npz"
+        >>> write_predictions(file, probs=[[0.25, 0.75]], labels=[1], class_names=["cat", "dog"])
+        >>> read_predictions(file).class_names
+        ('cat', 'dog')
+    """
+    target = Path(path)
+    writer = _WRITERS.get(target.suffix.lower())
+    if writer is None:
+        raise ValueError(
+            f"cannot write {target}: the name must end in {', '.join(_WRITERS)}; found "
+            f"{target.suffix or 'no ending'!r}. Choose one of these"
+        )
+    checked = _checks.probs(probs)
+    scores = _checks.as_numpy(checked)
+    if scores.ndim != 2 or len(scores) == 0:
+        raise ValueError(
+            f"probs must have the shape (rows, classes) with at least one row; found "
+            f"{scores.shape}. Pass one row a sample"
+        )
+    writer(
+        target,
+        scores,
+        None if labels is None else _checks.as_numpy(_checks.labels(labels, checked)),
+        None if ids is None else _checked_ids(ids, len(scores)),
+        None if class_names is None else _checked_names(class_names, scores.shape[1]),
+    )
+
+
+def _checked_ids(ids: Array, rows: int) -> NDArray[Any]:
+    array = _checks.as_numpy(ids)
+    if array.dtype == object and all(isinstance(name, str) for name in array.flat):
+        array = array.astype(str)
+    if array.dtype.kind not in "iuU":
+        raise TypeError(
+            f"ids must be whole numbers or strings; found the type {array.dtype}. "
+            "Convert them to strings"
+        )
+    if array.shape != (rows,):
+        raise ValueError(
+            f"ids must have one entry a row, shape {(rows,)}; found shape {array.shape}. "
+            "Pass one id for each row of probs"
+        )
+    return array
+
+
+def _checked_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise TypeError("class_names must be a sequence of strings. Pass ['cat', 'dog'], say")
+    if len(names) != n_classes:
+        raise ValueError(
+            f"class_names must have one name a class, {n_classes} in all; found {len(names)}. "
+            "Name every column of probs"
+        )
+    return tuple(str(name) for name in names)
+
+
+Given: TypeAlias = NDArray[Any] | None
+
+
+def _write_npz(
+    target: Path, probs: NDArray[Any], labels: Given, ids: Given, names: tuple[str, ...] | None
+) -> None:
+    # In C order, so that the rows can be read in batches.
+    arrays = {"probs": np.ascontiguousarray(probs), "labels": labels, "ids": ids}
+    given = {name: array for name, array in arrays.items() if array is not None}
+    if names is not None:
+        given["class_names"] = np.array(names, dtype=str)
+    with written_whole(target) as temporary, temporary.open("wb") as file:
+        np.savez(file, allow_pickle=False, **given)
+
+
+def _write_parquet(
+    target: Path, probs: NDArray[Any], labels: Given, ids: Given, names: tuple[str, ...] | None
+) -> None:
+    table = _table(probs, labels, ids)
+    if names is not None:
+        table = table.replace_schema_metadata({CLASS_NAMES: json.dumps(names)})
+    with written_whole(target) as temporary:
+        # Small pages, because a reader holds one page of every column.
+        arrow("writing").parquet.write_table(
+            table,
+            temporary,
+            row_group_size=_ROW_GROUP,
+            data_page_size=_PAGE,
+            use_dictionary=False,
+            write_page_checksum=True,
+        )
+
+
+def _write_csv(
+    target: Path, probs: NDArray[Any], labels: Given, ids: Given, names: tuple[str, ...] | None
+) -> None:
+    if names is not None:
+        raise ValueError(
+            f"cannot write {target}: CSV has no place for class_names. Write .npz or .parquet, or "
+            "leave them out"
+        )
+    # Widened first: the shortest digits of a float64 read back as the very same number.
+    table = _table(probs.astype(np.float64), labels, ids)
+    with written_whole(target) as temporary:
+        arrow("writing").csv.write_csv(table, temporary)
+
+
+def _table(probs: NDArray[Any], labels: Given, ids: Given) -> Any:
+    columns = {"id": ids, "label": labels}
+    columns |= {f"prob_{k}": np.ascontiguousarray(probs[:, k]) for k in range(probs.shape[1])}
+    return arrow("writing").table({n: array for n, array in columns.items() if array is not None})
+
+
+_WRITERS = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}
+_ROW_GROUP = 1 << 16  # rows
+_PAGE = 1 << 16  # bytes

@@ -12,7 +12,7 @@ from calibrant.binning import width_index
 from calibrant.focal import loss as focal_losses
 from calibrant.metrics.calibration import MOST_BINS
 from calibrant.metrics.registry import metric
-from calibrant.metrics.samples import Samples, summarise
+from calibrant.metrics.samples import Floats, Samples, summarise
 
 SURE = 0.99
 """Confidence above which a prediction counts as sure (Mukhoti et al. 2020)."""
@@ -62,7 +62,12 @@ def brier(samples: Samples) -> float:
         >>> round(brier(np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([0, 1])), 4)
         0.17
     """
-    return samples.mean(samples.squares - 2.0 * np.exp(samples.true_log_prob) + 1.0)
+    return samples.mean(brier_rows(samples))
+
+
+def brier_rows(samples: Samples) -> Floats:
+    """Squared distance of each row to its one-hot label."""
+    return samples.squares - 2.0 * np.exp(samples.true_log_prob) + 1.0
 
 
 @metric
@@ -211,23 +216,38 @@ def aurc(samples: Samples) -> float:
         >>> round(aurc(np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([0, 0])), 4)
         0.25
     """
+    return risk_by_coverage(samples).mean_risk()
+
+
+@dataclass(frozen=True)
+class RiskSteps:
+    """What is wrong among the samples answered so far, from the most confident to the least."""
+
+    confidence: Floats
+    """Confidence of each sample that has a weight, falling."""
+    covered: Floats
+    """Samples answered up to and including this one, or their weight."""
+    risk: Floats
+    """Share of wrong answers among them."""
+
+    def mean_risk(self) -> float:
+        """The mean over all steps, each by its weight."""
+        return float(np.average(self.risk, weights=np.diff(self.covered, prepend=0.0)))
+
+
+def risk_by_coverage(samples: Samples) -> RiskSteps:
+    """The risk-coverage curve, one step for each sample that has a weight; ties are pooled."""
     weight = np.ones(len(samples)) if samples.weight is None else samples.weight
     order = np.argsort(-samples.confidence)
+    order = order[weight[order] > 0]
     confidence, weight = samples.confidence[order], weight[order]
-    wrong = weight * ~samples.correct[order]
     starts = np.flatnonzero(np.append(True, confidence[1:] != confidence[:-1]))
-    group = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(confidence))))
-    group_weight = np.add.reduceat(weight, starts)
-    rate = np.divide(
-        np.add.reduceat(wrong, starts),
-        group_weight,
-        out=np.zeros(len(starts)),
-        where=group_weight > 0,
+    wrong = np.add.reduceat(weight * ~samples.correct[order], starts)
+    rate = np.repeat(
+        wrong / np.add.reduceat(weight, starts), np.diff(np.append(starts, len(confidence)))
     )
     covered = np.cumsum(weight)
-    errors = np.cumsum(weight * rate[group])
-    risk = np.divide(errors, covered, out=np.zeros(len(errors)), where=covered > 0)
-    return float(np.average(risk, weights=weight))
+    return RiskSteps(confidence, covered, np.cumsum(weight * rate) / covered)
 
 
 @dataclass(frozen=True)

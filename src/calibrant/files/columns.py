@@ -1,0 +1,132 @@
+"""Columns of a table, as pyarrow hands them over, turned into NumPy arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.files.layout import Layout
+from calibrant.files.predictions import Block, decoding
+
+
+def arrow(doing: str = "reading") -> Any:
+    """The pyarrow package with the parts used here, loaded on first use."""
+    try:
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.csv
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError(
+            f"{doing} Parquet and CSV needs pyarrow: pip install 'calibrant[files]'"
+        ) from error
+    return pyarrow
+
+
+class Columns:
+    """The columns of one batch of rows; missing values and odd types are refused.
+
+    ``first_row`` is the place of the batch in the file, for the messages.
+    """
+
+    def __init__(self, columns: dict[str, Any], *, where: str, first_row: int) -> None:
+        self.columns = columns
+        self.where = where
+        self.first_row = first_row
+
+    def by_role(self, layout: Layout, dtype: np.dtype[Any], width: int | None) -> Block:
+        """The arrays of ``layout``, the scores as ``dtype`` and (if not None) ``width`` wide."""
+        raw: Block = {}
+        if layout.numbered:
+            columns = [self._numbers(name) for name in layout.scores]
+            raw["scores"] = np.empty((len(columns[0]), len(columns)), dtype=dtype)
+            for number, column in enumerate(columns):
+                raw["scores"][:, number] = column
+        elif layout.scores:
+            raw["scores"] = self._lists(layout.scores[0], width).astype(dtype, copy=False)
+        for role, name in layout.roles.items():
+            raw[role] = self._ids(name) if role == "ids" else self._numbers(name, truth=True)
+        return raw
+
+    def _plain(self, name: str) -> Any:
+        """The column without nulls, and without a dictionary or an extension type around it."""
+        column = self.columns[name]
+        if isinstance(column, arrow().ExtensionArray):
+            column = column.storage
+        if arrow().types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        self._refuse_nulls(column, f"the column {name} must have a value in every row", 1)
+        return column
+
+    def _numbers(self, name: str, *, truth: bool = False) -> NDArray[Any]:
+        return _to_numpy(self._plain(name), f"{self.where}: the column {name}", truth=truth)
+
+    def _lists(self, name: str, width: int | None) -> NDArray[Any]:
+        column = self._plain(name)
+        if not is_list(column.type):
+            stem = name.removesuffix("s")
+            raise TypeError(
+                f"{self.where}: the column {name} must hold one list of numbers a row; found the "
+                f"type {column.type}. For one column a class, name them {stem}_0, {stem}_1, ..."
+            )
+        lengths = arrow().compute.list_value_length(column).to_numpy(zero_copy_only=False)
+        width = int(lengths[0]) if width is None else width
+        other = lengths != width
+        if other.any():
+            row = int(other.argmax())
+            raise ValueError(
+                f"{self.where}: the lists of {name} must be of one length; the first row has "
+                f"{width} numbers, found {lengths[row]} in row {self.first_row + row}. "
+                "Write one number a class"
+            )
+        flat = column.flatten()
+        self._refuse_nulls(flat, f"the lists of {name} must have a value at every place", width)
+        flat = _to_numpy(flat, f"{self.where}: the lists of {name}", truth=False)
+        return flat.reshape(len(column), width)
+
+    def _ids(self, name: str) -> NDArray[Any]:
+        types = arrow().types
+        column = self._plain(name)
+        if types.is_string(column.type) or types.is_large_string(column.type):
+            with decoding(f"{self.where}: the column {name}", "text"):
+                return np.array(column.to_pylist(), dtype=str)
+        ids: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+        if ids.dtype == object:
+            raise TypeError(
+                f"{self.where}: the column {name} must hold whole numbers or strings; found the "
+                f"type {column.type}. Convert it to strings"
+            )
+        return ids
+
+    def _refuse_nulls(self, column: Any, what: str, entries_a_row: int) -> None:
+        if column.null_count:
+            first = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+            raise ValueError(
+                f"{self.where}: {what}; found none in row "
+                f"{self.first_row + first // entries_a_row}. Fill it in or drop the row"
+            )
+
+
+def is_list(kind: Any) -> bool:
+    """Whether an Arrow type is one of its kinds of list."""
+    types = arrow().types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _to_numpy(column: Any, what: str, *, truth: bool) -> NDArray[Any]:
+    types = arrow().types
+    if types.is_decimal(column.type):
+        column = column.cast(arrow().float64())
+    if not (
+        types.is_floating(column.type)
+        or types.is_integer(column.type)
+        or (truth and types.is_boolean(column.type))
+    ):
+        raise TypeError(
+            f"{what} must hold numbers; found the type {column.type}. Convert it; if these are "
+            "names of classes, number them 0, 1, ..."
+        )
+    array: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return array

@@ -1,0 +1,189 @@
+"""Which array or column of a file holds what, decided by the names alone."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+SCORES = {"logits": "logit", "probs": "prob"}
+"""The two kinds of score, and what their numbered columns are called."""
+
+LABELS = ("label", "labels")
+IDS = ("id", "ids")
+
+_PART = re.compile(r"(.+)_(?:logits|probs|confidence|(?:logit|prob)_[0-9]{1,9})")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The names to read: ``scores`` (one array, or numbered columns in order) and by role the rest.
+
+    ``kind`` is ``"logits"``, ``"probs"`` or ``"confidence"``; in the last, ``scores`` is empty.
+    """
+
+    kind: str
+    scores: tuple[str, ...] = ()
+    numbered: bool = False
+    roles: dict[str, str] = field(default_factory=dict)
+    class_names: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Everything with one entry a row."""
+        return (*self.scores, *self.roles.values())
+
+
+def find_layout(names: Sequence[str], *, part: str | None, where: str, table: bool) -> Layout:
+    """The layout of a file with arrays (or, in a table, columns) called ``names``.
+
+    ``part`` is the ``val`` of ``FILE.npz::val``: only names starting ``val_`` are looked at, but
+    for ``class_names``, which the parts of a file share.
+    """
+    found = _Names(names, part, where, "column" if table else "array")
+    scores = _scores(found, table)
+    if scores is not None:
+        kind, columns, numbered = scores
+        roles = found.roles(labels=LABELS, ids=IDS)
+    else:
+        kind, columns, numbered = "confidence", (), False
+        roles = _confidence_roles(found)
+    shared = "class_names" if "class_names" in names and not table else None
+    return Layout(
+        kind=kind,
+        scores=columns,
+        numbered=numbered,
+        roles=roles,
+        class_names=None if table else found.one("class_names") or shared,
+    )
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """``a, b, c``, cut short when there are many."""
+    if not names:
+        return "nothing"
+    text = ", ".join(name if name.isprintable() else repr(name) for name in names[:most])
+    return text if len(names) <= most else f"{text}, ... ({len(names)} in all)"
+
+
+class _Names:
+    """The names of one part, without its prefix, and what to say when one is amiss."""
+
+    def __init__(self, names: Sequence[str], part: str | None, where: str, thing: str) -> None:
+        prefix = "" if part is None else f"{part}_"
+        self.all = list(names)
+        self.counts = Counter(names)
+        self.full = {n.removeprefix(prefix): n for n in names if n.startswith(prefix)}
+        self.part = part
+        self.where = where
+        self.thing = thing
+        self.parts = list(dict.fromkeys(m[1] for n in names if (m := _PART.fullmatch(n))))
+
+    def one(self, *aliases: str) -> str | None:
+        """The full name of the one of ``aliases`` that is there, or None."""
+        there = [self.full[alias] for alias in aliases if alias in self.full]
+        if len(there) > 1:
+            raise ValueError(
+                f"{self.where}: {' and '.join(there)} mean the same; found both {self.thing}s. "
+                "Keep one of them"
+            )
+        if there:
+            self.refuse_twice(there[0])
+        return there[0] if there else None
+
+    def roles(self, **aliases: tuple[str, ...]) -> dict[str, str]:
+        """Role to full name, for the roles that are there."""
+        named = {role: self.one(*names) for role, names in aliases.items()}
+        return {role: name for role, name in named.items() if name is not None}
+
+    def refuse_twice(self, name: str) -> None:
+        if self.counts[name] > 1:
+            raise ValueError(
+                f"{self.where}: the {self.thing} {name} is there {self.counts[name]} times. "
+                "Keep one of them"
+            )
+
+    def numbered(self, stem: str) -> tuple[str, ...]:
+        """``stem_0``, ``stem_1``, ... in the order of their numbers; a gap is refused."""
+        pattern = re.compile(rf"{stem}_([0-9]{{1,9}})")
+        by_number: dict[int, str] = {}
+        for short, name in self.full.items():
+            if match := pattern.fullmatch(short):
+                other = by_number.setdefault(int(match[1]), name)
+                if other != name:
+                    raise ValueError(
+                        f"{self.where}: the columns {other} and {name} have the same number. "
+                        "Keep one of them"
+                    )
+                self.refuse_twice(name)
+        for expected, number in enumerate(sorted(by_number)):
+            if number != expected:
+                raise ValueError(
+                    f"{self.where}: the columns {stem}_0, {stem}_1, ... must follow on without a "
+                    f"gap; found {by_number[number]} but no {stem}_{expected}. "
+                    "Count the classes from 0, one column each"
+                )
+        return tuple(by_number[number] for number in sorted(by_number))
+
+    def nothing_to_read(self) -> ValueError:
+        """Neither scores nor confidence: the likeliest reason."""
+        here = f"{self.where} has the {self.thing}s {listed(self.all)}"
+        ways = " or ".join(f"::{part}" for part in self.parts[:8] if part.isprintable())
+        if self.part is None and self.parts:
+            return ValueError(f"{self.where} holds the parts {listed(self.parts)}: add {ways}")
+        if self.part is not None and self.parts:
+            return ValueError(
+                f"{self.where}: there is no part {self.part}; the file holds the parts "
+                f"{listed(self.parts)}. Ask for {ways}"
+            )
+        if self.part is not None:
+            return ValueError(f"{here}, and none is of a part {self.part}. Drop ::{self.part}")
+        if len(self.all) == 1 and re.search("[;\t|]", self.all[0]):
+            return ValueError(
+                f"{self.where}: the cells must be separated by commas; the first line is "
+                f"{self.all[0][:60]!r}. Save it with commas"
+            )
+        numbered = (
+            "one list column, or logit_0, logit_1, ..." if self.thing == "column" else "(N, K)"
+        )
+        return ValueError(
+            f"{here}: neither logits nor probs. Name the scores logits or probs ({numbered}), "
+            "or give confidence and correct"
+        )
+
+
+def _scores(found: _Names, table: bool) -> tuple[str, tuple[str, ...], bool] | None:
+    """(kind, names, numbered) of the scores; None where there are none."""
+    there: list[tuple[str, tuple[str, ...], bool]] = []
+    for kind, stem in SCORES.items():
+        whole = found.one(kind)
+        if whole is not None:
+            there.append((kind, (whole,), False))
+        columns = found.numbered(stem) if table else ()
+        if columns:
+            there.append((kind, columns, True))
+    if len(there) > 1:
+        (_, (first, *_), _), (_, (second, *_), _), *_ = there
+        raise ValueError(
+            f"{found.where}: a file holds one kind of score; found both {first} and {second}. "
+            "Keep one of them, or give them parts (a_logits, b_probs) and ask for ::a"
+        )
+    return there[0] if there else None
+
+
+def _confidence_roles(found: _Names) -> dict[str, str]:
+    """A file with only the top class: its confidence, and whether it was right."""
+    if "confidence" not in found.full:
+        raise found.nothing_to_read()
+    roles = found.roles(confidence=("confidence",), correct=("correct",), ids=IDS)
+    if "correct" in roles:
+        return roles | found.roles(labels=LABELS)
+    pair = found.roles(labels=("true_label",), predicted=("pred_label",))
+    if len(pair) < 2:
+        raise ValueError(
+            f"{found.where} holds confidence but not what it was about; found the "
+            f"{found.thing}s {listed(found.all)}. Add correct (true or false a row), or "
+            "true_label and pred_label"
+        )
+    return roles | pair

@@ -1,0 +1,204 @@
+"""``.npz``: a zip of ``.npy`` arrays, read a block of rows at a time and never unpickled."""
+
+from __future__ import annotations
+
+import math
+import warnings
+import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.files.layout import find_layout
+from calibrant.files.predictions import Block, cleaned, decoding
+
+_ZIP = "an .npz file"
+_CHUNK = 1 << 20  # bytes taken out of the zip at once
+
+
+class NpzSource:
+    """One part of an ``.npz`` file: its headers are checked here, its rows read by ``blocks``."""
+
+    def __init__(self, path: Path, part: str | None, where: str) -> None:
+        self.path = path
+        self.where = where
+        with ExitStack() as stack:
+            archive = stack.enter_context(_opened(path, where))
+            arrays = [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
+            self.layout = find_layout(arrays, part=part, where=where, table=False)
+            members = self._members(archive, stack)
+            self.rows: int | None = self._checked_rows(members)
+            self.class_names = self._class_names(archive, members)
+
+    def blocks(self, rows: int | None) -> Iterator[Block]:
+        """The rows in order, ``rows`` at a time (None: all at once)."""
+        total = self.rows or 0
+        with ExitStack() as stack:
+            archive = stack.enter_context(_opened(self.path, self.where))
+            members = self._members(archive, stack)
+            for start in range(0, total, rows or total):
+                count = min(rows or total, total - start)
+                raw = {role: member.take(count) for role, member in members.items()}
+                yield cleaned(raw, self.layout, where=self.where, first_row=start)
+            for member in members.values():
+                member.finish()
+
+    def _members(self, archive: zipfile.ZipFile, stack: ExitStack) -> dict[str, _Member]:
+        names = dict(self.layout.roles)
+        if self.layout.scores:
+            (names["scores"],) = self.layout.scores
+        return {
+            role: stack.enter_context(_Member(archive, name, self.where))
+            for role, name in names.items()
+        }
+
+    def _checked_rows(self, members: dict[str, _Member]) -> int:
+        first = members["scores" if "scores" in members else "confidence"]
+        for role, member in members.items():
+            wanted = 2 if role == "scores" else 1
+            if len(member.shape) != wanted:
+                axes = "(rows, classes)" if wanted == 2 else "(rows,)"
+                raise ValueError(
+                    f"{self.where}: {member.name} must have the shape {axes}; found "
+                    f"{member.shape}. {_RANK_FIX.get(role, 'Drop or add an axis')}"
+                )
+        for member in members.values():
+            if member.shape[0] != first.shape[0]:
+                raise ValueError(
+                    f"{self.where}: {member.name} and {first.name} must have one entry a row; "
+                    f"found {member.shape[0]} and {first.shape[0]}. Save them from the same rows"
+                )
+        if first.shape[0] == 0:
+            raise ValueError(f"{self.where}: {first.name} has no rows. Save at least one")
+        return first.shape[0]
+
+    def _class_names(
+        self, archive: zipfile.ZipFile, members: dict[str, _Member]
+    ) -> tuple[str, ...] | None:
+        if self.layout.class_names is None:
+            return None
+        with _Member(archive, self.layout.class_names, self.where) as member:
+            n_classes = members["scores"].shape[1] if "scores" in members else None
+            if len(member.shape) != 1 or n_classes not in (None, member.shape[0]):
+                raise ValueError(
+                    f"{self.where}: {member.name} must have one name a class"
+                    f"{'' if n_classes is None else f', {n_classes} in all'}; found the shape "
+                    f"{member.shape}. Save one string a class"
+                )
+            if member.dtype.kind not in "US":
+                raise TypeError(
+                    f"{self.where}: {member.name} must be strings; found the type "
+                    f"{member.dtype}. Save np.array([...], dtype=str)"
+                )
+            names = member.take(member.shape[0])
+            member.finish()
+        if names.dtype.kind == "S":
+            with decoding(self.where, _ZIP):
+                names = np.char.decode(names, "utf-8")
+        return tuple(str(name) for name in names)
+
+
+_RANK_FIX = {
+    "scores": "One row a sample and one column a class",
+    "labels": "Drop any extra axis, or take argmax over one-hot labels",
+}
+
+
+class _Member:
+    """One array in the zip: its header, and its rows in order."""
+
+    def __init__(self, archive: zipfile.ZipFile, name: str, where: str) -> None:
+        self.name = name
+        self.where = where
+        with decoding(where, _ZIP):
+            info = archive.getinfo(f"{name}.npy")
+            self.stream = archive.open(info)
+            try:
+                self.shape, self.fortran, self.dtype, header = _header(self.stream)
+            except BaseException:
+                self.stream.close()
+                raise
+        self.row = 0
+        self.whole: NDArray[Any] | None = None
+        if self.dtype.hasobject:
+            self.stream.close()
+            raise ValueError(
+                f"{where}: {name} holds Python objects, which are never unpickled. Save it as an "
+                "array of numbers or strings (np.asarray(..., dtype=...))"
+            )
+        size = math.prod(self.shape) * self.dtype.itemsize
+        if min(self.shape, default=0) < 0 or info.file_size != header + size:
+            self.stream.close()
+            raise ValueError(
+                f"{where}: {name} must have {size} bytes for the shape {self.shape} of "
+                f"{self.dtype}; found {info.file_size - header}. The file is damaged: write or "
+                "copy it again"
+            )
+
+    def __enter__(self) -> _Member:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stream.close()
+
+    def take(self, count: int) -> NDArray[Any]:
+        """The next ``count`` rows. An array in Fortran order has its rows scattered over the whole
+        file, so it is held whole.
+        """
+        if not self.fortran:
+            return self._filled((count, *self.shape[1:]))
+        if self.whole is None:
+            self.whole = self._filled(self.shape[::-1]).T
+        rows = self.whole[self.row : self.row + count]
+        self.row += count
+        return np.ascontiguousarray(rows)
+
+    def finish(self) -> None:
+        """Reach the end, where the zip's checksum is compared."""
+        with decoding(self.where, _ZIP):
+            self.stream.read(1)
+
+    def _filled(self, shape: tuple[int, ...]) -> NDArray[Any]:
+        with decoding(self.where, _ZIP):
+            array = np.empty(shape, dtype=self.dtype)
+            if array.nbytes == 0:
+                return array
+            missing = array.reshape(-1).view(np.uint8)
+            while missing.size:
+                chunk = self.stream.read(min(_CHUNK, missing.size))
+                if not chunk:
+                    raise EOFError(f"{self.name} ends too early")
+                missing[: len(chunk)] = np.frombuffer(chunk, dtype=np.uint8)
+                missing = missing[len(chunk) :]
+        return array
+
+
+def _opened(path: Path, where: str) -> zipfile.ZipFile:
+    with path.open("rb") as file:
+        start = file.read(6)
+    if start == b"\x93NUMPY":
+        raise ValueError(
+            f"{where} is a single .npy array under the name of an .npz file. "
+            "Save it with np.savez(path, logits=..., labels=...)"
+        )
+    with decoding(where, _ZIP):
+        return zipfile.ZipFile(path)
+
+
+def _header(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """(shape, Fortran order, dtype, length of the header) of a ``.npy`` stream."""
+    read = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    version = np.lib.format.read_magic(stream)
+    if version not in read:
+        raise ValueError(f"a .npy header of version {version} holds no plain numbers")
+    with warnings.catch_warnings():  # headers written by Python 2 warn, and are read all the same
+        warnings.simplefilter("ignore")
+        shape, fortran, dtype = read[version](stream)
+    return shape, fortran, dtype, stream.tell()

@@ -1,0 +1,149 @@
+"""Parquet: one file, or a folder of them taken in the order of their names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrant.files.columns import Columns, arrow, is_list
+from calibrant.files.layout import Layout, find_layout, listed
+from calibrant.files.predictions import Block, cleaned, decoding
+
+CLASS_NAMES = b"calibrant.class_names"
+"""The key of the file's metadata that holds the class names, as a JSON list."""
+
+_KIND = "Parquet"
+_MOST_ROWS = 1 << 14  # decoded at once
+_COLUMN_BUFFER = 1 << 16  # bytes read at once for each column
+
+
+class ParquetSource:
+    """The columns of all files are checked here, from their footers; ``blocks`` reads the rows."""
+
+    def __init__(self, path: Path, part: str | None, where: str) -> None:
+        folder = path.is_dir()
+        self.files = [
+            (file, str(file) if folder else where) for file in (_inside(path) if folder else [path])
+        ]
+        self.layout, self.class_names, self.dtype, count = _agreed(self.files, part)
+        self.rows: int | None = count
+        if count == 0:
+            raise ValueError(f"{where} has no rows. Write at least one")
+
+    def blocks(self, rows: int | None) -> Iterator[Block]:
+        """The rows in order; a block does not reach over the end of a file."""
+        most = min(rows or _MOST_ROWS, _MOST_ROWS)
+        width: int | None = None
+        for file, where in self.files:
+            start = 0
+            for batch in _batches(file, where, most, list(self.layout.names)):
+                named = {name: batch.column(name) for name in self.layout.names}
+                columns = Columns(named, where=where, first_row=start)
+                raw = columns.by_role(self.layout, self.dtype, width)
+                if "scores" in raw:
+                    width = raw["scores"].shape[1]
+                    _refuse_class_names(self.class_names, width, where)
+                yield cleaned(raw, self.layout, where=where, first_row=start)
+                start += batch.num_rows
+
+
+def _inside(folder: Path) -> list[Path]:
+    files = sorted(
+        file
+        for file in folder.iterdir()
+        if file.name.lower().endswith(".parquet") and not file.name.startswith((".", "_"))
+    )
+    if not files:
+        raise ValueError(
+            f"{folder} is a folder without .parquet files. Name a file, or a folder that has "
+            "Parquet files directly in it"
+        )
+    return files
+
+
+def _opened(file: Path) -> Any:
+    # Buffered and not read ahead, so that a row group need not fit into memory.
+    return arrow().parquet.ParquetFile(
+        file, buffer_size=_COLUMN_BUFFER, pre_buffer=False, page_checksum_verification=True
+    )
+
+
+def _agreed(
+    files: list[tuple[Path, str]], part: str | None
+) -> tuple[Layout, tuple[str, ...] | None, np.dtype[Any], int]:
+    """(layout, class names, type of the scores, rows) of all files together."""
+    arrow()
+    footers = []
+    for file, where in files:
+        with decoding(where, _KIND), _opened(file) as opened:
+            schema = opened.schema_arrow
+            names = list(schema.names)  # decoded here, where damage becomes one line
+            footers.append((where, names, schema, opened.metadata.num_rows))
+    # Parallel writers leave files without rows, often without types: they have no say.
+    filled = [footer for footer in footers if footer[-1] > 0] or footers[:1]
+    layouts = [
+        find_layout(names, part=part, where=where, table=True) for where, names, _, _ in filled
+    ]
+    for layout, (where, *_) in zip(layouts, filled, strict=True):
+        if layout != layouts[0]:
+            raise ValueError(
+                f"{where}: the files of a folder must have the same columns; found "
+                f"{listed(layout.names)} here and {listed(layouts[0].names)} in {filled[0][0]}. "
+                "Write them alike"
+            )
+    kinds = [schema.field(name).type for _, _, schema, _ in filled for name in layouts[0].scores]
+    class_names = _class_names(filled[0][2].metadata, filled[0][0])
+    return layouts[0], class_names, _common_dtype(kinds), sum(rows for *_, rows in filled)
+
+
+def _batches(file: Path, where: str, rows: int, columns: list[str]) -> Iterator[Any]:
+    with decoding(where, _KIND):
+        opened = _opened(file)
+    with opened:
+        batches = opened.iter_batches(batch_size=rows, columns=columns)
+        left = opened.metadata.num_rows
+        while True:
+            with decoding(where, _KIND):
+                batch = next(batches, None)
+                left -= 0 if batch is None else batch.num_rows
+                if left < 0 or (batch is None and left > 0):
+                    raise ValueError("it has not as many rows as its footer says")
+            if batch is None:
+                return
+            if batch.num_rows:
+                yield batch
+
+
+def _common_dtype(kinds: list[Any]) -> np.dtype[Any]:
+    """A float type that holds every column of scores; columns of no number are refused later."""
+    dtypes = []
+    for kind in kinds:
+        if isinstance(kind, arrow().BaseExtensionType):
+            kind = kind.storage_type
+        if is_list(kind):
+            kind = kind.value_type
+        floating = arrow().types.is_floating(kind)
+        dtypes.append(np.dtype(f"float{kind.bit_width if floating else 64}"))
+    return np.result_type(*dtypes) if dtypes else np.dtype(np.float64)
+
+
+def _class_names(metadata: Any, where: str) -> tuple[str, ...] | None:
+    if not metadata or CLASS_NAMES not in metadata:
+        return None
+    with decoding(where, _KIND):
+        names = json.loads(metadata[CLASS_NAMES])
+        if not isinstance(names, list):
+            raise ValueError("the class names are not a JSON list")
+    return tuple(str(name) for name in names)
+
+
+def _refuse_class_names(names: tuple[str, ...] | None, width: int, where: str) -> None:
+    if names is not None and len(names) != width:
+        raise ValueError(
+            f"{where}: there must be one class name a class, {width} in all; found {len(names)}. "
+            "Write the file again with write_predictions"
+        )

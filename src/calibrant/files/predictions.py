@@ -1,0 +1,179 @@
+"""What a prediction file holds, whatever its format: rows of scores, labels and ids."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.files.layout import Layout
+
+Block: TypeAlias = dict[str, NDArray[Any]]
+"""Some rows of a file, by role or by field."""
+
+_EXACT = np.float64(2.0**53)  # floats below it are whole numbers one apart
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Predictions:
+    """Rows read from a file. What the file does not have is None.
+
+    One of ``logits`` and ``probs`` is there, or neither when the file has only ``confidence`` and
+    ``correct``. The values are as they stand in the file: NaN, sums and the range of the labels
+    are looked at by the functions that use them.
+
+    Attributes:
+        logits: (N, K) floats, in the file's own precision.
+        probs: (N, K) floats, in the file's own precision.
+        labels: (N,) int64 class indices; None for rows that have none yet.
+        confidence: (N,) floats, the probability of the predicted class.
+        correct: (N,) bool, whether the predicted class was right.
+        ids: (N,) whole numbers or strings naming the rows.
+        class_names: one name a class.
+    """
+
+    logits: NDArray[Any] | None = None
+    probs: NDArray[Any] | None = None
+    labels: NDArray[np.int64] | None = None
+    confidence: NDArray[Any] | None = None
+    correct: NDArray[np.bool_] | None = None
+    ids: NDArray[Any] | None = None
+    class_names: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        for field in (self.logits, self.probs, self.confidence):
+            if field is not None:
+                return len(field)
+        return 0
+
+
+def cleaned(raw: Block, layout: Layout, *, where: str, first_row: int) -> Block:
+    """The fields of :class:`Predictions` out of the arrays of a file, by role.
+
+    ``first_row`` is the place of the block in the file, for the messages.
+    """
+    names = layout.roles
+    fields: Block = {}
+    if layout.kind != "confidence":
+        fields[layout.kind] = _floats(raw["scores"], layout.kind, where)
+    for role in ("labels", "predicted"):
+        if role in raw:
+            fields[role] = _whole_numbers(raw[role], names[role], where, first_row)
+    if "confidence" in raw:
+        fields["confidence"] = _floats(raw["confidence"], names["confidence"], where)
+    if "correct" in raw:
+        fields["correct"] = _truth(raw["correct"], names["correct"], where, first_row)
+    if "predicted" in fields:
+        fields["correct"] = fields.pop("predicted") == fields["labels"]
+    if "ids" in raw:
+        fields["ids"] = _native(raw["ids"])
+    return fields
+
+
+def regrouped(blocks: Iterable[Block], rows: int | None) -> Iterator[Block]:
+    """The same rows in blocks of ``rows`` each, the last with what is left; None: all in one."""
+    rows = sys.maxsize if rows is None else rows
+    held: list[Block] = []
+    count = 0
+    for block in blocks:
+        length = len(next(iter(block.values())))
+        start = 0
+        while count + length - start >= rows:
+            end = start + rows - count
+            yield _joined([*held, _cut(block, start, end)])
+            held, count, start = [], 0, end
+        if start < length:
+            held.append(_cut(block, start, length))
+            count += length - start
+    if held:
+        yield _joined(held)
+
+
+@contextlib.contextmanager
+def decoding(where: str, what: str) -> Iterator[None]:
+    """Whatever the decoder of a format raises becomes one line that names the file."""
+    try:
+        yield
+    except (FileNotFoundError, PermissionError):
+        raise
+    except MemoryError as error:
+        raise ValueError(
+            f"{where} does not fit into memory. Read it in batches with iter_predictions"
+        ) from error
+    except Exception as error:  # decoders of damaged bytes raise anything
+        reason = " ".join(str(error).split())[:160].rstrip(".") or type(error).__name__
+        raise ValueError(
+            f"{where} cannot be read as {what}: {reason}. It is damaged, cut short or of another "
+            "kind: write or copy it again"
+        ) from error
+
+
+def refuse_rows(
+    bad: NDArray[np.bool_],
+    values: Sequence[Any] | NDArray[Any],
+    what: str,
+    fix: str,
+    first_row: int,
+) -> None:
+    """Raise ValueError with the value and the number of the first bad row, if there is one."""
+    if bad.any():
+        row = int(bad.argmax())
+        raise ValueError(f"{what}; found {values[row]} in row {first_row + row}. {fix}")
+
+
+def _floats(array: NDArray[Any], name: str, where: str) -> NDArray[Any]:
+    if array.dtype.kind in "iu" or array.dtype.itemsize > 8:
+        _refuse_type(array, "iuf", name, where, "numbers", "Save them as float32 or float64")
+        return array.astype(np.float64)
+    _refuse_type(array, "f", name, where, "numbers", "Save them as float32 or float64")
+    return _native(array)
+
+
+def _whole_numbers(array: NDArray[Any], name: str, where: str, first_row: int) -> NDArray[Any]:
+    fix = "Number the classes 0, 1, ... and store each row's number"
+    _refuse_type(array, "biuf", name, where, "whole numbers", fix)
+    if array.dtype.kind == "f":
+        bad = ~((np.floor(array) == array) & (np.abs(array) < _EXACT))  # NaN is bad
+    elif array.dtype.kind == "u":
+        bad = array > np.uint64(np.iinfo(np.int64).max)
+    else:
+        return array.astype(np.int64, copy=False)
+    refuse_rows(bad, array, f"{where}: {name} must be whole numbers", fix, first_row)
+    return array.astype(np.int64)
+
+
+def _truth(array: NDArray[Any], name: str, where: str, first_row: int) -> NDArray[Any]:
+    fix = "Store 1 where the prediction was right and 0 where it was wrong"
+    _refuse_type(array, "biuf", name, where, "true or false", fix)
+    if array.dtype.kind == "b":
+        return array
+    right: NDArray[np.bool_] = array == 1
+    bad = ~(right | (array == 0))
+    refuse_rows(bad, array, f"{where}: {name} must be 0 or 1", fix, first_row)
+    return right
+
+
+def _refuse_type(
+    array: NDArray[Any], kinds: str, name: str, where: str, what: str, fix: str
+) -> None:
+    if array.dtype.kind not in kinds:
+        raise TypeError(f"{where}: {name} must be {what}; found the type {array.dtype}. {fix}")
+
+
+def _native(array: NDArray[Any]) -> NDArray[Any]:
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _cut(block: Block, start: int, end: int) -> Block:
+    return {field: array[start:end] for field, array in block.items()}
+
+
+def _joined(blocks: list[Block]) -> Block:
+    if len(blocks) == 1:
+        return blocks[0]
+    return {field: np.concatenate([block[field] for block in blocks]) for field in blocks[0]}

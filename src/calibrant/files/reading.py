@@ -1,0 +1,148 @@
+"""Reading predictions: whole, or in batches that fit into memory whatever the file's size."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from calibrant import _checks
+from calibrant.files.csv import CsvSource
+from calibrant.files.npz import NpzSource
+from calibrant.files.parquet import ParquetSource
+from calibrant.files.predictions import Block, Predictions, regrouped
+
+
+class Source(Protocol):
+    """A file (or one part of it) whose names and shapes have been checked."""
+
+    rows: int | None
+    class_names: tuple[str, ...] | None
+
+    def blocks(self, rows: int | None) -> Iterator[Block]:
+        """Its rows in order, about ``rows`` at a time (None: as few blocks as is natural)."""
+
+
+KINDS: dict[str, Callable[[Path, str | None, str], Source]] = {
+    ".npz": NpzSource,
+    ".parquet": ParquetSource,
+    ".csv": CsvSource,
+    ".csv.gz": CsvSource,
+}
+"""The ending of a file's name, and what reads it; a folder is read as Parquet."""
+
+
+def read_predictions(path: str | os.PathLike[str]) -> Predictions:
+    """All rows of a prediction file.
+
+    Args:
+        path: an ``.npz`` file with arrays ``logits`` or ``probs`` (N, K), and ``labels``, ``ids``,
+            ``class_names`` where it has them; or a Parquet file, a folder of them (in the order of
+            their names) or a CSV file (``.csv``, ``.csv.gz``) with a column ``label`` and
+            ``logit_0, logit_1, ...`` or ``prob_0, ...``, or one column of lists called ``logits``
+            or ``probs``. A file with only ``confidence`` and ``correct`` (or ``true_label`` and
+            ``pred_label``) is read too. ``FILE.npz::val`` picks ``val_logits``, ``val_labels`` and
+            so on. Nothing is ever unpickled.
+
+    Returns:
+        Predictions: the arrays, None for what is not there.
+
+    Examples:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> file = tempfile.mkdtemp() + "/net.npz"
+        >>> np.savez(file, val_logits=[[2.0, 1.0]], val_labels=[0], test_logits=[[0.0, 1.0]])
+        >>> read_predictions(file + "::val").labels
+        array([0])
+        >>> read_predictions(file)
+        Traceback (most recent call last):
+        ValueError: ...net.npz holds the parts val, test: add ::val or ::test
+    """
+    return next(_batches(_source(path), None))
+
+
+def iter_predictions(
+    path: str | os.PathLike[str], *, batch_rows: int = 65536
+) -> Iterator[Predictions]:
+    """The rows of :func:`read_predictions` in batches, without ever holding the whole file.
+
+    Every batch has ``batch_rows`` rows, the last one what is left. Names and shapes are checked
+    before this returns; damage further on in the file is found when it is reached. An array stored
+    in Fortran order is the exception: it is held whole.
+
+    Examples:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> file = tempfile.mkdtemp() + "/net.npz"
+        >>> np.savez(file, logits=np.zeros((5, 3)), labels=np.arange(5) % 3)
+        >>> [batch.labels.tolist() for batch in iter_predictions(file, batch_rows=2)]
+        [[0, 1], [2, 0], [1]]
+    """
+    rows = _checks.whole_number(batch_rows, "batch_rows", allowed=range(1, 1 << 31))
+    return _batches(_source(path), rows)
+
+
+def count_rows(path: str | os.PathLike[str]) -> int | None:
+    """How many rows a file has, from its headers alone; None for CSV, which does not say.
+
+    Examples:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> file = tempfile.mkdtemp() + "/net.npz"
+        >>> np.savez(file, probs=np.full((5, 2), 0.5))
+        >>> count_rows(file)
+        5
+    """
+    return _source(path).rows
+
+
+def _batches(source: Source, rows: int | None) -> Iterator[Predictions]:
+    for fields in regrouped(source.blocks(rows), rows):
+        yield Predictions(**fields, class_names=source.class_names)
+
+
+def _source(path: Any) -> Source:
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(
+            f"the path of a prediction file must be a str or a Path; found "
+            f"{type(path).__name__}. Pass 'predictions.npz', say"
+        )
+    where = os.fsdecode(path)
+    file, part = _split(where)
+    if not file.exists():
+        raise FileNotFoundError(_missing(file))
+    if file.is_dir():
+        return ParquetSource(file, part, where)
+    for ending, open_source in KINDS.items():
+        if file.name.lower().endswith(ending):
+            if file.stat().st_size == 0:
+                raise ValueError(f"{file} is empty (0 bytes). Write it again")
+            return open_source(file, part, where)
+    raise ValueError(
+        f"{file} must end in one of {', '.join(KINDS)} (or be a folder of .parquet files); found "
+        f"{file.suffix or 'no ending'!r}. Save it as one of these"
+    )
+
+
+def _split(where: str) -> tuple[Path, str | None]:
+    """``FILE::part`` taken apart, unless a file of that very name is there."""
+    name, mark, part = where.rpartition("::")
+    if not mark or Path(where).exists():
+        return Path(where), None
+    if not part:
+        raise ValueError(f"{where} names no part after '::'. Write {name}::val, say, or {name}")
+    return Path(name), part
+
+
+def _missing(file: Path) -> str:
+    if not file.parent.is_dir():
+        return f"there is no file {file}: its folder {file.parent} does not exist. Check the path"
+    try:
+        others = sorted(other.name for other in file.parent.iterdir())
+    except OSError:
+        others = []
+    close = difflib.get_close_matches(file.name, others, n=3, cutoff=0.6)
+    hint = f"Did you mean {' or '.join(close)}?" if close else "Check the name and the folder"
+    return f"there is no file {file}. {hint}"

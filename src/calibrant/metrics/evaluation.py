@@ -1,0 +1,332 @@
+"""All that one wants to know of a set of predictions, with error bars, and in words."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from calibrant import _checks
+from calibrant._types import Array
+from calibrant.metrics import intervals
+from calibrant.metrics.calibration import MOST_BINS
+from calibrant.metrics.registry import METRICS
+from calibrant.metrics.samples import Floats, Samples, summarise
+from calibrant.metrics.scores import SURE, brier_rows
+
+DEFAULT_METRICS = (
+    "ece",
+    "ada_ece",
+    "mce",
+    "classwise_ece",
+    "nll",
+    "brier",
+    "error_rate",
+    "confidence_gap",
+    "s99",
+)
+CONFIDENCE_METRICS = ("ece", "ada_ece", "mce", "error_rate", "confidence_gap", "s99")
+"""What can be measured where only confidence and correctness are known."""
+
+BINNED = ("ece", "ada_ece", "mce", "classwise_ece")
+
+ROWS: dict[str, Callable[[Samples], Any]] = {
+    "nll": lambda samples: -samples.true_log_prob,
+    "brier": brier_rows,
+    "error_rate": lambda samples: ~samples.correct,
+    "confidence_gap": lambda samples: samples.gap,
+    "s99": lambda samples: samples.confidence > SURE,
+    "entropy": lambda samples: samples.entropy,
+}
+"""Metrics that are means of rows."""
+
+SLOW_RESAMPLES = 200
+"""Resamples of metrics that have to be computed anew for each."""
+LARGEST_CLASSWISE = 20_000_000
+"""Probabilities up to which the classwise error gets an interval."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One metric with its interval; ``low`` and ``high`` are None where there is none."""
+
+    name: str
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class NoiseFloor:
+    """What a perfectly calibrated model with the same confidences would show at this size."""
+
+    name: str
+    expected: float
+    """Mean error of the calibrated model."""
+    usual_up_to: float
+    """Error it stays below in 95% of samples."""
+    p_value: float
+    """Share of samples in which it shows an error as large as the one seen."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The result of :func:`evaluate`: print it, index it by name, or take ``to_dict``."""
+
+    n: int
+    n_classes: int | None
+    level: float
+    n_resamples: int
+    seed: int
+    measured: tuple[Measured, ...]
+    noise_floors: tuple[NoiseFloor, ...]
+    n_impossible: int
+    """Rows whose true class has probability 0: they make the NLL infinite."""
+
+    def __getitem__(self, name: str) -> Measured:
+        for row in self.measured:
+            if row.name == name:
+                return row
+        raise KeyError(
+            f"{name} was not measured; there are {', '.join(r.name for r in self.measured)}"
+        )
+
+    def verdict(self) -> str:
+        """One sentence: is it calibrated, and if not, in which direction."""
+        floor = next((f for f in self.noise_floors if f.name == "ece"), None)
+        if floor is None:
+            return f"{self.n} samples."
+        error = next(r.value for r in self.measured if r.name == "ece")
+        if floor.p_value >= 1.0 - self.level:
+            return (
+                f"No miscalibration that {self.n} samples can show: ECE {_percent(error)}, and a "
+                f"calibrated model would show {_percent(floor.expected)}."
+            )
+        gap = next((r.value for r in self.measured if r.name == "confidence_gap"), 0.0)
+        side = "Over-confident" if gap > 0 else "Under-confident"
+        return (
+            f"{side}: ECE {_percent(error)}, where a calibrated model would show "
+            f"{_percent(floor.expected)} (p = {floor.p_value:.2g})."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; what is infinite or not a number is None."""
+        return {
+            "n": self.n,
+            "n_classes": self.n_classes,
+            "level": self.level,
+            "n_resamples": self.n_resamples,
+            "seed": self.seed,
+            "n_impossible": self.n_impossible,
+            "metrics": {
+                row.name: {k: _finite(getattr(row, k)) for k in ("value", "low", "high")}
+                for row in self.measured
+            },
+            "noise_floor": {
+                floor.name: {
+                    "expected": floor.expected,
+                    "usual_up_to": floor.usual_up_to,
+                    "p_value": floor.p_value,
+                }
+                for floor in self.noise_floors
+            },
+            "verdict": self.verdict(),
+        }
+
+    def to_json(self) -> str:
+        """:meth:`to_dict` as JSON."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    def _rows(self) -> list[tuple[str, str, str, str]]:
+        floors = {floor.name: floor for floor in self.noise_floors}
+        rows = []
+        for row in self.measured:
+            low_high = "" if row.low is None else f"{row.low:.4f} to {row.high:.4f}"
+            floor = floors.get(row.name)
+            rows.append(
+                (row.name, f"{row.value:.4f}", low_high, f"{floor.expected:.4f}" if floor else "")
+            )
+        return rows
+
+    def __str__(self) -> str:
+        classes = "" if self.n_classes is None else f", {self.n_classes} classes"
+        lines = [f"{self.n} samples{classes}", ""]
+        head = ("", "value", f"{100 * self.level:g}% interval", "noise floor")
+        for name, value, interval, floor in [head, *self._rows()]:
+            lines.append(f"{name:<16}{value:>9}   {interval:<20}{floor:>11}".rstrip())
+        if self.n_impossible:
+            lines += ["", f"{self.n_impossible} rows give their true class probability 0."]
+        return "\n".join([*lines, "", self.verdict()])
+
+    def _repr_html_(self) -> str:
+        head = ("", "value", f"{100 * self.level:g}% interval", "noise floor")
+        cells = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+            for row in [head, *self._rows()]
+        )
+        return f"<table>{cells}</table><p>{html.escape(self.verdict())}</p>"
+
+
+def evaluate(
+    probs: Array = None,
+    labels: Array = None,
+    *,
+    logits: Array = None,
+    metrics: Sequence[str] = DEFAULT_METRICS,
+    n_bins: int = 15,
+    sample_weight: Array = None,
+    ignore_label: int | None = None,
+    level: float = 0.95,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> Evaluation:
+    r"""Measure predictions, with error bars and the error that noise alone would show.
+
+    Intervals come from redrawing the samples with replacement (see ``metrics/intervals.py`` for
+    the calibration errors, whose bins are held fixed). The noise floor of ECE and equal-mass ECE
+    is what a perfectly calibrated model with the same confidences would show at this sample size;
+    an ECE of 1.2% means nothing where the floor is 1.1%.
+
+    Args:
+        probs: Probabilities, classes on the last axis.
+        labels: Class indices, one per row.
+        logits: In place of ``probs``: scores before the softmax.
+        metrics: Names out of ``METRICS``.
+        n_bins: Bins of the calibration errors.
+        sample_weight: Weight of each row.
+        ignore_label: Rows with this label are left out.
+        level: Confidence level of the intervals.
+        n_resamples: How often the samples are redrawn; fewer for very large samples.
+        seed: Seed of the redraws.
+
+    Examples:
+        >>> import numpy as np
+        >>> import calibrant
+        >>> rng = np.random.default_rng(0)
+        >>> p = rng.uniform(0.5, 1.0, 2000)
+        >>> labels = (rng.random(2000) > p - 0.1).astype(int)
+        >>> result = calibrant.evaluate(np.stack([p, 1 - p], axis=-1), labels, metrics=["ece"])
+        >>> result["ece"].low < 0.1 < result["ece"].high
+        True
+    """
+    samples = summarise(
+        probs, labels, logits=logits, sample_weight=sample_weight, ignore_label=ignore_label
+    )
+    return evaluate_samples(
+        samples, metrics=metrics, n_bins=n_bins, level=level, n_resamples=n_resamples, seed=seed
+    )
+
+
+def evaluate_samples(
+    samples: Samples,
+    *,
+    metrics: Sequence[str] = DEFAULT_METRICS,
+    n_bins: int = 15,
+    level: float = 0.95,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> Evaluation:
+    """:func:`evaluate` of samples that were checked before."""
+    names = [_checks.choice(name, "metrics", sorted(METRICS)) for name in metrics]
+    n_bins = _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
+    level = float(_checks.unit_interval(level, "level"))
+    n_resamples = _checks.whole_number(n_resamples, "n_resamples", allowed=range(20, 1_000_001))
+    redraw = intervals.allowed_resamples(n_resamples, len(samples))
+
+    bins: dict[str, Any] = {}
+    if {"ece", "mce"} & set(names):
+        bins["ece"] = intervals.width_bins_of(samples, n_bins)
+    if "ada_ece" in names:
+        bins["ada_ece"] = intervals.mass_bins_of(samples, n_bins)
+    measured = tuple(_measure(name, samples, bins, n_bins, level, redraw, seed) for name in names)
+    floors = tuple(
+        _floor(name, samples, bins[name], n_bins, redraw, seed)
+        for name in ("ece", "ada_ece")
+        if name in names
+    )
+    known = samples.scores is not None
+    return Evaluation(
+        n=len(samples),
+        n_classes=samples.n_classes if known else None,
+        level=level,
+        n_resamples=redraw,
+        seed=seed,
+        measured=measured,
+        noise_floors=floors,
+        n_impossible=int(METRICS["n_impossible"].of(samples)) if known else 0,
+    )
+
+
+def _measure(
+    name: str,
+    samples: Samples,
+    bins: dict[str, Any],
+    n_bins: int,
+    level: float,
+    n_resamples: int,
+    seed: int,
+) -> Measured:
+    value = METRICS[name].of(samples, **({"n_bins": n_bins} if name in BINNED else {}))
+    if len(samples) < 2 or not math.isfinite(value):
+        return Measured(name, value, None, None)
+    if name in BINNED:
+        if name == "classwise_ece":
+            if samples.need_scores().size > LARGEST_CLASSWISE:
+                return Measured(name, value, None, None)
+            statistic = intervals.class_statistic(samples, n_bins)
+            n_resamples = intervals.allowed_resamples(n_resamples, samples.need_scores().size)
+        else:
+            statistic = intervals.gap_statistic(samples, bins["ece" if name == "mce" else name])
+        error: Callable[[Floats], Floats] = intervals.total_error
+        if name == "mce":
+            occupied = intervals.LinearStatistic(bins["ece"], samples).seen()
+            error = intervals.largest_error(occupied)
+        redrawn = statistic.redrawn(n_resamples, seed)
+        return Measured(
+            name, value, *intervals.error_interval(statistic.seen(), redrawn, error, level)
+        )
+    if name in ROWS:
+        rows = np.asarray(ROWS[name](samples), dtype=np.float64)[:, None]
+        redrawn = intervals.LinearStatistic(rows, samples).redrawn(n_resamples, seed)[:, 0]
+        return Measured(name, value, *intervals.mean_interval(redrawn, level))
+    low, high = intervals.mean_interval(_recomputed(name, samples, n_resamples, seed), level)
+    return Measured(name, value, low, high)
+
+
+def _recomputed(name: str, samples: Samples, n_resamples: int, seed: int) -> Floats:
+    """A metric that is neither a mean nor over bins, computed anew for each resample."""
+    weight = np.ones(len(samples)) if samples.weight is None else samples.weight
+    return np.array(
+        [
+            METRICS[name].of(samples.weighted_by(weight * counts))
+            for chunk in intervals.redraws(len(samples), min(n_resamples, SLOW_RESAMPLES), seed)
+            for counts in chunk
+        ]
+    )
+
+
+def _floor(
+    name: str, samples: Samples, bins: Any, n_bins: int, n_resamples: int, seed: int
+) -> NoiseFloor:
+    errors = intervals.calibrated_errors(samples, bins, n_resamples, seed)
+    seen = METRICS[name].of(samples, n_bins=n_bins)
+    at_least = int((errors >= seen).sum())
+    return NoiseFloor(
+        name=name,
+        expected=float(errors.mean()),
+        usual_up_to=float(np.quantile(errors, 0.95)),
+        p_value=(at_least + 1) / (len(errors) + 1),
+    )
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.2f}%"
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,180 @@
+"""Error bars: what a metric would have been on other samples of the same kind.
+
+Samples are redrawn with replacement. A metric that is a mean of rows takes the quantiles of the
+redrawn means. A calibration error over bins needs more care, because it is a sum of absolute
+values: noise alone makes it positive, and a redrawn sample adds its own noise on top, so that the
+quantiles of redrawn errors lie too high (they cover a true error of 1% in *none* of 300 simulated
+cases of 500 samples). What is redrawn here is the noise of the bin sums S. The interval holds the
+true values r * |S| for which an error as small, or as large, as the one seen is not surprising:
+
+    error(r) = sum_b |r S_b + noise_b|,    r from 0 (calibrated) upwards
+
+Its coverage is measured in `experiments/interval_coverage`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant.binning import mass_membership, width_index
+from calibrant.metrics.samples import Floats, Samples
+
+CHUNK = 100
+"""Resamples held in memory at once."""
+MOST_DRAWS = 200_000_000
+"""Work allowed for the resamples of one metric: fewer are drawn of a very large sample."""
+FEWEST = 100
+LARGE = 20_000
+"""Samples from which on the sums of bins are as good as normal."""
+
+
+def allowed_resamples(wanted: int, rows: int) -> int:
+    """``wanted``, or as many as the work allowed on ``rows`` numbers."""
+    return min(wanted, max(FEWEST, MOST_DRAWS // max(rows, 1)))
+
+
+def redraws(n: int, n_resamples: int, seed: int) -> Iterator[npt.NDArray[np.float64]]:
+    """Chunks of (resamples, n): how often each sample is drawn. The same for the same seed."""
+    rng = np.random.default_rng(seed)
+    for start in range(0, n_resamples, CHUNK):
+        size = min(CHUNK, n_resamples - start)
+        counts = np.empty((size, n))
+        for row in counts:
+            row[:] = np.bincount(rng.integers(0, n, n), minlength=n)
+        yield counts
+
+
+class LinearStatistic:
+    """Weighted means of columns of numbers, redrawn: S = (w' A) / (w' 1)."""
+
+    def __init__(self, matrix: Any, samples: Samples) -> None:
+        self.matrix = matrix  # (n, columns), dense or sparse
+        self.weight = np.ones(len(samples)) if samples.weight is None else samples.weight
+
+    def at(self, counts: Floats) -> Floats:
+        """S for each row of counts, (resamples, columns)."""
+        weight = counts * self.weight
+        sums = np.asarray((self.matrix.T @ weight.T).T)
+        return np.asarray(sums / weight.sum(axis=1, keepdims=True))
+
+    def seen(self) -> Floats:
+        """S of the samples as they are."""
+        seen: Floats = self.at(np.ones((1, len(self.weight))))[0]
+        return seen
+
+    def redrawn(self, n_resamples: int, seed: int) -> Floats:
+        """S of every resample."""
+        chunks = redraws(len(self.weight), n_resamples, seed)
+        return np.concatenate([self.at(counts) for counts in chunks])
+
+
+def width_bins_of(samples: Samples, n_bins: int) -> Any:
+    """(n, bins): 1 where a sample is in an equal-width bin."""
+    index = width_index(samples.confidence, n_bins)
+    return _sparse(np.arange(len(samples)), index, np.ones(len(samples)), n_bins)
+
+
+def mass_bins_of(samples: Samples, n_bins: int) -> Any:
+    """(n, bins): the share of each sample that is in an equal-mass bin."""
+    sample, index, share = mass_membership(samples.confidence, n_bins)
+    return _sparse(sample, index, share, n_bins)
+
+
+def gap_statistic(samples: Samples, bins: Any) -> LinearStatistic:
+    """Sums of (confidence - correct) over bins."""
+    return LinearStatistic(bins.multiply(samples.gap[:, None]).tocsr(), samples)
+
+
+def class_statistic(samples: Samples, n_bins: int) -> LinearStatistic:
+    """Sums of (p_k - [label is k]) / K over equal-width bins of each class's probability."""
+    gap = samples.probs()
+    n, n_classes = gap.shape
+    column = np.arange(n_classes) * n_bins + width_index(gap.ravel(), n_bins).reshape(gap.shape)
+    gap[np.arange(n), samples.need_labels()] -= 1.0
+    sample = np.repeat(np.arange(n), n_classes)
+    matrix = _sparse(sample, column.ravel(), gap.ravel() / n_classes, n_bins * n_classes)
+    return LinearStatistic(matrix, samples)
+
+
+def _sparse(row: Any, column: Any, value: Any, n_columns: int) -> Any:
+    from scipy.sparse import csr_array
+
+    return csr_array((value, (row, column)), shape=(int(row.max()) + 1, n_columns))
+
+
+def total_error(sums: Floats) -> Floats:
+    """l1 of bin sums: the calibration error."""
+    return np.asarray(np.abs(sums).sum(axis=-1))
+
+
+def largest_error(share: Floats) -> Callable[[Floats], Floats]:
+    """The largest gap of a bin, for bins that hold these shares of the samples."""
+    full = share > 0
+
+    def of(sums: Floats) -> Floats:
+        return np.asarray((np.abs(sums[..., full]) / share[full]).max(axis=-1))
+
+    return of
+
+
+def error_interval(
+    seen: Floats, redrawn: Floats, error: Callable[[Floats], Floats], level: float
+) -> tuple[float, float]:
+    """Interval for the true error of bins with sums ``seen``, given ``redrawn`` sums.
+
+    It is of the error without the noise that the error seen includes, so it can lie below it.
+    """
+    noise = redrawn - seen
+    value = float(error(seen))
+    tail = (1.0 - level) / 2.0
+
+    def ratio_where_usual(quantile: float) -> float:
+        """The r at which the error seen is this quantile of what would be seen; 0 if none."""
+
+        def usual(r: float) -> float:
+            return float(np.quantile(error(r * seen + noise), quantile))
+
+        low, high = 0.0, 2.0
+        if usual(low) >= value:
+            return 0.0
+        while usual(high) < value:
+            high *= 2.0
+        for _ in range(24):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if usual(middle) < value else (low, middle)
+        return 0.5 * (low + high)
+
+    low, high = value * ratio_where_usual(1.0 - tail), value * ratio_where_usual(tail)
+    return min(low, 1.0), min(high, 1.0)
+
+
+def mean_interval(redrawn: Floats, level: float) -> tuple[float, float]:
+    """Interval for a mean, from its redrawn values."""
+    tail = (1.0 - level) / 2.0
+    low, high = np.quantile(redrawn, [tail, 1.0 - tail])
+    return float(low), float(high)
+
+
+def calibrated_errors(samples: Samples, bins: Any, n_resamples: int, seed: int) -> Floats:
+    """Errors over ``bins`` that a perfectly calibrated model with these confidences would show.
+
+    Right answers are drawn with the claimed probability; of a large sample the bin sums are drawn
+    from the normal distribution that they then have.
+    """
+    rng = np.random.default_rng(seed)
+    confidence = samples.confidence
+    weight = np.ones(len(samples)) if samples.weight is None else samples.weight
+    share = weight / weight.sum()
+    if len(samples) > LARGE:
+        variance = bins.power(2).T @ (share**2 * confidence * (1.0 - confidence))
+        return total_error(rng.standard_normal((n_resamples, bins.shape[1])) * np.sqrt(variance))
+    errors = []
+    for start in range(0, n_resamples, CHUNK):
+        size = min(CHUNK, n_resamples - start)
+        gap = confidence - (rng.random((size, len(samples))) < confidence)
+        errors.append(total_error(np.asarray(bins.T @ (share * gap).T).T))
+    return np.concatenate(errors)
