@@ -40,6 +40,10 @@ class BinTable:
     """Sum of their confidences."""
     correct_sum: Floats
     """How many of them were right."""
+    square_sum: Floats
+    """Sum of (confidence - correct) squared: the noise of the gap."""
+    claimed_variance_sum: Floats
+    """Sum of confidence (1 - confidence): the noise that a calibrated model would have."""
 
     @property
     def total(self) -> float:
@@ -92,7 +96,54 @@ def width_index(confidence: Floats, n_bins: int) -> npt.NDArray[np.intp]:
     return index
 
 
-class EqualWidthBins:
+class _Sums:
+    """Sums of samples in numbered cells: what every mergeable object of this module holds."""
+
+    def __init__(self, n_cells: int) -> None:
+        self.count: Counts = np.zeros(n_cells, dtype=np.int64)
+        self.sums: Floats = np.zeros((5, n_cells))  # in the order of BinTable's fields
+
+    def _add(
+        self,
+        cell: npt.NDArray[np.intp],
+        confidence: Floats,
+        correct: npt.NDArray[Any],
+        weight: Floats | None,
+    ) -> None:
+        n_cells = len(self.count)
+        counted = np.bincount(cell, minlength=n_cells)
+        self.count += counted
+        terms = sample_terms(confidence, correct)
+        if weight is None:
+            self.sums[0] += counted
+        else:
+            self.sums[0] += np.bincount(cell, weights=weight, minlength=n_cells)
+            terms = [weight * term for term in terms]
+        for total, term in zip(self.sums[1:], terms, strict=True):
+            total += np.bincount(cell, weights=term, minlength=n_cells)
+
+    def merge(self, other: Self) -> None:
+        """Add what another object of the same bins has counted."""
+        if len(self.count) != len(other.count):
+            raise ValueError(
+                f"bins to merge must be the same; found {len(self.count)} and "
+                f"{len(other.count)}. Count both parts with the same number of bins"
+            )
+        self.count += other.count
+        self.sums += other.sums
+
+
+def sample_terms(confidence: Floats, correct: npt.NDArray[Any]) -> list[Floats]:
+    """What each sample adds to the sums of its bin, besides its weight."""
+    return [
+        confidence,
+        correct.astype(np.float64),
+        (confidence - correct) ** 2,
+        confidence * (1.0 - confidence),
+    ]
+
+
+class EqualWidthBins(_Sums):
     """Mergeable statistics of equal-width bins: exact, in memory that does not grow.
 
     Examples:
@@ -104,64 +155,19 @@ class EqualWidthBins:
     """
 
     def __init__(self, n_bins: int) -> None:
+        super().__init__(n_bins)
         self.n_bins = n_bins
-        self.count: Counts = np.zeros(n_bins, dtype=np.int64)
-        self.weight: Floats = np.zeros(n_bins)
-        self.confidence_sum: Floats = np.zeros(n_bins)
-        self.correct_sum: Floats = np.zeros(n_bins)
 
     def update(
         self, confidence: Floats, correct: npt.NDArray[Any], weight: Floats | None = None
     ) -> None:
-        """Count one more batch; ``correct`` is 0 or 1 (or a share in between)."""
-        _add(self, width_index(confidence, self.n_bins), confidence, correct, weight)
-
-    def merge(self, other: Self) -> None:
-        """Add what another object of the same bins has counted."""
-        _merge(self, other)
+        """Count one more batch; ``correct`` is 0 or 1."""
+        self._add(width_index(confidence, self.n_bins), confidence, correct, weight)
 
     def table(self) -> BinTable:
         """What has been counted so far."""
         edges = width_edges(self.n_bins)
-        return BinTable(
-            lower=edges[:-1],
-            upper=edges[1:],
-            weight=self.weight.copy(),
-            confidence_sum=self.confidence_sum.copy(),
-            correct_sum=self.correct_sum.copy(),
-        )
-
-
-def _add(
-    bins: EqualWidthBins | EqualMassSketch,
-    index: npt.NDArray[np.intp],
-    confidence: Floats,
-    correct: npt.NDArray[Any],
-    weight: Floats | None,
-) -> None:
-    """Add one batch, whose samples fall into the cells ``index``, to the sums of ``bins``."""
-    n = len(bins.count)
-    bins.count += np.bincount(index, minlength=n)
-    if weight is None:
-        bins.weight += np.bincount(index, minlength=n)
-        bins.confidence_sum += np.bincount(index, weights=confidence, minlength=n)
-        bins.correct_sum += np.bincount(index, weights=correct, minlength=n)
-    else:
-        bins.weight += np.bincount(index, weights=weight, minlength=n)
-        bins.confidence_sum += np.bincount(index, weights=weight * confidence, minlength=n)
-        bins.correct_sum += np.bincount(index, weights=weight * correct, minlength=n)
-
-
-def _merge(bins: EqualWidthBins | EqualMassSketch, other: EqualWidthBins | EqualMassSketch) -> None:
-    if len(bins.count) != len(other.count):
-        raise ValueError(
-            f"bins to merge must be the same; found {len(bins.count)} and {len(other.count)}. "
-            "Count both parts with the same number of bins"
-        )
-    bins.count += other.count
-    bins.weight += other.weight
-    bins.confidence_sum += other.confidence_sum
-    bins.correct_sum += other.correct_sum
+        return BinTable(edges[:-1], edges[1:], *self.sums.copy())
 
 
 def mass_edges(total: float, n_bins: int, *, whole: bool) -> Floats:
@@ -178,30 +184,18 @@ def mass_edges(total: float, n_bins: int, *, whole: bool) -> Floats:
     return (steps * size + np.minimum(steps, larger)).astype(np.float64)
 
 
-def _cut(
-    groups: Floats, weight: Floats, confidence_sum: Floats, correct_sum: Floats, edges: Floats
-) -> BinTable:
+def _cut(groups: Floats, sums: Floats, edges: Floats) -> BinTable:
     """Bins between the ranks ``edges`` of groups in rising order of confidence ``groups``.
 
     A group that an edge cuts gives each side its share: the sums grow linearly inside a group.
     """
-    ranks = np.concatenate([[0.0], np.cumsum(weight)])
+    running = np.concatenate([np.zeros((len(sums), 1)), np.cumsum(sums, axis=1)], axis=1)
+    ranks = running[0]
     ranks[-1] = edges[-1]  # the same total, whatever the rounding of the two sums
-
-    def between(sums: Floats) -> Floats:
-        running = np.concatenate([[0.0], np.cumsum(sums)])
-        return np.diff(np.interp(edges, ranks, running))
-
-    last = len(groups) - 1
-    first_group = np.minimum(np.searchsorted(ranks, edges[:-1], side="right") - 1, last)
-    last_group = np.maximum(np.searchsorted(ranks, edges[1:], side="left") - 1, 0)
-    return BinTable(
-        lower=groups[first_group],
-        upper=groups[np.minimum(last_group, last)],
-        weight=np.diff(edges),
-        confidence_sum=between(confidence_sum),
-        correct_sum=between(correct_sum),
-    )
+    cut = [np.diff(np.interp(edges, ranks, column)) for column in running[1:]]
+    first = np.searchsorted(ranks, edges[:-1], side="right") - 1
+    last = np.searchsorted(ranks, edges[1:], side="left") - 1
+    return BinTable(groups[first], groups[last], np.diff(edges), *cut)
 
 
 def mass_membership(confidence: Floats, n_bins: int) -> tuple[Counts, Counts, Floats]:
@@ -248,27 +242,24 @@ def equal_mass_table(
         ([2.0, 2.0], [1.667, 1.333])
     """
     order = np.argsort(confidence)
-    confidence = confidence[order]
-    starts = np.flatnonzero(np.concatenate([[True], confidence[1:] != confidence[:-1]]))
-    groups = confidence[starts]
-    if weight is None:
-        sizes = np.diff(np.append(starts, len(confidence))).astype(np.float64)
-        whole = True
-        hits = np.add.reduceat(correct[order].astype(np.float64), starts)
-    else:
-        weight = weight[order]
-        whole = bool((weight == np.floor(weight)).all())
-        sizes = np.add.reduceat(weight, starts)
-        hits = np.add.reduceat(weight * correct[order], starts)
-    edges = mass_edges(float(sizes.sum()), n_bins, whole=whole)
-    return _cut(groups, sizes, groups * sizes, hits, edges)
+    confidence, correct = confidence[order], correct[order]
+    weight = np.ones(len(order)) if weight is None else weight[order]
+    whole = bool((weight == np.floor(weight)).all())
+    if not weight.all():  # a sample without weight is not there
+        kept = weight > 0
+        confidence, correct, weight = confidence[kept], correct[kept], weight[kept]
+    starts = np.flatnonzero(np.append(True, confidence[1:] != confidence[:-1]))
+    terms = [weight, *(weight * term for term in sample_terms(confidence, correct))]
+    sums = np.stack([np.add.reduceat(term, starts) for term in terms])
+    edges = mass_edges(float(sums[0].sum()), n_bins, whole=whole)
+    return _cut(confidence[starts], sums, edges)
 
 
-class EqualMassSketch:
+class EqualMassSketch(_Sums):
     """Mergeable counts on a fixed fine grid of confidences, from which equal-mass bins are cut.
 
     The grid has 2048 cells for every halving of the distance to 0 or to 1, so that it is finest
-    where confidences crowd, down to a distance of 2^-30. Memory is about 4 MB whatever the number
+    where confidences crowd, down to a distance of 2^-30. Memory is about 8 MB whatever the number
     of samples. Inside a cell that an edge of a bin cuts, samples are taken as tied; that moves an
     equal-mass calibration error by at most :meth:`error_bound`.
 
@@ -285,10 +276,7 @@ class EqualMassSketch:
 
     def __init__(self) -> None:
         n_cells = 2 * self._half()
-        self.count: Counts = np.zeros(n_cells, dtype=np.int64)
-        self.weight: Floats = np.zeros(n_cells)
-        self.confidence_sum: Floats = np.zeros(n_cells)
-        self.correct_sum: Floats = np.zeros(n_cells)
+        super().__init__(n_cells)
         self.lowest: Floats = np.full(n_cells, np.inf)
         self.highest: Floats = np.full(n_cells, -np.inf)
         self.whole = True
@@ -316,22 +304,20 @@ class EqualMassSketch:
         cell = self._cell(confidence)
         np.minimum.at(self.lowest, cell, confidence)
         np.maximum.at(self.highest, cell, confidence)
-        _add(self, cell, confidence, correct, weight)
+        self._add(cell, confidence, correct, weight)
 
     def merge(self, other: Self) -> None:
         """Add what another sketch has counted."""
         self.whole &= other.whole
         np.minimum(self.lowest, other.lowest, out=self.lowest)
         np.maximum(self.highest, other.highest, out=self.highest)
-        _merge(self, other)
+        super().merge(other)
 
     def table(self, n_bins: int) -> BinTable:
         """The equal-mass bins of what has been counted."""
-        full = self.weight > 0
-        weight = self.weight[full]
-        means = self.confidence_sum[full] / weight
-        edges = mass_edges(float(weight.sum()), n_bins, whole=self.whole)
-        return _cut(means, weight, self.confidence_sum[full], self.correct_sum[full], edges)
+        sums = self.sums[:, self.sums[0] > 0]
+        edges = mass_edges(float(sums[0].sum()), n_bins, whole=self.whole)
+        return _cut(sums[1] / sums[0], sums, edges)
 
     def error_bound(self, n_bins: int) -> float:
         """How much the l1 equal-mass calibration error of :meth:`table` can be off.
@@ -340,8 +326,8 @@ class EqualMassSketch:
         answers misplaced, and the claims, change the gaps of the two bins beside the edge. A cell
         whose samples are all tied is cut exactly.
         """
-        full = self.weight > 0
-        weight, hits = self.weight[full], self.correct_sum[full]
+        full = self.sums[0] > 0
+        weight, _, hits, _, _ = self.sums[:, full]
         total = float(weight.sum())
         ranks = np.cumsum(weight)
         inner = mass_edges(total, n_bins, whole=self.whole)[1:-1]

@@ -13,6 +13,8 @@ from calibrant.metrics.calibration import (
     ks_error,
     mce,
 )
+from calibrant.metrics.comparison import Comparison, Difference, paired_difference
+from calibrant.metrics.evaluation import Evaluation, Measured, NoiseFloor, evaluate
 from calibrant.metrics.kernel_errors import mmce, mmce_weighted, smooth_ece
 from calibrant.metrics.registry import METRICS, Metric
 from calibrant.metrics.scores import (
@@ -40,7 +42,12 @@ from calibrant.metrics.scores import (
 __all__ = [
     "METRICS",
     "BrierParts",
+    "Comparison",
+    "Difference",
+    "Evaluation",
+    "Measured",
     "Metric",
+    "NoiseFloor",
     "ada_ece",
     "aurc",
     "brier",
@@ -53,6 +60,7 @@ __all__ = [
     "entropy_right",
     "entropy_wrong",
     "error_rate",
+    "evaluate",
     "focal_loss",
     "kl_to_posterior",
     "ks_error",
@@ -63,6 +71,7 @@ __all__ = [
     "nll",
     "nll_right",
     "nll_wrong",
+    "paired_difference",
     "s99",
     "s99_accuracy",
     "smooth_ece",

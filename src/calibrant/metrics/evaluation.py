@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,8 @@ from calibrant._types import Array
 from calibrant.metrics import intervals
 from calibrant.metrics.calibration import MOST_BINS
 from calibrant.metrics.registry import METRICS
-from calibrant.metrics.samples import Floats, Samples, summarise
-from calibrant.metrics.scores import SURE, brier_rows
+from calibrant.metrics.resampling import BINNED, binned, bins_of, redrawn_values, value_of
+from calibrant.metrics.samples import Samples, summarise
 
 DEFAULT_METRICS = (
     "ece",
@@ -33,20 +33,6 @@ DEFAULT_METRICS = (
 CONFIDENCE_METRICS = ("ece", "ada_ece", "mce", "error_rate", "confidence_gap", "s99")
 """What can be measured where only confidence and correctness are known."""
 
-BINNED = ("ece", "ada_ece", "mce", "classwise_ece")
-
-ROWS: dict[str, Callable[[Samples], Any]] = {
-    "nll": lambda samples: -samples.true_log_prob,
-    "brier": brier_rows,
-    "error_rate": lambda samples: ~samples.correct,
-    "confidence_gap": lambda samples: samples.gap,
-    "s99": lambda samples: samples.confidence > SURE,
-    "entropy": lambda samples: samples.entropy,
-}
-"""Metrics that are means of rows."""
-
-SLOW_RESAMPLES = 200
-"""Resamples of metrics that have to be computed anew for each."""
 LARGEST_CLASSWISE = 20_000_000
 """Probabilities up to which the classwise error gets an interval."""
 
@@ -107,8 +93,11 @@ class Evaluation:
                 f"No miscalibration that {self.n} samples can show: ECE {_percent(error)}, and a "
                 f"calibrated model would show {_percent(floor.expected)}."
             )
-        gap = next((r.value for r in self.measured if r.name == "confidence_gap"), 0.0)
-        side = "Over-confident" if gap > 0 else "Under-confident"
+        gap = next((r for r in self.measured if r.name == "confidence_gap"), None)
+        side = "Miscalibrated"  # some bins up, some down
+        if gap is not None and gap.low is not None and gap.high is not None:
+            side = "Over-confident" if gap.low > 0 else side
+            side = "Under-confident" if gap.high < 0 else side
         return (
             f"{side}: ECE {_percent(error)}, where a calibrated model would show "
             f"{_percent(floor.expected)} (p = {floor.p_value:.2g})."
@@ -124,7 +113,7 @@ class Evaluation:
             "seed": self.seed,
             "n_impossible": self.n_impossible,
             "metrics": {
-                row.name: {k: _finite(getattr(row, k)) for k in ("value", "low", "high")}
+                row.name: {k: finite_or_none(getattr(row, k)) for k in ("value", "low", "high")}
                 for row in self.measured
             },
             "noise_floor": {
@@ -238,16 +227,9 @@ def evaluate_samples(
     n_resamples = _checks.whole_number(n_resamples, "n_resamples", allowed=range(20, 1_000_001))
     redraw = intervals.allowed_resamples(n_resamples, len(samples))
 
-    bins: dict[str, Any] = {}
-    if {"ece", "mce"} & set(names):
-        bins["ece"] = intervals.width_bins_of(samples, n_bins)
-    if "ada_ece" in names:
-        bins["ada_ece"] = intervals.mass_bins_of(samples, n_bins)
-    measured = tuple(_measure(name, samples, bins, n_bins, level, redraw, seed) for name in names)
+    measured = tuple(_measure(name, samples, n_bins, level, redraw, seed) for name in names)
     floors = tuple(
-        _floor(name, samples, bins[name], n_bins, redraw, seed)
-        for name in ("ece", "ada_ece")
-        if name in names
+        _floor(name, samples, n_bins, redraw, seed) for name in ("ece", "ada_ece") if name in names
     )
     known = samples.scores is not None
     return Evaluation(
@@ -263,58 +245,29 @@ def evaluate_samples(
 
 
 def _measure(
-    name: str,
-    samples: Samples,
-    bins: dict[str, Any],
-    n_bins: int,
-    level: float,
-    n_resamples: int,
-    seed: int,
+    name: str, samples: Samples, n_bins: int, level: float, n_resamples: int, seed: int
 ) -> Measured:
-    value = METRICS[name].of(samples, **({"n_bins": n_bins} if name in BINNED else {}))
+    value = value_of(name, samples, n_bins)
     if len(samples) < 2 or not math.isfinite(value):
         return Measured(name, value, None, None)
-    if name in BINNED:
-        if name == "classwise_ece":
-            if samples.need_scores().size > LARGEST_CLASSWISE:
-                return Measured(name, value, None, None)
-            statistic = intervals.class_statistic(samples, n_bins)
-            n_resamples = intervals.allowed_resamples(n_resamples, samples.need_scores().size)
-        else:
-            statistic = intervals.gap_statistic(samples, bins["ece" if name == "mce" else name])
-        error: Callable[[Floats], Floats] = intervals.total_error
-        if name == "mce":
-            occupied = intervals.LinearStatistic(bins["ece"], samples).seen()
-            error = intervals.largest_error(occupied)
-        redrawn = statistic.redrawn(n_resamples, seed)
-        return Measured(
-            name, value, *intervals.error_interval(statistic.seen(), redrawn, error, level)
-        )
-    if name in ROWS:
-        rows = np.asarray(ROWS[name](samples), dtype=np.float64)[:, None]
-        redrawn = intervals.LinearStatistic(rows, samples).redrawn(n_resamples, seed)[:, 0]
+    if name not in BINNED:
+        redrawn = redrawn_values(name, samples, n_bins, n_resamples, seed)
         return Measured(name, value, *intervals.mean_interval(redrawn, level))
-    low, high = intervals.mean_interval(_recomputed(name, samples, n_resamples, seed), level)
+    if name == "classwise_ece":
+        size = samples.need_scores().size
+        if size > LARGEST_CLASSWISE:
+            return Measured(name, value, None, None)
+        n_resamples = intervals.allowed_resamples(n_resamples, size)
+    statistic, error = binned(name, samples, n_bins)
+    redrawn = statistic.redrawn(n_resamples, seed)
+    low, high = intervals.error_interval(statistic.seen(), redrawn, error, level)
     return Measured(name, value, low, high)
 
 
-def _recomputed(name: str, samples: Samples, n_resamples: int, seed: int) -> Floats:
-    """A metric that is neither a mean nor over bins, computed anew for each resample."""
-    weight = np.ones(len(samples)) if samples.weight is None else samples.weight
-    return np.array(
-        [
-            METRICS[name].of(samples.weighted_by(weight * counts))
-            for chunk in intervals.redraws(len(samples), min(n_resamples, SLOW_RESAMPLES), seed)
-            for counts in chunk
-        ]
-    )
-
-
-def _floor(
-    name: str, samples: Samples, bins: Any, n_bins: int, n_resamples: int, seed: int
-) -> NoiseFloor:
+def _floor(name: str, samples: Samples, n_bins: int, n_resamples: int, seed: int) -> NoiseFloor:
+    bins = bins_of(name, samples, n_bins)
     errors = intervals.calibrated_errors(samples, bins, n_resamples, seed)
-    seen = METRICS[name].of(samples, n_bins=n_bins)
+    seen = value_of(name, samples, n_bins)
     at_least = int((errors >= seen).sum())
     return NoiseFloor(
         name=name,
@@ -328,5 +281,6 @@ def _percent(value: float) -> str:
     return f"{100 * value:.2f}%"
 
 
-def _finite(value: float | None) -> float | None:
+def finite_or_none(value: float | None) -> float | None:
+    """For JSON, which knows neither infinity nor NaN."""
     return value if value is not None and math.isfinite(value) else None

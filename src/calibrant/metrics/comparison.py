@@ -1,0 +1,160 @@
+"""Two models on the same samples: is the difference more than noise?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from calibrant import _checks
+from calibrant._types import Array
+from calibrant.metrics import intervals
+from calibrant.metrics.calibration import MOST_BINS
+from calibrant.metrics.evaluation import finite_or_none
+from calibrant.metrics.registry import METRICS
+from calibrant.metrics.resampling import redrawn_values, value_of
+from calibrant.metrics.samples import summarise
+
+PAIRED_METRICS = ("ece", "ada_ece", "nll", "brier", "error_rate")
+
+FIGURES = ("a", "b", "difference", "low", "high")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One metric of two models on the same samples: a minus b, with its interval."""
+
+    name: str
+    a: float
+    b: float
+    difference: float
+    low: float | None
+    high: float | None
+
+    @property
+    def verdict(self) -> str:
+        """``better``, ``worse`` or ``not distinguishable``: how a compares with b."""
+        if self.low is None or self.high is None or self.low <= 0.0 <= self.high:
+            return "not distinguishable"
+        return "better" if self.high < 0.0 else "worse"
+
+    def __str__(self) -> str:
+        if self.low is None:
+            return f"{self.name}: a {self.a:.4f}, b {self.b:.4f}: no interval."
+        interval = f"a - b = {self.difference:+.4f}, interval {self.low:+.4f} to {self.high:+.4f}"
+        words = {
+            "better": "a is better than b",
+            "worse": "a is worse than b",
+            "not distinguishable": "a and b are not distinguishable",
+        }
+        return f"{self.name}: {words[self.verdict]} ({self.a:.4f}, {self.b:.4f}; {interval})."
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The result of :func:`paired_difference`: print it, or index it by metric."""
+
+    n: int
+    level: float
+    n_resamples: int
+    seed: int
+    differences: tuple[Difference, ...]
+
+    def __getitem__(self, name: str) -> Difference:
+        for row in self.differences:
+            if row.name == name:
+                return row
+        known = ", ".join(row.name for row in self.differences)
+        raise KeyError(f"{name} was not compared; there are {known}")
+
+    def __str__(self) -> str:
+        head = f"{self.n} samples, {100 * self.level:g}% intervals, lower is better"
+        return "\n".join([head, *map(str, self.differences)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; what is infinite or not a number is None."""
+        return {
+            "n": self.n,
+            "level": self.level,
+            "n_resamples": self.n_resamples,
+            "seed": self.seed,
+            "differences": {
+                row.name: {
+                    **{
+                        k: finite_or_none(getattr(row, k))
+                        for k in ("a", "b", "difference", "low", "high")
+                    },
+                    "verdict": row.verdict,
+                }
+                for row in self.differences
+            },
+        }
+
+
+def paired_difference(
+    probs_a: Array = None,
+    probs_b: Array = None,
+    labels: Array = None,
+    *,
+    logits_a: Array = None,
+    logits_b: Array = None,
+    metrics: Sequence[str] = PAIRED_METRICS,
+    n_bins: int = 15,
+    sample_weight: Array = None,
+    ignore_label: int | None = None,
+    level: float = 0.95,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> Comparison:
+    r"""Is one model better than another on the same samples, or is the difference noise?
+
+    Both are redrawn together, so what makes a sample hard for both drops out. The interval of the
+    difference is the basic bootstrap's, :math:`[2d - q_{0.975}, 2d - q_{0.025}]`, in which the
+    upward bias of a calibration error is taken out.
+
+    Args:
+        probs_a: Probabilities of model a; ``logits_a`` in its place for logits.
+        probs_b: Probabilities of model b, the same rows; ``logits_b`` likewise.
+        labels: Class indices, one per row.
+        logits_a: Logits of model a.
+        logits_b: Logits of model b.
+        metrics: Names out of ``METRICS`` for which lower is better.
+        n_bins: Bins of the calibration errors.
+        sample_weight: Weight of each row.
+        ignore_label: Rows with this label are left out.
+        level: Confidence level of the intervals.
+        n_resamples: How often the samples are redrawn.
+        seed: Seed of the redraws.
+
+    Examples:
+        >>> import numpy as np
+        >>> import calibrant
+        >>> rng = np.random.default_rng(0)
+        >>> honest = rng.dirichlet([1.0, 1.0, 1.0], size=3000)
+        >>> labels = (rng.random((3000, 1)) > honest.cumsum(axis=1)).sum(axis=1)
+        >>> bold = honest**2 / (honest**2).sum(axis=1, keepdims=True)
+        >>> calibrant.paired_difference(honest, bold, labels)["ece"].verdict
+        'better'
+    """
+    options = {"sample_weight": sample_weight, "ignore_label": ignore_label}
+    a = summarise(probs_a, labels, logits=logits_a, **options)
+    b = summarise(probs_b, labels, logits=logits_b, **options)
+    names = [_checks.choice(name, "metrics", sorted(METRICS)) for name in metrics]
+    n_bins = _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
+    level = float(_checks.unit_interval(level, "level"))
+    n_resamples = _checks.whole_number(n_resamples, "n_resamples", allowed=range(20, 1_000_001))
+    n_resamples = intervals.allowed_resamples(n_resamples, len(a))
+    rows = []
+    for name in names:
+        value_a, value_b = (value_of(name, samples, n_bins) for samples in (a, b))
+        difference = value_a - value_b
+        if len(a) < 2 or not math.isfinite(difference):
+            rows.append(Difference(name, value_a, value_b, difference, None, None))
+            continue
+        redrawn = redrawn_values(name, a, n_bins, n_resamples, seed)
+        redrawn = redrawn - redrawn_values(name, b, n_bins, n_resamples, seed)
+        low, high = intervals.mean_interval(redrawn, level)
+        low, high = 2 * difference - high, 2 * difference - low
+        rows.append(Difference(name, value_a, value_b, difference, low, high))
+    return Comparison(len(a), level, n_resamples, seed, tuple(rows))
