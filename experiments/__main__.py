@@ -5,11 +5,16 @@ from __future__ import annotations
 import argparse
 
 from experiments.closest_temperature import run as closest_temperature
+from experiments.interval_coverage import run as interval_coverage
 
 TARGETS = {
     "closest-temperature": (
         closest_temperature.main,
-        "Komisarenko and Kull (2024), Figs 2, 6; 30 s",
+        "Komisarenko and Kull (2024), Figs 2 and 6; 10 s",
+    ),
+    "interval-coverage": (
+        interval_coverage.main,
+        "do the intervals of calibration errors cover the truth; 10 min",
     ),
 }
 
@@ -19,12 +24,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
     parser.add_argument("target", nargs="?", choices=sorted(TARGETS), help="what to regenerate")
     parser.add_argument("--list", action="store_true", help="show every target")
-    arguments = parser.parse_args()
+    arguments, rest = parser.parse_known_args()
     if arguments.list or arguments.target is None:
         for name, (_, what) in sorted(TARGETS.items()):
             print(f"{name:<24}{what}")
     else:
-        TARGETS[arguments.target][0]()
+        TARGETS[arguments.target][0](rest)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 import numpy as np
 
 from calibrant.focal import closest_temperature
@@ -10,8 +12,9 @@ GAMMAS = np.arange(1, 19) / 2.0
 PRINTED = {2: (0.95, 0.85), 3: (0.64, 0.91), 4: (0.47, 0.85)}
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     """Fit and print."""
+    argparse.ArgumentParser(description=__doc__).parse_args(argv)
     print("1/T = slope * gamma + offset, gamma = 0.5, 1, ..., 9")
     print("classes   paper               here")
     for n_classes, (slope, offset) in PRINTED.items():

@@ -308,10 +308,10 @@ class EqualMassSketch(_Sums):
 
     def merge(self, other: Self) -> None:
         """Add what another sketch has counted."""
+        super().merge(other)
         self.whole &= other.whole
         np.minimum(self.lowest, other.lowest, out=self.lowest)
         np.maximum(self.highest, other.highest, out=self.highest)
-        super().merge(other)
 
     def table(self, n_bins: int) -> BinTable:
         """The equal-mass bins of what has been counted."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from calibrant import __version__
+from calibrant.cli.evaluate import evaluate
 from calibrant.cli.theory import theory
 
 
@@ -31,9 +32,12 @@ def main() -> None:
     """Make a classifier's probabilities mean what they say.
 
     \b
+    How honest are the probabilities in a file?
+      calibrant evaluate predictions.npz
     A first look, without any data:
       calibrant theory --gamma 3 --classes 10
     """
 
 
+main.add_command(evaluate)
 main.add_command(theory)

@@ -38,6 +38,7 @@ from calibrant.metrics.scores import (
     true_prob_right,
     true_prob_wrong,
 )
+from calibrant.metrics.streaming import StreamedEvaluation
 
 __all__ = [
     "METRICS",
@@ -48,6 +49,7 @@ __all__ = [
     "Measured",
     "Metric",
     "NoiseFloor",
+    "StreamedEvaluation",
     "ada_ece",
     "aurc",
     "brier",

@@ -17,7 +17,7 @@ from calibrant.metrics import intervals
 from calibrant.metrics.calibration import MOST_BINS
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.resampling import BINNED, binned, bins_of, redrawn_values, value_of
-from calibrant.metrics.samples import Samples, summarise
+from calibrant.metrics.samples import Floats, Samples, summarise
 
 DEFAULT_METRICS = (
     "ece",
@@ -59,6 +59,17 @@ class NoiseFloor:
     p_value: float
     """Share of samples in which it shows an error as large as the one seen."""
 
+    @classmethod
+    def of(cls, name: str, seen: float, errors: Floats) -> NoiseFloor:
+        """From the error seen and those of simulated calibrated models."""
+        at_least = int((errors >= seen).sum())
+        return cls(
+            name=name,
+            expected=float(errors.mean()),
+            usual_up_to=float(np.quantile(errors, 0.95)),
+            p_value=(at_least + 1) / (len(errors) + 1),
+        )
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -73,6 +84,8 @@ class Evaluation:
     noise_floors: tuple[NoiseFloor, ...]
     n_impossible: int
     """Rows whose true class has probability 0: they make the NLL infinite."""
+    notes: tuple[str, ...] = ()
+    """What a reader should know of how the figures came about."""
 
     def __getitem__(self, name: str) -> Measured:
         for row in self.measured:
@@ -112,6 +125,7 @@ class Evaluation:
             "n_resamples": self.n_resamples,
             "seed": self.seed,
             "n_impossible": self.n_impossible,
+            "notes": list(self.notes),
             "metrics": {
                 row.name: {k: finite_or_none(getattr(row, k)) for k in ("value", "low", "high")}
                 for row in self.measured
@@ -150,7 +164,7 @@ class Evaluation:
             lines.append(f"{name:<16}{value:>9}   {interval:<20}{floor:>11}".rstrip())
         if self.n_impossible:
             lines += ["", f"{self.n_impossible} rows give their true class probability 0."]
-        return "\n".join([*lines, "", self.verdict()])
+        return "\n".join([*lines, *self.notes, "", self.verdict()])
 
     def _repr_html_(self) -> str:
         head = ("", "value", f"{100 * self.level:g}% interval", "noise floor")
@@ -267,14 +281,7 @@ def _measure(
 def _floor(name: str, samples: Samples, n_bins: int, n_resamples: int, seed: int) -> NoiseFloor:
     bins = bins_of(name, samples, n_bins)
     errors = intervals.calibrated_errors(samples, bins, n_resamples, seed)
-    seen = value_of(name, samples, n_bins)
-    at_least = int((errors >= seen).sum())
-    return NoiseFloor(
-        name=name,
-        expected=float(errors.mean()),
-        usual_up_to=float(np.quantile(errors, 0.95)),
-        p_value=(at_least + 1) / (len(errors) + 1),
-    )
+    return NoiseFloor.of(name, value_of(name, samples, n_bins), errors)
 
 
 def _percent(value: float) -> str:

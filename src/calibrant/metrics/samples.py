@@ -160,3 +160,19 @@ def summarise(
     if bad >= 0:  # the check finds it again, and says what is wrong with it
         {"logits": _checks.logits, "probs": _checks.probs}[kind](given)
     return Samples(confidence, correct, weight, flat, flat_labels, kind == "logits")
+
+
+def samples_of_confidence(confidence: Array, correct: Array) -> Samples:
+    """Samples of which only the confidence, and whether the answer was right, are known."""
+    values = _checks.as_numpy(_checks.unit_interval(confidence, "confidence")).astype(np.float64)
+    right = _checks.truths(correct, "correct")
+    if values.ndim != 1 or right.shape != values.shape:
+        raise ValueError(
+            f"confidence and correct must be two columns of the same length; found shapes "
+            f"{values.shape} and {right.shape}. Pass one entry of each per sample"
+        )
+    if len(values) == 0:
+        raise ValueError(
+            "there must be at least one sample to measure; found none. Check the input"
+        )
+    return Samples(values, right, None)

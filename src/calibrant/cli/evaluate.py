@@ -1,0 +1,155 @@
+"""``calibrant evaluate``: how honest are the probabilities in a file?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+import numpy as np
+
+from calibrant.files import Predictions, count_rows, iter_predictions, written_whole
+from calibrant.metrics.evaluation import CONFIDENCE_METRICS, DEFAULT_METRICS, evaluate_samples
+from calibrant.metrics.registry import METRICS
+from calibrant.metrics.samples import Samples, samples_of_confidence, summarise
+from calibrant.metrics.streaming import StreamedEvaluation
+
+IN_MEMORY = 20_000_000
+"""Numbers up to which a file is read whole, and its samples redrawn."""
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME",
+    help=f"Measure this in place of the default set; repeatable. One of {', '.join(METRICS)}.",
+)
+@click.option("--bins", "n_bins", type=int, default=15, show_default=True, help="Number of bins.")
+@click.option("--level", type=float, default=0.95, show_default=True, help="Of the intervals.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the redrawn samples.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON in place of tables.")
+@click.option(
+    "--plot",
+    "plot_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw the reliability diagram (.png, .svg, .pdf); for one file.",
+)
+def evaluate(
+    files: tuple[str, ...],
+    metrics: tuple[str, ...],
+    n_bins: int,
+    level: float,
+    seed: int,
+    as_json: bool,
+    plot_path: Path | None,
+) -> None:
+    """How honest are the probabilities in FILE?
+
+    FILE is .npz, .parquet (or a folder of them) or .csv with logits or probabilities and labels;
+    FILE.npz::test picks test_logits and test_labels. A file with only confidence and correct will
+    do. Prints calibration errors with intervals, and the noise floor: the error that a perfectly
+    calibrated model would show with as many samples. Files larger than memory are read in parts.
+
+    \b
+    Examples:
+      calibrant evaluate predictions.npz
+      calibrant evaluate network.npz::val network.npz::test --json
+      calibrant evaluate predictions.parquet --plot reliability.png
+      calibrant evaluate predictions.csv --metric nll --metric smooth_ece
+    """
+    if plot_path is not None and len(files) > 1:
+        raise click.UsageError(f"--plot draws one file; found {len(files)}. Run it once for each")
+    results = {}
+    for file in files:
+        stream, samples = _read(file, n_bins)
+        if samples is not None:
+            known = samples.scores is not None
+            names = metrics or (DEFAULT_METRICS if known else CONFIDENCE_METRICS)
+            result = evaluate_samples(samples, metrics=names, n_bins=n_bins, level=level, seed=seed)
+        elif metrics:
+            raise click.UsageError(
+                f"--metric is for files that fit into memory; {file} is read in parts. "
+                "Leave it out for the default set"
+            )
+        else:
+            result = stream.result(level=level, seed=seed)
+        if plot_path is not None:
+            _draw(plot_path, stream, level, file)
+        results[file] = result
+    if as_json:
+        click.echo(json.dumps({file: r.to_dict() for file, r in results.items()}, indent=2))
+        return
+    for file, result in results.items():
+        click.echo(f"{file}: {result}\n")
+    if plot_path is not None:
+        click.echo(f"Picture written to {plot_path}")
+
+
+def _read(file: str, n_bins: int) -> tuple[StreamedEvaluation, Samples | None]:
+    """The sums of all rows, and the rows themselves where they fit into memory."""
+    stream = StreamedEvaluation(n_bins=n_bins)
+    kept: list[Samples] | None = []
+    numbers = first = 0
+    with click.progressbar(
+        iter_predictions(file),
+        length=_batches(file),
+        label=f"reading {Path(file).name}",
+        file=sys.stderr,
+    ) as batches:
+        for batch in batches:
+            try:
+                samples = _samples(batch)
+            except (ValueError, TypeError) as refusal:
+                raise ValueError(f"{file}, rows from {first}: {refusal}") from refusal
+            stream.count(samples)
+            first += len(batch)
+            numbers += samples.confidence.size if samples.scores is None else samples.scores.size
+            if kept is not None:
+                kept = [*kept, samples] if numbers <= IN_MEMORY else None
+    return stream, None if kept is None else _joined(kept)
+
+
+def _samples(batch: Predictions) -> Samples:
+    if batch.confidence is not None and batch.correct is not None:
+        return samples_of_confidence(batch.confidence, batch.correct)
+    if batch.labels is None:
+        raise ValueError(
+            "labels are needed to evaluate; found none. Add an array labels (or a column label)"
+        )
+    return summarise(batch.probs, batch.labels, logits=batch.logits)
+
+
+def _joined(parts: list[Samples]) -> Samples:
+    if len(parts) == 1:
+        return parts[0]
+    scores = [part.scores for part in parts if part.scores is not None]
+    labels = [part.labels for part in parts if part.labels is not None]
+    return Samples(
+        confidence=np.concatenate([part.confidence for part in parts]),
+        correct=np.concatenate([part.correct for part in parts]),
+        weight=None,
+        scores=np.concatenate(scores) if scores else None,
+        labels=np.concatenate(labels) if labels else None,
+        from_logits=parts[0].from_logits,
+    )
+
+
+def _batches(file: str) -> int | None:
+    rows = count_rows(file)
+    return None if rows is None else -(-rows // 65536)
+
+
+def _draw(path: Path, stream: StreamedEvaluation, level: float, file: str) -> None:
+    from calibrant.plots import draw_reliability
+    from calibrant.reliability import histogram_of_table, reliability_of_table
+
+    table = stream.width.table()
+    curve = reliability_of_table(table, binning="width", level=level)
+    figure = draw_reliability(curve, histogram_of_table(table), label=Path(file).name)
+    with written_whole(path) as temporary:
+        figure.savefig(temporary, dpi=150)

@@ -1,0 +1,169 @@
+"""The default metrics of predictions that do not fit into memory, or lie in several places.
+
+What is kept are sums: of the bins, of the rows and of their squares. They merge, so batches and
+processes can be counted apart. In place of redrawn samples, the sums are redrawn from the normal
+distribution that sums of many samples have.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+from typing import Any, Self
+
+import numpy as np
+
+from calibrant import _checks
+from calibrant._types import Array
+from calibrant.binning import BinTable, EqualMassSketch, EqualWidthBins
+from calibrant.metrics import intervals
+from calibrant.metrics.calibration import MOST_BINS, class_gap_sums, error_of_table
+from calibrant.metrics.evaluation import (
+    CONFIDENCE_METRICS,
+    DEFAULT_METRICS,
+    Evaluation,
+    Measured,
+    NoiseFloor,
+)
+from calibrant.metrics.resampling import ROWS
+from calibrant.metrics.samples import Floats, Samples, summarise
+
+MEANS = ("nll", "brier", "error_rate", "confidence_gap", "s99")
+
+
+class StreamedEvaluation:
+    """:func:`calibrant.evaluate` over batches: ``update``, ``merge``, then ``result``.
+
+    Equal-width errors and means are those of all samples together, exactly. The equal-mass error
+    comes from a sketch of bounded memory, and the result states how much it can be off.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant.metrics import StreamedEvaluation
+        >>> rng = np.random.default_rng(0)
+        >>> stream = StreamedEvaluation()
+        >>> for _ in range(3):
+        ...     probs = rng.dirichlet(np.ones(4), size=1000)
+        ...     stream.update(probs, rng.integers(0, 4, 1000))
+        >>> stream.result().n
+        3000
+    """
+
+    def __init__(self, *, n_bins: int = 15) -> None:
+        self.n_bins = _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
+        self.width = EqualWidthBins(self.n_bins)
+        self.mass = EqualMassSketch()
+        self.n = 0
+        self.n_impossible = 0
+        self.means: Floats = np.zeros((len(MEANS), 2))  # sums, and sums of squares
+        self.class_sums: Floats | None = None
+        self.n_classes: int | None = None
+
+    def update(
+        self,
+        probs: Array = None,
+        labels: Array = None,
+        *,
+        logits: Array = None,
+        ignore_label: int | None = None,
+    ) -> None:
+        """Count one more batch."""
+        self.count(summarise(probs, labels, logits=logits, ignore_label=ignore_label))
+
+    def count(self, samples: Samples) -> None:
+        """Count samples that were checked before."""
+        known = samples.n_classes if samples.scores is not None else None
+        if self.n > 0 and known != self.n_classes:
+            raise ValueError(
+                f"all batches must have the same classes; found {known} after {self.n_classes}. "
+                "Evaluate files of different kinds one by one"
+            )
+        self.n_classes = known
+        self.n += len(samples)
+        self.width.update(samples.confidence, samples.correct)
+        self.mass.update(samples.confidence, samples.correct)
+        for total, name in zip(self.means, MEANS, strict=True):
+            if known is None and name not in CONFIDENCE_METRICS:
+                continue
+            rows = np.asarray(ROWS[name](samples), dtype=np.float64)
+            if name == "nll":
+                self.n_impossible += int(np.isinf(rows).sum())
+            total += rows.sum(), (rows**2).sum()
+        if known is not None:
+            sums = class_gap_sums(samples, self.n_bins)
+            self.class_sums = sums if self.class_sums is None else self.class_sums + sums
+
+    def merge(self, other: Self) -> None:
+        """Add what another object has counted."""
+        if other.n == 0:
+            return
+        if self.n > 0 and self.n_classes != other.n_classes:
+            raise ValueError(
+                f"parts to merge must have the same classes; found {self.n_classes} and "
+                f"{other.n_classes}. Evaluate them one by one"
+            )
+        self.n_classes = other.n_classes
+        self.n += other.n
+        self.n_impossible += other.n_impossible
+        self.width.merge(other.width)
+        self.mass.merge(other.mass)
+        self.means += other.means
+        if other.class_sums is not None:
+            mine = self.class_sums
+            self.class_sums = other.class_sums.copy() if mine is None else mine + other.class_sums
+
+    def result(self, *, level: float = 0.95, n_resamples: int = 1000, seed: int = 0) -> Evaluation:
+        """The metrics of everything counted so far."""
+        if self.n == 0:
+            raise ValueError(
+                "there must be at least one sample to measure; found none. Count a batch first"
+            )
+        level = float(_checks.unit_interval(level, "level"))
+        rng = np.random.default_rng(seed)
+        width, mass = self.width.table(), self.mass.table(self.n_bins)
+        measured: dict[str, Measured] = {}
+        for name, table in (("ece", width), ("ada_ece", mass), ("mce", width)):
+            error = intervals.largest_error(table.share) if name == "mce" else intervals.total_error
+            seen, noise = _seen_and_noise(table, n_resamples, rng)
+            low, high = intervals.error_interval(seen, seen + noise, error, level)
+            measured[name] = Measured(name, float(error(seen)), low, high)
+        if self.class_sums is not None and self.n_classes is not None:
+            value = float(np.abs(self.class_sums).sum()) / (self.n * self.n_classes)
+            measured["classwise_ece"] = Measured("classwise_ece", value, None, None)
+        z = NormalDist().inv_cdf(0.5 + level / 2.0)
+        for name, (total, squares) in zip(MEANS, self.means.tolist(), strict=True):
+            mean = total / self.n
+            reach = z * math.sqrt(max(0.0, squares / self.n - mean**2) / self.n)
+            usable = math.isfinite(mean)
+            measured[name] = Measured(
+                name, mean, mean - reach if usable else None, mean + reach if usable else None
+            )
+        names = DEFAULT_METRICS if self.n_classes is not None else CONFIDENCE_METRICS
+        bound = self.mass.error_bound(self.n_bins)
+        return Evaluation(
+            n=self.n,
+            n_classes=self.n_classes,
+            level=level,
+            n_resamples=n_resamples,
+            seed=seed,
+            measured=tuple(measured[name] for name in names),
+            noise_floors=(
+                _floor("ece", width, n_resamples, rng),
+                _floor("ada_ece", mass, n_resamples, rng),
+            ),
+            n_impossible=self.n_impossible,
+            notes=(f"ada_ece is counted on a fine grid: off by at most {bound:.2g}.",),
+        )
+
+
+def _seen_and_noise(table: BinTable, n_resamples: int, rng: Any) -> tuple[Floats, Floats]:
+    """Bin sums, and draws of the noise in them."""
+    seen = table.gap * table.share
+    variance = np.maximum(table.square_sum / table.total - seen**2, 0.0) / table.total
+    return seen, rng.standard_normal((n_resamples, len(seen))) * np.sqrt(variance)
+
+
+def _floor(name: str, table: BinTable, n_resamples: int, rng: Any) -> NoiseFloor:
+    spread = np.sqrt(table.claimed_variance_sum) / table.total
+    errors = intervals.total_error(rng.standard_normal((n_resamples, len(spread))) * spread)
+    return NoiseFloor.of(name, error_of_table(table, "l1"), errors)

@@ -1,0 +1,79 @@
+"""A metric for training loops: state that adds up over batches, devices and processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from calibrant import _checks
+from calibrant.binning import BinTable, EqualWidthBins, width_edges
+from calibrant.metrics.calibration import MOST_BINS, NORMS, error_of_table
+from calibrant.metrics.samples import summarise
+
+
+class CalibrationError(nn.Module):
+    """Expected calibration error, counted batch by batch: ``update``, ``compute``, ``reset``.
+
+    The state are the sums of equal-width bins (int64 counts, float64 sums) as buffers, so it moves
+    with the module, is saved with it, and never stalls, however many samples there are. Under
+    ``torch.distributed``, ``compute`` adds up the state of all processes.
+
+    Args:
+        n_bins: Number of equal-width bins.
+        norm: ``"l1"`` (ECE), ``"l2"`` or ``"max"`` (MCE).
+        ignore_label: Rows with this label are left out.
+
+    Examples:
+        >>> import torch
+        >>> from calibrant.metrics.torch import CalibrationError
+        >>> metric = CalibrationError()
+        >>> logits = torch.tensor([[2.0, 0.0], [0.0, 3.0]])
+        >>> metric.update(logits=logits, labels=torch.tensor([0, 1]))
+        >>> round(metric.compute(), 4)
+        0.0833
+    """
+
+    count: Tensor
+    sums: Tensor
+
+    def __init__(
+        self, *, n_bins: int = 15, norm: str = "l1", ignore_label: int | None = None
+    ) -> None:
+        super().__init__()
+        self.n_bins = _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
+        self.norm = _checks.choice(norm, "norm", NORMS)
+        self.ignore_label = ignore_label
+        self.register_buffer("count", torch.zeros(self.n_bins, dtype=torch.int64))
+        self.register_buffer("sums", torch.zeros(5, self.n_bins, dtype=torch.float64))
+
+    def update(
+        self, probs: Tensor | None = None, labels: Tensor | None = None, *, logits: Any = None
+    ) -> None:
+        """Count one more batch of probabilities or logits."""
+        if self.ignore_label is not None and labels is not None:
+            labels = torch.as_tensor(labels)
+            if bool((labels == self.ignore_label).all()):
+                return
+        samples = summarise(probs, labels, logits=logits, ignore_label=self.ignore_label)
+        bins = EqualWidthBins(self.n_bins)
+        bins.update(samples.confidence, samples.correct)
+        self.count += torch.from_numpy(bins.count).to(self.count.device)
+        self.sums += torch.from_numpy(bins.sums).to(self.sums.device)
+
+    def compute(self) -> float:
+        """The error of everything counted so far, in all processes; NaN if nothing was."""
+        count, sums = self.count.clone(), self.sums.clone()
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.all_reduce(count)
+            torch.distributed.all_reduce(sums)
+        if int(count.sum()) == 0:
+            return float("nan")
+        edges = width_edges(self.n_bins)
+        return error_of_table(BinTable(edges[:-1], edges[1:], *sums.cpu().numpy()), self.norm)
+
+    def reset(self) -> None:
+        """Forget what was counted."""
+        self.count.zero_()
+        self.sums.zero_()

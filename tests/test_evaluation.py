@@ -1,0 +1,149 @@
+"""evaluate and paired_difference: values, intervals, noise floor, words."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from calibrant import METRICS, evaluate, paired_difference
+from calibrant.metrics import StreamedEvaluation
+from calibrant.metrics.evaluation import DEFAULT_METRICS
+
+
+def drawn(n: int, sharpness: float, seed: int, n_classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    """Labels drawn from a posterior, and what a model says that sharpens it."""
+    rng = np.random.default_rng(seed)
+    posterior = rng.dirichlet(np.ones(n_classes), size=n)
+    labels = (rng.random((n, 1)) > posterior.cumsum(axis=1)).sum(axis=1).clip(max=n_classes - 1)
+    said = posterior**sharpness
+    return said / said.sum(axis=1, keepdims=True), labels
+
+
+def test_values_are_those_of_the_metrics():
+    probs, labels = drawn(2000, 2.0, seed=0)
+    result = evaluate(probs, labels, metrics=sorted(METRICS), n_resamples=50)
+    for row in result.measured:
+        assert row.value == METRICS[row.name](probs, labels)
+        assert row.low is not None
+        assert row.low <= row.high
+
+
+def test_the_same_seed_gives_the_same_result():
+    probs, labels = drawn(500, 2.0, seed=1)
+    first, again = (evaluate(probs, labels, n_resamples=100, seed=5) for _ in range(2))
+    assert first == again
+    assert evaluate(probs, labels, n_resamples=100, seed=6) != first
+
+
+def test_a_miscalibrated_model_is_told_from_a_calibrated_one():
+    for sharpness, words in ((3.0, "Over-confident"), (0.4, "Under-confident"), (1.0, "No misc")):
+        result = evaluate(*drawn(4000, sharpness, seed=2))
+        assert result.verdict().startswith(words)
+        assert words in str(result)
+    floor = result.noise_floors[0]
+    assert floor.p_value > 0.05
+    assert floor.expected < floor.usual_up_to
+
+
+def test_the_noise_floor_falls_with_the_square_root_of_n():
+    small, large = (evaluate(*drawn(n, 1.0, seed=3), metrics=["ece"]) for n in (1000, 64_000))
+    ratio = small.noise_floors[0].expected / large.noise_floors[0].expected
+    assert ratio == pytest.approx(8.0, rel=0.1)
+
+
+def test_as_data_and_as_a_page():
+    probs, labels = drawn(300, 2.0, seed=4)
+    probs[0], labels[0] = [1.0, 0.0, 0.0, 0.0], 1
+    result = evaluate(probs, labels, n_resamples=50)
+    data = json.loads(result.to_json())
+    assert data["metrics"]["nll"]["value"] is None
+    assert data["n_impossible"] == 1
+    assert set(data["metrics"]) == set(DEFAULT_METRICS)
+    assert "1 rows give their true class probability 0" in str(result)
+    assert result._repr_html_().startswith("<table>")
+    with pytest.raises(KeyError, match="smooth_ece was not measured"):
+        result["smooth_ece"]
+
+
+def test_tiny_and_odd_samples():
+    assert evaluate([[0.7, 0.3]], [0])["ece"].low is None
+    for n in (2, 3, 14):
+        result = evaluate(*drawn(n, 1.0, seed=n), n_resamples=50)
+        assert result["ece"].low <= result["ece"].high <= 1.0
+    certain = evaluate(np.eye(3)[[0, 1, 2]], [0, 1, 2], n_resamples=50)
+    assert certain["ece"].value == certain["ece"].high == 0.0
+    assert certain.noise_floors[0].p_value == 1.0
+
+
+def test_weights_move_the_value_and_its_interval():
+    probs, labels = drawn(1000, 3.0, seed=5)
+    right = probs.argmax(axis=1) == labels
+    result = evaluate(probs, labels, sample_weight=np.where(right, 1.0, 0.1), n_resamples=200)
+    assert result["error_rate"].high < evaluate(probs, labels)["error_rate"].low
+    assert result["error_rate"].low < result["error_rate"].value < result["error_rate"].high
+
+
+def test_unknown_names_and_levels_are_refused():
+    probs, labels = drawn(50, 1.0, seed=6)
+    with pytest.raises(ValueError, match=r"found 'adaece'. Did you mean 'ada_ece'\?"):
+        evaluate(probs, labels, metrics=["adaece"])
+    with pytest.raises(ValueError, match="level must lie between 0 and 1"):
+        evaluate(probs, labels, level=95)
+    with pytest.raises(ValueError, match="n_resamples must be from 20"):
+        evaluate(probs, labels, n_resamples=1)
+
+
+def test_a_stream_gives_what_the_whole_gives():
+    probs, labels = drawn(30_000, 2.0, seed=7)
+    whole = evaluate(probs, labels)
+    parts = [StreamedEvaluation() for _ in range(3)]
+    for start in range(0, 30_000, 1000):
+        parts[start % 3].update(probs[start : start + 1000], labels[start : start + 1000])
+    stream = StreamedEvaluation()
+    for part in parts:
+        stream.merge(part)
+    result = stream.result()
+    for row in result.measured:
+        near = stream.mass.error_bound(15) if row.name == "ada_ece" else 1e-12
+        assert row.value == pytest.approx(whole[row.name].value, rel=1e-9, abs=near)
+        if row.name not in ("mce", "classwise_ece"):
+            width = whole[row.name].high - whole[row.name].low
+            assert row.low == pytest.approx(whole[row.name].low, abs=0.15 * width)
+            assert row.high == pytest.approx(whole[row.name].high, abs=0.15 * width)
+    for ours, theirs in zip(result.noise_floors, whole.noise_floors, strict=True):
+        assert ours.expected == pytest.approx(theirs.expected, rel=0.05)
+    with pytest.raises(ValueError, match="same classes"):
+        stream.update(np.full((2, 3), 1 / 3), [0, 1])
+    with pytest.raises(ValueError, match="at least one sample"):
+        StreamedEvaluation().result()
+
+
+def test_a_better_model_is_told_from_a_worse_one():
+    honest, labels = drawn(3000, 1.0, seed=8)
+    bold = honest**2 / (honest**2).sum(axis=1, keepdims=True)
+    result = paired_difference(honest, bold, labels)
+    assert result["ece"].verdict == "better"
+    assert result["nll"].verdict == "better"
+    assert result["error_rate"].verdict == "not distinguishable"
+    assert result["error_rate"].difference == 0.0
+    assert "ece: a is better than b" in str(result)
+    back = paired_difference(bold, honest, labels)
+    assert back["ece"].verdict == "worse"
+    assert back["ece"].difference == -result["ece"].difference
+    assert json.dumps(result.to_dict())
+
+
+def test_noise_is_not_taken_for_a_difference():
+    """Two equally good models: the share of false alarms stays near 5%."""
+    alarms = 0
+    for seed in range(60):
+        probs, labels = drawn(800, 1.0, seed=100 + seed)
+        rng = np.random.default_rng(seed)
+        other = probs * np.exp(0.3 * rng.standard_normal(probs.shape))
+        twin = probs * np.exp(0.3 * rng.standard_normal(probs.shape))
+        other, twin = (p / p.sum(axis=1, keepdims=True) for p in (other, twin))
+        result = paired_difference(other, twin, labels, metrics=["ece", "nll"], n_resamples=200)
+        alarms += sum(row.verdict != "not distinguishable" for row in result.differences)
+    assert alarms <= 14  # of 120; at 5% more than 14 come about once in two thousand times
