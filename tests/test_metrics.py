@@ -221,6 +221,8 @@ def test_bad_input_is_refused(name):
         METRICS[name](labels=labels, **options)
     with pytest.raises(ValueError, match="at least one sample"):
         METRICS[name](probs[:0], labels[:0], **options)
+    with pytest.raises(ValueError, match="sample_weight must not be 0 everywhere"):
+        METRICS[name](probs, labels, sample_weight=(labels == 4) * 1.0, ignore_label=4, **options)
     with pytest.raises(ValueError, match="sample_weight must be finite"):
         METRICS[name](probs, labels, sample_weight=-np.ones(400), **options)
 

@@ -9,9 +9,12 @@ from calibrant.metrics import (
     classwise_ece,
     ece,
     error_rate,
+    evaluate,
     mce,
     nll,
+    paired_difference,
 )
+from calibrant.reliability import reliability_curve
 
 __all__ = [
     "METRICS",
@@ -21,8 +24,11 @@ __all__ = [
     "classwise_ece",
     "ece",
     "error_rate",
+    "evaluate",
     "focal",
     "mce",
     "metrics",
     "nll",
+    "paired_difference",
+    "reliability_curve",
 ]

@@ -135,7 +135,7 @@ def labels(values: Any, scores: Array, *, ignored: int | None = None) -> Array:
 
 
 def sample_weight(values: Any, scores: Array) -> npt.NDArray[np.float64] | None:
-    """Weights that are finite, not negative and not all zero, one for each row of ``scores``."""
+    """Weights that are finite and not negative, one for each row of ``scores``."""
     if values is None:
         return None
     weight = as_numpy(_floating(values, "sample_weight")).astype(np.float64)
@@ -146,11 +146,29 @@ def sample_weight(values: Any, scores: Array) -> npt.NDArray[np.float64] | None:
         "Use 0 to leave a row out",
         found=weight,
     )
-    if not weight.any():
+    return weight
+
+
+def something_to_measure(n: int, weight: npt.NDArray[np.float64] | None) -> None:
+    """At least one sample, and one with a weight."""
+    if n == 0:
+        raise ValueError(
+            "there must be at least one sample to measure; found none. "
+            "Check the input, or whether every label is the ignored one"
+        )
+    if weight is not None and not weight.any():
         raise ValueError(
             "sample_weight must not be 0 everywhere; found a total of 0. Give some rows a weight"
         )
-    return weight
+
+
+def truths(values: Any, name: str) -> npt.NDArray[np.bool_]:
+    """Yes or no: booleans, or the numbers 0 and 1."""
+    array = as_numpy(values) if is_array_api_obj(values) else _as_numpy(values, name)
+    if array.dtype != np.bool_:
+        strange = (array != 0) & (array != 1)
+        _refuse(strange, f"{name} must be 0 or 1; found {{found:g}} in {{where}}", found=array)
+    return array.astype(np.bool_)
 
 
 def one_of(**arguments: Any) -> tuple[str, Any]:

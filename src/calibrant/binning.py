@@ -84,7 +84,7 @@ def width_edges(n_bins: int) -> Floats:
 
 
 def width_index(confidence: Floats, n_bins: int) -> npt.NDArray[np.intp]:
-    """The equal-width bin of each confidence: 0 falls in the first, 1 in the last.
+    """The equal-width bin of each confidence: 0 falls in the first, 1 (or just above) in the last.
 
     The product with n_bins rounds, so the guess is corrected against the edges themselves: a
     confidence exactly on an edge belongs to the bin below it, whatever the number of bins.
@@ -92,7 +92,7 @@ def width_index(confidence: Floats, n_bins: int) -> npt.NDArray[np.intp]:
     edges = width_edges(n_bins)
     index = np.clip(np.ceil(confidence * n_bins).astype(np.intp) - 1, 0, n_bins - 1)
     index -= (confidence <= edges[index]) & (index > 0)
-    index += confidence > edges[index + 1]
+    index += (confidence > edges[index + 1]) & (index < n_bins - 1)
     return index
 
 

@@ -145,11 +145,7 @@ def summarise(
         given = flat = flat[kept]
         flat_labels = flat_labels[kept]
         weight = None if weight is None else weight[kept]
-    if len(flat) == 0:
-        raise ValueError(
-            "there must be at least one sample to measure; found none. "
-            "Check the input, or whether every label is the ignored one"
-        )
+    _checks.something_to_measure(len(flat), weight)
     confidence = np.empty(len(flat))
     correct = np.empty(len(flat), dtype=np.bool_)
     if kind == "logits":
@@ -171,8 +167,5 @@ def samples_of_confidence(confidence: Array, correct: Array) -> Samples:
             f"confidence and correct must be two columns of the same length; found shapes "
             f"{values.shape} and {right.shape}. Pass one entry of each per sample"
         )
-    if len(values) == 0:
-        raise ValueError(
-            "there must be at least one sample to measure; found none. Check the input"
-        )
+    _checks.something_to_measure(len(values), None)
     return Samples(values, right, None)

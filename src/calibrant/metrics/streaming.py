@@ -114,10 +114,7 @@ class StreamedEvaluation:
 
     def result(self, *, level: float = 0.95, n_resamples: int = 1000, seed: int = 0) -> Evaluation:
         """The metrics of everything counted so far."""
-        if self.n == 0:
-            raise ValueError(
-                "there must be at least one sample to measure; found none. Count a batch first"
-            )
+        _checks.something_to_measure(self.n, None)
         level = float(_checks.unit_interval(level, "level"))
         rng = np.random.default_rng(seed)
         width, mass = self.width.table(), self.mass.table(self.n_bins)

@@ -1,1 +1,31 @@
 """Pictures, drawn with matplotlib on the Axes they are given; no global setting is touched."""
+
+from calibrant.plots.reliability import (
+    draw_reliability,
+    plot_confidence_histogram,
+    plot_reliability,
+    plot_reliability_overlay,
+    plot_risk_coverage,
+)
+from calibrant.plots.simplex import plot_map_arrows, plot_map_difference, plot_risk_isolines
+from calibrant.plots.theory import (
+    draw_theory,
+    plot_binary_map,
+    plot_confidence_relation,
+    plot_phi,
+)
+
+__all__ = [
+    "draw_reliability",
+    "draw_theory",
+    "plot_binary_map",
+    "plot_confidence_histogram",
+    "plot_confidence_relation",
+    "plot_map_arrows",
+    "plot_map_difference",
+    "plot_phi",
+    "plot_reliability",
+    "plot_reliability_overlay",
+    "plot_risk_coverage",
+    "plot_risk_isolines",
+]

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calibrant import focal
-
-INK = "#1f4e79"
-OVER = "#c0504d"
-UNDER = "#4f81bd"
-GUIDE: dict[str, Any] = {"color": "0.6", "linewidth": 1.0, "linestyle": "--", "zorder": 1}
+from calibrant.plots.palette import GUIDE, INK, OVER, UNDER
 
 
 def draw_theory(gamma: float, n_classes: int) -> Figure:

@@ -1,0 +1,354 @@
+"""Pictures show the numbers of the curves, stand hostile input and change no global setting."""
+
+from __future__ import annotations
+
+import copy
+import io
+from functools import partial
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgba
+from matplotlib.container import BarContainer, ErrorbarContainer
+from matplotlib.contour import ContourSet
+from matplotlib.figure import Figure
+from matplotlib.patches import StepPatch
+from matplotlib.quiver import Quiver
+
+from calibrant import focal, plots
+from calibrant.plots import palette, simplex
+from calibrant.reliability import (
+    classwise_curves,
+    confidence_histogram,
+    reliability_curve,
+    risk_coverage_curve,
+)
+
+RNG = np.random.default_rng(0)
+
+
+def honest(n: int, sharper: float) -> tuple[np.ndarray, np.ndarray]:
+    """Predictions that are calibrated for ``sharper`` 1, over-confident above."""
+    truth = RNG.dirichlet([0.6] * 4, size=n)
+    labels = np.array([RNG.choice(4, p=p) for p in truth])
+    probs = truth**sharper
+    return probs / probs.sum(axis=-1, keepdims=True), labels
+
+
+OVER, UNDER = honest(600, 2.5), honest(600, 0.5)
+HOSTILE = {
+    "ordinary": (OVER, {}),
+    "timid": (UNDER, {}),
+    "one sample": ((np.array([[0.7, 0.2, 0.1]]), np.array([0])), {}),
+    "one wrong sample": ((np.array([[1.0, 0.0]]), np.array([1])), {}),
+    "all sure": ((np.eye(3)[[0, 1, 2, 0]], np.array([0, 1, 2, 1])), {}),
+    "all tied": ((np.full((9, 2), 0.5), np.arange(9) % 2), {}),
+    "no gap at all": ((np.eye(2)[[0, 1]], np.array([0, 1])), {}),
+    "one bin": (OVER, {"n_bins": 1}),
+    "two bins": (OVER, {"n_bins": 2}),
+    "a hundred bins": (OVER, {"n_bins": 100}),
+    "light weights": (OVER, {"sample_weight": RNG.random(600) * 1e-9}),
+    "heavy weights": (OVER, {"sample_weight": RNG.integers(0, 2, 600) * 10**9}),
+}
+
+
+@pytest.fixture(autouse=True)
+def no_global_setting_changes():
+    before = copy.deepcopy(dict(matplotlib.rcParams))
+    yield
+    assert dict(matplotlib.rcParams) == before
+
+
+@pytest.fixture
+def ax():
+    return Figure(figsize=(4, 4)).subplots()
+
+
+def rendered(ax_or_figure) -> bytes:
+    figure = getattr(ax_or_figure, "figure", None) or ax_or_figure
+    with io.BytesIO() as file:
+        figure.savefig(file, format="png", dpi=40)
+        return file.getvalue()
+
+
+def legend_of(ax) -> list[str]:
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def points_of(container: ErrorbarContainer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """x, y and the two ends of each interval."""
+    line, _, (bars,) = container.lines
+    ends = np.array([segment[:, 1] for segment in bars.get_segments()])
+    return line.get_xdata(), line.get_ydata(), ends
+
+
+@pytest.mark.parametrize("case", sorted(HOSTILE))
+@pytest.mark.parametrize("binning", ["width", "mass"])
+def test_the_diagram_shows_the_curve(ax, case, binning):
+    (probs, labels), options = HOSTILE[case]
+    curve = reliability_curve(probs, labels, binning=binning, **options)
+    plots.plot_reliability(ax, curve, label="a name")
+    full = curve.full
+    (container,) = (c for c in ax.containers if isinstance(c, ErrorbarContainer))
+    x, y, ends = points_of(container)
+    assert x == pytest.approx(curve.confidence[full])
+    assert y == pytest.approx(curve.accuracy[full])
+    assert ends[:, 0] == pytest.approx(curve.accuracy_low[full])
+    assert ends[:, 1] == pytest.approx(curve.accuracy_high[full])
+    *gaps, strip = (c for c in ax.containers if isinstance(c, BarContainer))
+    sides = {"over-confident": curve.gap > 0, "under-confident": curve.gap < 0}
+    assert {bars.get_label() for bars in gaps} == {name for name in sides if sides[name].any()}
+    for bars in gaps:
+        side = sides[bars.get_label()]
+        heights = [bar.get_height() for bar in bars]
+        assert heights == pytest.approx(curve.gap[side])
+        assert [bar.get_y() for bar in bars] == pytest.approx(curve.accuracy[side])
+        if binning == "width" and len(curve.count) < 80:
+            assert [bar.get_x() for bar in bars] == pytest.approx(curve.lower[side])
+            widths = (curve.upper - curve.lower)[side]
+            assert [bar.get_width() for bar in bars] == pytest.approx(widths)
+    assert len(strip) == full.sum()
+    steps = 1 + np.log10(curve.count[full] / curve.count[full].min())
+    heights = np.array([bar.get_height() for bar in strip])
+    assert heights / heights.max() == pytest.approx(steps / steps.max())
+    name, facts = ax.get_title().split("\n")
+    assert name == "a name"
+    assert f"ECE {curve.ece:.4f}, accuracy {curve.overall_accuracy:.3f}" in facts
+    assert "accuracy, 95% interval" in legend_of(ax)
+    assert rendered(ax)
+
+
+def test_counts_are_written_out(ax):
+    curve = reliability_curve(*OVER)
+    plots.plot_reliability(ax, curve)
+    said = [text.get_text() for text in ax.texts]
+    assert said == [f"{count:,.0f}" for count in curve.count if count > 0]
+
+
+@pytest.mark.parametrize(("n_bins", "said"), [(7, "85 or 86 in each bin"), (6, "100 in each bin")])
+def test_equal_mass_counts_are_said_once(ax, n_bins, said):
+    plots.plot_reliability(ax, reliability_curve(*OVER, n_bins=n_bins, binning="mass"))
+    assert [text.get_text() for text in ax.texts] == [said]
+
+
+def test_without_counts_the_diagram_is_the_unit_square(ax):
+    plots.plot_reliability(ax, reliability_curve(*OVER), counts=False)
+    assert ax.get_ylim() == ax.get_xlim() == pytest.approx((-0.02, 1.02))
+    assert not ax.texts
+
+
+def test_the_legend_leaves_the_data_free(ax):
+    plots.plot_reliability(ax, reliability_curve(*UNDER))
+    rendered(ax)
+    corner = ax.get_legend().get_window_extent().transformed(ax.transData.inverted())
+    assert corner.x0 > 0.3
+    assert -0.03 < corner.y0 < corner.y1 < 0.5
+
+
+def test_one_class(ax):
+    curve = classwise_curves(*OVER)[2]
+    plots.plot_reliability(ax, curve)
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("probability of class 2", "share of class 2")
+
+
+@pytest.mark.parametrize("case", sorted(HOSTILE))
+def test_curves_over_each_other(ax, case):
+    (probs, labels), options = HOSTILE[case]
+    curves = {
+        "before": reliability_curve(probs, labels, **options),
+        "after": reliability_curve(probs, labels, binning="mass", **options),
+    }
+    plots.plot_reliability_overlay(ax, curves)
+    for container, curve in zip(ax.containers, curves.values(), strict=True):
+        x, y, ends = points_of(container)
+        assert x == pytest.approx(curve.confidence[curve.full])
+        assert y == pytest.approx(curve.accuracy[curve.full])
+        assert ends[:, 1] == pytest.approx(curve.accuracy_high[curve.full])
+    width, mass = curves.values()
+    assert legend_of(ax) == [f"before, ECE {width.ece:.4f}", f"after, AdaECE {mass.ece:.4f}"]
+    assert rendered(ax)
+
+
+@pytest.mark.parametrize("case", sorted(HOSTILE))
+def test_the_histogram_shows_right_and_wrong(ax, case):
+    (probs, labels), options = HOSTILE[case]
+    histogram = confidence_histogram(probs, labels, **options)
+    plots.plot_confidence_histogram(ax, histogram)
+    right, wrong = (patch for patch in ax.patches if isinstance(patch, StepPatch))
+    for steps, counts in ((right, histogram.right), (wrong, histogram.wrong)):
+        values, edges, _ = steps.get_data()
+        assert values.tolist() == counts.tolist()
+        assert edges.tolist() == histogram.edges.tolist()
+    low, high = ax.get_ylim()
+    seen = np.concatenate([histogram.right, histogram.wrong])
+    assert low < seen[seen > 0].min()
+    assert seen.max() < high
+    assert rendered(ax)
+    inside = [tick for tick in ax.get_yticks() if low <= tick <= high]
+    assert inside, "the axis must have a number on it"
+
+
+@pytest.mark.parametrize("case", sorted(HOSTILE))
+def test_the_risk_curve_is_drawn_point_by_point(ax, case):
+    (probs, labels), options = HOSTILE[case]
+    options = {name: value for name, value in options.items() if name != "n_bins"}
+    curves = {
+        "model": risk_coverage_curve(probs, labels, **options),
+        "other": risk_coverage_curve(*OVER),
+    }
+    plots.plot_risk_coverage(ax, curves)
+    for line, (name, curve) in zip(ax.lines, curves.items(), strict=True):
+        assert line.get_xdata().tolist() == curve.coverage.tolist()
+        assert line.get_ydata().tolist() == curve.risk.tolist()
+        assert line.get_label() == f"{name}, AURC {curve.aurc:.4f}"
+        assert curve.risk[-1] < ax.get_ylim()[1]
+    assert rendered(ax)
+
+
+def test_names_are_shown_as_they_are(ax):
+    name = r"_run $\bad{ $2 <b>"
+    curve = reliability_curve(*OVER)
+    plots.plot_reliability_overlay(ax, {name: curve})
+    assert legend_of(ax) == [f"{name}, ECE {curve.ece:.4f}"]
+    plots.plot_reliability(ax, curve, label=name)
+    assert rendered(ax)
+    other = Figure().subplots()
+    plots.plot_risk_coverage(other, {name: risk_coverage_curve(*OVER)})
+    assert legend_of(other)[0].startswith(name)
+    assert rendered(other)
+
+
+def test_no_curves_at_all(ax):
+    plots.plot_reliability_overlay(ax, {})
+    plots.plot_risk_coverage(ax, {})
+    assert ax.get_legend() is None
+    assert rendered(ax)
+
+
+@pytest.mark.parametrize("case", sorted(HOSTILE))
+def test_the_figure_of_the_command(case):
+    (probs, labels), options = HOSTILE[case]
+    curve = reliability_curve(probs, labels, **options)
+    figure = plots.draw_reliability(curve, confidence_histogram(probs, labels, **options))
+    above, below = figure.axes
+    assert f"ECE {curve.ece:.4f}" in above.get_title()
+    assert above.get_xlim() == below.get_xlim()
+    assert len(below.patches) == 2
+    assert rendered(figure)
+
+
+def test_many_curves_look_different():
+    looks = [palette.look(i) for i in range(30)]
+    assert len(set(looks)) == 30
+    shades = [np.dot(to_rgba(look.color)[:3], [0.299, 0.587, 0.114]) for look in looks[:3]]
+    assert min(abs(np.diff(shades))) > 0.05
+
+
+# --- three classes ---
+
+
+def test_the_triangle_and_back():
+    corners = simplex.to_plane(np.eye(3))
+    sides = np.linalg.norm(corners - np.roll(corners, 1, axis=0), axis=1)
+    assert sides == pytest.approx([1, 1, 1])
+    rows = RNG.dirichlet([1, 1, 1], size=50)
+    assert simplex.to_simplex(simplex.to_plane(rows)) == pytest.approx(rows, abs=1e-15)
+    with pytest.raises(ValueError, match="three classes; found 4"):
+        simplex.to_plane(np.full((1, 4), 0.25))
+
+
+@pytest.mark.parametrize("n", [1, 2, 30])
+def test_the_grid_is_even_and_inside(n):
+    grid = simplex.simplex_grid(n)
+    assert len(grid) == len(np.unique(grid.round(9), axis=0)) == n * (n + 1) // 2
+    assert grid.sum(axis=1) == pytest.approx(np.ones(len(grid)))
+    assert grid.min() == pytest.approx(1 / (3 * n))
+    assert grid.mean(axis=0) == pytest.approx([1 / 3] * 3)
+
+
+MAPS = {
+    "identity": lambda q: q,
+    "focal": partial(focal.focal_map, gamma=3.0),
+    "to a corner": lambda q: np.eye(3)[q.argmax(axis=1)],
+}
+
+
+@pytest.mark.parametrize("name", sorted(MAPS))
+def test_arrows_go_from_q_to_the_map_of_q(ax, name):
+    plots.plot_map_arrows(ax, MAPS[name], n_steps=9)
+    (arrows,) = (child for child in ax.get_children() if isinstance(child, Quiver))
+    grid = simplex.simplex_grid(9)
+    assert simplex.to_simplex(arrows.XY) == pytest.approx(grid, abs=1e-12)
+    ends = simplex.to_simplex(arrows.XY + np.stack([arrows.U, arrows.V], axis=-1))
+    assert ends == pytest.approx(MAPS[name](grid), abs=1e-12)
+    assert (arrows.scale, arrows.angles, arrows.scale_units) == (1.0, "xy", "xy")
+    assert rendered(ax)
+
+
+def test_the_surface_is_the_largest_difference(ax):
+    surface = plots.plot_map_difference(ax, MAPS["identity"], MAPS["focal"], color_bar=True)
+    grid = simplex.simplex_grid(simplex.FINE)
+    expected = [max(abs(a - b)) for a, b in zip(grid, MAPS["focal"](grid), strict=True)]
+    assert np.asarray(surface.get_array()) == pytest.approx(np.array(expected))
+    assert surface.get_clim() == pytest.approx((0, max(expected)))
+    assert len(ax.figure.axes) == 2
+    assert rendered(ax)
+
+
+def test_equal_maps_and_a_shared_limit(ax):
+    surface = plots.plot_map_difference(ax, MAPS["identity"], MAPS["identity"], limit=0.1)
+    assert surface.get_clim() == (0.0, 0.1)
+    assert surface.get_array().max() == 0.0
+    assert len(ax.figure.axes) == 1
+    assert rendered(ax)
+
+
+def squares(probs, labels):
+    return ((probs - np.eye(3)[labels]) ** 2).sum(axis=-1)
+
+
+LOSSES = {
+    "squares": squares,
+    "log": partial(focal.proper_focal_loss, gamma=0.0),
+    "proper focal": partial(focal.proper_focal_loss, gamma=3.0),
+}
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("posterior", [(0.55, 0.3, 0.15), (1.0, 0.0, 0.0), (1 / 3, 1 / 3, 1 / 3)])
+def test_isolines_hold_the_smallest_risks(ax, name, posterior):
+    plots.plot_risk_isolines(ax, LOSSES[name], posterior, percentiles=(20, 3))
+    (lines,) = (child for child in ax.get_children() if isinstance(child, ContourSet))
+    risk = simplex.conditional_risk(LOSSES[name], posterior, simplex.simplex_grid(simplex.FINE))
+    one = 1 / len(risk)
+    for level, share in zip(lines.levels, (0.03, 0.2), strict=True):
+        assert (risk < level).mean() - one <= share <= (risk <= level).mean() + one
+    for path, level in zip(lines.get_paths(), lines.levels, strict=True):
+        there = np.clip(simplex.to_simplex(path.vertices), 1e-9, 1)
+        there /= there.sum(axis=1, keepdims=True)
+        on_line = simplex.conditional_risk(LOSSES[name], posterior, there)
+        assert np.median(np.abs(on_line - level)) < 0.01 * (risk.max() - risk.min())
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["3%", "20%"]
+    (cross,) = (line for line in ax.lines if line.get_marker() == "x")
+    assert simplex.to_simplex(cross.get_xydata())[0] == pytest.approx(posterior, abs=1e-12)
+    assert rendered(ax)
+
+
+def test_a_flat_loss_has_no_lines(ax):
+    plots.plot_risk_isolines(ax, lambda q, y: np.ones(len(q)), (0.5, 0.3, 0.2))
+    assert not any(isinstance(child, ContourSet) for child in ax.get_children())
+    assert rendered(ax)
+
+
+def test_a_map_that_gives_no_probabilities_is_refused(ax):
+    with pytest.raises(ValueError, match="sum to 1"):
+        plots.plot_map_arrows(ax, lambda q: 2 * q)
+    with pytest.raises(ValueError, match="sum to 1"):
+        plots.plot_risk_isolines(ax, squares, (0.5, 0.5, 0.5))
+
+
+@pytest.mark.parametrize("draw", [plots.plot_phi, plots.plot_binary_map])
+def test_theory_is_drawn(ax, draw):
+    draw(ax, gamma=3.0)
+    assert rendered(ax)
