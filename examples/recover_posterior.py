@@ -21,7 +21,9 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 from scipy.stats import norm
 
+from calibrant import ece
 from calibrant.focal import focal_map, inverse_focal_map
+from calibrant.metrics import kl_to_posterior
 
 Floats = npt.NDArray[np.float64]
 
@@ -30,6 +32,7 @@ PRIOR = np.array([0.4, 0.35, 0.25])
 MEAN = np.array([-2.0, 0.5, 2.5])
 WIDTH = np.array([1.0, 0.7, 1.2])
 N_SAMPLES = 20_000
+N_BINS = 10
 SEED = 0
 COLOURS = ("#1f4e79", "#c0504d", "#6a8f3a")
 
@@ -55,19 +58,6 @@ def scale_by_temperature(output: Floats, labels: npt.NDArray[np.int64]) -> tuple
 
     temperature = float(np.exp(minimize_scalar(log_loss, bounds=(-5, 5), method="bounded").x))
     return temperature, np.exp(log_softmax(logits / temperature, axis=-1))
-
-
-def kl_divergence(truth: Floats, said: Floats) -> float:
-    """Mean KL(truth || said), in nats."""
-    return float((truth * np.log(truth / said)).sum(axis=-1).mean())
-
-
-def calibration_error(said: Floats, labels: npt.NDArray[np.int64], n_bins: int = 10) -> float:
-    """Expected calibration error over equal-width bins of confidence."""
-    confidence, correct = said.max(axis=-1), said.argmax(axis=-1) == labels
-    bins = np.clip(np.ceil(confidence * n_bins).astype(int) - 1, 0, n_bins - 1)
-    gaps = np.bincount(bins, weights=confidence - correct, minlength=n_bins)
-    return float(np.abs(gaps).sum() / len(labels))
 
 
 def main() -> None:
@@ -98,20 +88,19 @@ def main() -> None:
             ("focal map", focal_map(output, gamma=gamma), focal_map(output_line, gamma=gamma)),
         )
         for ax, (name, said, said_line) in zip(row, stages, strict=True):
-            # Rounding alone makes KL about -1e-18 where it is zero.
-            kl, ece = abs(kl_divergence(truth, said)), calibration_error(said, labels)
-            print(f"gamma {gamma:g}  {name:<32}{kl:>12.2e}{100 * ece:>8.2f}")
+            kl, error = kl_to_posterior(said, truth), ece(said, labels, n_bins=N_BINS)
+            print(f"gamma {gamma:g}  {name:<32}{kl:>12.6f}{100 * error:>8.2f}")
             for k, colour in enumerate(COLOURS):
                 ax.plot(line, true_line[:, k], color="0.65", linestyle="--", linewidth=1.2)
                 ax.plot(line, said_line[:, k], color=colour, linewidth=1.8)
-            ax.set(title=f"$\\gamma$ = {gamma:g}: {name}\nKL {kl:.1e}, ECE {100 * ece:.2f}%")
+            ax.set(title=f"$\\gamma$ = {gamma:g}: {name}\nKL {kl:.6f}, ECE {100 * error:.2f}%")
     for ax in axes[-1]:
         ax.set(xlabel="x", ylim=(0, 1.02))
     for ax in axes[:, 0]:
         ax.set(ylabel="class probability (dashed: true)")
     figure.savefig(out, dpi=130)
-    noise = calibration_error(truth, labels)
-    print(f"{'the true probabilities':<41}{0.0:>12.2e}{100 * noise:>8.2f}  (sampling noise)")
+    noise = ece(truth, labels, n_bins=N_BINS)
+    print(f"{'the true probabilities':<41}{0.0:>12.6f}{100 * noise:>8.2f}  (sampling noise)")
     print(f"\nPicture: {out}")
 
 

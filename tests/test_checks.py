@@ -76,6 +76,17 @@ REFUSED = {
         ValueError,
         "row 1 sums to inf",
     ),
+    "masked arrays": (
+        lambda: focal.focal_log_probs(np.ma.array(LOGITS, mask=LOGITS > 1), gamma=1.0),
+        TypeError,
+        "logits must not be a masked array",
+    ),
+    "masked labels": (
+        lambda: focal.focal_loss(LOGITS, np.ma.array(LABELS, mask=[0, 1]), gamma=1.0),
+        TypeError,
+        "labels must not be a masked array",
+    ),
+    "gamma beyond floats": (lambda: focal.focal_map(PROBS, gamma=10**400), ValueError, "finite"),
     "p above 1": (lambda: focal.phi([0.5, 1.5], gamma=1.0), ValueError, "found 1.5"),
     "p nan": (lambda: focal.phi([0.5, np.nan], gamma=1.0), ValueError, "found nan"),
     "labels too large": (
@@ -199,6 +210,22 @@ def test_rounded_and_half_precision_probabilities_pass():
     wide = torch.from_numpy(rng.dirichlet(np.ones(1000), size=4))
     for dtype in (torch.float16, torch.bfloat16):
         assert focal.focal_map(wide.to(dtype), gamma=1.0).dtype == torch.float32
+
+
+def test_labels_of_any_integer_type_serve_torch_logits():
+    logits = torch.from_numpy(LOGITS)
+    expected = focal.focal_loss(logits, torch.tensor([1, 0]), gamma=2.0)
+    for labels in (
+        np.array([1, 0], dtype=np.uint16),
+        np.array([1, 0], dtype=np.uint64),
+        np.array([1, 0], dtype=">i4"),
+        np.array([0, 1])[::-1],
+        torch.tensor([1, 0], dtype=torch.uint8),
+        [1, 0],
+    ):
+        torch.testing.assert_close(focal.focal_loss(logits, labels, gamma=2.0), expected)
+    half = np.float16([[0.3335, 0.3335, 0.3330]])
+    assert focal.focal_map(list(half), gamma=1.0).dtype == np.float32
 
 
 def test_lists_and_whole_numbers_are_numbers():

@@ -62,7 +62,7 @@ def test_theory_draws(tmp_path, ending):
         (["--posterior", "1.2"], "between 0 and 1"),
         (["--threshold", "0.6"], "p0 must be above 0"),
         (["--plot", "missing/folder/t.png"], "there is no folder"),
-        (["--plot", "t.docx"], "not supported"),
+        (["--plot", "t.docx"], "must end in .png"),
     ],
 )
 def test_bad_input_gets_one_line_and_status_two(arguments, message, tmp_path, monkeypatch):

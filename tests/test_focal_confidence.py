@@ -71,6 +71,8 @@ def test_gamma_for_threshold_at_the_ends():
     assert gamma_for_threshold(0.5) == 0.0
     assert 0.0 < gamma_for_threshold(0.5 - 2**-54) < 1e-15
     assert math.isfinite(gamma_for_threshold(1e-300))
+    with pytest.raises(ValueError, match="1e-300 at least"):
+        gamma_for_threshold(1e-320)
 
 
 @pytest.mark.parametrize("gamma", [0.1, 1.0, 5.0])

@@ -59,6 +59,18 @@ def test_float32_settles_too(gamma):
     np.testing.assert_allclose(output, wide, rtol=3e-5, atol=1e-45)
 
 
+@pytest.mark.parametrize("gamma", [80.0, 140.0, 1e3, 1e6])
+def test_large_gamma_settles(gamma):
+    """Blocks of ties on which full Newton steps go round in circles."""
+    rows = [np.r_[[282.0] * 13, [28.6] * 30, [1.0] * 57], np.r_[[1.0] * 8, [1e-6] * 92]]
+    rng = np.random.default_rng(1)
+    rows += [np.exp(rng.uniform(-25, 0, 3))[rng.integers(0, 3, 100)] for _ in range(200)]
+    eta = np.array(rows) / np.sum(rows, axis=1, keepdims=True)
+    output = inverse_focal_map(eta, gamma=gamma)
+    np.testing.assert_allclose(focal_map(output, gamma=gamma), eta, rtol=1e-15 * (100 + gamma))
+    inverse_focal_map(eta.astype(np.float32), gamma=gamma)
+
+
 def test_printed_values():
     for gamma, q in ((1, 0.7744), (2, 0.6942), (3, 0.6471), (5, 0.5974)):
         assert inverse_focal_map([0.9, 0.1], gamma=gamma)[0] == pytest.approx(q, abs=5e-5)

@@ -225,6 +225,10 @@ def test_phi_agrees_with_the_oracle(library, gamma):
     np.testing.assert_allclose(said, exact, rtol=1e-14 * (1 + abs(gamma)))
 
 
+def test_phi_where_gamma_and_p_are_extreme():
+    assert phi(np.array([1e-17]), gamma=1e17)[0] == pytest.approx(14.7682, rel=1e-4)
+
+
 @pytest.mark.parametrize("gamma", [-0.9, -0.5, 0.0, 0.05, 0.5, 1.0, 3.0, 20.0])
 def test_gradients_are_right_and_finite(gamma):
     ordinary = torch.tensor(

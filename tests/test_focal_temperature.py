@@ -53,6 +53,11 @@ def test_no_other_temperature_is_closer(n_classes):
     assert distance(best) <= min(map(distance, others.tolist())) + 2e-4
 
 
+def test_large_gamma_is_seen_at_its_own_scale():
+    """Brute force on gaps of the size 1 / gamma."""
+    assert closest_temperature(gamma=100.0, n_classes=3) == pytest.approx(0.0150, abs=5e-5)
+
+
 def test_gamma_zero_is_no_scaling():
     assert temperature_bounds(gamma=0.0) == (1.0, 1.0)
     for n_classes in (2, 3, 4):

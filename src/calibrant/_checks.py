@@ -11,6 +11,7 @@ import difflib
 import math
 import numbers
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ import numpy.typing as npt
 from array_api_compat import array_namespace, device, is_array_api_obj
 
 from calibrant._types import Array
+
+PICTURES = (".png", ".svg", ".pdf")
 
 TWO_COLUMNS = {
     "logits": "np.stack([np.zeros_like(s), s], axis=-1) for a binary score s",
@@ -53,6 +56,7 @@ def logits(values: Any) -> Array:
 
 def probs(values: Any) -> Array:
     """Probability vectors, class axis last: in [0, 1] and summing to 1 within rounding."""
+    values = as_array(values, "probs")
     array = _floating(values, "probs")
     _class_axis(array, "probs", TWO_COLUMNS["probs"])
     xp = array_namespace(array)
@@ -79,14 +83,12 @@ def probs(values: Any) -> Array:
     return array
 
 
-def sum_tolerance(given: Any) -> float:
+def sum_tolerance(given: Array) -> float:
     """How far a row of probabilities may be from summing to 1, by the precision it came in.
 
     Probabilities printed with a few digits pass (a CSV file of ten classes with five decimals is
     off by up to 5e-5), and so do half-precision ones, whose rounding alone is larger than that.
     """
-    if not is_array_api_obj(given):
-        return 1e-4
     xp = array_namespace(given)
     floating = xp.isdtype(given.dtype, "real floating")
     return max(1e-4, 2.0 * float(xp.finfo(given.dtype).eps)) if floating else 1e-4
@@ -108,15 +110,16 @@ def unit_interval(values: Any, name: str) -> Array:
 def labels(values: Any, scores: Array, *, ignored: int | None = None) -> Array:
     """Class indices 0..K-1, one for each row of ``scores``, in the array library of ``scores``."""
     xp = array_namespace(scores)
-    if not is_array_api_obj(values):
-        values = _as_numpy(values, "labels")
-    if array_namespace(values) is not xp:
-        values = xp.asarray(np.asarray(values), device=device(scores))
-    if not xp.isdtype(values.dtype, "integral"):
+    values = as_array(values, "labels")
+    own = array_namespace(values)
+    if not own.isdtype(values.dtype, "integral") and math.prod(values.shape) > 0:
         raise TypeError(
             f"labels must be integers; found {values.dtype}. "
             "Pass class indices 0..K-1 (labels.astype(int) if they are whole numbers)"
         )
+    if own is not xp:
+        values = xp.asarray(as_numpy(values).astype(np.int64), device=device(scores))
+    values = xp.astype(values, xp.int64, copy=False)
     _one_per_row(
         values, scores, "labels", "Drop any extra axis, or take argmax over one-hot labels"
     )
@@ -131,7 +134,7 @@ def labels(values: Any, scores: Array, *, ignored: int | None = None) -> Array:
         "(a metric leaves them out with ignore_label=)",
         found=values,
     )
-    return xp.astype(values, xp.int64, copy=False)
+    return values
 
 
 def sample_weight(values: Any, scores: Array) -> npt.NDArray[np.float64] | None:
@@ -203,7 +206,7 @@ def gamma(value: Any, *, lowest: float, like: Array = None) -> float:
     if number < lowest:
         what = {0.0: "focal loss", -1.0: "focal map"}[lowest]
         raise ValueError(
-            f"gamma must be at least {lowest:g}; found {number:g}. "
+            f"gamma must be at least {lowest:g}; found {number!r}. "
             f"The {what} is defined for gamma >= {lowest:g}"
         )
     _within_type(number, "gamma", like, smallest=0.0)
@@ -235,12 +238,12 @@ def temperature(value: Any, *, like: Array) -> float:
 
 
 def threshold(value: Any) -> float:
-    """A probability p0 with 0 < p0 <= 1/2, for which a gamma exists."""
+    """A probability p0 of at most 1/2, for which a gamma exists that a float can hold."""
     number = _number(value, "p0")
-    if not 0.0 < number <= 0.5:
+    if not 1e-300 <= number <= 0.5:
         raise ValueError(
-            f"p0 must be above 0 and at most 0.5; found {number:g}. No gamma > 0 has its "
-            "gradients equal to those of cross-entropy at a probability outside this range"
+            f"p0 must be above 0 (1e-300 at least) and at most 0.5; found {number:g}. No gamma > 0 "
+            "has its gradients equal to those of cross-entropy at a probability outside this range"
         )
     return number
 
@@ -260,6 +263,15 @@ def whole_number(value: Any, name: str, *, allowed: range) -> int:
     return int(value)
 
 
+def picture_path(path: Path) -> Path:
+    """A file name whose ending says how to draw it."""
+    if path.suffix.lower() not in PICTURES:
+        raise ValueError(
+            f"a picture must end in {', '.join(PICTURES)}; found {str(path)!r}. Rename it"
+        )
+    return path
+
+
 def choice(value: Any, name: str, allowed: Sequence[str]) -> str:
     """One of a few names."""
     if value not in allowed:
@@ -272,7 +284,10 @@ def choice(value: Any, name: str, allowed: Sequence[str]) -> str:
 def _number(value: Any, name: str) -> float:
     if not isinstance(value, numbers.Real) or isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be a number; found {_describe(value)}. Pass a float")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
     if not math.isfinite(number):
         raise ValueError(f"{name} must be finite; found {number}. Pass an ordinary float")
     return number
@@ -285,13 +300,13 @@ def _within_type(number: float, name: str, like: Array, *, smallest: float) -> N
     if not smallest <= abs(number) <= largest:
         raise ValueError(
             f"{name} must be within the range of the array's type {like.dtype}; "
-            f"found {number:g}. Use a float64 array or a less extreme {name}"
+            f"found {number:g}. Use a wider type or a less extreme {name}"
         )
 
 
 def _floating(values: Any, name: str) -> Array:
     """A real floating array of at least float32; whole numbers become the default float."""
-    array = values if is_array_api_obj(values) else _as_numpy(values, name)
+    array = as_array(values, name)
     xp = array_namespace(array)
     if xp.isdtype(array.dtype, "real floating"):
         narrow = xp.finfo(array.dtype).bits < 32
@@ -303,6 +318,16 @@ def _floating(values: Any, name: str) -> Array:
     )
 
 
+def as_array(values: Any, name: str) -> Array:
+    """``values`` if they are an array of a known library, else as a NumPy array."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name} must not be a masked array, whose mask would be lost. "
+            "Drop the masked rows; a logit of -inf marks an absent class"
+        )
+    return values if is_array_api_obj(values) else _as_numpy(values, name)
+
+
 def _as_numpy(values: Any, name: str) -> Any:
     try:
         array = np.asarray(values)
@@ -311,7 +336,7 @@ def _as_numpy(values: Any, name: str) -> Any:
     if array.dtype == object or array.dtype.kind in "USV":
         raise TypeError(
             f"{name} must be a rectangular array of numbers; found {_describe(values)}. "
-            "Pass a NumPy array or a torch tensor with the classes on the last axis"
+            "Pass a NumPy array or a torch tensor"
         )
     return array
 

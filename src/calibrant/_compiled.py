@@ -67,6 +67,13 @@ def exp_nonpositive(x: float) -> float:
     return 0.0 if x < SMALLEST else p * scale
 
 
+@njit(cache=True, fastmath={"contract"})
+def exp_row(row: Any, top: float, out: Any) -> None:
+    """e^(row - top) into ``out``; a product and the sum after it may round once, as one step."""
+    for k in range(len(row)):
+        out[k] = exp_nonpositive(np.float64(row[k]) - top)
+
+
 @njit(cache=True, fastmath={"reassoc", "nsz"})
 def sum_of(row: Any) -> float:
     """Sum in any order, so that it runs in vector registers; NaN stays NaN."""
@@ -76,58 +83,55 @@ def sum_of(row: Any) -> float:
     return total
 
 
-@njit(cache=True, fastmath={"reassoc", "nsz"})
-def sums_of(row: Any) -> tuple[float, float]:
-    """Sum of the entries and of their absolute values."""
-    total = 0.0
-    absolute = 0.0
-    for k in range(len(row)):
-        total += row[k]
-        absolute += abs(row[k])
-    return total, absolute
+def _of_two(llvm_name: str) -> Any:
+    """A function of two floats of one type that the processor computes on whole registers."""
+
+    def typed(_context: Any, kind: Any, _same: Any) -> Any:
+        def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            llvm_type = args[0].type
+            shape = ir.FunctionType(llvm_type, [llvm_type, llvm_type])
+            function = builder.module.declare_intrinsic(llvm_name, [llvm_type], shape)
+            return builder.call(function, args, fastmath=("nsz",))
+
+        return kind(kind, kind), codegen
+
+    return intrinsic(typed)
 
 
-@njit(cache=True, inline="always")
-def _larger(a: Any, b: Any) -> Any:
-    return a if a > b else b
+# NaN if either is NaN. That makes them associative, which max() on floats is not: only so may a
+# loop keep several running maxima and join them at the end.
+_larger = _of_two("llvm.maximum")
+_smaller = _of_two("llvm.minimum")
 
 
 @njit(cache=True)
 def max_of(row: Any) -> Any:
-    """Largest entry of a row without NaN; with NaN, any entry.
-
-    Eight maxima side by side: a single one is a chain that no vector register can share.
-    """
-    n = len(row)
-    top = row[0]
-    if n < 16:
-        for k in range(1, n):
-            top = _larger(row[k], top)
-        return top
-    a, b, c, d = row[0], row[1], row[2], row[3]
-    e, f, g, h = row[4], row[5], row[6], row[7]
-    for k in range(8, n - 7, 8):
-        a, b = _larger(row[k], a), _larger(row[k + 1], b)
-        c, d = _larger(row[k + 2], c), _larger(row[k + 3], d)
-        e, f = _larger(row[k + 4], e), _larger(row[k + 5], f)
-        g, h = _larger(row[k + 6], g), _larger(row[k + 7], h)
-    top = _larger(_larger(_larger(a, b), _larger(c, d)), _larger(_larger(e, f), _larger(g, h)))
-    for k in range(n - 7, n):
-        top = _larger(row[k], top)
-    return top
+    """Largest entry of a row, NaN if there is a NaN in it."""
+    highest = row[0]
+    for k in range(1, len(row)):
+        highest = _larger(highest, row[k])
+    return highest
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True)
+def extremes_of(row: Any) -> tuple[Any, Any]:
+    """Smallest and largest entry of a row, both NaN if there is a NaN in it."""
+    lowest = highest = row[0]
+    for k in range(1, len(row)):
+        lowest = _smaller(lowest, row[k])
+        highest = _larger(highest, row[k])
+    return lowest, highest
+
+
+@njit(cache=True)
 def index_of(row: Any, value: Any) -> int:
-    """First place of ``value`` in ``row``; 0 where it does not occur."""
-    for k in range(len(row)):
-        if row[k] == value:
-            return k
-    return 0
+    """First place of ``value`` in ``row``; the length of the row where it does not occur.
 
-
-@njit(cache=True, inline="always")
-def exp_row(row: Any, top: float, out: Any) -> None:
-    """e^(row - top) into ``out``."""
+    It reads the whole row: a loop that may stop early runs one entry at a time, and where it
+    stops is a branch that no processor foresees.
+    """
+    nowhere = np.int32(len(row))
+    first = nowhere
     for k in range(len(row)):
-        out[k] = exp_nonpositive(np.float64(row[k]) - top)
+        first = min(first, np.int32(k) if row[k] == value else nowhere)
+    return int(first)

@@ -22,7 +22,7 @@ class Commands(click.Group):
         """Run the subcommand; what `_checks` or the file system refuses is a usage error."""
         try:
             return super().invoke(ctx)
-        except (ValueError, TypeError, OSError, ImportError) as refusal:
+        except (ValueError, TypeError, ArithmeticError, OSError, ImportError) as refusal:
             raise Refusal(" ".join(str(refusal).split())) from refusal
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import numpy as np
 
+from calibrant import _checks
 from calibrant.files import Predictions, count_rows, iter_predictions, written_whole
 from calibrant.metrics.evaluation import CONFIDENCE_METRICS, DEFAULT_METRICS, evaluate_samples
 from calibrant.metrics.registry import METRICS
@@ -64,6 +65,8 @@ def evaluate(
     """
     if plot_path is not None and len(files) > 1:
         raise click.UsageError(f"--plot draws one file; found {len(files)}. Run it once for each")
+    if plot_path is not None:
+        _checks.picture_path(plot_path)
     results = {}
     for file in files:
         stream, samples = _read(file, n_bins)

@@ -68,6 +68,8 @@ def theory(
       calibrant theory --threshold 0.2
       calibrant theory --gamma 2 --plot theory.png
     """
+    if plot_path is not None:
+        _checks.picture_path(plot_path)
     facts = theory_of(gamma, n_classes, posteriors or None, thresholds or THRESHOLDS)
     if plot_path is not None:
         from calibrant.plots import theory as plots
@@ -106,7 +108,9 @@ def theory_of(
         "binary_temperature_bounds": [t_low, t_high],
         "closest_temperature": closest,
         "optimum": [_optimum(posterior, gamma, n_classes) for posterior in posteriors],
-        "gamma_for_threshold": {f"{p0:g}": focal.gamma_for_threshold(p0) for p0 in thresholds},
+        "gamma_for_threshold": [
+            {"p0": p0, "gamma": focal.gamma_for_threshold(p0)} for p0 in thresholds
+        ],
     }
 
 
@@ -131,9 +135,10 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     if facts["over_confident_up_to"] is None:
         lines += ["gamma = 0 is cross-entropy: its optimum is the posterior itself."]
     else:
+        never = "" if facts["over_confident_up_to"] > 1 / n_classes else "  (below an even split)"
         lines += [
             "The top probability of an optimal model is",
-            f"  over-confident   up to  {facts['over_confident_up_to']:.6f}",
+            f"  over-confident   up to  {facts['over_confident_up_to']:.6f}{never}",
             f"  under-confident  from   {facts['under_confident_from']:.6f}",
             "  and in between it depends on the other classes.",
         ]
@@ -152,6 +157,6 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     ]
     lines += ["", "The gamma whose gradients equal those of cross-entropy at p0"]
     lines += [
-        f"  p0 = {p0:<6} gamma = {value:.4f}" for p0, value in facts["gamma_for_threshold"].items()
+        f"  p0 = {row['p0']:<6g} gamma = {row['gamma']:.4f}" for row in facts["gamma_for_threshold"]
     ]
     return lines

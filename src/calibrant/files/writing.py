@@ -33,9 +33,11 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
         >>> target.read_text()
         'done'
     """
-    target = Path(path)
+    target = Path(path).resolve()  # a link stays, and what it points to is written
     if target.is_dir():
         raise IsADirectoryError(f"cannot write to {target}: it is a folder. Name a file in it")
+    if target.exists() and not target.is_file():
+        raise FileExistsError(f"cannot write to {target}: it is not a file. Choose another name")
     if not target.parent.is_dir():
         raise FileNotFoundError(
             f"cannot write {target}: there is no folder {target.parent}. Make it first"

@@ -38,9 +38,9 @@ def focal_log_probs(logits: Array, *, gamma: float, temperature: float = 1.0) ->
         \log \Psi^\gamma(\mathrm{softmax}(s / T)), \qquad
         \Psi_i(q) = \frac{h(q_i)}{\sum_k h(q_k)}, \quad h(q) = \frac{q}{\varphi(q)}
 
-    Exact to a few roundings for finite logits of any size, -inf (an absent class) included. The
-    predicted class never changes. Whether the confidence rises or falls depends on gamma, the
-    number of classes and the row (see :func:`confidence_bias`).
+    Exact to a few roundings for finite logits of any size whose differences the type can hold;
+    -inf is an absent class. The predicted class never changes. Whether the confidence rises or
+    falls depends on gamma, the number of classes and the row (see :func:`confidence_bias`).
 
     Args:
         logits: Scores before the softmax, classes on the last axis.

@@ -29,10 +29,17 @@ from calibrant._logspace import (
     split_top,
 )
 from calibrant._types import Array
-from calibrant.focal.scalar import complement_of_u, log_phi_low, log_phi_low_slope, log_phi_top
+from calibrant.focal.scalar import (
+    log_h_top_slope,
+    log_phi_low,
+    log_phi_low_slope,
+    log_phi_top,
+)
 
 MAX_STEPS = 100
-"""Bound of the loop, far above the 3 to 15 steps that rows need in practice."""
+"""Bound of the loop, far above the 3 to 30 steps that rows need in practice."""
+LONGEST_STEP = 0.5
+"""Longest step of a row, relative to its unknowns."""
 
 
 def inverse_logits(posterior: TopSplit, gamma: float) -> Array:
@@ -55,8 +62,9 @@ def inverse_logits(posterior: TopSplit, gamma: float) -> Array:
 def _solve(rho: Array, log_odds: Array, skipped: Array, gamma: float) -> tuple[Array, Array]:
     """(x, a) of the module's equations, to where the next Newton step is the last one."""
     xp = array_namespace(rho)
-    # As 0 <= log(phi(q_i) / phi(q_m)) + gamma log(...) <= log(1 + gamma), a cannot be lower than
-    # `lowest`; the top class has at least its even share, so it cannot be above `highest`.
+    # h_i/h_m is at most (1 + gamma) q_i/q_m, as 1 - q_m <= 1 - q_i and u lies between 0 and 1;
+    # summed over i, a cannot be below `lowest`. The top class has at least its even share, so a
+    # cannot be above `highest`.
     n_others = xp.sum(xp.astype(~skipped, rho.dtype), axis=-1, keepdims=True)
     lowest, highest = log_odds - math.log1p(gamma), xp.log(n_others)
 
@@ -67,12 +75,14 @@ def _solve(rho: Array, log_odds: Array, skipped: Array, gamma: float) -> tuple[A
     tolerance = float(xp.finfo(rho.dtype).eps) ** 0.6  # the next error is about its square
     for _ in range(MAX_STEPS):
         new_x, new_a = _newton_step(x, a, rho, skipped, gamma)
-        new_x = xp.clip(new_x, max=-math.log(2.0))
-        new_a = xp.clip(new_a, min=lowest, max=highest)
-        change_x = xp.where(skipped, 0.0, xp.abs(new_x - x)) / xp.clip(xp.abs(x), min=1.0)
-        change_a = xp.abs(new_a - a) / xp.clip(xp.abs(a), min=1.0)
-        x, a = new_x, new_a
-        if bool(xp.all(change_x <= tolerance)) and bool(xp.all(change_a <= tolerance)):
+        step_x, step_a = xp.where(skipped, 0.0, new_x - x), new_a - a
+        sizes = xp.max(xp.abs(step_x) / xp.clip(xp.abs(x), min=1.0), axis=-1, keepdims=True)
+        size = xp.maximum(sizes, xp.abs(step_a) / xp.clip(xp.abs(a), min=1.0))
+        # For large gamma log h bends sharply, and full steps can go round in circles.
+        damping = LONGEST_STEP / xp.clip(size, min=LONGEST_STEP)
+        x = xp.clip(x + damping * step_x, max=-math.log(2.0))
+        a = xp.clip(a + damping * step_a, min=lowest, max=highest)
+        if bool(xp.all(size <= tolerance)):
             return x, a
     raise ArithmeticError(
         f"the inverse focal map did not settle in {MAX_STEPS} steps for gamma = {gamma:g}. "
@@ -92,9 +102,7 @@ def _newton_step(
     cross_entropy, log_rest = softplus(a), -softplus(-a)
     log_h_top = -cross_entropy - log_phi_top(log_rest, cross_entropy, gamma)
     q_top, t = xp.exp(-cross_entropy), xp.exp(log_rest)
-    # d log h / d a; du / d log q is 1 - G, and t times what grows like 1/t is written out.
-    g = complement_of_u(t, cross_entropy)
-    slope_top = -t - gamma * (q_top - t * (1.0 - g) / ((1.0 + gamma) - gamma * t * g))
+    slope_top = log_h_top_slope(q_top, t, cross_entropy, gamma)
 
     miss = xp.where(skipped, 0.0, rho + log_h_top - log_h)
     mass = _log_sum(x, skipped)

@@ -7,7 +7,8 @@ With t = 1 - q:
     phi(q) = t^gamma (1 + gamma u) = t^gamma ((1 + gamma) - gamma t G(t))
 
 phi is the factor between the focal and the cross-entropy gradient, decides between under- and
-over-confidence, and divides q in the calibration map. It is written here and nowhere else.
+over-confidence, and divides q in the calibration map. Its forms for small and for large q, and
+their slopes, are written here and nowhere else.
 """
 
 from __future__ import annotations
@@ -70,6 +71,15 @@ def log_phi_low_slope(log_q: Array, q: Array, gamma: float) -> Array:
     return gamma * ((u - q) / (1.0 + gamma * u) - q) / rest
 
 
+def log_h_top_slope(q: Array, t: Array, cross_entropy: Array, gamma: float) -> Array:
+    """d log h / d a for h = q / phi and a = log(t / q), where q may be close to 1.
+
+    du / d log q is 1 - G here, and t times what grows like 1/t is written out.
+    """
+    g = complement_of_u(t, cross_entropy)
+    return -t - gamma * (q - t * (1.0 - g) / ((1.0 + gamma) - gamma * t * g))
+
+
 @np.errstate(over="ignore", divide="ignore")
 def phi(p: Array, *, gamma: float) -> Array:
     r"""Factor between the focal and the cross-entropy gradient, per probability.
@@ -104,6 +114,7 @@ def phi(p: Array, *, gamma: float) -> Array:
     g = complement_of_u(t, cross_entropy)
     if gamma == -1.0:  # t^-1 (t G), also at t = 0
         return g
-    one_plus_small = 1.0 + gamma * (p * cross_entropy / xp.clip(t, min=0.5))
-    one_plus_large = (1.0 + gamma) - gamma * (t * g)
-    return t**gamma * xp.where(p < 0.5, one_plus_small, one_plus_large)
+    low = xp.clip(p, max=0.5)
+    small = xp.exp(gamma * xp.log1p(-low)) * (1.0 + gamma * (low * cross_entropy / (1.0 - low)))
+    large = t**gamma * ((1.0 + gamma) - gamma * (t * g))
+    return xp.where(p < 0.5, small, large)

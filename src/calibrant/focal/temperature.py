@@ -10,7 +10,7 @@ import numpy.typing as npt
 from calibrant import _checks
 from calibrant.focal.calibration_map import focal_log_probs
 
-LOGIT_GAP_GRIDS = {2: (20.0, 0.01), 3: (10.0, 0.05), 4: (10.0, 0.1)}
+LOGIT_GAP_GRIDS = {2: (20.0, 0.01), 3: (10.0, 0.05), 4: (10.0, 0.2)}
 """For each number of classes: the largest gap to the top logit, and the step of the grid."""
 
 
@@ -48,7 +48,8 @@ def closest_temperature(*, gamma: float, n_classes: int) -> float:
         - \mathrm{softmax}(s / T) \rVert_\infty
 
     The maximum is taken over logits between -10 and 10 for two classes and between -5 and 5 for
-    three and four (gaps of up to 20 and 10), on a grid of step 0.01, 0.05 and 0.1.
+    three and four (gaps of up to 20 and 10), on a grid of gaps of step 0.01, 0.05 and 0.2 and
+    the same gaps divided by 1 + gamma, where the map of a large gamma has its features.
 
     Args:
         gamma: Parameter of the map, at least 0.
@@ -68,7 +69,8 @@ def closest_temperature(*, gamma: float, n_classes: int) -> float:
     from scipy.optimize import minimize_scalar
 
     gamma = _checks.gamma(gamma, lowest=0.0)
-    gaps = _ordered_gaps(_checks.whole_number(n_classes, "n_classes", allowed=range(2, 5)))
+    n_classes = _checks.whole_number(n_classes, "n_classes", allowed=range(2, 5))
+    gaps = _ordered_gaps(n_classes, gamma)
     mapped = np.exp(focal_log_probs(gaps, gamma=gamma))
 
     def distance(inverse_temperature: float) -> float:
@@ -76,18 +78,19 @@ def closest_temperature(*, gamma: float, n_classes: int) -> float:
         scaled /= scaled.sum(axis=-1, keepdims=True)
         return float(np.abs(scaled - mapped).max())
 
-    # The map sharpens at least by nothing and, for two classes, at most by gamma + 1.
+    # The map sharpens on the whole; for two classes at most by gamma + 1.
     found = minimize_scalar(
         distance, bounds=(0.5, gamma + 2.0), method="bounded", options={"xatol": 1e-7}
     )
     return 1.0 / float(found.x)
 
 
-def _ordered_gaps(n_classes: int) -> npt.NDArray[np.float64]:
+def _ordered_gaps(n_classes: int, gamma: float) -> npt.NDArray[np.float64]:
     """Logits with the top one 0 and the rest falling: one of each set of equal permutations."""
     largest, step = LOGIT_GAP_GRIDS[n_classes]
-    axis = np.arange(round(largest / step) + 1)
+    steps = step * np.arange(round(largest / step) + 1)
+    axis = np.unique(np.concatenate([steps, steps / (1.0 + gamma)]))
     grid = np.stack(np.meshgrid(*[axis] * (n_classes - 1), indexing="ij"), axis=-1)
     grid = grid.reshape(-1, n_classes - 1)
     falling = grid[(np.diff(grid, axis=-1) >= 0).all(axis=-1)]
-    return np.concatenate([np.zeros((len(falling), 1)), -step * falling], axis=-1)
+    return np.concatenate([np.zeros((len(falling), 1)), -falling], axis=-1)

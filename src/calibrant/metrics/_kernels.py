@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, prange
 
-from calibrant._compiled import exp_row, index_of, max_of, sum_of, sums_of
+from calibrant._compiled import exp_row, extremes_of, index_of, max_of, sum_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -31,12 +31,11 @@ def top_of_probs(
     for block in prange(n_blocks):
         for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
             row = probs[i]
-            top = max_of(row)
+            lowest, top = extremes_of(row)
             confidence[i] = min(top, 1.0)
             correct[i] = index_of(row, top) == labels[i]
-            total, absolute = sums_of(row)
-            # The two differ where an entry is negative. Written so that NaN fails it.
-            if not (abs(total - 1.0) <= tolerance and absolute == total):
+            # Written so that NaN fails it.
+            if not (lowest >= 0.0 and abs(sum_of(row) - 1.0) <= tolerance):
                 bad[block] = min(bad[block], i)
     first = bad.min()
     return first if first < n else -1

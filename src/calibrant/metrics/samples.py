@@ -135,8 +135,9 @@ def summarise(
     from calibrant.metrics import _kernels
 
     kind, given = _checks.one_of(probs=probs, logits=logits)
+    given = _checks.as_array(given, kind)
     scores = _checks.scores(given, kind)
-    labels = _checks.labels(_checks.as_numpy(labels), scores, ignored=ignore_label)
+    labels = _checks.labels(labels, scores, ignored=ignore_label)
     weight = _checks.sample_weight(sample_weight, scores)
     flat, flat_labels = scores.reshape(-1, scores.shape[-1]), labels.reshape(-1)
     weight = None if weight is None else weight.reshape(-1)

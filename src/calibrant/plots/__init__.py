@@ -1,5 +1,12 @@
 """Pictures, drawn with matplotlib on the Axes they are given; no global setting is touched."""
 
+try:
+    import matplotlib  # noqa: F401
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        "drawing needs matplotlib: pip install 'calibrant[plots]'"
+    ) from missing
+
 from calibrant.plots.reliability import (
     draw_reliability,
     plot_confidence_histogram,
