@@ -125,7 +125,7 @@ def s99(samples: Samples) -> float:
     """Share of predictions made with a confidence above 0.99.
 
     References:
-        Mukhoti et al. (2020), |S99|.
+        Mukhoti et al. (2020), the size of S99.
 
     Examples:
         >>> import numpy as np
