@@ -7,14 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from calibrant import _checks
 from calibrant._types import Array
 from calibrant.metrics import intervals
-from calibrant.metrics.calibration import MOST_BINS
 from calibrant.metrics.evaluation import finite_or_none
-from calibrant.metrics.registry import METRICS
-from calibrant.metrics.resampling import redrawn_values, value_of
-from calibrant.metrics.samples import summarise
+from calibrant.metrics.resampling import Plan, plan, redrawn_values, value_of
+from calibrant.metrics.samples import Samples, summarise
 
 PAIRED_METRICS = ("ece", "ada_ece", "nll", "brier", "error_rate")
 
@@ -140,21 +137,23 @@ def paired_difference(
     options = {"sample_weight": sample_weight, "ignore_label": ignore_label}
     a = summarise(probs_a, labels, logits=logits_a, **options)
     b = summarise(probs_b, labels, logits=logits_b, **options)
-    names = [_checks.choice(name, "metrics", sorted(METRICS)) for name in metrics]
-    n_bins = _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
-    level = float(_checks.unit_interval(level, "level"))
-    n_resamples = _checks.whole_number(n_resamples, "n_resamples", allowed=range(20, 1_000_001))
-    n_resamples = intervals.allowed_resamples(n_resamples, len(a))
-    rows = []
-    for name in names:
-        value_a, value_b = (value_of(name, samples, n_bins) for samples in (a, b))
-        difference = value_a - value_b
-        if len(a) < 2 or not math.isfinite(difference):
-            rows.append(Difference(name, value_a, value_b, difference, None, None))
-            continue
-        redrawn = redrawn_values(name, a, n_bins, n_resamples, seed)
-        redrawn = redrawn - redrawn_values(name, b, n_bins, n_resamples, seed)
-        low, high = intervals.mean_interval(redrawn, level)
-        low, high = 2 * difference - high, 2 * difference - low
-        rows.append(Difference(name, value_a, value_b, difference, low, high))
-    return Comparison(len(a), level, n_resamples, seed, tuple(rows))
+    todo = plan(metrics, n_bins, level, n_resamples, seed, len(a))
+    return Comparison(
+        n=len(a),
+        level=todo.level,
+        n_resamples=todo.n_resamples,
+        seed=todo.seed,
+        differences=tuple(_difference(name, a, b, todo) for name in todo.names),
+    )
+
+
+def _difference(name: str, a: Samples, b: Samples, todo: Plan) -> Difference:
+    value_a, value_b = (value_of(name, samples, todo.n_bins) for samples in (a, b))
+    difference = value_a - value_b
+    if len(a) < 2 or not math.isfinite(difference):
+        return Difference(name, value_a, value_b, difference, None, None)
+    redrawn = redrawn_values(name, a, todo) - redrawn_values(name, b, todo)
+    low, high = intervals.mean_interval(redrawn, todo.level)
+    return Difference(
+        name, value_a, value_b, difference, 2 * difference - high, 2 * difference - low
+    )

@@ -11,12 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from calibrant import _checks
 from calibrant._types import Array
 from calibrant.metrics import intervals
-from calibrant.metrics.calibration import MOST_BINS
 from calibrant.metrics.registry import METRICS
-from calibrant.metrics.resampling import BINNED, binned, bins_of, redrawn_values, value_of
+from calibrant.metrics.resampling import (
+    BINNED,
+    Plan,
+    binned,
+    bins_of,
+    plan,
+    redrawn_values,
+    value_of,
+)
 from calibrant.metrics.samples import Floats, Samples, summarise
 
 DEFAULT_METRICS = (
@@ -235,53 +241,45 @@ def evaluate_samples(
     seed: int = 0,
 ) -> Evaluation:
     """:func:`evaluate` of samples that were checked before."""
-    names = [_checks.choice(name, "metrics", sorted(METRICS)) for name in metrics]
-    n_bins = _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
-    level = float(_checks.unit_interval(level, "level"))
-    n_resamples = _checks.whole_number(n_resamples, "n_resamples", allowed=range(20, 1_000_001))
-    redraw = intervals.allowed_resamples(n_resamples, len(samples))
-
-    measured = tuple(_measure(name, samples, n_bins, level, redraw, seed) for name in names)
-    floors = tuple(
-        _floor(name, samples, n_bins, redraw, seed) for name in ("ece", "ada_ece") if name in names
-    )
+    todo = plan(metrics, n_bins, level, n_resamples, seed, len(samples))
     known = samples.scores is not None
     return Evaluation(
         n=len(samples),
         n_classes=samples.n_classes if known else None,
-        level=level,
-        n_resamples=redraw,
-        seed=seed,
-        measured=measured,
-        noise_floors=floors,
+        level=todo.level,
+        n_resamples=todo.n_resamples,
+        seed=todo.seed,
+        measured=tuple(_measure(name, samples, todo) for name in todo.names),
+        noise_floors=tuple(
+            _floor(name, samples, todo) for name in ("ece", "ada_ece") if name in todo.names
+        ),
         n_impossible=int(METRICS["n_impossible"].of(samples)) if known else 0,
     )
 
 
-def _measure(
-    name: str, samples: Samples, n_bins: int, level: float, n_resamples: int, seed: int
-) -> Measured:
-    value = value_of(name, samples, n_bins)
+def _measure(name: str, samples: Samples, todo: Plan) -> Measured:
+    value = value_of(name, samples, todo.n_bins)
     if len(samples) < 2 or not math.isfinite(value):
         return Measured(name, value, None, None)
     if name not in BINNED:
-        redrawn = redrawn_values(name, samples, n_bins, n_resamples, seed)
-        return Measured(name, value, *intervals.mean_interval(redrawn, level))
+        redrawn = redrawn_values(name, samples, todo)
+        return Measured(name, value, *intervals.mean_interval(redrawn, todo.level))
+    n_resamples = todo.n_resamples
     if name == "classwise_ece":
         size = samples.need_scores().size
         if size > LARGEST_CLASSWISE:
             return Measured(name, value, None, None)
         n_resamples = intervals.allowed_resamples(n_resamples, size)
-    statistic, error = binned(name, samples, n_bins)
-    redrawn = statistic.redrawn(n_resamples, seed)
-    low, high = intervals.error_interval(statistic.seen(), redrawn, error, level)
+    statistic, error = binned(name, samples, todo.n_bins)
+    redrawn = statistic.redrawn(n_resamples, todo.seed)
+    low, high = intervals.error_interval(statistic.seen(), redrawn, error, todo.level)
     return Measured(name, value, low, high)
 
 
-def _floor(name: str, samples: Samples, n_bins: int, n_resamples: int, seed: int) -> NoiseFloor:
-    bins = bins_of(name, samples, n_bins)
-    errors = intervals.calibrated_errors(samples, bins, n_resamples, seed)
-    return NoiseFloor.of(name, value_of(name, samples, n_bins), errors)
+def _floor(name: str, samples: Samples, todo: Plan) -> NoiseFloor:
+    bins = bins_of(name, samples, todo.n_bins)
+    errors = intervals.calibrated_errors(samples, bins, todo.n_resamples, todo.seed)
+    return NoiseFloor.of(name, value_of(name, samples, todo.n_bins), errors)
 
 
 def _percent(value: float) -> str:

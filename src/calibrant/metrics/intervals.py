@@ -28,6 +28,10 @@ CHUNK = 100
 MOST_DRAWS = 200_000_000
 """Work allowed for the resamples of one metric: fewer are drawn of a very large sample."""
 FEWEST = 100
+WIDENING = 1.1
+"""How much wider the interval of an error over bins is made, because the direction in which the
+true sums lie is itself only known from the samples. Without it, simulated 95% intervals covered
+in 91 to 95% of cases."""
 LARGE = 20_000
 """Samples from which on the sums of bins are as good as normal."""
 
@@ -53,7 +57,7 @@ class LinearStatistic:
 
     def __init__(self, matrix: Any, samples: Samples) -> None:
         self.matrix = matrix  # (n, columns), dense or sparse
-        self.weight = np.ones(len(samples)) if samples.weight is None else samples.weight
+        self.weight = samples.weights
 
     def at(self, counts: Floats) -> Floats:
         """S for each row of counts, (resamples, columns)."""
@@ -148,8 +152,10 @@ def error_interval(
             low, high = (middle, high) if usual(middle) < value else (low, middle)
         return 0.5 * (low + high)
 
-    low, high = value * ratio_where_usual(1.0 - tail), value * ratio_where_usual(tail)
-    return min(low, 1.0), min(high, 1.0)
+    low, middle, high = (ratio_where_usual(q) for q in (1.0 - tail, 0.5, tail))
+    low = max(0.0, middle - WIDENING * (middle - low))
+    high = middle + WIDENING * (high - middle)
+    return min(value * low, 1.0), min(value * high, 1.0)
 
 
 def mean_interval(redrawn: Floats, level: float) -> tuple[float, float]:
@@ -167,7 +173,7 @@ def calibrated_errors(samples: Samples, bins: Any, n_resamples: int, seed: int) 
     """
     rng = np.random.default_rng(seed)
     confidence = samples.confidence
-    weight = np.ones(len(samples)) if samples.weight is None else samples.weight
+    weight = samples.weights
     share = weight / weight.sum()
     if len(samples) > LARGE:
         variance = bins.power(2).T @ (share**2 * confidence * (1.0 - confidence))

@@ -47,7 +47,7 @@ def mmce(samples: Samples) -> float:
         >>> round(mmce(probs, np.array([0, 1, 1])), 4)
         0.2352
     """
-    weight = np.ones(len(samples)) if samples.weight is None else samples.weight
+    weight = samples.weights
     energy = laplace_energy(samples.confidence, (weight * samples.gap)[:, None])[0, 0]
     return float(np.sqrt(max(0.0, float(energy)))) / total(samples)
 
@@ -73,7 +73,7 @@ def mmce_weighted(samples: Samples) -> float:
         >>> round(mmce_weighted(probs, np.array([0, 1, 1])), 4)
         0.7758
     """
-    weight = np.ones(len(samples)) if samples.weight is None else samples.weight
+    weight = samples.weights
     right = np.where(samples.correct, weight, 0.0)
     wrong = weight - right
     masses = np.zeros(len(samples))
@@ -108,7 +108,7 @@ def smooth_ece(samples: Samples) -> float:
     """
     from scipy.fft import dct, idct
 
-    weight = np.ones(len(samples)) if samples.weight is None else samples.weight
+    weight = samples.weights
     masses = weight * samples.gap / total(samples)
     # Each sample is shared between the two cells whose centres enclose it.
     place = np.clip(samples.confidence * SMOOTH_CELLS - 0.5, 0.0, SMOOTH_CELLS - 1.0)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from calibrant import _checks
 from calibrant.metrics import intervals
+from calibrant.metrics.calibration import MOST_BINS
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.samples import Floats, Samples
 from calibrant.metrics.scores import SURE, brier_rows
@@ -27,6 +30,31 @@ ROWS: dict[str, Callable[[Samples], Any]] = {
 
 SLOW_RESAMPLES = 200
 """Resamples of metrics that have to be computed anew for each."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure and how often to redraw, checked."""
+
+    names: tuple[str, ...]
+    n_bins: int
+    level: float
+    n_resamples: int
+    seed: int
+
+
+def plan(
+    metrics: Sequence[str], n_bins: int, level: float, n_resamples: int, seed: int, n: int
+) -> Plan:
+    """Check the options that evaluating and comparing ``n`` samples share."""
+    wanted = _checks.whole_number(n_resamples, "n_resamples", allowed=range(20, 1_000_001))
+    return Plan(
+        names=tuple(_checks.choice(name, "metrics", sorted(METRICS)) for name in metrics),
+        n_bins=_checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS),
+        level=float(_checks.unit_interval(level, "level")),
+        n_resamples=intervals.allowed_resamples(wanted, n),
+        seed=_checks.whole_number(seed, "seed", allowed=range(2**63)),
+    )
 
 
 def value_of(name: str, samples: Samples, n_bins: int) -> float:
@@ -53,15 +81,16 @@ def binned(
     return intervals.gap_statistic(samples, bins), intervals.total_error
 
 
-def redrawn_values(name: str, samples: Samples, n_bins: int, n_resamples: int, seed: int) -> Floats:
+def redrawn_values(name: str, samples: Samples, todo: Plan) -> Floats:
     """The metric of every resample; the same seed redraws the same rows."""
+    n_resamples, seed = todo.n_resamples, todo.seed
     if name in BINNED:
-        statistic, error = binned(name, samples, n_bins)
+        statistic, error = binned(name, samples, todo.n_bins)
         return error(statistic.redrawn(n_resamples, seed))
     if name in ROWS:
         rows = np.asarray(ROWS[name](samples), dtype=np.float64)[:, None]
         return intervals.LinearStatistic(rows, samples).redrawn(n_resamples, seed)[:, 0]
-    weight = np.ones(len(samples)) if samples.weight is None else samples.weight
+    weight = samples.weights
     return np.array(
         [
             METRICS[name].of(samples.weighted_by(weight * counts))

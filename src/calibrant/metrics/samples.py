@@ -46,6 +46,11 @@ class Samples:
         return int(self.need_scores().shape[1])
 
     @property
+    def weights(self) -> Floats:
+        """Weight of each row, ones where there are none."""
+        return np.ones(len(self)) if self.weight is None else self.weight
+
+    @property
     def gap(self) -> Floats:
         """Confidence minus correctness, per row."""
         return self.confidence - self.correct

@@ -237,7 +237,7 @@ class RiskSteps:
 
 def risk_by_coverage(samples: Samples) -> RiskSteps:
     """The risk-coverage curve, one step for each sample that has a weight; ties are pooled."""
-    weight = np.ones(len(samples)) if samples.weight is None else samples.weight
+    weight = samples.weights
     order = np.argsort(-samples.confidence)
     order = order[weight[order] > 0]
     confidence, weight = samples.confidence[order], weight[order]
@@ -294,7 +294,7 @@ def brier_decomposition(
     samples = summarise(
         probs, labels, logits=logits, sample_weight=sample_weight, ignore_label=ignore_label
     )
-    weight = np.ones(len(samples)) if samples.weight is None else samples.weight
+    weight = samples.weights
     weight = weight / weight.sum()
     reliability = resolution = uncertainty = 0.0
     for k, p in enumerate(samples.probs().T):
