@@ -4,11 +4,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
+PEERS := .venv-peers
+PEERS_READY := $(PEERS)/ready
 
-.PHONY: help demo test lint format bench docs experiments clean
+.PHONY: help demo test lint format bench bench-peers peers docs experiments clean
 
 help: ## show the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
 demo: $(READY) ## recover a known posterior from a focal optimum, with a picture
 	$(BIN)/python examples/recover_posterior.py --out out/demo.png
@@ -29,6 +31,12 @@ format: $(READY) ## let ruff rewrite the code
 bench: $(READY) ## speed side by side with what one would otherwise use
 	$(BIN)/python -m benchmarks
 
+peers: $(PEERS_READY) ## numbers side by side with other packages, in an environment of their own
+	$(PEERS)/bin/python -m pytest tests/peers -q
+
+bench-peers: $(PEERS_READY) ## speed side by side with other packages
+	$(PEERS)/bin/python -m benchmarks
+
 docs: $(READY) ## the documentation, into docs/_build/html
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
@@ -37,7 +45,7 @@ experiments: $(READY) ## the papers' tables and figures: what there is
 	$(BIN)/python -m experiments --list
 
 clean: ## remove the environment and everything made
-	rm -rf $(VENV) out docs/_build docs/api build dist
+	rm -rf $(VENV) $(PEERS) out docs/_build docs/api build dist
 
 # One environment for all of it. The constraints pin every version, and torch to the release
 # that has a CPU build.
@@ -47,4 +55,9 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV) \
 	  || { echo "python -m venv failed: on Debian, apt-get install python3-venv"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	@touch $@
+
+$(PEERS_READY): pyproject.toml constraints.txt peers-requirements.txt
+	@$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -r peers-requirements.txt
 	@touch $@

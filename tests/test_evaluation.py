@@ -10,6 +10,7 @@ import pytest
 from calibrant import METRICS, evaluate, paired_difference
 from calibrant.metrics import StreamedEvaluation
 from calibrant.metrics.evaluation import DEFAULT_METRICS
+from calibrant.metrics.resampling import ERRORS_WITHOUT_BINS
 
 
 def drawn(n: int, sharpness: float, seed: int, n_classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
@@ -26,8 +27,12 @@ def test_values_are_those_of_the_metrics():
     result = evaluate(probs, labels, metrics=sorted(METRICS), n_resamples=50)
     for row in result.measured:
         assert row.value == METRICS[row.name](probs, labels)
-        assert row.low is not None
-        assert row.low <= row.high
+        if row.name in ERRORS_WITHOUT_BINS:
+            assert row.low is None
+        else:
+            assert row.low <= row.high
+    few = evaluate(probs, labels, metrics=["debiased_ece"], n_bins=3)["debiased_ece"]
+    assert few.value == METRICS["debiased_ece"](probs, labels, n_bins=3)
 
 
 def test_the_same_seed_gives_the_same_result():
@@ -89,7 +94,7 @@ def test_unknown_names_and_levels_are_refused():
     probs, labels = drawn(50, 1.0, seed=6)
     with pytest.raises(ValueError, match=r"found 'adaece'. Did you mean 'ada_ece'\?"):
         evaluate(probs, labels, metrics=["adaece"])
-    with pytest.raises(ValueError, match="level must lie between 0 and 1"):
+    with pytest.raises(ValueError, match=r"level must lie strictly .* For 95% pass 0\.95"):
         evaluate(probs, labels, level=95)
     with pytest.raises(ValueError, match="n_resamples must be from 20"):
         evaluate(probs, labels, n_resamples=1)
@@ -133,6 +138,46 @@ def test_a_better_model_is_told_from_a_worse_one():
     assert back["ece"].verdict == "worse"
     assert back["ece"].difference == -result["ece"].difference
     assert json.dumps(result.to_dict())
+
+
+def test_a_row_without_weight_is_not_there():
+    probs, labels = drawn(200, 2.0, seed=9)
+    weight = np.ones(200)
+    weight[:3] = 0.0
+    probs[0] = [1.0, 0.0, 0.0, 0.0]
+    labels[0] = 1  # infinitely wrong, if it were there
+    assert evaluate(probs, labels, sample_weight=weight) == evaluate(
+        probs[3:], labels[3:], sample_weight=weight[3:]
+    )
+    same = paired_difference(probs, probs, labels, sample_weight=weight)
+    assert {row.verdict for row in same.differences} == {"not distinguishable"}
+
+
+def test_weights_of_any_size():
+    probs, labels = drawn(200, 2.0, seed=10)
+    plain = evaluate(probs, labels, n_resamples=50)
+    for size in (1e-300, 2.0**60, 1e19, 1e308):
+        result = evaluate(probs, labels, sample_weight=np.full(200, size), n_resamples=50)
+        for row in result.measured:
+            # Masses are cut exactly into fifteenths, whole samples are dealt out.
+            close = 0.03 if row.name == "ada_ece" and size < 1 else 1e-9
+            assert row.value == pytest.approx(plain[row.name].value, rel=1e-9, abs=close)
+
+
+def test_two_calibrated_models_are_not_distinguishable():
+    """Very different noise floors, and both errors 0 in truth."""
+    alarms = {"ece": 0, "ada_ece": 0}
+    for seed in range(80):
+        rng = np.random.default_rng(seed)
+        p = rng.uniform(0.5, 1.0, 1000)
+        labels = (rng.random(1000) > p).astype(int)
+        spread, constant = np.stack([p, 1 - p], axis=-1), np.tile([0.75, 0.25], (1000, 1))
+        result = paired_difference(
+            spread, constant, labels, metrics=list(alarms), n_resamples=200, seed=seed
+        )
+        for name in alarms:
+            alarms[name] += result[name].verdict != "not distinguishable"
+    assert max(alarms.values()) <= 10  # of 80; at 5% more than 10 come about twice in a thousand
 
 
 def test_noise_is_not_taken_for_a_difference():

@@ -221,10 +221,25 @@ def test_bad_input_is_refused(name):
         METRICS[name](labels=labels, **options)
     with pytest.raises(ValueError, match="at least one sample"):
         METRICS[name](probs[:0], labels[:0], **options)
-    with pytest.raises(ValueError, match="sample_weight must not be 0 everywhere"):
+    with pytest.raises(ValueError, match="at least one sample"):
         METRICS[name](probs, labels, sample_weight=(labels == 4) * 1.0, ignore_label=4, **options)
     with pytest.raises(ValueError, match="sample_weight must be finite"):
         METRICS[name](probs, labels, sample_weight=-np.ones(400), **options)
+
+
+def test_half_precision_and_other_layouts():
+    probs, labels = CASES["ordinary"]
+    said = metrics.ece(probs, labels)
+    half = metrics.ece(probs.astype(np.float16), np.append(labels[:-1], -1), ignore_label=-1)
+    assert half == pytest.approx(said, abs=0.01)
+    for same in (probs.astype(">f8"), np.asfortranarray(probs), probs.astype(np.longdouble)):
+        assert metrics.ece(same, labels.astype(np.uint8)) == pytest.approx(said, rel=1e-12)
+    broken = probs.copy()
+    broken[[5, 30]] = np.nan
+    with pytest.raises(ValueError, match="NaN in row 30"):
+        metrics.ece(broken, np.where(np.arange(400) < 20, -1, labels), ignore_label=-1)
+    with pytest.raises(TypeError, match="ignore_label must be a whole number"):
+        metrics.ece(probs, labels, ignore_label=1.5)
 
 
 def test_an_impossible_label_is_counted():

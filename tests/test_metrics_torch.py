@@ -59,6 +59,17 @@ def test_gradients_and_autocast_are_left_alone():
     assert not metric.sums.requires_grad
 
 
+def test_half_precision_modules_still_count():
+    metric = CalibrationError()
+    metric.update(logits=LOGITS, labels=LABELS)
+    before = metric.compute()
+    for cast in (metric.half, metric.bfloat16, lambda: metric.to(torch.float16)):
+        cast()
+        assert metric.sums.dtype == torch.float64
+        assert metric.count.dtype == torch.int64
+        assert metric.compute() == before
+
+
 def test_two_processes_add_up(tmp_path):
     """Each of two gloo processes sees half of the rows; both get the error of all of them."""
     np.savez(tmp_path / "data.npz", logits=LOGITS.numpy(), labels=LABELS.numpy())

@@ -54,8 +54,11 @@ def logits(values: Any) -> Array:
     return array
 
 
-def probs(values: Any) -> Array:
-    """Probability vectors, class axis last: in [0, 1] and summing to 1 within rounding."""
+def probs(values: Any, *, tolerance: float | None = None) -> Array:
+    """Probability vectors, class axis last: in [0, 1] and summing to 1 within rounding.
+
+    ``tolerance`` is that of the type the values came in, where they have been widened since.
+    """
     values = as_array(values, "probs")
     array = _floating(values, "probs")
     _class_axis(array, "probs", TWO_COLUMNS["probs"])
@@ -72,7 +75,7 @@ def probs(values: Any) -> Array:
         "If these are logits, turn them into probabilities with a softmax first",
         found=xp.min(array, axis=-1),
     )
-    tolerance = sum_tolerance(values)
+    tolerance = sum_tolerance(values) if tolerance is None else tolerance
     _refuse(
         xp.abs(total - 1.0) > tolerance,
         f"probs rows must sum to 1 within {tolerance:.1g}; {{where}} sums to {{found:.6g}}. "
@@ -149,19 +152,17 @@ def sample_weight(values: Any, scores: Array) -> npt.NDArray[np.float64] | None:
         "Use 0 to leave a row out",
         found=weight,
     )
-    return weight
+    # Beyond this, numbers are not counted one by one any more, and sums might overflow.
+    largest = weight.max(initial=0.0)
+    return weight / largest if largest > 2.0**53 else weight
 
 
-def something_to_measure(n: int, weight: npt.NDArray[np.float64] | None) -> None:
-    """At least one sample, and one with a weight."""
+def something_to_measure(n: int) -> None:
+    """At least one sample."""
     if n == 0:
         raise ValueError(
             "there must be at least one sample to measure; found none. "
-            "Check the input, or whether every label is the ignored one"
-        )
-    if weight is not None and not weight.any():
-        raise ValueError(
-            "sample_weight must not be 0 everywhere; found a total of 0. Give some rows a weight"
+            "Check the input, and whether every label is ignored or every weight 0"
         )
 
 
@@ -190,7 +191,7 @@ def scores(values: Any, name: str) -> npt.NDArray[Any]:
     """Real scores with a class axis as a NumPy array, whose values nobody has looked at yet."""
     array = as_numpy(_floating(values, name))
     _class_axis(array, name, TWO_COLUMNS[name])
-    return array
+    return array.astype(np.float64) if array.dtype.itemsize > 8 else array
 
 
 def as_numpy(array: Array) -> npt.NDArray[Any]:
@@ -263,6 +264,30 @@ def whole_number(value: Any, name: str, *, allowed: range) -> int:
     return int(value)
 
 
+def level(value: Any) -> float:
+    """A confidence level strictly between 0 and 1."""
+    number = _number(value, "level")
+    if not 0.0 < number < 1.0:
+        raise ValueError(
+            f"level must lie strictly between 0 and 1; found {number:g}. For 95% pass 0.95"
+        )
+    return number
+
+
+def ignored_label(value: Any) -> int | None:
+    """A whole number that marks rows to leave out, or None."""
+    if value is None:
+        return None
+    return whole_number(value, "ignore_label", allowed=range(-(2**62), 2**62))
+
+
+def all_ignored(labels: Any, ignored: int | None) -> bool:
+    """Whether a batch has nothing to count."""
+    if ignored is None or labels is None:
+        return False
+    return bool((as_numpy(as_array(labels, "labels")) == ignored).all())
+
+
 def picture_path(path: Path) -> Path:
     """A file name whose ending says how to draw it."""
     if path.suffix.lower() not in PICTURES:
@@ -309,6 +334,8 @@ def _floating(values: Any, name: str) -> Array:
     array = as_array(values, name)
     xp = array_namespace(array)
     if xp.isdtype(array.dtype, "real floating"):
+        if isinstance(array, np.ndarray) and not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="))
         narrow = xp.finfo(array.dtype).bits < 32
         return xp.astype(array, xp.float32) if narrow else array
     if xp.isdtype(array.dtype, "integral"):

@@ -198,32 +198,41 @@ def _cut(groups: Floats, sums: Floats, edges: Floats) -> BinTable:
     return BinTable(groups[first], groups[last], np.diff(edges), *cut)
 
 
-def mass_membership(confidence: Floats, n_bins: int) -> tuple[Counts, Counts, Floats]:
+def mass_membership(
+    confidence: Floats, n_bins: int, weight: Floats | None = None
+) -> tuple[Counts, Counts, Floats]:
     """Which samples are in which equal-mass bin, and with what share: (sample, bin, share).
 
     A sample stands once, with the share 1, unless an edge cuts the group it is tied with.
     """
     order = np.argsort(confidence)
     values = confidence[order]
+    weight = np.ones(len(order)) if weight is None else weight[order]
     first = np.append(True, values[1:] != values[:-1])
-    starts = np.flatnonzero(first)
-    stops = np.append(starts[1:], len(values))
-    edges = mass_edges(len(values), n_bins, whole=True)
-    low = np.searchsorted(edges, starts, side="right") - 1  # bin of the group's first rank
-    high = np.searchsorted(edges, stops, side="left") - 1  # and of its last
+    sizes = np.add.reduceat(weight, np.flatnonzero(first))
+    stops = np.cumsum(sizes)
+    edges = mass_edges(float(stops[-1]), n_bins, whole=all_whole(weight))
+    starts, stops[-1] = stops - sizes, edges[-1]
+    last_bin = len(edges) - 2
+    low = np.minimum(np.searchsorted(edges, starts, side="right") - 1, last_bin)
+    high = np.clip(np.searchsorted(edges, stops, side="left") - 1, low, last_bin)
     group = np.cumsum(first) - 1
     samples, bins, shares = [], [], []
     for step in range(int((high - low).max()) + 1):
         there = low + step <= high
-        bin_of_group = np.minimum(low + step, len(edges) - 2)
-        overlap = np.minimum(stops, edges[bin_of_group + 1]) - np.maximum(
-            starts, edges[bin_of_group]
-        )
+        bin_of_group = np.minimum(low + step, last_bin)
+        inside = np.minimum(stops, edges[bin_of_group + 1])
+        overlap = inside - np.maximum(starts, edges[bin_of_group])
         kept = there[group]
         samples.append(order[kept])
         bins.append(bin_of_group[group][kept])
         shares.append((overlap / (stops - starts))[group][kept])
     return np.concatenate(samples), np.concatenate(bins), np.concatenate(shares)
+
+
+def all_whole(weight: Floats) -> bool:
+    """Whether weights are whole numbers, few enough to be counted one by one."""
+    return bool((weight == np.floor(weight)).all()) and float(weight.sum()) < 2.0**53
 
 
 def equal_mass_table(
@@ -244,7 +253,7 @@ def equal_mass_table(
     order = np.argsort(confidence)
     confidence, correct = confidence[order], correct[order]
     weight = np.ones(len(order)) if weight is None else weight[order]
-    whole = bool((weight == np.floor(weight)).all())
+    whole = all_whole(weight)
     if not weight.all():  # a sample without weight is not there
         kept = weight > 0
         confidence, correct, weight = confidence[kept], correct[kept], weight[kept]
@@ -300,7 +309,7 @@ class EqualMassSketch(_Sums):
     ) -> None:
         """Count one more batch."""
         if weight is not None:
-            self.whole &= bool((weight == np.floor(weight)).all())
+            self.whole &= all_whole(weight)
         cell = self._cell(confidence)
         np.minimum.at(self.lowest, cell, confidence)
         np.maximum.at(self.highest, cell, confidence)

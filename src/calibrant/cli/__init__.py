@@ -22,6 +22,8 @@ class Commands(click.Group):
         """Run the subcommand; what `_checks` or the file system refuses is a usage error."""
         try:
             return super().invoke(ctx)
+        except BrokenPipeError:  # whoever read the output has seen enough
+            raise
         except (ValueError, TypeError, ArithmeticError, OSError, ImportError) as refusal:
             raise Refusal(" ".join(str(refusal).split())) from refusal
 

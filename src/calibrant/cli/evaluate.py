@@ -18,6 +18,8 @@ from calibrant.metrics.streaming import StreamedEvaluation
 
 IN_MEMORY = 20_000_000
 """Numbers up to which a file is read whole, and its samples redrawn."""
+ROWS_IN_MEMORY = 1_000_000
+"""And rows."""
 
 
 @click.command()
@@ -103,17 +105,19 @@ def _read(file: str, n_bins: int) -> tuple[StreamedEvaluation, Samples | None]:
         length=_batches(file),
         label=f"reading {Path(file).name}",
         file=sys.stderr,
+        hidden=not sys.stderr.isatty(),
     ) as batches:
         for batch in batches:
             try:
                 samples = _samples(batch)
             except (ValueError, TypeError) as refusal:
-                raise ValueError(f"{file}, rows from {first}: {refusal}") from refusal
+                raise ValueError(f"{file}, counting from row {first}: {refusal}") from refusal
             stream.count(samples)
             first += len(batch)
             numbers += samples.confidence.size if samples.scores is None else samples.scores.size
             if kept is not None:
-                kept = [*kept, samples] if numbers <= IN_MEMORY else None
+                small = numbers <= IN_MEMORY and stream.n <= ROWS_IN_MEMORY
+                kept = [*kept, samples] if small else None
     return stream, None if kept is None else _joined(kept)
 
 

@@ -7,13 +7,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from calibrant import _checks
 from calibrant._types import Array
 from calibrant.metrics import intervals
 from calibrant.metrics.evaluation import finite_or_none
-from calibrant.metrics.resampling import Plan, plan, redrawn_values, value_of
-from calibrant.metrics.samples import Samples, summarise
+from calibrant.metrics.resampling import BINNED, Plan, Redrawn, plan, recomputed, redraw, value_of
+from calibrant.metrics.samples import Floats, Samples, summarise
 
 PAIRED_METRICS = ("ece", "ada_ece", "nll", "brier", "error_rate")
+LOWER_IS_BETTER = (
+    *PAIRED_METRICS,
+    "mce",
+    "classwise_ece",
+    "debiased_ece",
+    "smooth_ece",
+    "ks_error",
+    "mmce",
+    "mmce_weighted",
+    "focal_loss",
+    "top_k_error",
+    "aurc",
+)
 
 FIGURES = ("a", "b", "difference", "low", "high")
 
@@ -78,10 +92,7 @@ class Comparison:
             "seed": self.seed,
             "differences": {
                 row.name: {
-                    **{
-                        k: finite_or_none(getattr(row, k))
-                        for k in ("a", "b", "difference", "low", "high")
-                    },
+                    **{key: finite_or_none(getattr(row, key)) for key in FIGURES},
                     "verdict": row.verdict,
                 }
                 for row in self.differences
@@ -106,9 +117,11 @@ def paired_difference(
 ) -> Comparison:
     r"""Is one model better than another on the same samples, or is the difference noise?
 
-    Both are redrawn together, so what makes a sample hard for both drops out. The interval of the
-    difference is the basic bootstrap's, :math:`[2d - q_{0.975}, 2d - q_{0.025}]`, in which the
-    upward bias of a calibration error is taken out.
+    Both are redrawn together, so what makes a sample hard for both drops out. The interval is
+    :math:`[d - q_{0.975}, d - q_{0.025}]` with the difference d seen and the quantiles q of how far
+    redrawn differences are from the truth. Noise lifts a calibration error, by how much depends on
+    the truth: its interval spans those for two extremes, calibrated models, and models as far from
+    calibrated as what was seen.
 
     Args:
         probs_a: Probabilities of model a; ``logits_a`` in its place for logits.
@@ -116,7 +129,7 @@ def paired_difference(
         labels: Class indices, one per row.
         logits_a: Logits of model a.
         logits_b: Logits of model b.
-        metrics: Names out of ``METRICS`` for which lower is better.
+        metrics: Names of metrics for which lower is better.
         n_bins: Bins of the calibration errors.
         sample_weight: Weight of each row.
         ignore_label: Rows with this label are left out.
@@ -137,23 +150,34 @@ def paired_difference(
     options = {"sample_weight": sample_weight, "ignore_label": ignore_label}
     a = summarise(probs_a, labels, logits=logits_a, **options)
     b = summarise(probs_b, labels, logits=logits_b, **options)
+    for name in metrics:
+        _checks.choice(name, "metrics", LOWER_IS_BETTER)
     todo = plan(metrics, n_bins, level, n_resamples, seed, len(a))
-    return Comparison(
-        n=len(a),
-        level=todo.level,
-        n_resamples=todo.n_resamples,
-        seed=todo.seed,
-        differences=tuple(_difference(name, a, b, todo) for name in todo.names),
-    )
+    drawn_a, drawn_b = redraw(a, todo), redraw(b, todo)
+    differences = []
+    for name in todo.names:
+        value_a, value_b = (value_of(name, samples, todo.n_bins) for samples in (a, b))
+        low = high = None
+        if len(a) > 1 and math.isfinite(value_a - value_b):
+            if name in BINNED and name in drawn_a:
+                pairs = zip(
+                    intervals.deviations(*drawn_a[name]),
+                    intervals.deviations(*drawn_b[name]),
+                    strict=True,
+                )
+                off = [of_a - of_b for of_a, of_b in pairs]
+            else:
+                off = [_redrawn(name, a, todo, drawn_a) - _redrawn(name, b, todo, drawn_b)]
+                off[0] -= value_a - value_b
+            ends = [intervals.mean_interval(values, todo.level) for values in off]
+            low = value_a - value_b - max(most for _, most in ends)
+            high = value_a - value_b - min(least for least, _ in ends)
+        differences.append(Difference(name, value_a, value_b, value_a - value_b, low, high))
+    return Comparison(len(a), todo.level, todo.n_resamples, todo.seed, tuple(differences))
 
 
-def _difference(name: str, a: Samples, b: Samples, todo: Plan) -> Difference:
-    value_a, value_b = (value_of(name, samples, todo.n_bins) for samples in (a, b))
-    difference = value_a - value_b
-    if len(a) < 2 or not math.isfinite(difference):
-        return Difference(name, value_a, value_b, difference, None, None)
-    redrawn = redrawn_values(name, a, todo) - redrawn_values(name, b, todo)
-    low, high = intervals.mean_interval(redrawn, todo.level)
-    return Difference(
-        name, value_a, value_b, difference, 2 * difference - high, 2 * difference - low
-    )
+def _redrawn(name: str, samples: Samples, todo: Plan, drawn: dict[str, Redrawn]) -> Floats:
+    """A metric that noise does not lift, of every resample."""
+    if name in drawn:
+        return drawn[name].metric(drawn[name].redrawn)
+    return recomputed(name, samples, todo)

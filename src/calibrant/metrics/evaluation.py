@@ -16,11 +16,13 @@ from calibrant.metrics import intervals
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.resampling import (
     BINNED,
+    ERRORS_WITHOUT_BINS,
     Plan,
-    binned,
+    Redrawn,
     bins_of,
     plan,
-    redrawn_values,
+    recomputed,
+    redraw,
     value_of,
 )
 from calibrant.metrics.samples import Floats, Samples, summarise
@@ -38,9 +40,6 @@ DEFAULT_METRICS = (
 )
 CONFIDENCE_METRICS = ("ece", "ada_ece", "mce", "error_rate", "confidence_gap", "s99")
 """What can be measured where only confidence and correctness are known."""
-
-LARGEST_CLASSWISE = 20_000_000
-"""Probabilities up to which the classwise error gets an interval."""
 
 
 @dataclass(frozen=True)
@@ -242,6 +241,7 @@ def evaluate_samples(
 ) -> Evaluation:
     """:func:`evaluate` of samples that were checked before."""
     todo = plan(metrics, n_bins, level, n_resamples, seed, len(samples))
+    drawn = redraw(samples, todo)
     known = samples.scores is not None
     return Evaluation(
         n=len(samples),
@@ -249,7 +249,7 @@ def evaluate_samples(
         level=todo.level,
         n_resamples=todo.n_resamples,
         seed=todo.seed,
-        measured=tuple(_measure(name, samples, todo) for name in todo.names),
+        measured=tuple(_measure(name, samples, todo, drawn.get(name)) for name in todo.names),
         noise_floors=tuple(
             _floor(name, samples, todo) for name in ("ece", "ada_ece") if name in todo.names
         ),
@@ -257,23 +257,18 @@ def evaluate_samples(
     )
 
 
-def _measure(name: str, samples: Samples, todo: Plan) -> Measured:
+def _measure(name: str, samples: Samples, todo: Plan, drawn: Redrawn | None) -> Measured:
     value = value_of(name, samples, todo.n_bins)
-    if len(samples) < 2 or not math.isfinite(value):
+    without = drawn is None and name in (*ERRORS_WITHOUT_BINS, "classwise_ece")
+    if len(samples) < 2 or not math.isfinite(value) or without:
         return Measured(name, value, None, None)
-    if name not in BINNED:
-        redrawn = redrawn_values(name, samples, todo)
-        return Measured(name, value, *intervals.mean_interval(redrawn, todo.level))
-    n_resamples = todo.n_resamples
-    if name == "classwise_ece":
-        size = samples.need_scores().size
-        if size > LARGEST_CLASSWISE:
-            return Measured(name, value, None, None)
-        n_resamples = intervals.allowed_resamples(n_resamples, size)
-    statistic, error = binned(name, samples, todo.n_bins)
-    redrawn = statistic.redrawn(n_resamples, todo.seed)
-    low, high = intervals.error_interval(statistic.seen(), redrawn, error, todo.level)
-    return Measured(name, value, low, high)
+    if drawn is not None and name in BINNED:
+        low, high = intervals.error_interval(*drawn, todo.level)
+    else:
+        values = recomputed(name, samples, todo) if drawn is None else drawn.metric(drawn.redrawn)
+        low, high = intervals.mean_interval(values, todo.level)
+    usable = math.isfinite(low) and math.isfinite(high)
+    return Measured(name, value, low if usable else None, high if usable else None)
 
 
 def _floor(name: str, samples: Samples, todo: Plan) -> NoiseFloor:

@@ -14,7 +14,7 @@ Its coverage is measured in `experiments/interval_coverage`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,8 @@ import numpy.typing as npt
 from calibrant.binning import mass_membership, width_index
 from calibrant.metrics.samples import Floats, Samples
 
-CHUNK = 100
-"""Resamples held in memory at once."""
+CHUNK_NUMBERS = 2_000_000
+"""Numbers held in memory at once while redrawing."""
 MOST_DRAWS = 200_000_000
 """Work allowed for the resamples of one metric: fewer are drawn of a very large sample."""
 FEWEST = 100
@@ -44,12 +44,17 @@ def allowed_resamples(wanted: int, rows: int) -> int:
 def redraws(n: int, n_resamples: int, seed: int) -> Iterator[npt.NDArray[np.float64]]:
     """Chunks of (resamples, n): how often each sample is drawn. The same for the same seed."""
     rng = np.random.default_rng(seed)
-    for start in range(0, n_resamples, CHUNK):
-        size = min(CHUNK, n_resamples - start)
+    for size in _chunks(n_resamples, n):
         counts = np.empty((size, n))
         for row in counts:
             row[:] = np.bincount(rng.integers(0, n, n), minlength=n)
         yield counts
+
+
+def _chunks(n_resamples: int, n: int) -> list[int]:
+    """How many resamples of ``n`` to take at a time."""
+    most = max(1, CHUNK_NUMBERS // n)
+    return [min(most, n_resamples - start) for start in range(0, n_resamples, most)]
 
 
 class LinearStatistic:
@@ -70,22 +75,28 @@ class LinearStatistic:
         seen: Floats = self.at(np.ones((1, len(self.weight))))[0]
         return seen
 
-    def redrawn(self, n_resamples: int, seed: int) -> Floats:
-        """S of every resample."""
-        chunks = redraws(len(self.weight), n_resamples, seed)
-        return np.concatenate([self.at(counts) for counts in chunks])
+
+def redrawn(
+    statistics: Mapping[str, LinearStatistic], n: int, n_resamples: int, seed: int
+) -> dict[str, Floats]:
+    """S of every resample for each of the statistics of the same ``n`` samples."""
+    parts: dict[str, list[Floats]] = {name: [] for name in statistics}
+    for counts in redraws(n, n_resamples, seed):
+        for name, statistic in statistics.items():
+            parts[name].append(statistic.at(counts))
+    return {name: np.concatenate(chunks) for name, chunks in parts.items()}
 
 
 def width_bins_of(samples: Samples, n_bins: int) -> Any:
     """(n, bins): 1 where a sample is in an equal-width bin."""
     index = width_index(samples.confidence, n_bins)
-    return _sparse(np.arange(len(samples)), index, np.ones(len(samples)), n_bins)
+    return _sparse(np.arange(len(samples)), index, np.ones(len(samples)))
 
 
 def mass_bins_of(samples: Samples, n_bins: int) -> Any:
     """(n, bins): the share of each sample that is in an equal-mass bin."""
-    sample, index, share = mass_membership(samples.confidence, n_bins)
-    return _sparse(sample, index, share, n_bins)
+    sample, index, share = mass_membership(samples.confidence, n_bins, samples.weight)
+    return _sparse(sample, index, share)
 
 
 def gap_statistic(samples: Samples, bins: Any) -> LinearStatistic:
@@ -100,14 +111,16 @@ def class_statistic(samples: Samples, n_bins: int) -> LinearStatistic:
     column = np.arange(n_classes) * n_bins + width_index(gap.ravel(), n_bins).reshape(gap.shape)
     gap[np.arange(n), samples.need_labels()] -= 1.0
     sample = np.repeat(np.arange(n), n_classes)
-    matrix = _sparse(sample, column.ravel(), gap.ravel() / n_classes, n_bins * n_classes)
+    matrix = _sparse(sample, column.ravel(), gap.ravel() / n_classes)
     return LinearStatistic(matrix, samples)
 
 
-def _sparse(row: Any, column: Any, value: Any, n_columns: int) -> Any:
+def _sparse(row: Any, column: Any, value: Any) -> Any:
+    """A matrix with a column for each bin that is not empty, however many there could be."""
     from scipy.sparse import csr_array
 
-    return csr_array((value, (row, column)), shape=(int(row.max()) + 1, n_columns))
+    full, place = np.unique(column, return_inverse=True)
+    return csr_array((value, (row, place)), shape=(int(row.max()) + 1, len(full)))
 
 
 def total_error(sums: Floats) -> Floats:
@@ -132,30 +145,45 @@ def error_interval(
 
     It is of the error without the noise that the error seen includes, so it can lie below it.
     """
-    noise = redrawn - seen
-    value = float(error(seen))
+    noise, value = redrawn - seen, float(error(seen))
     tail = (1.0 - level) / 2.0
-
-    def ratio_where_usual(quantile: float) -> float:
-        """The r at which the error seen is this quantile of what would be seen; 0 if none."""
-
-        def usual(r: float) -> float:
-            return float(np.quantile(error(r * seen + noise), quantile))
-
-        low, high = 0.0, 2.0
-        if usual(low) >= value:
-            return 0.0
-        while usual(high) < value:
-            high *= 2.0
-        for _ in range(24):
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if usual(middle) < value else (low, middle)
-        return 0.5 * (low + high)
-
-    low, middle, high = (ratio_where_usual(q) for q in (1.0 - tail, 0.5, tail))
+    low, middle, high = (
+        ratio_where_usual(seen, noise, error, quantile) for quantile in (1.0 - tail, 0.5, tail)
+    )
     low = max(0.0, middle - WIDENING * (middle - low))
     high = middle + WIDENING * (high - middle)
     return min(value * low, 1.0), min(value * high, 1.0)
+
+
+def ratio_where_usual(
+    seen: Floats, noise: Floats, error: Callable[[Floats], Floats], quantile: float
+) -> float:
+    """The r for which the error seen is this quantile of error(r seen + noise); 0 if none is."""
+    value = float(error(seen))
+
+    def usual(r: float) -> float:
+        return float(np.quantile(error(r * seen + noise), quantile))
+
+    low, high = 0.0, 2.0
+    if usual(low) >= value:
+        return 0.0
+    while usual(high) < value:
+        high *= 2.0
+    for _ in range(24):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if usual(middle) < value else (low, middle)
+    return 0.5 * (low + high)
+
+
+def deviations(
+    seen: Floats, redrawn: Floats, error: Callable[[Floats], Floats]
+) -> tuple[Floats, Floats]:
+    """How far off an error over bins usually is, drawn for two truths.
+
+    Noise lifts an error by its floor where the truth is calibrated, and hardly where the truth is
+    as far from calibrated as what was seen.
+    """
+    return error(redrawn - seen), error(redrawn) - error(seen)
 
 
 def mean_interval(redrawn: Floats, level: float) -> tuple[float, float]:
@@ -179,8 +207,7 @@ def calibrated_errors(samples: Samples, bins: Any, n_resamples: int, seed: int) 
         variance = bins.power(2).T @ (share**2 * confidence * (1.0 - confidence))
         return total_error(rng.standard_normal((n_resamples, bins.shape[1])) * np.sqrt(variance))
     errors = []
-    for start in range(0, n_resamples, CHUNK):
-        size = min(CHUNK, n_resamples - start)
+    for size in _chunks(n_resamples, len(samples)):
         gap = confidence - (rng.random((size, len(samples))) < confidence)
         errors.append(total_error(np.asarray(bins.T @ (share * gap).T).T))
     return np.concatenate(errors)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,8 +29,15 @@ ROWS: dict[str, Callable[[Samples], Any]] = {
 }
 """Metrics that are means of rows."""
 
+ERRORS_WITHOUT_BINS = ("debiased_ece", "smooth_ece", "ks_error", "mmce", "mmce_weighted")
+"""Metrics that noise alone makes positive and that have no bin sums to take it out of: they get no
+interval, because the quantiles of redrawn values would lie too high."""
+
+RESAMPLES = range(20, 1_000_001)
 SLOW_RESAMPLES = 200
 """Resamples of metrics that have to be computed anew for each."""
+LARGEST_CLASSWISE = 5_000_000
+"""Probabilities up to which the classwise error gets an interval."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +55,11 @@ def plan(
     metrics: Sequence[str], n_bins: int, level: float, n_resamples: int, seed: int, n: int
 ) -> Plan:
     """Check the options that evaluating and comparing ``n`` samples share."""
-    wanted = _checks.whole_number(n_resamples, "n_resamples", allowed=range(20, 1_000_001))
+    wanted = _checks.whole_number(n_resamples, "n_resamples", allowed=RESAMPLES)
     return Plan(
         names=tuple(_checks.choice(name, "metrics", sorted(METRICS)) for name in metrics),
         n_bins=_checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS),
-        level=float(_checks.unit_interval(level, "level")),
+        level=_checks.level(level),
         n_resamples=intervals.allowed_resamples(wanted, n),
         seed=_checks.whole_number(seed, "seed", allowed=range(2**63)),
     )
@@ -59,7 +67,9 @@ def plan(
 
 def value_of(name: str, samples: Samples, n_bins: int) -> float:
     """The metric itself."""
-    return METRICS[name].of(samples, **({"n_bins": n_bins} if name in BINNED else {}))
+    core = METRICS[name].of
+    takes_bins = "n_bins" in inspect.signature(core).parameters
+    return core(samples, n_bins=n_bins) if takes_bins else core(samples)
 
 
 def bins_of(name: str, samples: Samples, n_bins: int) -> Any:
@@ -68,10 +78,53 @@ def bins_of(name: str, samples: Samples, n_bins: int) -> Any:
     return (intervals.mass_bins_of if by_mass else intervals.width_bins_of)(samples, n_bins)
 
 
-def binned(
+class Redrawn(NamedTuple):
+    """A metric that is a function of sums: the sums, redrawn, and the function."""
+
+    seen: Floats
+    redrawn: Floats
+    metric: Callable[[Floats], Floats]
+
+
+def redraw(samples: Samples, todo: Plan) -> dict[str, Redrawn]:
+    """Every metric of the plan that is a function of sums, from the same redrawn samples."""
+    chosen = {
+        name: _linear(name, samples, todo.n_bins)
+        for name in todo.names
+        if (name in ROWS and np.isfinite(ROWS[name](samples)).all())
+        or (name in BINNED and name != "classwise_ece")
+    }
+    sums = _redrawn_sums(chosen, samples, todo, todo.n_resamples)
+    if "classwise_ece" in todo.names and samples.need_scores().size <= LARGEST_CLASSWISE:
+        by_class = {"classwise_ece": _linear("classwise_ece", samples, todo.n_bins)}
+        fewer = intervals.allowed_resamples(todo.n_resamples, samples.need_scores().size)
+        sums |= _redrawn_sums(by_class, samples, todo, fewer)
+    return sums
+
+
+def _redrawn_sums(
+    chosen: dict[str, tuple[intervals.LinearStatistic, Callable[[Floats], Floats]]],
+    samples: Samples,
+    todo: Plan,
+    n_resamples: int,
+) -> dict[str, Redrawn]:
+    if not chosen:
+        return {}
+    statistics = {name: statistic for name, (statistic, _) in chosen.items()}
+    drawn = intervals.redrawn(statistics, len(samples), n_resamples, todo.seed)
+    return {
+        name: Redrawn(statistic.seen(), drawn[name], metric)
+        for name, (statistic, metric) in chosen.items()
+    }
+
+
+def _linear(
     name: str, samples: Samples, n_bins: int
 ) -> tuple[intervals.LinearStatistic, Callable[[Floats], Floats]]:
-    """The bin sums of a metric over bins, and how they make up the metric."""
+    """The sums of a metric, and how they make up the metric."""
+    if name in ROWS:
+        rows = np.asarray(ROWS[name](samples), dtype=np.float64)[:, None]
+        return intervals.LinearStatistic(rows, samples), _only
     if name == "classwise_ece":
         return intervals.class_statistic(samples, n_bins), intervals.total_error
     bins = bins_of(name, samples, n_bins)
@@ -81,20 +134,18 @@ def binned(
     return intervals.gap_statistic(samples, bins), intervals.total_error
 
 
-def redrawn_values(name: str, samples: Samples, todo: Plan) -> Floats:
-    """The metric of every resample; the same seed redraws the same rows."""
-    n_resamples, seed = todo.n_resamples, todo.seed
-    if name in BINNED:
-        statistic, error = binned(name, samples, todo.n_bins)
-        return error(statistic.redrawn(n_resamples, seed))
-    if name in ROWS:
-        rows = np.asarray(ROWS[name](samples), dtype=np.float64)[:, None]
-        return intervals.LinearStatistic(rows, samples).redrawn(n_resamples, seed)[:, 0]
-    weight = samples.weights
+def _only(sums: Floats) -> Floats:
+    """The one column of a mean."""
+    return sums[..., 0]
+
+
+def recomputed(name: str, samples: Samples, todo: Plan) -> Floats:
+    """A metric that is not a function of sums, computed anew for each resample."""
+    n_resamples = min(todo.n_resamples, SLOW_RESAMPLES)
     return np.array(
         [
-            METRICS[name].of(samples.weighted_by(weight * counts))
-            for chunk in intervals.redraws(len(samples), min(n_resamples, SLOW_RESAMPLES), seed)
+            METRICS[name].of(samples.weighted_by(samples.weights * counts))
+            for chunk in intervals.redraws(len(samples), n_resamples, todo.seed)
             for counts in chunk
         ]
     )

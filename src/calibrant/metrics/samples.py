@@ -118,7 +118,7 @@ class Samples:
         return self._rest[2]
 
     def probs(self) -> Floats:
-        """Probabilities of all classes, as a new array where the scores are logits."""
+        """Probabilities of all classes, as a new array that may be written to."""
         scores = self.need_scores().astype(np.float64)
         if not self.from_logits:
             return scores
@@ -142,26 +142,35 @@ def summarise(
     kind, given = _checks.one_of(probs=probs, logits=logits)
     given = _checks.as_array(given, kind)
     scores = _checks.scores(given, kind)
-    labels = _checks.labels(labels, scores, ignored=ignore_label)
+    ignored = _checks.ignored_label(ignore_label)
+    labels = _checks.labels(labels, scores, ignored=ignored).reshape(-1)
     weight = _checks.sample_weight(sample_weight, scores)
-    flat, flat_labels = scores.reshape(-1, scores.shape[-1]), labels.reshape(-1)
     weight = None if weight is None else weight.reshape(-1)
-    if ignore_label is not None:
-        kept = flat_labels != ignore_label
-        given = flat = flat[kept]
-        flat_labels = flat_labels[kept]
+    flat = scores.reshape(-1, scores.shape[-1])
+    kept = np.ones(len(flat), dtype=np.bool_)
+    if ignored is not None:
+        kept &= labels != ignored
+    if weight is not None:
+        kept &= weight > 0  # a row without weight is not there
+    if not kept.all():
+        flat, labels = flat[kept], labels[kept]
         weight = None if weight is None else weight[kept]
-    _checks.something_to_measure(len(flat), weight)
+    _checks.something_to_measure(len(flat))
     confidence = np.empty(len(flat))
     correct = np.empty(len(flat), dtype=np.bool_)
     if kind == "logits":
-        bad = _kernels.top_of_logits(flat, flat_labels, confidence, correct)
+        bad = _kernels.top_of_logits(flat, labels, confidence, correct)
     else:
         tolerance = _checks.sum_tolerance(given)
-        bad = _kernels.top_of_probs(flat, flat_labels, tolerance, confidence, correct)
-    if bad >= 0:  # the check finds it again, and says what is wrong with it
-        {"logits": _checks.logits, "probs": _checks.probs}[kind](given)
-    return Samples(confidence, correct, weight, flat, flat_labels, kind == "logits")
+        bad = _kernels.top_of_probs(flat, labels, tolerance, confidence, correct)
+    if bad >= 0:  # the check finds it again among the rows that count, and says what is wrong
+        shown = np.full(scores.shape, 1.0 / scores.shape[-1], dtype=scores.dtype)
+        shown.reshape(-1, scores.shape[-1])[kept] = flat
+        if kind == "logits":
+            _checks.logits(shown)
+        else:
+            _checks.probs(shown, tolerance=tolerance)
+    return Samples(confidence, correct, weight, flat, labels, kind == "logits")
 
 
 def samples_of_confidence(confidence: Array, correct: Array) -> Samples:
@@ -173,5 +182,5 @@ def samples_of_confidence(confidence: Array, correct: Array) -> Samples:
             f"confidence and correct must be two columns of the same length; found shapes "
             f"{values.shape} and {right.shape}. Pass one entry of each per sample"
         )
-    _checks.something_to_measure(len(values), None)
+    _checks.something_to_measure(len(values))
     return Samples(values, right, None)

@@ -339,6 +339,8 @@ def kl_to_posterior(probs: Array, posterior: Array, *, sample_weight: Array = No
             "Pass one row of true probabilities for each prediction"
         )
     weight = _checks.sample_weight(sample_weight, said)
-    _checks.something_to_measure(len(said), weight)
     divergence = rel_entr(truth, said).sum(axis=-1)
+    if weight is not None:
+        divergence, weight = divergence[weight > 0], weight[weight > 0]
+    _checks.something_to_measure(divergence.size)
     return max(0.0, float(np.average(divergence, weights=weight)))

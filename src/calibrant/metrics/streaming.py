@@ -25,10 +25,18 @@ from calibrant.metrics.evaluation import (
     Measured,
     NoiseFloor,
 )
-from calibrant.metrics.resampling import ROWS
+from calibrant.metrics.resampling import RESAMPLES, ROWS
 from calibrant.metrics.samples import Floats, Samples, summarise
 
-MEANS = ("nll", "brier", "error_rate", "confidence_gap", "s99")
+RANGES = {
+    "nll": (0.0, math.inf),
+    "brier": (0.0, 2.0),
+    "error_rate": (0.0, 1.0),
+    "confidence_gap": (-1.0, 1.0),
+    "s99": (0.0, 1.0),
+}
+"""Means of rows that are counted, and what they can be."""
+MEANS = tuple(RANGES)
 
 
 class StreamedEvaluation:
@@ -67,8 +75,9 @@ class StreamedEvaluation:
         logits: Array = None,
         ignore_label: int | None = None,
     ) -> None:
-        """Count one more batch."""
-        self.count(summarise(probs, labels, logits=logits, ignore_label=ignore_label))
+        """Count one more batch; one of which every label is ignored counts nothing."""
+        if not _checks.all_ignored(labels, ignore_label):
+            self.count(summarise(probs, labels, logits=logits, ignore_label=ignore_label))
 
     def count(self, samples: Samples) -> None:
         """Count samples that were checked before."""
@@ -102,10 +111,10 @@ class StreamedEvaluation:
                 f"parts to merge must have the same classes; found {self.n_classes} and "
                 f"{other.n_classes}. Evaluate them one by one"
             )
+        self.width.merge(other.width)  # refuses another number of bins before anything changes
         self.n_classes = other.n_classes
         self.n += other.n
         self.n_impossible += other.n_impossible
-        self.width.merge(other.width)
         self.mass.merge(other.mass)
         self.means += other.means
         if other.class_sums is not None:
@@ -114,8 +123,9 @@ class StreamedEvaluation:
 
     def result(self, *, level: float = 0.95, n_resamples: int = 1000, seed: int = 0) -> Evaluation:
         """The metrics of everything counted so far."""
-        _checks.something_to_measure(self.n, None)
-        level = float(_checks.unit_interval(level, "level"))
+        _checks.something_to_measure(self.n)
+        level = _checks.level(level)
+        n_resamples = _checks.whole_number(n_resamples, "n_resamples", allowed=RESAMPLES)
         rng = np.random.default_rng(seed)
         width, mass = self.width.table(), self.mass.table(self.n_bins)
         measured: dict[str, Measured] = {}
@@ -131,10 +141,12 @@ class StreamedEvaluation:
         for name, (total, squares) in zip(MEANS, self.means.tolist(), strict=True):
             mean = total / self.n
             reach = z * math.sqrt(max(0.0, squares / self.n - mean**2) / self.n)
-            usable = math.isfinite(mean)
-            measured[name] = Measured(
-                name, mean, mean - reach if usable else None, mean + reach if usable else None
-            )
+            if math.isfinite(mean):
+                lowest, highest = RANGES[name]
+                low, high = max(mean - reach, lowest), min(mean + reach, highest)
+                measured[name] = Measured(name, mean, low, high)
+            else:
+                measured[name] = Measured(name, mean, None, None)
         names = DEFAULT_METRICS if self.n_classes is not None else CONFIDENCE_METRICS
         bound = self.mass.error_bound(self.n_bins)
         return Evaluation(

@@ -44,7 +44,7 @@ class CalibrationError(nn.Module):
         super().__init__()
         self.n_bins = _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
         self.norm = _checks.choice(norm, "norm", NORMS)
-        self.ignore_label = ignore_label
+        self.ignore_label = _checks.ignored_label(ignore_label)
         self.register_buffer("count", torch.zeros(self.n_bins, dtype=torch.int64))
         self.register_buffer("sums", torch.zeros(5, self.n_bins, dtype=torch.float64))
 
@@ -52,10 +52,8 @@ class CalibrationError(nn.Module):
         self, probs: Tensor | None = None, labels: Tensor | None = None, *, logits: Any = None
     ) -> None:
         """Count one more batch of probabilities or logits."""
-        if self.ignore_label is not None and labels is not None:
-            labels = torch.as_tensor(labels)
-            if bool((labels == self.ignore_label).all()):
-                return
+        if _checks.all_ignored(labels, self.ignore_label):
+            return
         samples = summarise(probs, labels, logits=logits, ignore_label=self.ignore_label)
         bins = EqualWidthBins(self.n_bins)
         bins.update(samples.confidence, samples.correct)
@@ -72,6 +70,14 @@ class CalibrationError(nn.Module):
             return float("nan")
         edges = width_edges(self.n_bins)
         return error_of_table(BinTable(edges[:-1], edges[1:], *sums.cpu().numpy()), self.norm)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """Follow the module to another device, but keep the types: half precision cannot count."""
+
+        def move(state: Tensor) -> Tensor:
+            return state.to(fn(torch.empty(0, device=state.device)).device)
+
+        return super()._apply(move, recurse)  # type: ignore[no-untyped-call]
 
     def reset(self) -> None:
         """Forget what was counted."""
