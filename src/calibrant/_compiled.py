@@ -135,3 +135,37 @@ def index_of(row: Any, value: Any) -> int:
     for k in range(len(row)):
         first = min(first, np.int32(k) if row[k] == value else nowhere)
     return int(first)
+
+
+@njit(cache=True, inline="always")
+def bin_of(p: float, edges: Any) -> int:
+    """The equal-width bin of ``p``, the same as ``binning.width_index`` finds."""
+    last = len(edges) - 2
+    b = 0
+    if p > edges[1]:  # most classes of most rows lie in the first bin
+        b = min(int(p * (last + 1)), last)
+        if p <= edges[b]:
+            b -= 1
+        elif p > edges[b + 1] and b < last:
+            b += 1
+    return b
+
+
+@njit(cache=True)
+def width_sums(confidence: Any, correct: Any, weight: Any, edges: Any) -> tuple[Any, Any]:
+    """Counts, and the sums in ``binning.BinTable``, of samples in equal-width bins."""
+    n_bins = len(edges) - 1
+    counts = np.zeros(n_bins, dtype=np.int64)
+    sums = np.zeros((n_bins, 5))
+    for i in range(len(confidence)):
+        c = confidence[i]
+        hit = 1.0 if correct[i] else 0.0
+        w = weight[i] if len(weight) > 0 else 1.0
+        b = bin_of(c, edges)
+        counts[b] += 1
+        sums[b, 0] += w
+        sums[b, 1] += w * c
+        sums[b, 2] += w * hit
+        sums[b, 3] += w * (c - hit) ** 2
+        sums[b, 4] += w * (c * (1.0 - c))
+    return counts, sums.T

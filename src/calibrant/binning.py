@@ -162,7 +162,12 @@ class EqualWidthBins(_Sums):
         self, confidence: Floats, correct: npt.NDArray[Any], weight: Floats | None = None
     ) -> None:
         """Count one more batch; ``correct`` is 0 or 1."""
-        self._add(width_index(confidence, self.n_bins), confidence, correct, weight)
+        from calibrant._compiled import width_sums
+
+        weight = np.empty(0) if weight is None else weight
+        counts, sums = width_sums(confidence, correct, weight, width_edges(self.n_bins))
+        self.count += counts
+        self.sums += sums
 
     def table(self) -> BinTable:
         """What has been counted so far."""

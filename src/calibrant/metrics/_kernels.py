@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, prange
 
-from calibrant._compiled import exp_row, extremes_of, index_of, max_of, sum_of
+from calibrant._compiled import bin_of, exp_row, extremes_of, index_of, max_of, sum_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -134,13 +134,5 @@ def class_gap_sums(
             w = weight[i] if len(weight) > 0 else 1.0
             for k in range(n_classes):
                 p = probs[k]
-                # Most classes of most rows lie in the first bin.
-                b = 0
-                if p > edges[1]:
-                    b = min(int(p * n_bins), n_bins - 1)
-                    if p <= edges[b]:
-                        b -= 1
-                    elif p > edges[b + 1] and b < n_bins - 1:
-                        b += 1
-                sums[k, b] += w * (p - 1.0) if k == label else w * p
+                sums[k, bin_of(p, edges)] += w * (p - 1.0) if k == label else w * p
     return parts.sum(axis=0)
