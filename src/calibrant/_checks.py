@@ -1,4 +1,4 @@
-"""The one place where input is refused.
+"""The one place where values are refused.
 
 Public functions call these once and trust the result from there on. Every message says what was
 wrong, what was found and what to do. A check returns the value in the form the library computes
@@ -163,6 +163,16 @@ def something_to_measure(n: int) -> None:
         raise ValueError(
             "there must be at least one sample to measure; found none. "
             "Check the input, and whether every label is ignored or every weight 0"
+        )
+
+
+def same_shape(**arrays: npt.NDArray[Any]) -> None:
+    """Two arrays, given by their names, of the same shape."""
+    (first, a), (second, b) = arrays.items()
+    if a.shape != b.shape:
+        raise ValueError(
+            f"{first} and {second} must have the same shape; found {a.shape} and {b.shape}. "
+            "Pass one entry of each for every sample"
         )
 
 

@@ -177,10 +177,6 @@ def samples_of_confidence(confidence: Array, correct: Array) -> Samples:
     """Samples of which only the confidence, and whether the answer was right, are known."""
     values = _checks.as_numpy(_checks.unit_interval(confidence, "confidence")).astype(np.float64)
     right = _checks.truths(correct, "correct")
-    if values.ndim != 1 or right.shape != values.shape:
-        raise ValueError(
-            f"confidence and correct must be two columns of the same length; found shapes "
-            f"{values.shape} and {right.shape}. Pass one entry of each per sample"
-        )
-    _checks.something_to_measure(len(values))
-    return Samples(values, right, None)
+    _checks.same_shape(confidence=values, correct=right)
+    _checks.something_to_measure(values.size)
+    return Samples(values.reshape(-1), right.reshape(-1), None)

@@ -333,11 +333,7 @@ def kl_to_posterior(probs: Array, posterior: Array, *, sample_weight: Array = No
 
     said = _checks.as_numpy(_checks.probs(probs)).astype(np.float64)
     truth = _checks.as_numpy(_checks.probs(posterior)).astype(np.float64)
-    if said.shape != truth.shape:
-        raise ValueError(
-            f"probs and posterior must have the same shape; found {said.shape} and {truth.shape}. "
-            "Pass one row of true probabilities for each prediction"
-        )
+    _checks.same_shape(probs=said, posterior=truth)
     weight = _checks.sample_weight(sample_weight, said)
     divergence = rel_entr(truth, said).sum(axis=-1)
     if weight is not None:
