@@ -14,7 +14,7 @@ TARGETS = {
     ),
     "interval-coverage": (
         interval_coverage.main,
-        "do the intervals of calibration errors cover the truth; 10 min",
+        "do the intervals of calibration errors cover the truth; 8 min",
     ),
 }
 

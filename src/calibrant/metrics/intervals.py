@@ -30,8 +30,8 @@ MOST_DRAWS = 200_000_000
 FEWEST = 100
 WIDENING = 1.1
 """How much wider the interval of an error over bins is made, because the direction in which the
-true sums lie is itself only known from the samples. Without it, simulated 95% intervals covered
-in 91 to 95% of cases."""
+true sums lie is itself only known from the samples. Chosen on simulated models; on others, 95%
+intervals then covered in 85 to 96% of cases (docs/measuring.md)."""
 LARGE = 20_000
 """Samples from which on the sums of bins are as good as normal."""
 
