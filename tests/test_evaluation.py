@@ -164,6 +164,20 @@ def test_weights_of_any_size():
             assert row.value == pytest.approx(plain[row.name].value, rel=1e-9, abs=close)
 
 
+def test_what_has_no_interval_alone_has_none_in_a_comparison(monkeypatch):
+    probs, labels = drawn(300, 2.0, seed=11)
+    other = drawn(300, 1.0, seed=11)[0]
+    monkeypatch.setattr("calibrant.metrics.resampling.LARGEST_CLASSWISE", 100)
+    names = [*ERRORS_WITHOUT_BINS, "classwise_ece"]
+    alone = evaluate(probs, labels, metrics=names)
+    both = paired_difference(probs, other, labels, metrics=names)
+    for name in names:
+        assert alone[name].low is None
+        assert both[name].low is None
+        assert both[name].verdict == "not distinguishable"
+        assert "no interval" in str(both[name])
+
+
 def test_two_calibrated_models_are_not_distinguishable():
     """Very different noise floors, and both errors 0 in truth."""
     alarms = {"ece": 0, "ada_ece": 0}

@@ -176,6 +176,15 @@ def same_shape(**arrays: npt.NDArray[Any]) -> None:
         )
 
 
+def same_count(what: str, first: int | None, second: int | None) -> None:
+    """Parts that are added up must agree in the number of ``what``; None is not known."""
+    if first != second:
+        raise ValueError(
+            f"parts that are added up must have the same {what}; found {first} and {second}. "
+            "Count them one by one"
+        )
+
+
 def truths(values: Any, name: str) -> npt.NDArray[np.bool_]:
     """Yes or no: booleans, or the numbers 0 and 1."""
     array = as_numpy(values) if is_array_api_obj(values) else _as_numpy(values, name)

@@ -139,7 +139,11 @@ def index_of(row: Any, value: Any) -> int:
 
 @njit(cache=True, inline="always")
 def bin_of(p: float, edges: Any) -> int:
-    """The equal-width bin of ``p``, the same as ``binning.width_index`` finds."""
+    """The equal-width bin of ``p``: 0 is in the first, 1 (or just above) in the last.
+
+    The product with the number of bins rounds, so the guess is corrected against the edges: a
+    value exactly on an edge belongs to the bin below it, whatever the number of bins.
+    """
     last = len(edges) - 2
     b = 0
     if p > edges[1]:  # most classes of most rows lie in the first bin
@@ -152,20 +156,28 @@ def bin_of(p: float, edges: Any) -> int:
 
 
 @njit(cache=True)
-def width_sums(confidence: Any, correct: Any, weight: Any, edges: Any) -> tuple[Any, Any]:
-    """Counts, and the sums in ``binning.BinTable``, of samples in equal-width bins."""
-    n_bins = len(edges) - 1
-    counts = np.zeros(n_bins, dtype=np.int64)
-    sums = np.zeros((n_bins, 5))
-    for i in range(len(confidence)):
+def bins_of(values: Any, edges: Any) -> Any:
+    """The equal-width bin of each value."""
+    out = np.empty(len(values), dtype=np.intp)
+    for i in range(len(values)):
+        out[i] = bin_of(values[i], edges)
+    return out
+
+
+@njit(cache=True)
+def cell_sums(cell: Any, confidence: Any, correct: Any, weight: Any, n_cells: int) -> Any:
+    """Counts, and the sums in ``binning.BinTable``, of samples in numbered cells."""
+    counts = np.zeros(n_cells, dtype=np.int64)
+    sums = np.zeros((n_cells, 5))
+    for i in range(len(cell)):
         c = confidence[i]
         hit = 1.0 if correct[i] else 0.0
         w = weight[i] if len(weight) > 0 else 1.0
-        b = bin_of(c, edges)
-        counts[b] += 1
-        sums[b, 0] += w
-        sums[b, 1] += w * c
-        sums[b, 2] += w * hit
-        sums[b, 3] += w * (c - hit) ** 2
-        sums[b, 4] += w * (c * (1.0 - c))
+        k = cell[i]
+        counts[k] += 1
+        sums[k, 0] += w
+        sums[k, 1] += w * c
+        sums[k, 2] += w * hit
+        sums[k, 3] += w * (c - hit) ** 2
+        sums[k, 4] += w * (c * (1.0 - c))
     return counts, sums.T

@@ -22,6 +22,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from calibrant import _checks
+
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
@@ -84,15 +86,10 @@ def width_edges(n_bins: int) -> Floats:
 
 
 def width_index(confidence: Floats, n_bins: int) -> npt.NDArray[np.intp]:
-    """The equal-width bin of each confidence: 0 falls in the first, 1 (or just above) in the last.
+    """The equal-width bin of each confidence: 0 is in the first, 1 (or just above) in the last."""
+    from calibrant._compiled import bins_of
 
-    The product with n_bins rounds, so the guess is corrected against the edges themselves: a
-    confidence exactly on an edge belongs to the bin below it, whatever the number of bins.
-    """
-    edges = width_edges(n_bins)
-    index = np.clip(np.ceil(confidence * n_bins).astype(np.intp) - 1, 0, n_bins - 1)
-    index -= (confidence <= edges[index]) & (index > 0)
-    index += (confidence > edges[index + 1]) & (index < n_bins - 1)
+    index: npt.NDArray[np.intp] = bins_of(confidence, width_edges(n_bins))
     return index
 
 
@@ -110,37 +107,30 @@ class _Sums:
         correct: npt.NDArray[Any],
         weight: Floats | None,
     ) -> None:
-        n_cells = len(self.count)
-        counted = np.bincount(cell, minlength=n_cells)
-        self.count += counted
-        terms = sample_terms(confidence, correct)
-        if weight is None:
-            self.sums[0] += counted
-        else:
-            self.sums[0] += np.bincount(cell, weights=weight, minlength=n_cells)
-            terms = [weight * term for term in terms]
-        for total, term in zip(self.sums[1:], terms, strict=True):
-            total += np.bincount(cell, weights=term, minlength=n_cells)
+        count, sums = _cell_sums(cell, confidence, correct, weight, len(self.count))
+        self.count += count
+        self.sums += sums
 
     def merge(self, other: Self) -> None:
         """Add what another object of the same bins has counted."""
-        if len(self.count) != len(other.count):
-            raise ValueError(
-                f"bins to merge must be the same; found {len(self.count)} and "
-                f"{len(other.count)}. Count both parts with the same number of bins"
-            )
+        _checks.same_count("bins", len(self.count), len(other.count))
         self.count += other.count
         self.sums += other.sums
 
 
-def sample_terms(confidence: Floats, correct: npt.NDArray[Any]) -> list[Floats]:
-    """What each sample adds to the sums of its bin, besides its weight."""
-    return [
-        confidence,
-        correct.astype(np.float64),
-        (confidence - correct) ** 2,
-        confidence * (1.0 - confidence),
-    ]
+def _cell_sums(
+    cell: npt.NDArray[np.intp],
+    confidence: Floats,
+    correct: npt.NDArray[Any],
+    weight: Floats | None,
+    n_cells: int,
+) -> tuple[Counts, Floats]:
+    """How many samples are in each cell, and the sums of BinTable over them."""
+    from calibrant._compiled import cell_sums
+
+    weight = np.empty(0) if weight is None else weight
+    count, sums = cell_sums(cell, confidence, correct, weight, n_cells)
+    return count, sums
 
 
 class EqualWidthBins(_Sums):
@@ -162,12 +152,7 @@ class EqualWidthBins(_Sums):
         self, confidence: Floats, correct: npt.NDArray[Any], weight: Floats | None = None
     ) -> None:
         """Count one more batch; ``correct`` is 0 or 1."""
-        from calibrant._compiled import width_sums
-
-        weight = np.empty(0) if weight is None else weight
-        counts, sums = width_sums(confidence, correct, weight, width_edges(self.n_bins))
-        self.count += counts
-        self.sums += sums
+        self._add(width_index(confidence, self.n_bins), confidence, correct, weight)
 
     def table(self) -> BinTable:
         """What has been counted so far."""
@@ -262,11 +247,11 @@ def equal_mass_table(
     if not weight.all():  # a sample without weight is not there
         kept = weight > 0
         confidence, correct, weight = confidence[kept], correct[kept], weight[kept]
-    starts = np.flatnonzero(np.append(True, confidence[1:] != confidence[:-1]))
-    terms = [weight, *(weight * term for term in sample_terms(confidence, correct))]
-    sums = np.stack([np.add.reduceat(term, starts) for term in terms])
+    first = np.append(True, confidence[1:] != confidence[:-1])
+    group = np.cumsum(first) - 1
+    _, sums = _cell_sums(group, confidence, correct, weight, int(group[-1]) + 1)
     edges = mass_edges(float(sums[0].sum()), n_bins, whole=whole)
-    return _cut(confidence[starts], sums, edges)
+    return _cut(confidence[first], sums, edges)
 
 
 class EqualMassSketch(_Sums):

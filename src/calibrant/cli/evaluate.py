@@ -16,6 +16,7 @@ from calibrant.metrics.registry import METRICS
 from calibrant.metrics.samples import Samples, samples_of_confidence, summarise
 from calibrant.metrics.streaming import StreamedEvaluation
 
+BATCH_ROWS = 65_536
 IN_MEMORY = 20_000_000
 """Numbers up to which a file is read whole, and its samples redrawn."""
 ROWS_IN_MEMORY = 1_000_000
@@ -101,7 +102,7 @@ def _read(file: str, n_bins: int) -> tuple[StreamedEvaluation, Samples | None]:
     kept: list[Samples] | None = []
     numbers = first = 0
     with click.progressbar(
-        iter_predictions(file),
+        iter_predictions(file, batch_rows=BATCH_ROWS),
         length=_batches(file),
         label=f"reading {Path(file).name}",
         file=sys.stderr,
@@ -148,7 +149,7 @@ def _joined(parts: list[Samples]) -> Samples:
 
 def _batches(file: str) -> int | None:
     rows = count_rows(file)
-    return None if rows is None else -(-rows // 65536)
+    return None if rows is None else -(-rows // BATCH_ROWS)
 
 
 def _draw(path: Path, stream: StreamedEvaluation, level: float, file: str) -> None:

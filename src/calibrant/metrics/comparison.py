@@ -11,8 +11,17 @@ from calibrant import _checks
 from calibrant._types import Array
 from calibrant.metrics import intervals
 from calibrant.metrics.evaluation import finite_or_none
-from calibrant.metrics.resampling import BINNED, Plan, Redrawn, plan, recomputed, redraw, value_of
-from calibrant.metrics.samples import Floats, Samples, summarise
+from calibrant.metrics.resampling import (
+    BINNED,
+    Plan,
+    Redrawn,
+    has_interval,
+    plan,
+    redraw,
+    redrawn_values,
+    value_of,
+)
+from calibrant.metrics.samples import Samples, summarise
 
 PAIRED_METRICS = ("ece", "ada_ece", "nll", "brier", "error_rate")
 LOWER_IS_BETTER = (
@@ -153,31 +162,31 @@ def paired_difference(
     for name in metrics:
         _checks.choice(name, "metrics", LOWER_IS_BETTER)
     todo = plan(metrics, n_bins, level, n_resamples, seed, len(a))
-    drawn_a, drawn_b = redraw(a, todo), redraw(b, todo)
-    differences = []
-    for name in todo.names:
-        value_a, value_b = (value_of(name, samples, todo.n_bins) for samples in (a, b))
-        low = high = None
-        if len(a) > 1 and math.isfinite(value_a - value_b):
-            if name in BINNED and name in drawn_a:
-                pairs = zip(
-                    intervals.deviations(*drawn_a[name]),
-                    intervals.deviations(*drawn_b[name]),
-                    strict=True,
-                )
-                off = [of_a - of_b for of_a, of_b in pairs]
-            else:
-                off = [_redrawn(name, a, todo, drawn_a) - _redrawn(name, b, todo, drawn_b)]
-                off[0] -= value_a - value_b
-            ends = [intervals.mean_interval(values, todo.level) for values in off]
-            low = value_a - value_b - max(most for _, most in ends)
-            high = value_a - value_b - min(least for least, _ in ends)
-        differences.append(Difference(name, value_a, value_b, value_a - value_b, low, high))
-    return Comparison(len(a), todo.level, todo.n_resamples, todo.seed, tuple(differences))
+    drawn = redraw(a, todo), redraw(b, todo)
+    differences = tuple(_difference(name, (a, b), todo, drawn) for name in todo.names)
+    return Comparison(len(a), todo.level, todo.n_resamples, todo.seed, differences)
 
 
-def _redrawn(name: str, samples: Samples, todo: Plan, drawn: dict[str, Redrawn]) -> Floats:
-    """A metric that noise does not lift, of every resample."""
-    if name in drawn:
-        return drawn[name].metric(drawn[name].redrawn)
-    return recomputed(name, samples, todo)
+def _difference(
+    name: str,
+    models: tuple[Samples, Samples],
+    todo: Plan,
+    drawn: tuple[dict[str, Redrawn], dict[str, Redrawn]],
+) -> Difference:
+    value_a, value_b = (value_of(name, samples, todo.n_bins) for samples in models)
+    seen = value_a - value_b
+    if len(models[0]) < 2 or not math.isfinite(seen) or not has_interval(name, drawn[0]):
+        return Difference(name, value_a, value_b, seen, None, None)
+    if name in BINNED:
+        of_a, of_b = (intervals.deviations(*sums[name]) for sums in drawn)
+        off = [at_a - at_b for at_a, at_b in zip(of_a, of_b, strict=True)]
+    else:
+        redrawn_a, redrawn_b = (
+            redrawn_values(name, samples, todo, sums)
+            for samples, sums in zip(models, drawn, strict=True)
+        )
+        off = [redrawn_a - redrawn_b - seen]
+    ends = [intervals.mean_interval(values, todo.level) for values in off]
+    low = seen - max(most for _, most in ends)
+    high = seen - min(least for least, _ in ends)
+    return Difference(name, value_a, value_b, seen, low, high)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +16,13 @@ from calibrant.metrics import intervals
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.resampling import (
     BINNED,
-    ERRORS_WITHOUT_BINS,
     Plan,
     Redrawn,
     bins_of,
+    has_interval,
     plan,
-    recomputed,
     redraw,
+    redrawn_values,
     value_of,
 )
 from calibrant.metrics.samples import Floats, Samples, summarise
@@ -249,7 +249,7 @@ def evaluate_samples(
         level=todo.level,
         n_resamples=todo.n_resamples,
         seed=todo.seed,
-        measured=tuple(_measure(name, samples, todo, drawn.get(name)) for name in todo.names),
+        measured=tuple(_measure(name, samples, todo, drawn) for name in todo.names),
         noise_floors=tuple(
             _floor(name, samples, todo) for name in ("ece", "ada_ece") if name in todo.names
         ),
@@ -257,16 +257,15 @@ def evaluate_samples(
     )
 
 
-def _measure(name: str, samples: Samples, todo: Plan, drawn: Redrawn | None) -> Measured:
+def _measure(name: str, samples: Samples, todo: Plan, drawn: Mapping[str, Redrawn]) -> Measured:
     value = value_of(name, samples, todo.n_bins)
-    without = drawn is None and name in (*ERRORS_WITHOUT_BINS, "classwise_ece")
-    if len(samples) < 2 or not math.isfinite(value) or without:
+    if len(samples) < 2 or not math.isfinite(value) or not has_interval(name, drawn):
         return Measured(name, value, None, None)
-    if drawn is not None and name in BINNED:
-        low, high = intervals.error_interval(*drawn, todo.level)
+    if name in BINNED:
+        low, high = intervals.error_interval(*drawn[name], todo.level)
     else:
-        values = recomputed(name, samples, todo) if drawn is None else drawn.metric(drawn.redrawn)
-        low, high = intervals.mean_interval(values, todo.level)
+        redrawn = redrawn_values(name, samples, todo, drawn)
+        low, high = intervals.mean_interval(redrawn, todo.level)
     usable = math.isfinite(low) and math.isfinite(high)
     return Measured(name, value, low if usable else None, high if usable else None)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -139,8 +139,15 @@ def _only(sums: Floats) -> Floats:
     return sums[..., 0]
 
 
-def recomputed(name: str, samples: Samples, todo: Plan) -> Floats:
-    """A metric that is not a function of sums, computed anew for each resample."""
+def has_interval(name: str, drawn: Mapping[str, Redrawn]) -> bool:
+    """Whether noise can be told from truth: not for errors whose bin sums were not redrawn."""
+    return name in drawn or name not in (*BINNED, *ERRORS_WITHOUT_BINS)
+
+
+def redrawn_values(name: str, samples: Samples, todo: Plan, drawn: Mapping[str, Redrawn]) -> Floats:
+    """The metric of every resample, computed anew where it is not a function of sums."""
+    if name in drawn:
+        return drawn[name].metric(drawn[name].redrawn)
     n_resamples = min(todo.n_resamples, SLOW_RESAMPLES)
     return np.array(
         [

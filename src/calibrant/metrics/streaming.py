@@ -82,11 +82,8 @@ class StreamedEvaluation:
     def count(self, samples: Samples) -> None:
         """Count samples that were checked before."""
         known = samples.n_classes if samples.scores is not None else None
-        if self.n > 0 and known != self.n_classes:
-            raise ValueError(
-                f"all batches must have the same classes; found {known} after {self.n_classes}. "
-                "Evaluate files of different kinds one by one"
-            )
+        if self.n > 0:
+            _checks.same_count("classes", self.n_classes, known)
         self.n_classes = known
         self.n += len(samples)
         self.width.update(samples.confidence, samples.correct)
@@ -106,11 +103,8 @@ class StreamedEvaluation:
         """Add what another object has counted."""
         if other.n == 0:
             return
-        if self.n > 0 and self.n_classes != other.n_classes:
-            raise ValueError(
-                f"parts to merge must have the same classes; found {self.n_classes} and "
-                f"{other.n_classes}. Evaluate them one by one"
-            )
+        if self.n > 0:
+            _checks.same_count("classes", self.n_classes, other.n_classes)
         self.width.merge(other.width)  # refuses another number of bins before anything changes
         self.n_classes = other.n_classes
         self.n += other.n
