@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import njit, prange, types
 from numba.extending import intrinsic
 
 LOG2_E = 1.4426950408889634
@@ -155,11 +155,11 @@ def bin_of(p: float, edges: Any) -> int:
     return b
 
 
-@njit(cache=True)
+@njit(cache=True, parallel=True)
 def bins_of(values: Any, edges: Any) -> Any:
     """The equal-width bin of each value."""
     out = np.empty(len(values), dtype=np.intp)
-    for i in range(len(values)):
+    for i in prange(len(values)):
         out[i] = bin_of(values[i], edges)
     return out
 
