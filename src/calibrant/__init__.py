@@ -1,7 +1,14 @@
 """calibrant makes a classifier's probabilities mean what they say."""
 
-from calibrant import focal, metrics
+from calibrant import calibrators, focal, metrics
 from calibrant._version import __version__
+from calibrant.calibrators import (
+    CALIBRATORS,
+    FocalCalibration,
+    Identity,
+    TemperatureScaling,
+    load,
+)
 from calibrant.metrics import (
     METRICS,
     ada_ece,
@@ -17,15 +24,21 @@ from calibrant.metrics import (
 from calibrant.reliability import reliability_curve
 
 __all__ = [
+    "CALIBRATORS",
     "METRICS",
+    "FocalCalibration",
+    "Identity",
+    "TemperatureScaling",
     "__version__",
     "ada_ece",
     "brier",
+    "calibrators",
     "classwise_ece",
     "ece",
     "error_rate",
     "evaluate",
     "focal",
+    "load",
     "mce",
     "metrics",
     "nll",

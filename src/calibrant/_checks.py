@@ -185,6 +185,26 @@ def same_count(what: str, first: int | None, second: int | None) -> None:
         )
 
 
+def same_classes(scores: Array, expected: int) -> None:
+    """As many classes as a calibrator was fitted on."""
+    if scores.shape[-1] != expected:
+        raise ValueError(
+            f"this calibrator was fitted on {expected} classes; found {scores.shape[-1]}. "
+            "Pass the output of the same model, classes on the last axis"
+        )
+
+
+def possible_labels(
+    flat: npt.NDArray[Any], labels: npt.NDArray[np.int64], present: npt.NDArray[np.bool_]
+) -> None:
+    """No true class masked by -inf in the rows ``present``: no map could make it probable."""
+    _refuse(
+        (flat[np.arange(len(flat)), labels] == -np.inf) & present,
+        "the true class must be possible; found a logit of -inf at the label of {where}. "
+        "Unmask the class, or leave the row out of the fit",
+    )
+
+
 def truths(values: Any, name: str) -> npt.NDArray[np.bool_]:
     """Yes or no: booleans, or the numbers 0 and 1."""
     array = as_numpy(values) if is_array_api_obj(values) else _as_numpy(values, name)

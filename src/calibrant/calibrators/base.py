@@ -1,0 +1,328 @@
+"""What every calibrator is: an estimator with a fit report, plain state, and one pure map.
+
+A calibrator is three things that subclasses write, and nothing else:
+
+- ``_fit(data)``: from checked samples to a :class:`Fitted`, which holds the *state*: a few named
+  numbers and arrays;
+- ``_log_probs(logits, state)``: from logits and the state to calibrated log-probabilities, a pure
+  function over the array API, so that one formula serves NumPy, PyTorch and exported files;
+- ``STATE``: the names and shapes of the state, which is what is saved and checked on loading.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from array_api_compat import array_namespace, device
+
+from calibrant import _checks
+from calibrant._types import Array
+from calibrant.calibrators.report import CalibrationWarning, FitReport
+
+if TYPE_CHECKING:
+    from calibrant.calibrators.modules import CalibratorModule
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+State: TypeAlias = Mapping[str, Any]
+"""Numbers as floats, the rest as arrays of the library that the logits are in."""
+
+Shapes: TypeAlias = Mapping[str, tuple[str, ...]]
+
+PROBS_FLOOR = 2.0**-24
+"""Probabilities below this (6e-8) count as this where a calibrator is given ``probs``: no map could
+move the logarithm of the exact zeros that a random forest gives."""
+
+FEW_SAMPLES = 100
+BLOCK_ENTRIES = 1 << 18
+"""Entries handled at a time: they and what is computed from them stay in the processor's cache."""
+
+
+class NotFittedError(ValueError, AttributeError):
+    """A calibrator that was asked for probabilities before it was fitted."""
+
+
+@dataclass(frozen=True)
+class FitData:
+    """Checked samples: what ``_fit`` works on."""
+
+    logits: npt.NDArray[Any]
+    """(n, K), float32 or float64; -inf is an absent class, never the labelled one."""
+    labels: npt.NDArray[np.int64]
+    """(n,)"""
+    weight: Floats | None
+    """(n,), all above 0; None is 1 everywhere."""
+
+    def __len__(self) -> int:
+        return len(self.logits)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return int(self.logits.shape[1])
+
+    def mean(self, values: npt.NDArray[Any]) -> float:
+        """Weighted mean of one value a sample."""
+        return float(np.average(values, weights=self.weight))
+
+    def blocks(self) -> Iterator[slice]:
+        """Rows in parts small enough for the processor's cache."""
+        return row_blocks(len(self), self.n_classes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """What ``_fit`` returns: the state, and what the report says of the way to it."""
+
+    state: dict[str, Any]
+    criterion: str
+    before: float
+    after: float
+    gradient: float | None = None
+    at_bound: str | None = None
+    evaluations: int = 0
+    n_parameters: int = 0
+    """How many numbers were fitted, for the warning of too few samples."""
+    warnings: tuple[str, ...] = ()
+
+
+class Calibrator(ABC):
+    """Turns logits into calibrated probabilities.
+
+    Every calibrator has ``fit(logits, labels, sample_weight=None)``, ``predict_proba`` and
+    ``predict_log_proba``, takes ``probs=`` in place of logits, NumPy arrays and torch tensors, and
+    follows the conventions of scikit-learn: the constructor only stores, results end in ``_``.
+
+    Attributes:
+        report_: A :class:`FitReport`.
+        n_classes_: Number of classes.
+    """
+
+    NAME: ClassVar[str]
+    """Name in ``CALIBRATORS``, on the command line and in files."""
+    STATE: ClassVar[Shapes]
+    """Shape of each part of the state: () a number, ("K",) one for each class; other letters stand
+    for sizes of their own, the same wherever the letter is."""
+    KEEPS_ARGMAX: ClassVar[bool] = False
+    """Whether the predicted class can never change."""
+    PER_CLASS: ClassVar[bool] = True
+    """Whether something is fitted for each class, so that all of them must occur."""
+
+    state_: dict[str, Any]
+    report_: FitReport
+    n_classes_: int
+
+    @abstractmethod
+    def _fit(self, data: FitData) -> Fitted:
+        """Find the state."""
+
+    @abstractmethod
+    def _log_probs(self, logits: Array, state: State) -> Array:
+        """Calibrated log-probabilities of checked logits; no checks, no branches on values."""
+
+    def _probs(self, logits: Array, state: State) -> Array:
+        """Calibrated probabilities; where there is a way that is better than e^log p."""
+        return array_namespace(logits).exp(self._log_probs(logits, state))
+
+    def fit(
+        self,
+        logits: Array = None,
+        labels: Array = None,
+        sample_weight: Array = None,
+        *,
+        probs: Array = None,
+    ) -> Self:
+        """Fit on held-out samples: not those the model was trained on.
+
+        Args:
+            logits: Scores before the softmax, classes on the last axis; -inf is an absent class.
+            labels: Class indices, one for each row.
+            sample_weight: One weight for each row.
+            probs: Probabilities, for models that give no logits. Entries below 6e-8 count as 6e-8.
+
+        Returns:
+            The calibrator itself; ``report_`` says how it went, and what speaks against it.
+        """
+        scores = _scores(logits, probs)
+        data = _fit_data(scores, labels, sample_weight)
+        self._check_params()
+        fitted = self._fit(data)
+        self.state_ = fitted.state
+        self.n_classes_ = data.n_classes
+        self.report_ = self._report(data, fitted)
+        for message in self.report_.warnings:
+            warnings.warn(f"{self.NAME}: {message}", CalibrationWarning, stacklevel=2)
+        return self
+
+    def predict_proba(self, logits: Array = None, *, probs: Array = None) -> Array:
+        """Calibrated probabilities of ``logits`` (or ``probs=``), in their array library."""
+        return self._apply(self._probs, _scores(logits, probs))
+
+    def predict_log_proba(self, logits: Array = None, *, probs: Array = None) -> Array:
+        """Their logarithms, exact also where the probability itself would be 0 or 1."""
+        return self._apply(self._log_probs, _scores(logits, probs))
+
+    def predict(self, logits: Array = None, *, probs: Array = None) -> Array:
+        """The most probable class of each row."""
+        log_probs = self.predict_log_proba(logits, probs=probs)
+        return array_namespace(log_probs).argmax(log_probs, axis=-1)
+
+    def as_module(self) -> CalibratorModule:
+        """This calibrator as a torch layer, from logits to calibrated log-probabilities.
+
+        Log-probabilities are logits: what follows a network's last layer, or its loss, can go on
+        as before.
+        """
+        self._need_fit()
+        from calibrant.calibrators.modules import CalibratorModule
+
+        return CalibratorModule(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a versioned JSON file; ``calibrant.load`` reads it back."""
+        self._need_fit()
+        from calibrant.calibrators.saving import save
+
+        save(self, path)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """What the constructor was given, by name."""
+        return {name: getattr(self, name) for name in self._param_names()}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change what the constructor was given."""
+        for name, value in params.items():
+            _checks.choice(name, f"a parameter of {type(self).__name__}", self._param_names())
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        params = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
+        return f"{type(self).__name__}({params})"
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "state_")
+
+    def _check_params(self) -> None:
+        """Refuse what the constructor was given and cannot be used."""
+        return
+
+    def _refuse_state(self, state: State) -> str | None:
+        """Why a state of the right shapes, read from a file, cannot be used; None where it can."""
+        return None
+
+    @classmethod
+    def _param_names(cls) -> list[str]:
+        return list(inspect.signature(cls).parameters)
+
+    def _need_fit(self) -> None:
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(
+                f"this {type(self).__name__} has not been fitted. "
+                "Call fit(logits, labels) first, or calibrant.load a saved one"
+            )
+
+    def _apply(self, transform: Callable[[Array, State], Array], logits: Array) -> Array:
+        self._need_fit()
+        _checks.same_classes(logits, self.n_classes_)
+        state = state_like(self.state_, logits)
+        if not isinstance(logits, np.ndarray):
+            return transform(logits, state)
+        out = np.empty_like(logits)
+        rows, out_rows = (a.reshape(-1, logits.shape[-1]) for a in (logits, out))
+        with np.errstate(over="ignore"):
+            for block in row_blocks(len(rows), rows.shape[1]):
+                out_rows[block] = transform(rows[block], state)
+        return out
+
+    def _report(self, data: FitData, fitted: Fitted) -> FitReport:
+        right = data.logits.argmax(axis=1) == data.labels
+        before = after = data.mean(right)
+        if not self.KEEPS_ARGMAX:
+            calibrated = self._apply(self._log_probs, data.logits)
+            after = data.mean(calibrated.argmax(axis=1) == data.labels)
+        return FitReport(
+            method=self.NAME,
+            n_samples=len(data),
+            n_classes=data.n_classes,
+            criterion=fitted.criterion,
+            before=fitted.before,
+            after=fitted.after,
+            gradient=fitted.gradient,
+            at_bound=fitted.at_bound,
+            evaluations=fitted.evaluations,
+            accuracy_before=before,
+            accuracy_after=after,
+            warnings=(*fitted.warnings, *self._doubts(data, fitted.n_parameters)),
+        )
+
+    def _doubts(self, data: FitData, n_parameters: int) -> Iterator[str]:
+        if n_parameters > 0 and len(data) < FEW_SAMPLES:
+            yield (
+                f"fitted on {len(data)} samples only; below {FEW_SAMPLES} the result is mostly "
+                "noise, so collect more before trusting it."
+            )
+        elif len(data) < n_parameters:
+            yield (
+                f"{n_parameters} numbers were fitted on {len(data)} samples; "
+                "a method with fewer, such as temperature, is safer here."
+            )
+        missing = data.n_classes - len(np.unique(data.labels))
+        if self.PER_CLASS and missing:
+            yield (
+                f"{missing} of {data.n_classes} classes have no sample to fit on; "
+                "their probabilities are a guess."
+            )
+
+
+def state_like(state: State, logits: Array) -> State:
+    """The state as arrays of the library, type and device of ``logits``; numbers as they are."""
+    xp = array_namespace(logits)
+    return {
+        name: value
+        if isinstance(value, float)
+        else xp.asarray(value, dtype=_dtype_for(value, logits, xp), device=device(logits))
+        for name, value in state.items()
+    }
+
+
+def _dtype_for(value: npt.NDArray[Any], logits: Array, xp: Any) -> Any:
+    return xp.int64 if value.dtype.kind == "i" else logits.dtype
+
+
+def row_blocks(n_rows: int, n_classes: int) -> Iterator[slice]:
+    """Slices of rows with about ``BLOCK_ENTRIES`` entries each."""
+    step = max(1, BLOCK_ENTRIES // n_classes)
+    for start in range(0, n_rows, step):
+        yield slice(start, start + step)
+
+
+def _scores(logits: Array, probs: Array) -> Array:
+    """Checked logits; of probabilities, their logarithms above the floor."""
+    kind, given = _checks.one_of(logits=logits, probs=probs)
+    if kind == "logits":
+        return _checks.logits(given)
+    checked = _checks.probs(given)
+    xp = array_namespace(checked)
+    return xp.log(xp.clip(checked, min=PROBS_FLOOR))
+
+
+def _fit_data(scores: Array, labels: Array, sample_weight: Array) -> FitData:
+    flat = _checks.as_numpy(scores).reshape(-1, scores.shape[-1])
+    checked = _checks.as_numpy(_checks.labels(labels, scores)).reshape(-1)
+    weight = _checks.sample_weight(sample_weight, scores)
+    weight = None if weight is None else weight.reshape(-1)
+    present = np.full(len(flat), True) if weight is None else weight > 0
+    _checks.something_to_measure(int(present.sum()))
+    _checks.possible_labels(flat, checked, present)
+    if not present.all():
+        flat, checked = flat[present], checked[present]
+        weight = None if weight is None else weight[present]
+    return FitData(np.ascontiguousarray(flat), checked, weight)
