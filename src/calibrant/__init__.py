@@ -5,6 +5,7 @@ from calibrant._version import __version__
 from calibrant.calibrators import (
     CALIBRATORS,
     FocalCalibration,
+    FocalTemperatureScaling,
     Identity,
     TemperatureScaling,
     load,
@@ -27,6 +28,7 @@ __all__ = [
     "CALIBRATORS",
     "METRICS",
     "FocalCalibration",
+    "FocalTemperatureScaling",
     "Identity",
     "TemperatureScaling",
     "__version__",

@@ -8,6 +8,7 @@ from calibrant.calibrators.report import CalibrationWarning, FitReport
 from calibrant.calibrators.saving import load
 from calibrant.calibrators.scaling import (
     FocalCalibration,
+    FocalTemperatureScaling,
     Identity,
     TemperatureScaling,
 )
@@ -18,6 +19,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
         Identity,
         TemperatureScaling,
         FocalCalibration,
+        FocalTemperatureScaling,
     )
 }
 """Every calibrator by its name."""
@@ -28,6 +30,7 @@ __all__ = [
     "Calibrator",
     "FitReport",
     "FocalCalibration",
+    "FocalTemperatureScaling",
     "Identity",
     "NotFittedError",
     "TemperatureScaling",

@@ -7,7 +7,7 @@ All of them are one map with one or the other number fixed, and keep the predict
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -15,8 +15,17 @@ from array_api_compat import array_namespace
 from calibrant import _checks
 from calibrant._logspace import keep_argmax, split_top
 from calibrant._types import Array
+from calibrant.calibrators import search as searches
 from calibrant.calibrators.base import Calibrator, FitData, Fitted, Shapes, State
+from calibrant.calibrators.evaluator import BINNED, Evaluator
+from calibrant.calibrators.paths import Point
+from calibrant.calibrators.temperature import SMOOTH, best_temperature
 from calibrant.focal.calibration_map import map_log_probs
+from calibrant.metrics.calibration import MOST_BINS
+
+CRITERIA = (*SMOOTH, *BINNED)
+COMPILED_GAMMAS = (-0.9, 100.0)
+"""Between these the compiled map is exact to rounding; beyond them the general one is used."""
 
 
 class _MapAndTemperature(Calibrator):
@@ -30,9 +39,15 @@ class _MapAndTemperature(Calibrator):
         return keep_argmax(map_log_probs(split, state.get("gamma", 0.0)), split)
 
     def _probs(self, logits: Array, state: State) -> Array:
-        split = split_top(logits, state.get("temperature", 1.0))
-        log_probs = map_log_probs(split, state.get("gamma", 0.0))
-        return keep_argmax(array_namespace(logits).exp(log_probs), split)
+        gamma, temperature = state.get("gamma", 0.0), state.get("temperature", 1.0)
+        if isinstance(logits, np.ndarray) and COMPILED_GAMMAS[0] <= gamma <= COMPILED_GAMMAS[1]:
+            from calibrant.calibrators._kernels import map_probs
+
+            out = np.empty_like(logits)
+            map_probs(logits, 1.0 / temperature, gamma, float(np.finfo(out.dtype).eps), out)
+            return out
+        split = split_top(logits, temperature)
+        return keep_argmax(array_namespace(logits).exp(map_log_probs(split, gamma)), split)
 
     def _refuse_state(self, state: State) -> str | None:
         if state.get("temperature", 1.0) <= 0.0:
@@ -43,18 +58,47 @@ class _MapAndTemperature(Calibrator):
 
 
 class Identity(_MapAndTemperature):
-    """The probabilities as they are: what the others are compared with."""
+    """The probabilities as they are: what the others are compared with.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant import Identity
+        >>> logits, labels = np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([0, 1])
+        >>> Identity().fit(logits, labels).predict_proba(logits).round(4)
+        array([[0.8808, 0.1192],
+               [0.2689, 0.7311]])
+    """
 
     NAME = "identity"
     STATE: ClassVar[Shapes] = {}
 
     def _fit(self, data: FitData) -> Fitted:
-        nll = _nll(data, {})
-        return Fitted(state={}, criterion="nll", before=nll, after=nll)
+        nll = _nll(data, 0.0)
+        return Fitted(state={}, criterion="nll", before=nll, after=nll, evaluations=1)
 
 
 class FocalCalibration(_MapAndTemperature):
-    """The focal map alone, with the gamma that the model was trained with."""
+    r"""The focal map alone, with the gamma that the model was trained with.
+
+    .. math:: \Psi^\gamma(\mathrm{softmax}(s))
+
+    Nothing is fitted: where a network of enough capacity was trained to the minimum of the focal
+    loss, this is the true posterior. ``fit`` measures what the map does to the NLL.
+
+    Args:
+        gamma: The gamma of the focal loss, at least -1.
+
+    References:
+        Charoenphakdee et al. (2021), Theorem 11.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant import FocalCalibration
+        >>> logits, labels = np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([0, 1])
+        >>> FocalCalibration(gamma=2).fit(logits, labels).predict_proba(logits).round(4)
+        array([[0.9955, 0.0045],
+               [0.0641, 0.9359]])
+    """
 
     NAME = "focal"
     STATE: ClassVar[Shapes] = {"gamma": ()}
@@ -62,42 +106,219 @@ class FocalCalibration(_MapAndTemperature):
     def __init__(self, *, gamma: float) -> None:
         self.gamma = gamma
 
+    @property
+    def gamma_(self) -> float:
+        """The gamma of the map."""
+        return float(self.state_["gamma"])
+
     def _check_params(self) -> None:
         _checks.gamma(self.gamma, lowest=-1.0)
 
     def _fit(self, data: FitData) -> Fitted:
-        state: dict[str, Any] = {"gamma": float(self.gamma)}
-        return Fitted(state=state, criterion="nll", before=_nll(data, {}), after=_nll(data, state))
+        gamma = float(self.gamma)
+        return Fitted(
+            state={"gamma": gamma},
+            criterion="nll",
+            before=_nll(data, 0.0),
+            after=_nll(data, gamma),
+            evaluations=2,
+        )
 
 
 class TemperatureScaling(_MapAndTemperature):
-    """One temperature."""
+    r"""One temperature for all logits.
+
+    .. math:: \mathrm{softmax}(s / T), \qquad T > 0
+
+    By NLL, Brier score or focal loss, T is the minimum itself, and logits that are c times as
+    large give a T that is c times as large. By a calibration error it is the best of 0.01, 0.02,
+    ..., 5. Where there is no minimum the limit is reported: T -> 0 if every sample is right,
+    T -> infinity if the model is worse than chance.
+
+    Args:
+        criterion: What to minimise: nll, brier, focal, ece or ada_ece.
+        focal_gamma: The gamma of the focal loss, for that criterion.
+        n_bins: Bins of the calibration errors, for those criteria.
+
+    References:
+        Guo et al. (2017), Sec. 4.2; Mukhoti et al. (2020); Charoenphakdee et al. (2021), TS_FL.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant import TemperatureScaling
+        >>> rng = np.random.default_rng(0)
+        >>> logits = rng.normal(size=(2000, 10))
+        >>> labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+        >>> round(TemperatureScaling().fit(3 * logits, labels).temperature_, 1)
+        3.0
+    """
 
     NAME = "temperature"
     STATE: ClassVar[Shapes] = {"temperature": ()}
 
-    def __init__(self, *, criterion: str = "nll") -> None:
+    def __init__(
+        self, *, criterion: str = "nll", focal_gamma: float = 3.0, n_bins: int = 15
+    ) -> None:
         self.criterion = criterion
+        self.focal_gamma = focal_gamma
+        self.n_bins = n_bins
 
     @property
     def temperature_(self) -> float:
         """The fitted temperature."""
         return float(self.state_["temperature"])
 
-    def _fit(self, data: FitData) -> Fitted:
-        from scipy.optimize import minimize_scalar
+    def _check_params(self) -> None:
+        _check_criterion(self.criterion, self.focal_gamma, self.n_bins)
 
-        best = minimize_scalar(lambda x: _nll(data, {"temperature": np.exp(x)}))
-        state: dict[str, Any] = {"temperature": float(np.exp(best.x))}
+    def _fit(self, data: FitData) -> Fitted:
+        evaluator = _evaluator(data, self.criterion, self.focal_gamma, self.n_bins)
+        before = evaluator(0.0, 1.0)
+        if self.criterion in BINNED:
+            point = searches.grid(evaluator, gammas=(0.0,))
+            edge = _edge_of_grid(point, gammas=False)
+            return Fitted(
+                state={"temperature": point.temperature},
+                criterion=self.criterion,
+                before=before,
+                after=point.value,
+                at_bound=edge,
+                evaluations=evaluator.evaluations,
+                n_parameters=1,
+                warnings=() if edge is None else (_beyond_grid(edge),),
+            )
+        best = best_temperature(data, self.criterion, float(self.focal_gamma))
+        doubts = () if best.limit is None else (_LIMITS[best.limit],)
         return Fitted(
-            state=state,
-            criterion="nll",
-            before=_nll(data, {}),
-            after=_nll(data, state),
+            state={"temperature": best.temperature},
+            criterion=self.criterion,
+            before=before,
+            after=best.value,
+            gradient=abs(best.slope),
+            at_bound=best.limit,
+            evaluations=best.evaluations + 1,
             n_parameters=1,
+            warnings=doubts,
         )
 
 
-def _nll(data: FitData, state: State) -> float:
-    log_probs = Identity()._log_probs(data.logits, state)
-    return -data.mean(log_probs[np.arange(len(data)), data.labels])
+class FocalTemperatureScaling(_MapAndTemperature):
+    r"""The focal map after a temperature, both fitted.
+
+    .. math:: \Psi^\gamma(\mathrm{softmax}(s / T))
+
+    A family of two parameters that holds temperature scaling (gamma = 0), so on the samples it is
+    fitted on it is never worse than that by its criterion. It suits any network, however trained.
+
+    Args:
+        criterion: What to minimise: ada_ece, ece, nll, brier or focal.
+        search: ``"grid"``: ten gammas from -0.5 to 5 and T = 0.01, 0.02, ..., 5, exactly;
+            ``"line"``: along a line through the best T of two gammas; ``"refine"``: the grid, then
+            continuously around its best point.
+        focal_gamma: The gamma of the focal loss, for that criterion.
+        n_bins: Bins of the calibration errors, for those criteria.
+
+    References:
+        Komisarenko and Kull (2024), Sec. 4.2 and 5.2.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant import FocalTemperatureScaling
+        >>> from calibrant.focal import focal_log_probs
+        >>> rng = np.random.default_rng(0)
+        >>> logits = 5 * rng.normal(size=(5000, 10))
+        >>> truth = focal_log_probs(logits, gamma=1, temperature=4)
+        >>> labels = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
+        >>> scaling = FocalTemperatureScaling(criterion="nll").fit(logits, labels)
+        >>> scaling.gamma_, scaling.temperature_
+        (1.0, 3.99)
+    """
+
+    NAME = "focal-temperature"
+    STATE: ClassVar[Shapes] = {"gamma": (), "temperature": ()}
+
+    def __init__(
+        self,
+        *,
+        criterion: str = "ada_ece",
+        search: str = "grid",
+        focal_gamma: float = 3.0,
+        n_bins: int = 15,
+    ) -> None:
+        self.criterion = criterion
+        self.search = search
+        self.focal_gamma = focal_gamma
+        self.n_bins = n_bins
+
+    @property
+    def gamma_(self) -> float:
+        """The fitted gamma of the map."""
+        return float(self.state_["gamma"])
+
+    @property
+    def temperature_(self) -> float:
+        """The fitted temperature."""
+        return float(self.state_["temperature"])
+
+    def _check_params(self) -> None:
+        _check_criterion(self.criterion, self.focal_gamma, self.n_bins)
+        _checks.choice(self.search, "search", tuple(searches.SEARCHES))
+
+    def _fit(self, data: FitData) -> Fitted:
+        evaluator = _evaluator(data, self.criterion, self.focal_gamma, self.n_bins)
+        before = evaluator(0.0, 1.0)
+        point = searches.SEARCHES[self.search](evaluator)
+        edge = _edge_of_grid(point, gammas=True)
+        return Fitted(
+            state={"gamma": point.gamma, "temperature": point.temperature},
+            criterion=self.criterion,
+            before=before,
+            after=point.value,
+            at_bound=edge,
+            evaluations=evaluator.evaluations,
+            n_parameters=2,
+            warnings=() if edge is None else (_beyond_grid(edge),),
+        )
+
+
+_LIMITS = {
+    "T -> 0": (
+        "the criterion falls all the way to T = 0, because no sample speaks against more "
+        "confidence; fit on more samples, with mistakes among them."
+    ),
+    "T -> infinity": (
+        "the criterion falls all the way to T = infinity, because the model is worse than chance; "
+        "check that labels and classes have the same order."
+    ),
+}
+
+
+def _edge_of_grid(point: Point, *, gammas: bool) -> str | None:
+    """Which edges of the grid the point is at."""
+    edges = []
+    if gammas and point.gamma in (searches.GAMMAS[0], searches.GAMMAS[-1]):
+        edges.append(f"gamma = {point.gamma:g}")
+    if point.temperature in (searches.TEMPERATURES[0], searches.TEMPERATURES[-1]):
+        edges.append(f"T = {point.temperature:g}")
+    return " and ".join(edges) or None
+
+
+def _beyond_grid(edge: str) -> str:
+    return (
+        f"the best point lies at the edge of the grid ({edge}), so a better one may lie beyond it; "
+        'divide the logits by a constant if T is at the edge, or use search="refine".'
+    )
+
+
+def _check_criterion(criterion: str, focal_gamma: float, n_bins: int) -> None:
+    _checks.choice(criterion, "criterion", CRITERIA)
+    _checks.gamma(focal_gamma, lowest=0.0)
+    _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
+
+
+def _evaluator(data: FitData, criterion: str, focal_gamma: float, n_bins: int) -> Evaluator:
+    return Evaluator(data, criterion, n_bins=n_bins, focal_gamma=float(focal_gamma))
+
+
+def _nll(data: FitData, gamma: float) -> float:
+    return Evaluator(data, "nll", n_bins=1, focal_gamma=0.0)(gamma, 1.0)

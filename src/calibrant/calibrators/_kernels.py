@@ -1,0 +1,259 @@
+"""Compiled passes over rows of logits: the map and the temperature, exactly and fast.
+
+One row at a time, with the top class m and the runner-up r apart. For k != m, with b = 1/T:
+
+    x_k = b (s_k - s_r) <= 0,   e_k = e^x_k,   S = e^(b (s_r - s_m)) sum e_k = (1 - q_m) / q_m
+    g_k = e_k / phi(q_k),       log odds against m = b (s_r - s_m) + log phi(q_m) + log sum g_k
+
+Nothing here overflows or cancels, whatever the size of the logits. Numba compiles each pass on
+first use and keeps it on disk.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit, prange
+
+from calibrant._compiled import exp_nonpositive, index_of, max_of, sum_of
+
+Floats = npt.NDArray[np.float64]
+
+BLOCK = 256
+"""Rows handled by one thread at a time."""
+LOWEST = -750.0
+"""Exponents below this count as this: e^x is 0 and x e^x must be too, also for a masked class."""
+
+
+@njit(cache=True, inline="always", error_model="numpy")
+def log_of_complement(q: float) -> float:
+    """log(1 - q) for q up to about 1/2: -2 atanh(q / (2 - q)) by its series."""
+    z = q / (2.0 - q)
+    y = z * z
+    p = 1.0 / 33.0
+    p = p * y + 1.0 / 31.0
+    p = p * y + 1.0 / 29.0
+    p = p * y + 1.0 / 27.0
+    p = p * y + 1.0 / 25.0
+    p = p * y + 1.0 / 23.0
+    p = p * y + 1.0 / 21.0
+    p = p * y + 1.0 / 19.0
+    p = p * y + 1.0 / 17.0
+    p = p * y + 1.0 / 15.0
+    p = p * y + 1.0 / 13.0
+    p = p * y + 1.0 / 11.0
+    p = p * y + 1.0 / 9.0
+    p = p * y + 1.0 / 7.0
+    p = p * y + 1.0 / 5.0
+    p = p * y + 1.0 / 3.0
+    return -2.0 * z * (p * y + 1.0)
+
+
+@njit(cache=True, fastmath={"contract"})
+def relative_exponents(row: Any, beta: float, x: Floats) -> tuple[int, float]:
+    """x_k of each class into ``x``, the lowest for the top class; m, and b (s_r - s_m)."""
+    top = max_of(row)
+    m = index_of(row, top)
+    for k in range(len(row)):
+        x[k] = np.float64(row[k])
+    x[m] = -np.inf
+    runner_up = max_of(x)
+    if runner_up == -np.inf:  # no other class is possible
+        x[:] = LOWEST
+        return m, -np.inf
+    for k in range(len(row)):
+        x[k] = max((x[k] - runner_up) * beta, LOWEST)
+    return m, (runner_up - np.float64(top)) * beta
+
+
+@njit(cache=True, fastmath={"contract"})
+def exponentials(x: Floats, e: Floats) -> None:
+    """e^x of each class into ``e``; the lowest exponent gives 0."""
+    for k in range(len(x)):
+        e[k] = exp_nonpositive(x[k])
+
+
+@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+def mapped(x: Floats, e: Floats, share: float, shift: float, gamma: float, g: Floats) -> None:
+    """g_k = e_k / phi(q_k) into ``g``, where q_k = share e_k and log q_k = x_k + shift."""
+    for k in range(len(x)):
+        q = share * e[k]
+        rest = 1.0 - q
+        power = exp_nonpositive(gamma * log_of_complement(q))
+        g[k] = e[k] * rest / (power * (rest - gamma * q * (x[k] + shift)))
+
+
+@njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
+def squares_of(row: Floats) -> float:
+    """Sum of squares, in any order."""
+    total = 0.0
+    for k in range(len(row)):
+        total += row[k] * row[k]
+    return total
+
+
+@njit(cache=True)
+def log_phi_of_top(odds: float, log_odds: float, gamma: float) -> float:
+    """log phi(q_m) from S = (1 - q_m) / q_m and its logarithm; u(q_m) is log(1 + S) / S."""
+    log_total = np.log1p(odds)
+    u = log_total / odds if odds > 0.0 else 1.0
+    return gamma * (log_odds - log_total) + np.log1p(gamma * u)
+
+
+@njit(cache=True)
+def map_row(
+    row: Any, beta: float, gamma: float, x: Floats, e: Floats, g: Floats
+) -> tuple[int, float, float, float, float]:
+    """The map of one row: m, b (s_r - s_m), log phi(q_m), sum of g^2, log odds against m."""
+    m, gap = relative_exponents(row, beta, x)
+    if gap == -np.inf:
+        e[:] = 0.0
+        g[:] = 0.0
+        return m, gap, 0.0, 0.0, -np.inf
+    exponentials(x, e)
+    log_odds = gap + np.log(sum_of(e))
+    if gamma == 0.0:
+        g[:] = e
+        return m, gap, 0.0, squares_of(e), log_odds
+    odds = np.exp(log_odds)
+    shift = gap - np.log1p(odds)
+    mapped(x, e, np.exp(shift), shift, gamma, g)
+    log_phi = log_phi_of_top(odds, log_odds, gamma)
+    return m, gap, log_phi, squares_of(g), gap + log_phi + np.log(sum_of(g))
+
+
+@njit(cache=True)
+def log_one_plus_exp(x: float) -> float:
+    """log(1 + e^x)."""
+    return max(x, 0.0) + np.log1p(np.exp(-abs(x)))
+
+
+@njit(cache=True, parallel=True)
+def map_probs(logits: Any, beta: float, gamma: float, step: float, out: Any) -> None:
+    """Psi^gamma(softmax(b s)) of each row into ``out``, whose rounding is ``step``.
+
+    The top class stays strictly on top, and classes tied with it have its probability.
+    """
+    n, n_classes = logits.shape
+    n_blocks = (n + BLOCK - 1) // BLOCK
+    for block in prange(n_blocks):
+        x, e, g = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
+        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
+            row, result = logits[i], out[i]
+            m, gap, log_phi, _, against = map_row(row, beta, gamma, x, e, g)
+            top = 1.0 / (1.0 + np.exp(against))
+            factor = np.exp(gap + log_phi) * top
+            below = top * (1.0 - step)
+            for k in range(n_classes):
+                result[k] = min(g[k] * factor, below)
+            result[m] = top
+            if gap == 0.0:
+                for k in range(n_classes):
+                    if row[k] == row[m]:
+                        result[k] = top
+
+
+@njit(cache=True, parallel=True)
+def map_rows(
+    logits: Any,
+    labels: Any,
+    beta: float,
+    gamma: float,
+    log_odds: Floats,
+    true_log_prob: Floats,
+    squares: Floats,
+) -> None:
+    """Of each row: log odds of the top class, log-probability of the label, sum of squares."""
+    n, n_classes = logits.shape
+    n_blocks = (n + BLOCK - 1) // BLOCK
+    for block in prange(n_blocks):
+        x, e, g = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
+        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
+            m, gap, log_phi, square, against = map_row(logits[i], beta, gamma, x, e, g)
+            log_odds[i] = -against
+            log_top = -log_one_plus_exp(against)
+            y = labels[i]
+            true_log_prob[i] = log_top
+            if y != m:
+                # x_y itself may have been cut off; phi of a class that is 0 is 1.
+                difference = (np.float64(logits[i, y]) - np.float64(logits[i, m])) * beta
+                log_phi_y = np.log(e[y] / g[y]) if e[y] > 0.0 else 0.0
+                true_log_prob[i] += difference + log_phi - log_phi_y
+            squares[i] = np.exp(2.0 * log_top) * (1.0 + np.exp(2.0 * (gap + log_phi)) * square)
+
+
+@njit(cache=True, fastmath={"contract"})
+def exponents(row: Any, top: float, beta: float, x: Floats, e: Floats) -> None:
+    """b (s_k - s_m) of each class into ``x`` and its exponential into ``e``."""
+    for k in range(len(row)):
+        x[k] = max((np.float64(row[k]) - top) * beta, LOWEST)
+        e[k] = exp_nonpositive(x[k])
+
+
+@njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
+def moments(x: Floats, e: Floats) -> tuple[float, float, float]:
+    """Sums of e, e x and e x^2."""
+    total = first = second = 0.0
+    for k in range(len(x)):
+        total += e[k]
+        first += e[k] * x[k]
+        second += e[k] * x[k] * x[k]
+    return total, first, second
+
+
+@njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
+def square_moments(x: Floats, e: Floats) -> tuple[float, float]:
+    """Sums of e^2 and e^2 x."""
+    total = first = 0.0
+    for k in range(len(x)):
+        total += e[k] * e[k]
+        first += e[k] * e[k] * x[k]
+    return total, first
+
+
+@njit(cache=True, parallel=True, error_model="numpy")
+def temperature_rows(logits: Any, labels: Any, beta: float, out: Floats) -> None:
+    """Of softmax(b s), per row: cross-entropy, its derivative by log b, and the variance of x.
+
+    The cross-entropy is log sum e - x_y and its derivative mean - x_y, under the probabilities;
+    the variance is b^2 times its second derivative by b.
+    """
+    n, n_classes = logits.shape
+    n_blocks = (n + BLOCK - 1) // BLOCK
+    for block in prange(n_blocks):
+        x, e = np.empty(n_classes), np.empty(n_classes)
+        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
+            row = logits[i]
+            top = np.float64(max_of(row))
+            exponents(row, top, beta, x, e)
+            total, first, second = moments(x, e)
+            mean = first / total
+            of_label = (np.float64(row[labels[i]]) - top) * beta
+            out[0, i] = np.log(total) - of_label
+            out[1, i] = mean - of_label
+            out[2, i] = max(second / total - mean * mean, 0.0)
+
+
+@njit(cache=True, parallel=True, error_model="numpy")
+def brier_rows(logits: Any, labels: Any, beta: float, out: Floats) -> None:
+    """Of softmax(b s), per row: squared distance to the one-hot label, its derivative by log b."""
+    n, n_classes = logits.shape
+    n_blocks = (n + BLOCK - 1) // BLOCK
+    for block in prange(n_blocks):
+        x, e = np.empty(n_classes), np.empty(n_classes)
+        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
+            row = logits[i]
+            y = labels[i]
+            exponents(row, np.float64(max_of(row)), beta, x, e)
+            total, first, _ = moments(x, e)
+            square, square_first = square_moments(x, e)
+            mean = first / total
+            p = e[y] / total
+            rest = (total - e[y]) / total
+            # (1 - p)^2 and the squares of the other classes: nothing cancels near p = 1.
+            others = (square - e[y] * e[y]) / (total * total)
+            out[0, i] = rest * rest + max(others, 0.0)
+            slope = square_first / (total * total) - mean * (square / (total * total))
+            out[1, i] = 2.0 * (slope - p * (x[y] - mean))

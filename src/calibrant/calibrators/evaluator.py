@@ -1,0 +1,61 @@
+"""A criterion of Psi^gamma(softmax(s / T)) on all samples, computed exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from calibrant.calibrators.base import FitData, Floats
+from calibrant.focal.loss import focal_of_cross_entropy
+from calibrant.metrics.registry import METRICS
+from calibrant.metrics.samples import Samples
+
+BINNED = ("ece", "ada_ece")
+"""Criteria that look at the confidence alone, through bins."""
+
+
+class Evaluator:
+    """Computes one criterion at any (gamma, T), and counts how often it did."""
+
+    def __init__(self, data: FitData, criterion: str, *, n_bins: int, focal_gamma: float) -> None:
+        self.data = data
+        self.criterion = criterion
+        self.n_bins = n_bins
+        self.focal_gamma = focal_gamma
+        self.correct = data.logits.argmax(axis=1) == data.labels
+        self.evaluations = 0
+
+    def on(self, data: FitData) -> Evaluator:
+        """The same criterion on other samples."""
+        return Evaluator(data, self.criterion, n_bins=self.n_bins, focal_gamma=self.focal_gamma)
+
+    def __call__(self, gamma: float, temperature: float) -> float:
+        """The criterion at one point."""
+        log_odds, true_log_prob, squares = self._rows(gamma, temperature)
+        if self.criterion in BINNED:
+            return self.binned(log_odds)
+        if self.criterion == "nll":
+            return -self.data.mean(true_log_prob)
+        if self.criterion == "brier":
+            return self.data.mean(squares - 2.0 * np.exp(true_log_prob) + 1.0)
+        return self.data.mean(focal_of_cross_entropy(-true_log_prob, self.focal_gamma))
+
+    def log_odds(self, gamma: float, temperature: float) -> Floats:
+        """Log odds of the top class of each row."""
+        return self._rows(gamma, temperature)[0]
+
+    def binned(self, log_odds: Floats) -> float:
+        """The calibration error of confidences given by their log odds."""
+        with np.errstate(over="ignore"):
+            confidence = 1.0 / (1.0 + np.exp(-log_odds))
+        samples = Samples(confidence, self.correct, self.data.weight)
+        return METRICS[self.criterion].of(samples, n_bins=self.n_bins)
+
+    def _rows(self, gamma: float, temperature: float) -> tuple[Floats, Floats, Floats]:
+        """Log odds of the top class, log-probability of the label, sum of squares, per row."""
+        from calibrant.calibrators._kernels import map_rows
+
+        self.evaluations += 1
+        log_odds, true_log_prob, squares = (np.empty(len(self.data)) for _ in range(3))
+        data, beta = self.data, 1.0 / temperature
+        map_rows(data.logits, data.labels, beta, gamma, log_odds, true_log_prob, squares)
+        return log_odds, true_log_prob, squares

@@ -1,0 +1,133 @@
+"""The three searches of focal temperature scaling for the best (gamma, T).
+
+- ``grid``: the published grid, and gamma = 0, with the same answer as trying all of its 5000
+  points, though only a few are tried (see ``paths``);
+- ``line``: the best T for two gammas, then along the straight line through them: three times the
+  points of a temperature search, as the paper proposes;
+- ``refine``: the grid, then continuously around what it found; never worse than the grid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from calibrant.calibrators.evaluator import BINNED, Evaluator
+from calibrant.calibrators.paths import (
+    Point,
+    best_of_points,
+    chebyshev_nodes,
+    interpolation,
+    smallest_on_grid,
+)
+from calibrant.calibrators.temperature import some_rows
+
+GAMMAS = np.array([-0.5, -0.25, 0.0, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0])
+"""The gammas of Komisarenko and Kull (2024), and 0: plain temperature scaling."""
+TEMPERATURES = np.arange(1, 501) / 100.0
+"""Their temperatures, built from whole numbers."""
+LINE_GAMMAS = (0.0, 1.0)
+"""The two gammas through whose best temperatures the line runs."""
+LOWEST_GAMMA = -0.9
+"""The refined search stays above this; at -1 the map has its limit."""
+REFINING_STEPS = 120
+
+
+def grid(evaluator: Evaluator, gammas: tuple[float, ...] | None = None) -> Point:
+    """The best point of the grid; of equal ones, that with gamma closest to 0, then T to 1."""
+    chosen = GAMMAS if gammas is None else np.array(gammas)
+    if evaluator.criterion in BINNED:
+        return smallest_on_grid(evaluator, chosen, TEMPERATURES)
+    return min((_best_step(evaluator, float(g)) for g in chosen), key=lambda point: point.rank)
+
+
+def line(evaluator: Evaluator) -> Point:
+    """The best point on the line through the best temperatures of two gammas."""
+    ends = [grid(evaluator, gammas=(gamma,)) for gamma in LINE_GAMMAS]
+    slope = (ends[1].temperature - ends[0].temperature) / (LINE_GAMMAS[1] - LINE_GAMMAS[0])
+    gammas = np.linspace(GAMMAS[0], GAMMAS[-1], len(TEMPERATURES))
+    temperatures = ends[0].temperature + slope * (gammas - LINE_GAMMAS[0])
+    on_grid = (temperatures >= TEMPERATURES[0]) & (temperatures <= TEMPERATURES[-1])
+    gammas, temperatures = gammas[on_grid], temperatures[on_grid]
+    best = min(ends, key=lambda point: point.rank)
+    if evaluator.criterion in BINNED:
+        nodes = chebyshev_nodes(gammas[0], gammas[-1])
+        at_nodes = ends[0].temperature + slope * (nodes - LINE_GAMMAS[0])
+        scaled = np.stack(
+            [
+                t * evaluator.log_odds(float(g), float(t))
+                for g, t in zip(nodes, at_nodes, strict=True)
+            ],
+            axis=-1,
+        ).astype(np.float32)[None]
+        path = np.zeros(len(gammas), dtype=np.intp)
+        stencils = interpolation(nodes, gammas)
+        return best_of_points(evaluator, scaled, path, gammas, temperatures, stencils, best)
+    values = [_at(evaluator, float(g), float(t)) for g, t in zip(gammas, temperatures, strict=True)]
+    return min(best, *values, key=lambda point: point.rank)
+
+
+def refine(evaluator: Evaluator) -> Point:
+    """The grid's best point, moved continuously downhill: any gamma above -0.9, any T > 0."""
+    from scipy.optimize import minimize
+
+    start = grid(evaluator)
+    found = minimize(
+        lambda at: evaluator(max(at[0], LOWEST_GAMMA), math.exp(at[1])),
+        x0=[start.gamma, math.log(start.temperature)],
+        method="Nelder-Mead",
+        options={  # type: ignore[arg-type]
+            # As large as the spaces between the points of the grid.
+            "initial_simplex": [
+                [start.gamma, math.log(start.temperature)],
+                [start.gamma + 0.12, math.log(start.temperature)],
+                [start.gamma, math.log(start.temperature + 0.02)],
+            ],
+            "maxfev": REFINING_STEPS,
+            "xatol": 1e-6,
+            "fatol": 1e-12,
+        },
+    )
+    gamma, temperature = max(float(found.x[0]), LOWEST_GAMMA), math.exp(found.x[1])
+    return min(start, Point(gamma, temperature, float(found.fun)), key=lambda point: point.rank)
+
+
+def _at(evaluator: Evaluator, gamma: float, temperature: float) -> Point:
+    return Point(gamma, temperature, evaluator(gamma, temperature))
+
+
+def _best_step(evaluator: Evaluator, gamma: float) -> Point:
+    """The best temperature of the grid for one gamma, by a criterion that is smooth in T.
+
+    Some rows, at nodes that lie close enough for interpolation, show the valley; then all rows
+    walk down to its lowest point.
+    """
+    few = evaluator.on(some_rows(evaluator.data))
+    x = np.log(TEMPERATURES)
+    nodes = chebyshev_nodes(x[0], x[-1])
+    # T times a loss stays bounded as T falls, so its interpolation is as exact at every T.
+    scaled = np.array([few(gamma, math.exp(node)) * math.exp(node) for node in nodes])
+    start = int((interpolation(nodes, x) @ scaled / TEMPERATURES).argmin())
+    known: dict[int, Point] = {}
+
+    def at(step: int) -> Point:
+        if step not in known:
+            known[step] = _at(evaluator, gamma, float(TEMPERATURES[step]))
+        return known[step]
+
+    step = start
+    while True:
+        left, here, right = (at(min(max(s, 0), len(x) - 1)) for s in (step - 1, step, step + 1))
+        if here.value <= min(left.value, right.value):
+            return here
+        downhill = -1 if left.value < right.value else 1
+        bend = left.value - 2.0 * here.value + right.value
+        leap = (left.value - right.value) / (2.0 * bend) if bend > 0.0 else 8.0 * downhill
+        far = min(max(step + round(leap), 0), len(x) - 1)
+        step = far if at(far).value < at(step + downhill).value else step + downhill
+
+
+SEARCHES: dict[str, Callable[[Evaluator], Point]] = {"grid": grid, "line": line, "refine": refine}
+"""Each search by its name."""

@@ -1,0 +1,198 @@
+"""The best temperature by a smooth criterion: NLL, Brier score or focal loss.
+
+With b = 1/T the NLL is convex in b, so it has one minimum; Newton's method finds it in a few
+passes, started from the minimum on some of the rows. It lies at T -> 0 where every sample is right
+and at T -> infinity where the model is worse than chance: then the limit is reported, and T is
+what stands for it, a million times below or above the scale of the logits. The other two criteria
+may have several minima: a scan over some rows finds where to look.
+
+Everything is relative to the scale of the logits, so logits that are c times as large give a
+temperature that is c times as large.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from calibrant.calibrators.base import FitData, Floats
+from calibrant.focal.loss import focal_of_cross_entropy
+from calibrant.focal.scalar import phi
+
+SMOOTH = ("nll", "brier", "focal")
+"""Criteria with a derivative by the temperature."""
+
+LIMIT = 1e6
+"""The temperature stays within this factor of the scale of the logits."""
+SOME_ROWS = 2048
+CLOSE = 1e-4
+"""A Newton step of this relative size leaves an error of about its square."""
+MOST_STEPS = 200
+SCAN_STEPS = 160
+
+
+class Slope(NamedTuple):
+    """A criterion at one b = 1/T: its mean, derivative by log b, and b^2 f'' (convex ones)."""
+
+    value: float
+    slope: float
+    curvature: float
+
+
+@dataclass(frozen=True)
+class BestTemperature:
+    """Where the criterion is smallest, and how that was found."""
+
+    temperature: float
+    value: float
+    slope: float
+    evaluations: int
+    limit: str | None = None
+    """"T -> 0" or "T -> infinity" where there is no minimum in between."""
+
+
+Criterion = Callable[[FitData, float], Slope]
+
+
+def criterion_by_name(name: str, focal_gamma: float) -> Criterion:
+    """The smooth criterion of this name, as a function of the samples and b = 1/T."""
+    if name == "nll":
+        return _nll
+    if name == "brier":
+        return _brier
+    return lambda data, beta: _focal(data, beta, focal_gamma)
+
+
+def best_temperature(data: FitData, name: str, focal_gamma: float) -> BestTemperature:
+    """The temperature that minimises the criterion on ``data``."""
+    scale = _scale(data)
+    criterion = criterion_by_name(name, focal_gamma)
+    if scale == 0.0:  # every row says the same of all its classes, at any temperature
+        flat = criterion(data, 1.0)
+        return BestTemperature(1.0, flat.value, flat.slope, 1)
+    low, high = 1.0 / (scale * LIMIT), LIMIT / scale
+    return _newton(data, low, high) if name == "nll" else _scanned(data, criterion, low, high)
+
+
+def _newton(data: FitData, low: float, high: float) -> BestTemperature:
+    """The minimum of the NLL, which is convex in b."""
+    if (data.logits[np.arange(len(data)), data.labels] == data.logits.max(axis=1)).all():
+        return _at_limit(data, _nll, high, "T -> 0", 0)
+    start = math.sqrt(low * high)
+    if len(data) > 2 * SOME_ROWS:
+        some = _newton(some_rows(data), low, high)
+        start = 1.0 / some.temperature if some.limit is None else start
+    lower, upper, beta = low, high, start
+    evaluations = 0
+    for _ in range(MOST_STEPS):
+        here = _nll(data, beta)
+        evaluations += 1
+        lower, upper = (beta, upper) if here.slope < 0.0 else (lower, beta)
+        change = -here.slope / here.curvature if here.curvature > 0.0 else -math.inf
+        following = beta * (1.0 + change)
+        if abs(change) <= CLOSE:
+            break
+        if not lower < following < upper:  # Newton's step leaves the bracket: halve it instead
+            following = math.sqrt(lower * upper)
+            if upper <= lower * (1.0 + CLOSE):
+                break
+        beta = following
+    if upper <= 2.0 * low:
+        return _at_limit(data, _nll, low, "T -> infinity", evaluations)
+    there = _nll(data, following)
+    return BestTemperature(1.0 / following, there.value, there.slope, evaluations + 1)
+
+
+def _scanned(data: FitData, criterion: Criterion, low: float, high: float) -> BestTemperature:
+    """The lowest minimum of a criterion that may have several."""
+    from scipy.optimize import brentq
+
+    some = some_rows(data)
+    grid: Floats = np.geomspace(low, high, SCAN_STEPS)
+    values = np.array([criterion(some, beta).value for beta in grid])
+    evaluations = 0 if some is not data else len(grid)
+    padded = np.concatenate([[np.inf], values, [np.inf]])
+    minima = np.flatnonzero((values <= padded[:-2]) & (values <= padded[2:]))
+    minima = minima[np.argsort(values[minima], kind="stable")][:3]
+    candidates = []
+    for index in minima:
+        # What is a minimum on some rows is one on all of them, a little way off.
+        for reach in (1, 4, SCAN_STEPS):
+            left = math.log(grid[max(int(index) - reach, 0)])
+            right = math.log(grid[min(int(index) + reach, len(grid) - 1)])
+            ends = criterion(data, math.exp(left)).slope, criterion(data, math.exp(right)).slope
+            evaluations += 2
+            if ends[0] < 0.0 < ends[1]:
+                root, result = brentq(
+                    lambda log_beta: criterion(data, math.exp(log_beta)).slope,
+                    left,
+                    right,
+                    xtol=1e-11,
+                    full_output=True,
+                )
+                there = criterion(data, math.exp(root))
+                evaluations += result.function_calls + 1
+                candidates.append(
+                    BestTemperature(math.exp(-root), there.value, there.slope, evaluations)
+                )
+                break
+    candidates.append(_at_limit(data, criterion, low, "T -> infinity", 0))
+    candidates.append(_at_limit(data, criterion, high, "T -> 0", 0))
+    best = min(candidates, key=lambda found: found.value)
+    return replace(best, evaluations=evaluations + 2)
+
+
+def _at_limit(
+    data: FitData, criterion: Criterion, beta: float, limit: str, evaluations: int
+) -> BestTemperature:
+    there = criterion(data, beta)
+    return BestTemperature(1.0 / beta, there.value, there.slope, evaluations + 1, limit)
+
+
+def some_rows(data: FitData) -> FitData:
+    """Every so-manyth row, where there are many; they show roughly what all of them do."""
+    if len(data) <= 2 * SOME_ROWS:
+        return data
+    stride = len(data) // SOME_ROWS
+    weight = None if data.weight is None else data.weight[::stride]
+    return FitData(data.logits[::stride], data.labels[::stride], weight)
+
+
+def _scale(data: FitData) -> float:
+    """Mean distance of the largest logit from the mean of its row, over some rows."""
+    rows = some_rows(data).logits.astype(np.float64)
+    possible = rows > -np.inf
+    below_top = np.where(possible, rows.max(axis=1, keepdims=True) - rows, 0.0)
+    return float((below_top.sum(axis=1) / possible.sum(axis=1)).mean())
+
+
+def _rows(data: FitData, beta: float) -> Floats:
+    from calibrant.calibrators._kernels import temperature_rows
+
+    out = np.empty((3, len(data)))
+    temperature_rows(data.logits, data.labels, beta, out)
+    return out
+
+
+def _nll(data: FitData, beta: float) -> Slope:
+    cross_entropy, slope, variance = _rows(data, beta)
+    return Slope(data.mean(cross_entropy), data.mean(slope), data.mean(variance))
+
+
+def _focal(data: FitData, beta: float, gamma: float) -> Slope:
+    cross_entropy, slope, _ = _rows(data, beta)
+    values = focal_of_cross_entropy(cross_entropy, gamma)
+    slopes = phi(np.exp(-cross_entropy), gamma=gamma) * slope
+    return Slope(data.mean(values), data.mean(slopes), 0.0)
+
+
+def _brier(data: FitData, beta: float) -> Slope:
+    from calibrant.calibrators._kernels import brier_rows
+
+    out = np.empty((2, len(data)))
+    brier_rows(data.logits, data.labels, beta, out)
+    return Slope(data.mean(out[0]), data.mean(out[1]), 0.0)
