@@ -70,7 +70,7 @@ def exp_nonpositive(x: float) -> float:
 
 
 @njit(cache=True, inline="always", error_model="numpy")
-def log_positive(x: float) -> float:
+def log_positive(x: float) -> Any:
     """log x for ordinary positive numbers, to about one rounding, without a branch or a call.
 
     x = 2^n m with m between sqrt(1/2) and sqrt(2), and log m = 2 atanh((m - 1) / (m + 1)), whose

@@ -95,7 +95,7 @@ def squares_of(row: Floats) -> float:
 
 
 @njit(cache=True)
-def log_phi_of_top(odds: float, log_odds: float, gamma: float) -> float:
+def log_phi_of_top(odds: float, log_odds: float, gamma: float) -> Any:
     """log phi(q_m) from S = (1 - q_m) / q_m and its logarithm; u(q_m) is log(1 + S) / S."""
     log_total = np.log1p(odds)
     u = log_total / odds if odds > 0.0 else 1.0
@@ -125,7 +125,7 @@ def map_row(
 
 
 @njit(cache=True)
-def log_one_plus_exp(x: float) -> float:
+def log_one_plus_exp(x: float) -> Any:
     """log(1 + e^x)."""
     return max(x, 0.0) + np.log1p(np.exp(-abs(x)))
 

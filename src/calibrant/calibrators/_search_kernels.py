@@ -2,9 +2,9 @@
 
 ``node_log_odds`` computes, for each row, what the criteria need at a few *node* temperatures and
 all gammas. The classes near the top are mapped exactly. The others, the tail, enter through power
-sums that all gammas share, because the map is separable and its expansion in small q is known:
+sums that all gammas share, because the map is separable and 1/phi is smooth for small q:
 
-    1 / phi(q) = sum over b, c >= 0 of  gamma^b C(gamma+b+c-1, c)  q^(b+c) (log q)^b
+    sum over the tail of q / phi(q) = sum over b <= a <= 3 of  C[gamma, a, b] sum q^(a+1) (log q)^b
 
 :func:`mass_errors` and :func:`width_errors` interpolate the log odds of each row between the nodes
 and bin the confidences, for as many points as asked. What they find is checked by an exact pass.
@@ -19,14 +19,21 @@ import numpy.typing as npt
 from numba import njit, prange
 
 from calibrant._compiled import bin_of, exp_nonpositive, index_of, log_positive, max_of
-from calibrant.calibrators._kernels import LOWEST, log_of_complement
+from calibrant.calibrators._kernels import log_of_complement
 
 Floats = npt.NDArray[np.float64]
 
-NEAR = 24
-"""Classes next to the top one that are mapped exactly."""
+NEAR = 7
+"""Classes next to the top one that are mapped one by one, where there are many."""
+ALL_NEAR = 16
+"""Up to this many classes beside the top one, all of them are."""
 ORDER = 3
 """Highest power of q in the expansion for the tail."""
+LOWEST = -170.0
+"""Exponents below this count as this, 1e-74: no product of such numbers is too small for the
+processor's fast path, and none of them matters."""
+NEGLIGIBLE = -32.0
+"""A tail whose largest exponent is below this weighs less than 1e-13 per class."""
 CERTAIN = 1e30
 """T times the log odds of a class that is the only one possible."""
 SAME = 4e-16
@@ -42,8 +49,8 @@ def tail_exponentials(tail: Any, beta: float, x: Floats, e: Floats) -> None:
 
 
 @njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
-def power_sums(x: Floats, e: Floats, sums: Floats) -> None:
-    """Sums of e^(a+1) x^b over the tail for b <= a <= ORDER into ``sums[a, b]``."""
+def power_sums(x: Floats, e: Floats, sums: Floats, node: int) -> None:
+    """Sums of e^(a+1) x^b over the tail for b <= a <= ORDER into ``sums[node, a, b]``."""
     s00 = s10 = s11 = s20 = s21 = s22 = s30 = s31 = s32 = s33 = 0.0
     for k in range(len(x)):
         w = e[k]
@@ -66,42 +73,35 @@ def power_sums(x: Floats, e: Floats, sums: Floats) -> None:
         w4tt = w4t * t
         s32 += w4tt
         s33 += w4tt * t
-    sums[0, 0] = s00
-    sums[1, 0] = s10
-    sums[1, 1] = s11
-    sums[2, 0] = s20
-    sums[2, 1] = s21
-    sums[2, 2] = s22
-    sums[3, 0] = s30
-    sums[3, 1] = s31
-    sums[3, 2] = s32
-    sums[3, 3] = s33
+    sums[node, 0, 0] = s00
+    sums[node, 1, 0] = s10
+    sums[node, 1, 1] = s11
+    sums[node, 2, 0] = s20
+    sums[node, 2, 1] = s21
+    sums[node, 2, 2] = s22
+    sums[node, 3, 0] = s30
+    sums[node, 3, 1] = s31
+    sums[node, 3, 2] = s32
+    sums[node, 3, 3] = s33
 
 
 @njit(cache=True)
-def shifted_sums(sums: Floats, share: float, shift: float, moments: Floats) -> None:
-    """The sums of e^(a+1) (log q)^b share^a, where log q = x + shift and q = share e."""
-    power = 1.0
-    for a in range(ORDER + 1):
-        moments[a, 0] = power * sums[a, 0]
-        if a >= 1:
-            moments[a, 1] = power * (sums[a, 1] + shift * sums[a, 0])
-        if a >= 2:
-            moments[a, 2] = power * (
-                sums[a, 2] + 2.0 * shift * sums[a, 1] + shift * shift * sums[a, 0]
-            )
-        if a >= 3:
-            moments[a, 3] = power * (
-                sums[a, 3]
-                + 3.0 * shift * sums[a, 2]
-                + 3.0 * shift * shift * sums[a, 1]
-                + shift * shift * shift * sums[a, 0]
-            )
-        power *= share
+def shifted_sums(sums: Floats, top: Floats, moments: Floats) -> None:
+    """Sums of e^(a+1) share^a (log q)^b, where q = share e and log q = x + shift, at every node."""
+    for j in range(len(sums)):
+        shift, share = top[0, j], top[1, j]
+        power = 1.0
+        for a in range(ORDER + 1):
+            s0, s1, s2, s3 = sums[j, a, 0], sums[j, a, 1], sums[j, a, 2], sums[j, a, 3]
+            moments[a, 0, j] = power * s0
+            moments[a, 1, j] = power * (s1 + shift * s0)
+            moments[a, 2, j] = power * (s2 + shift * (2.0 * s1 + shift * s0))
+            moments[a, 3, j] = power * (s3 + shift * (3.0 * s2 + shift * (3.0 * s1 + shift * s0)))
+            power *= share
 
 
 @njit(cache=True)
-def split_row(row: Any, others: Floats, near: Floats, tail: Floats) -> float:
+def split_row(row: Any, others: Floats, near: Floats, tail: Floats) -> Any:
     """Differences to the runner-up, the largest into ``near``, others into ``tail``; s_r - s_m."""
     top = max_of(row)
     m = index_of(row, top)
@@ -133,60 +133,67 @@ def split_row(row: Any, others: Floats, near: Floats, tail: Floats) -> float:
 
 
 @njit(cache=True, fastmath={"contract"})
-def exponentials_at(difference: float, betas: Floats, x: Floats, e: Floats) -> None:
-    """One class at every node: x = b difference, and e^x."""
-    for j in range(len(betas)):
-        x[j] = max(difference * betas[j], LOWEST)
-        e[j] = exp_nonpositive(x[j])
+def exponentials_at(near: Floats, betas: Floats, x: Floats, e: Floats, total: Floats) -> None:
+    """x = b times each entry of ``near`` at every node, e^x, and the sums of e^x."""
+    total[:] = 0.0
+    for k in range(len(near)):
+        for j in range(len(betas)):
+            x[k, j] = max(near[k] * betas[j], LOWEST)
+            e[k, j] = exp_nonpositive(x[k, j])
+            total[j] += e[k, j]
 
 
 @njit(cache=True, fastmath={"contract"}, error_model="numpy")
-def softmax_at(
-    gap: float, betas: Floats, total: Floats, odds: Floats, shift: Floats, share: Floats
-) -> None:
-    """From the sum of e at every node: S, log(e^gap q_m) and e^gap q_m."""
+def softmax_at(gap: float, betas: Floats, total: Floats, top: Floats) -> None:
+    """From the sum of e, at every node: what the map needs to know of the softmax.
+
+    Rows of ``top``: log(e^gap q_m), e^gap q_m, log(1 - q_m), and u(q_m) = log(1 + S) / S.
+    """
     for j in range(len(betas)):
-        x = max(gap * betas[j], LOWEST)
-        odds[j] = exp_nonpositive(x) * total[j]
-        shift[j] = x - log_positive(1.0 + odds[j])
-        share[j] = exp_nonpositive(shift[j])
+        x = gap * betas[j]
+        bounded = max(x, LOWEST)
+        odds = exp_nonpositive(bounded) * total[j]
+        log_total = log_positive(1.0 + odds)
+        series = 1.0 - odds * (0.5 - odds * (1.0 / 3.0 - 0.25 * odds))
+        top[0, j] = bounded - log_total
+        top[1, j] = exp_nonpositive(bounded - log_total)
+        top[2, j] = x + log_positive(total[j]) - log_total
+        top[3, j] = series if odds < 1e-3 else log_total / odds
 
 
 @njit(cache=True, fastmath={"contract"}, error_model="numpy")
-def log_rest_at(e: Floats, share: Floats, log_rest: Floats) -> None:
-    """log(1 - q) of one class at every node."""
-    for j in range(len(e)):
-        log_rest[j] = log_of_complement(share[j] * e[j])
+def log_rest_at(e: Floats, top: Floats, log_rest: Floats) -> None:
+    """log(1 - q) of each near class at every node."""
+    for k in range(len(e)):
+        for j in range(e.shape[1]):
+            log_rest[k, j] = log_of_complement(top[1, j] * e[k, j])
 
 
 @njit(cache=True, fastmath={"contract"}, error_model="numpy")
 def add_mapped_at(
-    x: Floats, e: Floats, log_rest: Floats, share: Floats, shift: Floats, gamma: float, g: Floats
+    x: Floats, e: Floats, log_rest: Floats, top: Floats, gamma: float, g: Floats
 ) -> None:
-    """Add one class's g = e / phi(q) at every node."""
-    for j in range(len(e)):
-        q = share[j] * e[j]
-        rest = 1.0 - q
-        power = exp_nonpositive(gamma * log_rest[j])
-        g[j] += e[j] * rest / (power * (rest - gamma * q * (x[j] + shift[j])))
+    """Add g = e / phi(q) of each near class at every node."""
+    for k in range(len(e)):
+        for j in range(e.shape[1]):
+            q = top[1, j] * e[k, j]
+            rest = 1.0 - q
+            power = exp_nonpositive(gamma * log_rest[k, j])
+            g[j] += e[k, j] * rest / (power * (rest - gamma * q * (x[k, j] + top[0, j])))
 
 
 @njit(cache=True, fastmath={"contract"}, error_model="numpy")
 def log_odds_at(
-    gap: float, betas: Floats, odds: Floats, total: Floats, g: Floats, gamma: float, out: Any
+    gap: float, betas: Floats, top: Floats, g: Floats, gamma: float, out: Floats
 ) -> None:
-    """T times the log odds of the top class at every node, from the sums of e and g."""
+    """T times the log odds of the top class at every node, from the sum of g."""
     for j in range(len(betas)):
-        x = gap * betas[j]
-        s = odds[j]
-        log_total = log_positive(1.0 + s)
-        u = 1.0 - s * (0.5 - s * (1.0 / 3.0 - 0.25 * s)) if s < 1e-3 else log_total / s
-        log_phi = gamma * (x + log_positive(total[j]) - log_total) + log_positive(1.0 + gamma * u)
-        out[j] = -(x + log_phi + log_positive(g[j])) / betas[j]
+        log_ratio = gamma * top[2, j] + log_positive((1.0 + gamma * top[3, j]) * g[j])
+        out[j] = -(gap + log_ratio / betas[j])
 
 
 @njit(cache=True, fastmath={"contract"}, error_model="numpy")
-def add_confidence(scaled_log_odds: Any, betas: Floats, weight: float, sums: Floats) -> None:
+def add_confidence(scaled_log_odds: Floats, betas: Floats, weight: float, sums: Floats) -> None:
     """Add the confidence of one row at every node."""
     for j in range(len(betas)):
         log_odds = scaled_log_odds[j] * betas[j]
@@ -194,77 +201,98 @@ def add_confidence(scaled_log_odds: Any, betas: Floats, weight: float, sums: Flo
         sums[j] += weight * ((1.0 if log_odds >= 0.0 else small) / (1.0 + small))
 
 
-@njit(cache=True, parallel=True, error_model="numpy")
+@njit(cache=True, fastmath={"contract"})
+def add_tail_at(coefficients: Floats, moments: Floats, g: Floats) -> None:
+    """Add the tail at every node: moments (a, b, node) times the coefficients of 1/phi."""
+    for a in range(ORDER + 1):
+        for b in range(a + 1):
+            for j in range(len(g)):
+                g[j] += coefficients[a, b] * moments[a, b, j]
+
+
+@njit(cache=True)
+def node_rows(
+    logits: Any,
+    weight: Floats,
+    betas: Floats,
+    gammas: Floats,
+    coefficients: Floats,
+    start: int,
+    stop: int,
+    out: Any,
+    confidence: Floats,
+) -> None:
+    """The rows from ``start`` to ``stop`` of :func:`node_log_odds`, by one thread."""
+    n_classes, n_nodes = logits.shape[1], len(betas)
+    n_near = n_classes - 1 if n_classes - 1 <= ALL_NEAR else NEAR
+    n_tail = n_classes - 1 - n_near
+    others, near, tail = np.empty(n_classes - 1), np.empty(n_near), np.empty(n_tail)
+    tail_x, tail_e = np.empty(n_tail), np.empty(n_tail)
+    x, e = np.empty((n_near, n_nodes)), np.empty((n_near, n_nodes))
+    log_rest = np.empty((n_near, n_nodes))
+    total, top = np.empty(n_nodes), np.empty((4, n_nodes))
+    g, scaled = np.empty(n_nodes), np.empty(n_nodes)
+    sums = np.zeros((n_nodes, ORDER + 1, ORDER + 1))
+    moments = np.zeros((ORDER + 1, ORDER + 1, n_nodes))
+    for i in range(start, stop):
+        w = weight[i] if len(weight) > 0 else 1.0
+        gap = split_row(logits[i], others, near, tail)
+        if gap == -np.inf:  # one class is possible
+            if out.shape[1] > 0:
+                out[:, i, :] = CERTAIN
+            confidence += w
+            continue
+        exponentials_at(near, betas, x, e, total)
+        if n_tail > 0:
+            highest = max_of(tail)
+            for j in range(n_nodes):
+                if highest * betas[j] < NEGLIGIBLE:
+                    sums[j] = 0.0
+                    continue
+                tail_exponentials(tail, betas[j], tail_x, tail_e)
+                power_sums(tail_x, tail_e, sums, j)
+                total[j] += sums[j, 0, 0]
+        softmax_at(gap, betas, total, top)
+        log_rest_at(e, top, log_rest)
+        if n_tail > 0:
+            shifted_sums(sums, top, moments)
+        for c in range(len(gammas)):
+            gamma = gammas[c]
+            if gamma == 0.0:
+                g[:] = total
+            else:
+                g[:] = 0.0
+                add_mapped_at(x, e, log_rest, top, gamma, g)
+                if n_tail > 0:
+                    add_tail_at(coefficients[c], moments, g)
+            log_odds_at(gap, betas, top, g, gamma, scaled)
+            add_confidence(scaled, betas, w, confidence[c])
+            if out.shape[1] > 0:
+                for j in range(n_nodes):
+                    out[c, i, j] = scaled[j]
+
+
+@njit(cache=True, parallel=True)
 def node_log_odds(
     logits: Any,
     weight: Floats,
     betas: Floats,
     gammas: Floats,
-    series: Floats,
+    coefficients: Floats,
     n_parts: int,
     out: Any,
-) -> Floats:
+) -> Any:
     """T times the log odds of each row's top class at every gamma and node into ``out``.
 
     ``out`` is (gammas, rows, nodes), or has no rows where only the sums are wanted.
-    ``series[gamma, a, b]`` are the coefficients of 1/phi. Returns the weighted sums of the
-    confidences: (gammas, nodes).
+    ``coefficients[gamma, a, b]`` are those of 1/phi. Returns the weighted sums of the confidences:
+    (gammas, nodes).
     """
-    n, n_classes = logits.shape
-    n_gammas, n_nodes = len(gammas), len(betas)
-    n_near = min(NEAR, n_classes - 1)
-    n_tail = n_classes - 1 - n_near
-    parts = np.zeros((n_parts, n_gammas, n_nodes))
+    n = len(logits)
+    parts = np.zeros((n_parts, len(gammas), len(betas)))
     for part in prange(n_parts):
-        others, near, tail = np.empty(n_classes - 1), np.empty(n_near), np.empty(n_tail)
-        tail_x, tail_e = np.empty(n_tail), np.empty(n_tail)
-        x, e = np.empty((n_near, n_nodes)), np.empty((n_near, n_nodes))
-        log_rest = np.empty((n_near, n_nodes))
-        total, odds = np.empty(n_nodes), np.empty(n_nodes)
-        shift, share = np.empty(n_nodes), np.empty(n_nodes)
-        g, scaled = np.empty(n_nodes), np.empty(n_nodes)
-        sums = np.zeros((n_nodes, ORDER + 1, ORDER + 1))
-        moments = np.zeros((n_nodes, ORDER + 1, ORDER + 1))
-        for i in range(part * n // n_parts, (part + 1) * n // n_parts):
-            w = weight[i] if len(weight) > 0 else 1.0
-            gap = split_row(logits[i], others, near, tail)
-            if gap == -np.inf:  # one class is possible
-                if out.shape[1] > 0:
-                    out[:, i, :] = CERTAIN
-                parts[part] += w
-                continue
-            total[:] = 0.0
-            for k in range(n_near):
-                exponentials_at(near[k], betas, x[k], e[k])
-                total += e[k]
-            if n_tail > 0:
-                for j in range(n_nodes):
-                    tail_exponentials(tail, betas[j], tail_x, tail_e)
-                    power_sums(tail_x, tail_e, sums[j])
-                    total[j] += sums[j, 0, 0]
-            softmax_at(gap, betas, total, odds, shift, share)
-            for k in range(n_near):
-                log_rest_at(e[k], share, log_rest[k])
-            if n_tail > 0:
-                for j in range(n_nodes):
-                    shifted_sums(sums[j], share[j], shift[j], moments[j])
-            for c in range(n_gammas):
-                gamma = gammas[c]
-                if gamma == 0.0:
-                    g[:] = total
-                else:
-                    g[:] = 0.0
-                    for k in range(n_near):
-                        add_mapped_at(x[k], e[k], log_rest[k], share, shift, gamma, g)
-                    if n_tail > 0:
-                        for j in range(n_nodes):
-                            for a in range(ORDER + 1):
-                                for b in range(a + 1):
-                                    g[j] += series[c, a, b] * moments[j, a, b]
-                log_odds_at(gap, betas, odds, total, g, gamma, scaled)
-                add_confidence(scaled, betas, w, parts[part, c])
-                if out.shape[1] > 0:
-                    out[c, i] = scaled
+        start, stop = part * n // n_parts, (part + 1) * n // n_parts
+        node_rows(logits, weight, betas, gammas, coefficients, start, stop, out, parts[part])
     return parts.sum(axis=0)
 
 
@@ -399,6 +427,36 @@ def width_error(
     return np.abs(gaps).sum() / total, slack / total
 
 
+@njit(cache=True)
+def errors_of_stretch(
+    scaled: Any,
+    stencils: Floats,
+    betas: Floats,
+    correct: Any,
+    weight: Floats,
+    edges: Floats,
+    by_mass: bool,
+    doubt: Floats,
+    out: Floats,
+) -> None:
+    """Points of one path, close to each other: the error and its slack into ``out``."""
+    log_odds, confidence = np.empty(len(scaled)), np.empty(len(scaled))
+    order = np.arange(len(scaled))
+    for p in range(len(betas)):
+        for i in range(len(scaled)):
+            log_odds[i] = betas[p] * product(scaled[i], stencils[p])
+        confidences_of(log_odds, confidence)
+        if by_mass:
+            sort_nearly_sorted(order, log_odds)
+            out[0, p], out[1, p] = mass_error(
+                order, log_odds, confidence, correct, weight, edges, doubt[p]
+            )
+        else:
+            out[0, p], out[1, p] = width_error(
+                log_odds, confidence, correct, weight, edges, doubt[p]
+            )
+
+
 @njit(cache=True, parallel=True)
 def errors_between(
     scaled: Any,
@@ -410,29 +468,25 @@ def errors_between(
     weight: Floats,
     edges: Floats,
     by_mass: bool,
-    doubt: float,
-) -> Floats:
+    doubt: Floats,
+) -> Any:
     """Calibration error at points between the nodes, and how much it may be off: (2, points).
 
-    Point p lies on path ``paths[p]`` of ``scaled``; neighbours in the list are close to each other.
-    ``tasks`` are the places where the list is cut into parts for the threads.
+    Point p lies on path ``paths[p]`` of ``scaled``. ``tasks`` are the places where the list of
+    points is cut for the threads, such that a part lies on one path.
     """
-    n = scaled.shape[1]
     out = np.empty((2, len(paths)))
     for task in prange(len(tasks) - 1):
-        log_odds, confidence = np.empty(n), np.empty(n)
-        order = np.arange(n)
-        for p in range(tasks[task], tasks[task + 1]):
-            for i in range(n):
-                log_odds[i] = betas[p] * product(scaled[paths[p], i], stencils[p])
-            confidences_of(log_odds, confidence)
-            if by_mass:
-                sort_nearly_sorted(order, log_odds)
-                error, slack = mass_error(
-                    order, log_odds, confidence, correct, weight, edges, doubt
-                )
-            else:
-                error, slack = width_error(log_odds, confidence, correct, weight, edges, doubt)
-            out[0, p] = error
-            out[1, p] = slack
+        start, stop = tasks[task], tasks[task + 1]
+        errors_of_stretch(
+            scaled[paths[start]],
+            stencils[start:stop],
+            betas[start:stop],
+            correct,
+            weight,
+            edges,
+            by_mass,
+            doubt[start:stop],
+            out[:, start:stop],
+        )
     return out

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +23,16 @@ import numpy.typing as npt
 from calibrant.binning import all_whole, mass_edges, width_edges
 from calibrant.calibrators.base import Floats
 from calibrant.calibrators.evaluator import Evaluator
+from calibrant.focal.scalar import phi
 
 Indices = npt.NDArray[np.intp]
 
-MARGIN = 1e-3
-"""How far the interpolated mean confidence is trusted."""
-FIRST_DOUBT = 1e-6
-"""Error of interpolated log odds that is assumed until it has been measured."""
+COARSE, FINE = 3e-3, 1e-7
+"""Errors that nodes are chosen for: of the mean confidence, and of the log odds of each row."""
+LEAST_MARGIN = 1e-4
+"""Smallest error that the interpolated mean confidence is taken to have."""
+LEAST_DOUBT = 4e-6
+"""And interpolated log odds: they are stored in single precision."""
 LEAST_MEMORY = 1 << 26
 """Bytes that interpolation may use, however small the logits are."""
 SATURATED = 34.0
@@ -53,14 +57,8 @@ class Point:
 def smallest_on_grid(evaluator: Evaluator, gammas: Floats, temperatures: Floats) -> Point:
     """The best point of a full grid."""
     x = np.log(temperatures)
-    nodes = chebyshev_nodes(x[0], x[-1])
-    sums = _node_log_odds(evaluator, gammas, nodes, keep=False)[1]
-    weight = evaluator.data.weight
-    total = float(len(evaluator.data)) if weight is None else float(weight.sum())
-    mean_confidence = (sums / total) @ interpolation(nodes, x).T
-    bound = np.abs(mean_confidence - evaluator.data.mean(evaluator.correct)) - MARGIN
-
-    # One exact value on some of the gammas, where the bound is lowest, to compare with.
+    bound = _lower_bound(evaluator, gammas, x)
+    # Some exact values, where the bound is lowest, to compare with.
     best = min(
         (
             _exact(evaluator, float(gammas[c]), float(temperatures[bound[c].argmin()]))
@@ -74,11 +72,41 @@ def smallest_on_grid(evaluator: Evaluator, gammas: Floats, temperatures: Floats)
     return best
 
 
-def chebyshev_nodes(low: float, high: float) -> Floats:
-    """Nodes for interpolation between ``low`` and ``high``, closer where they are far apart."""
-    n = 10 + int(np.ceil(5.0 * (high - low)))
+def _lower_bound(evaluator: Evaluator, gammas: Floats, x: Floats) -> Floats:
+    """|mean confidence - accuracy|, less what interpolation may have changed: (gammas, points)."""
+    data = evaluator.data
+    nodes = chebyshev_nodes(x[0], x[-1], data.n_classes, COARSE)
+    sums = _node_log_odds(evaluator, gammas, nodes, keep=False)[1]
+    mean = sums / (len(data) if data.weight is None else data.weight.sum())
+    margin = LEAST_MARGIN + 8.0 * last_coefficients(mean)
+    accuracy = data.mean(evaluator.correct)
+    return np.abs(mean @ interpolation(nodes, x).T - accuracy) - margin[:, None]
+
+
+def chebyshev_nodes(low: float, high: float, n_classes: int, error: float) -> Floats:
+    """Nodes between ``low`` and ``high`` (in log T) that interpolate confidences to ``error``.
+
+    A softmax of K classes has no pole closer to the real line of log T than atan(pi / log(K - 1)),
+    where K - 1 equal classes cancel the top one. Interpolation converges like rho^-n, where rho is
+    the size of the ellipse around the interval that reaches the pole. A multiple of 8 fills the
+    processor's registers.
+    """
+    pole = np.arctan(np.pi / np.log(max(n_classes - 1, 2)))
+    log_rho = np.arcsinh(pole / (0.5 * (high - low)))
+    n = 8 * int(np.ceil(-np.log(error) / log_rho / 8))
     angles = np.pi * np.arange(n) / (n - 1)
     return 0.5 * (low + high) - 0.5 * (high - low) * np.cos(angles)
+
+
+def last_coefficients(values: npt.NDArray[Any]) -> Floats:
+    """Size of the last Chebyshev coefficients of values at the nodes: what interpolation lacks."""
+    n = values.shape[-1]
+    angles = np.pi * np.arange(n) / (n - 1)
+    ends = np.ones(n)
+    ends[[0, -1]] = 0.5
+    degrees = np.arange(n - 4, n)
+    cosines = ends * np.cos(degrees[:, None] * angles) * (2.0 / (n - 1))
+    return np.abs(values @ cosines.T.astype(values.dtype)).max(axis=-1)
 
 
 def interpolation(nodes: Floats, x: Floats) -> Floats:
@@ -95,19 +123,22 @@ def interpolation(nodes: Floats, x: Floats) -> Floats:
     return weights
 
 
-def series_of(gammas: Floats) -> Floats:
-    """Coefficients [gamma, a, b] of q^a (log q)^b in 1 / phi(q), for b <= a.
+def tail_coefficients(gammas: Floats) -> Floats:
+    """Coefficients [gamma, a, b] of q^a (log q)^b, b <= a, that make up 1 / phi(q) in the tail.
 
-    1 / phi = (1-q)^-gamma / (1 - gamma q log q / (1-q)), and q^c in (1-q)^-(gamma+b) has the
-    coefficient (gamma+b) (gamma+b+1) ... (gamma+b+c-1) / c!.
+    A class of the tail has NEAR classes and the top one above it, so its q is at most
+    1 / (NEAR + 2). On that interval the coefficients are fitted; the first is 1, the value at q = 0.
     """
-    from scipy.special import factorial, poch
+    from calibrant.calibrators._search_kernels import NEAR, ORDER
 
-    from calibrant.calibrators._search_kernels import ORDER
-
-    a, b = np.mgrid[0 : ORDER + 1, 0 : ORDER + 1]
-    g, c = gammas[:, None, None], np.maximum(a - b, 0)
-    return np.where(b <= a, g**b * poch(g + b, c) / factorial(c), 0.0)
+    a, b = (index[1:] for index in np.tril_indices(ORDER + 1))
+    q = np.geomspace(1e-9, 1.0 / (NEAR + 2), 400)
+    terms = q[:, None] ** a * np.log(q)[:, None] ** b
+    out = np.zeros((len(gammas), ORDER + 1, ORDER + 1))
+    out[:, 0, 0] = 1.0
+    for c, gamma in enumerate(gammas):
+        out[c, a, b] = np.linalg.lstsq(terms, 1.0 / phi(q, gamma=float(gamma)) - 1.0)[0]
+    return out
 
 
 def _exact(evaluator: Evaluator, gamma: float, temperature: float) -> Point:
@@ -129,7 +160,7 @@ def _node_log_odds(
         np.empty(0) if data.weight is None else data.weight,
         np.exp(-nodes),
         gammas,
-        series_of(gammas),
+        tail_coefficients(gammas),
         8 * numba.get_num_threads(),
         out,
     )
@@ -143,7 +174,7 @@ def _groups(evaluator: Evaluator, left: npt.NDArray[np.bool_], x: Floats) -> Ite
     group: list[int] = []
     for c in np.flatnonzero(left.any(axis=1)):
         wider = [*group, int(c)]
-        nodes = _nodes_around(left, wider, x)
+        nodes = _nodes_around(left, wider, x, data.n_classes)
         if group and 4 * len(data) * len(wider) * len(nodes) > most:
             yield np.array(group)
             wider = [int(c)]
@@ -152,10 +183,12 @@ def _groups(evaluator: Evaluator, left: npt.NDArray[np.bool_], x: Floats) -> Ite
         yield np.array(group)
 
 
-def _nodes_around(left: npt.NDArray[np.bool_], group: list[int] | Indices, x: Floats) -> Floats:
+def _nodes_around(
+    left: npt.NDArray[np.bool_], group: list[int] | Indices, x: Floats, n_classes: int
+) -> Floats:
     """Nodes of a band in which all points lie that are left on these gammas."""
     where = x[left[group].any(axis=0)]
-    return chebyshev_nodes(where[0] - 1e-3, where[-1] + 1e-3)
+    return chebyshev_nodes(where[0] - 1e-3, where[-1] + 1e-3, n_classes, FINE)
 
 
 def _best_of_group(
@@ -168,7 +201,7 @@ def _best_of_group(
 ) -> Point:
     """The best of ``best`` and the points that are left on the gammas of ``group``."""
     x = np.log(temperatures)
-    nodes = _nodes_around(left, group, x)
+    nodes = _nodes_around(left, group, x, evaluator.data.n_classes)
     scaled, _ = _node_log_odds(evaluator, gammas[group], nodes, keep=True)
     path, step = np.nonzero(left[group])
     return best_of_points(
@@ -196,29 +229,34 @@ def best_of_points(
     Point p is (gammas[p], temperatures[p]); T times its log odds are ``stencils[p]`` times those
     at the nodes of ``scaled[path[p]]``.
     """
-    doubt = FIRST_DOUBT
+    doubt = _doubt_of_paths(scaled, 1.0 / float(temperatures.min()))[path]
     tried: dict[int, Point] = {}
     while True:
         values, slack = _errors_between(evaluator, scaled, path, temperatures, stencils, doubt)
         lowest, highest = values - slack - doubt, values + slack + doubt
-        highest_best = highest.min() if best is None else min(highest.min(), best.value)
-        worse = doubt
+        to_beat = min(float(highest.min()), np.inf if best is None else best.value)
+        seen = doubt.copy()
         for p in np.argsort(values, kind="stable"):
-            if lowest[p] > highest_best:
+            if p in tried or lowest[p] > to_beat:
                 continue
-            if p not in tried:
-                log_odds = evaluator.log_odds(float(gammas[p]), float(temperatures[p]))
-                guess = (scaled[path[p]] @ stencils[p]) / temperatures[p]
-                open_rows = np.abs(log_odds) < SATURATED
-                off = np.abs(log_odds - guess)[open_rows].max(initial=0.0)
-                worse = max(worse, 2.0 * off)
-                value = evaluator.binned(log_odds)
-                tried[p] = Point(float(gammas[p]), float(temperatures[p]), value)
-                highest_best = min(highest_best, value)
-        if worse == doubt:
+            gamma, temperature = float(gammas[p]), float(temperatures[p])
+            log_odds = evaluator.log_odds(gamma, temperature)
+            tried[p] = Point(gamma, temperature, evaluator.binned(log_odds))
+            to_beat = min(to_beat, tried[p].value)
+            off = np.abs(log_odds - (scaled[path[p]] @ stencils[p]) / temperature)
+            off = off[np.abs(log_odds) < SATURATED].max(initial=0.0)
+            seen[path == path[p]] = np.maximum(seen[path == path[p]], 2.0 * off)
+        if (seen == doubt).all():
             found = [*tried.values()] if best is None else [best, *tried.values()]
             return min(found, key=lambda point: point.rank)
-        doubt = 2.0 * worse  # interpolation was less exact than assumed: once more, more carefully
+        doubt = 2.0 * seen  # interpolation was less exact than assumed: once more, more carefully
+
+
+def _doubt_of_paths(scaled: npt.NDArray[np.float32], beta: float) -> Floats:
+    """How far interpolated log odds may be off on each path, in rows that are not saturated."""
+    lacking = last_coefficients(scaled).astype(np.float64) * beta
+    open_rows = np.abs(scaled).min(axis=-1) * beta < SATURATED
+    return LEAST_DOUBT + 8.0 * np.where(open_rows, lacking, 0.0).max(axis=1)
 
 
 def _errors_between(
@@ -227,7 +265,7 @@ def _errors_between(
     path: Indices,
     temperatures: Floats,
     stencils: Floats,
-    doubt: float,
+    doubt: Floats,
 ) -> tuple[Floats, Floats]:
     """The calibration error at each point from interpolated log odds, and its uncertainty."""
     from calibrant.calibrators._search_kernels import errors_between

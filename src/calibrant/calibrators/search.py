@@ -16,6 +16,8 @@ import numpy as np
 
 from calibrant.calibrators.evaluator import BINNED, Evaluator
 from calibrant.calibrators.paths import (
+    COARSE,
+    FINE,
     Point,
     best_of_points,
     chebyshev_nodes,
@@ -53,7 +55,7 @@ def line(evaluator: Evaluator) -> Point:
     gammas, temperatures = gammas[on_grid], temperatures[on_grid]
     best = min(ends, key=lambda point: point.rank)
     if evaluator.criterion in BINNED:
-        nodes = chebyshev_nodes(gammas[0], gammas[-1])
+        nodes = chebyshev_nodes(gammas[0], gammas[-1], evaluator.data.n_classes, FINE)
         at_nodes = ends[0].temperature + slope * (nodes - LINE_GAMMAS[0])
         scaled = np.stack(
             [
@@ -74,17 +76,20 @@ def refine(evaluator: Evaluator) -> Point:
     from scipy.optimize import minimize
 
     start = grid(evaluator)
+    # As large as the spaces between the points of the grid.
+    simplex = np.array(
+        [
+            [start.gamma, math.log(start.temperature)],
+            [start.gamma + 0.12, math.log(start.temperature)],
+            [start.gamma, math.log(start.temperature + 0.02)],
+        ]
+    )
     found = minimize(
         lambda at: evaluator(max(at[0], LOWEST_GAMMA), math.exp(at[1])),
-        x0=[start.gamma, math.log(start.temperature)],
+        x0=simplex[0],
         method="Nelder-Mead",
-        options={  # type: ignore[arg-type]
-            # As large as the spaces between the points of the grid.
-            "initial_simplex": [
-                [start.gamma, math.log(start.temperature)],
-                [start.gamma + 0.12, math.log(start.temperature)],
-                [start.gamma, math.log(start.temperature + 0.02)],
-            ],
+        options={
+            "initial_simplex": simplex,
             "maxfev": REFINING_STEPS,
             "xatol": 1e-6,
             "fatol": 1e-12,
@@ -106,7 +111,7 @@ def _best_step(evaluator: Evaluator, gamma: float) -> Point:
     """
     few = evaluator.on(some_rows(evaluator.data))
     x = np.log(TEMPERATURES)
-    nodes = chebyshev_nodes(x[0], x[-1])
+    nodes = chebyshev_nodes(x[0], x[-1], evaluator.data.n_classes, COARSE)
     # T times a loss stays bounded as T falls, so its interpolation is as exact at every T.
     scaled = np.array([few(gamma, math.exp(node)) * math.exp(node) for node in nodes])
     start = int((interpolation(nodes, x) @ scaled / TEMPERATURES).argmin())
