@@ -5,8 +5,11 @@ Importing this module imports Numba: only kernels do, and they are loaded on fir
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import numba
 import numpy as np
 from llvmlite import ir
 from numba import njit, prange, types
@@ -22,6 +25,21 @@ SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
 """The bits of the float next to sqrt(1/2)."""
 SMALLEST = -708.0
 """Below this e^x is taken as 0: the largest float that it would be is 3e-308."""
+
+
+WORTH_A_THREAD = 1 << 16
+"""Numbers to compute below which a second thread costs more than it brings."""
+
+
+@contextmanager
+def threads_for(numbers: int) -> Iterator[int]:
+    """As many threads as ``numbers`` to compute are worth, in the block; yields how many."""
+    most = numba.get_num_threads()
+    numba.set_num_threads(max(1, min(most, numbers // WORTH_A_THREAD)))
+    try:
+        yield numba.get_num_threads()
+    finally:
+        numba.set_num_threads(most)
 
 
 def _reinterpreted(source: Any, target: Any, llvm_type: Any) -> Any:

@@ -110,9 +110,26 @@ def keep_argmax(values: Array, split: TopSplit) -> Array:
     """
     xp = array_namespace(values)
     top = xp.max(xp.where(split.is_top, values, -float("inf")), axis=-1, keepdims=True)
+    return values - detach(_excess(values, top, split.is_tied))
+
+
+def _excess(values: Array, top: Array, is_tied: Array) -> Array:
+    """How far values are above where they may be: ``top`` if tied with it, else just below it."""
+    xp = array_namespace(values)
     below = top - float(xp.finfo(values.dtype).eps) * xp.abs(top)
-    excess = xp.where(split.is_tied, values - top, xp.clip(values - below, min=0.0))
-    return values - detach(excess)
+    return xp.where(is_tied, values - top, xp.clip(values - below, min=0.0))
+
+
+def floored_log_of_probs(probs: Array, floor: float) -> Array:
+    """log(probs), of at least ``floor``, with the largest where it was.
+
+    The logarithm of two probabilities next to each other may be the same number.
+    """
+    xp = array_namespace(probs)
+    values = xp.log(xp.clip(probs, min=floor))
+    is_tied = probs == xp.max(probs, axis=-1, keepdims=True)
+    top = xp.max(xp.where(is_tied, values, -float("inf")), axis=-1, keepdims=True)
+    return values - detach(_excess(values, top, is_tied))
 
 
 def log_of_probs(probs: Array) -> Array:

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from array_api_compat import array_namespace, device
 
 from calibrant import _checks
+from calibrant._logspace import floored_log_of_probs
 from calibrant._types import Array
 from calibrant.calibrators.report import CalibrationWarning, FitReport
 
@@ -210,6 +211,12 @@ class Calibrator(ABC):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "state_")
 
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn asks for before it looks whether something is fitted."""
+        from sklearn.utils import Tags, TargetTags  # type: ignore[import-untyped]
+
+        return Tags(estimator_type=None, target_tags=TargetTags(required=True))
+
     def _check_params(self) -> None:
         """Refuse what the constructor was given and cannot be used."""
         return
@@ -235,11 +242,17 @@ class Calibrator(ABC):
         state = state_like(self.state_, logits)
         if not isinstance(logits, np.ndarray):
             return transform(logits, state)
-        out = np.empty_like(logits)
-        rows, out_rows = (a.reshape(-1, logits.shape[-1]) for a in (logits, out))
+        rows = logits.reshape(-1, logits.shape[-1])
+        return self._by_blocks(transform, rows, state).reshape(logits.shape)
+
+    def _by_blocks(
+        self, transform: Callable[[Array, State], Array], rows: npt.NDArray[Any], state: State
+    ) -> npt.NDArray[Any]:
+        """What ``transform`` gives, computed in parts that stay in the processor's cache."""
+        out = np.empty_like(rows)
         with np.errstate(over="ignore"):
             for block in row_blocks(len(rows), rows.shape[1]):
-                out_rows[block] = transform(rows[block], state)
+                out[block] = transform(rows[block], state)
         return out
 
     def _report(self, data: FitData, fitted: Fitted) -> FitReport:
@@ -308,10 +321,12 @@ def _scores(logits: Array, probs: Array) -> Array:
     """Checked logits; of probabilities, their logarithms above the floor."""
     kind, given = _checks.one_of(logits=logits, probs=probs)
     if kind == "logits":
-        return _checks.logits(given)
-    checked = _checks.probs(given)
-    xp = array_namespace(checked)
-    return xp.log(xp.clip(checked, min=PROBS_FLOOR))
+        checked = _checks.logits(given)
+    else:
+        checked = floored_log_of_probs(_checks.probs(given), PROBS_FLOOR)
+    if isinstance(checked, np.ndarray) and checked.dtype.itemsize > 8:
+        return checked.astype(np.float64)  # compiled passes know no longer floats
+    return checked
 
 
 def _fit_data(scores: Array, labels: Array, sample_weight: Array) -> FitData:

@@ -52,10 +52,12 @@ class Evaluator:
 
     def _rows(self, gamma: float, temperature: float) -> tuple[Floats, Floats, Floats]:
         """Log odds of the top class, log-probability of the label, sum of squares, per row."""
+        from calibrant._compiled import threads_for
         from calibrant.calibrators._kernels import map_rows
 
         self.evaluations += 1
         log_odds, true_log_prob, squares = (np.empty(len(self.data)) for _ in range(3))
         data, beta = self.data, 1.0 / temperature
-        map_rows(data.logits, data.labels, beta, gamma, log_odds, true_log_prob, squares)
+        with threads_for(data.logits.size):
+            map_rows(data.logits, data.labels, beta, gamma, log_odds, true_log_prob, squares)
         return log_odds, true_log_prob, squares

@@ -50,8 +50,8 @@ class Point:
 
     @property
     def rank(self) -> tuple[float, float, float]:
-        """Smaller is better; of equal values, what changes the probabilities least."""
-        return self.value, abs(self.gamma), abs(np.log(self.temperature))
+        """Smaller is better; of values equal to rounding, what changes the probabilities least."""
+        return round(self.value, 12), abs(self.gamma), abs(np.log(self.temperature))
 
 
 def smallest_on_grid(evaluator: Evaluator, gammas: Floats, temperatures: Floats) -> Point:
@@ -106,7 +106,8 @@ def last_coefficients(values: npt.NDArray[Any]) -> Floats:
     ends[[0, -1]] = 0.5
     degrees = np.arange(n - 4, n)
     cosines = ends * np.cos(degrees[:, None] * angles) * (2.0 / (n - 1))
-    return np.abs(values @ cosines.T.astype(values.dtype)).max(axis=-1)
+    sizes: Floats = np.abs(values @ cosines.T.astype(values.dtype)).max(axis=-1)
+    return sizes
 
 
 def interpolation(nodes: Floats, x: Floats) -> Floats:
@@ -127,7 +128,7 @@ def tail_coefficients(gammas: Floats) -> Floats:
     """Coefficients [gamma, a, b] of q^a (log q)^b, b <= a, that make up 1 / phi(q) in the tail.
 
     A class of the tail has NEAR classes and the top one above it, so its q is at most
-    1 / (NEAR + 2). On that interval the coefficients are fitted; the first is 1, the value at q = 0.
+    1 / (NEAR + 2). The coefficients are fitted on that interval; the first is 1, as at q = 0.
     """
     from calibrant.calibrators._search_kernels import NEAR, ORDER
 
@@ -149,21 +150,21 @@ def _node_log_odds(
     evaluator: Evaluator, gammas: Floats, nodes: Floats, *, keep: bool
 ) -> tuple[npt.NDArray[np.float32], Floats]:
     """T times the log odds (gammas, rows, nodes), if kept, and the sums of the confidences."""
-    import numba
-
+    from calibrant._compiled import threads_for
     from calibrant.calibrators._search_kernels import node_log_odds
 
     data = evaluator.data
     out = np.empty((len(gammas), len(data) if keep else 0, len(nodes)), dtype=np.float32)
-    sums = node_log_odds(
-        data.logits,
-        np.empty(0) if data.weight is None else data.weight,
-        np.exp(-nodes),
-        gammas,
-        tail_coefficients(gammas),
-        8 * numba.get_num_threads(),
-        out,
-    )
+    with threads_for(data.logits.size * len(nodes)) as n_threads:
+        sums = node_log_odds(
+            data.logits,
+            np.empty(0) if data.weight is None else data.weight,
+            np.exp(-nodes),
+            gammas,
+            tail_coefficients(gammas),
+            8 * n_threads,
+            out,
+        )
     return out, sums
 
 
@@ -256,7 +257,8 @@ def _doubt_of_paths(scaled: npt.NDArray[np.float32], beta: float) -> Floats:
     """How far interpolated log odds may be off on each path, in rows that are not saturated."""
     lacking = last_coefficients(scaled).astype(np.float64) * beta
     open_rows = np.abs(scaled).min(axis=-1) * beta < SATURATED
-    return LEAST_DOUBT + 8.0 * np.where(open_rows, lacking, 0.0).max(axis=1)
+    doubt: Floats = LEAST_DOUBT + 8.0 * np.where(open_rows, lacking, 0.0).max(axis=1)
+    return doubt
 
 
 def _errors_between(
@@ -268,6 +270,7 @@ def _errors_between(
     doubt: Floats,
 ) -> tuple[Floats, Floats]:
     """The calibration error at each point from interpolated log odds, and its uncertainty."""
+    from calibrant._compiled import threads_for
     from calibrant.calibrators._search_kernels import errors_between
 
     weight = evaluator.data.weight
@@ -281,16 +284,17 @@ def _errors_between(
     # Neighbours on a path are nearly in the same order, so each task is a stretch of one path.
     starts = np.arange(0, len(path), POINTS_PER_TASK)
     tasks = np.unique(np.concatenate([starts, np.flatnonzero(np.diff(path)) + 1, [len(path)]]))
-    values, slack = errors_between(
-        scaled,
-        path,
-        stencils,
-        1.0 / temperatures,
-        tasks,
-        evaluator.correct,
-        np.empty(0) if weight is None else weight,
-        edges,
-        by_mass,
-        doubt,
-    )
+    with threads_for(len(evaluator.data) * stencils.size):
+        values, slack = errors_between(
+            scaled,
+            path,
+            stencils,
+            1.0 / temperatures,
+            tasks,
+            evaluator.correct,
+            np.empty(0) if weight is None else weight,
+            edges,
+            by_mass,
+            doubt,
+        )
     return values, slack

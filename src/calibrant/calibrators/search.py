@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 
 from calibrant.calibrators.evaluator import BINNED, Evaluator
 from calibrant.calibrators.paths import (
@@ -34,7 +35,6 @@ LINE_GAMMAS = (0.0, 1.0)
 """The two gammas through whose best temperatures the line runs."""
 LOWEST_GAMMA = -0.9
 """The refined search stays above this; at -1 the map has its limit."""
-REFINING_STEPS = 120
 
 
 def grid(evaluator: Evaluator, gammas: tuple[float, ...] | None = None) -> Point:
@@ -84,16 +84,15 @@ def refine(evaluator: Evaluator) -> Point:
             [start.gamma, math.log(start.temperature + 0.02)],
         ]
     )
+
+    def value(at: npt.NDArray[np.float64]) -> float:
+        return evaluator(max(float(at[0]), LOWEST_GAMMA), math.exp(at[1]))
+
     found = minimize(
-        lambda at: evaluator(max(at[0], LOWEST_GAMMA), math.exp(at[1])),
-        x0=simplex[0],
+        value,
+        x0=[start.gamma, math.log(start.temperature)],
         method="Nelder-Mead",
-        options={
-            "initial_simplex": simplex,
-            "maxfev": REFINING_STEPS,
-            "xatol": 1e-6,
-            "fatol": 1e-12,
-        },
+        options={"initial_simplex": simplex, "maxfev": 120, "xatol": 1e-6, "fatol": 1e-12},
     )
     gamma, temperature = max(float(found.x[0]), LOWEST_GAMMA), math.exp(found.x[1])
     return min(start, Point(gamma, temperature, float(found.fun)), key=lambda point: point.rank)

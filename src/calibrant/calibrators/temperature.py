@@ -171,10 +171,12 @@ def _scale(data: FitData) -> float:
 
 
 def _rows(data: FitData, beta: float) -> Floats:
+    from calibrant._compiled import threads_for
     from calibrant.calibrators._kernels import temperature_rows
 
     out = np.empty((3, len(data)))
-    temperature_rows(data.logits, data.labels, beta, out)
+    with threads_for(data.logits.size):
+        temperature_rows(data.logits, data.labels, beta, out)
     return out
 
 
@@ -191,8 +193,10 @@ def _focal(data: FitData, beta: float, gamma: float) -> Slope:
 
 
 def _brier(data: FitData, beta: float) -> Slope:
+    from calibrant._compiled import threads_for
     from calibrant.calibrators._kernels import brier_rows
 
     out = np.empty((2, len(data)))
-    brier_rows(data.logits, data.labels, beta, out)
+    with threads_for(data.logits.size):
+        brier_rows(data.logits, data.labels, beta, out)
     return Slope(data.mean(out[0]), data.mean(out[1]), 0.0)

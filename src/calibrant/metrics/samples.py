@@ -94,12 +94,14 @@ class Samples:
 
     @cached_property
     def _rest(self) -> tuple[Floats, Floats, Floats]:
+        from calibrant._compiled import threads_for
         from calibrant.metrics import _kernels
 
         scores = self.need_scores()
         out = tuple(np.empty(len(self)) for _ in range(3))
         kernel = _kernels.rest_of_logits if self.from_logits else _kernels.rest_of_probs
-        kernel(scores, self.labels, *out)
+        with threads_for(scores.size):
+            kernel(scores, self.labels, *out)
         return out  # type: ignore[return-value]
 
     @property
@@ -137,6 +139,7 @@ def summarise(
     ignore_label: int | None = None,
 ) -> Samples:
     """Check the arguments of a metric and reduce them to what it needs, in one pass."""
+    from calibrant._compiled import threads_for
     from calibrant.metrics import _kernels
 
     kind, given = _checks.one_of(probs=probs, logits=logits)
@@ -158,11 +161,12 @@ def summarise(
     _checks.something_to_measure(len(flat))
     confidence = np.empty(len(flat))
     correct = np.empty(len(flat), dtype=np.bool_)
-    if kind == "logits":
-        bad = _kernels.top_of_logits(flat, labels, confidence, correct)
-    else:
-        tolerance = _checks.sum_tolerance(given)
-        bad = _kernels.top_of_probs(flat, labels, tolerance, confidence, correct)
+    tolerance = _checks.sum_tolerance(given)
+    with threads_for(flat.size):
+        if kind == "logits":
+            bad = _kernels.top_of_logits(flat, labels, confidence, correct)
+        else:
+            bad = _kernels.top_of_probs(flat, labels, tolerance, confidence, correct)
     if bad >= 0:  # the check finds it again among the rows that count, and says what is wrong
         shown = np.full(scores.shape, 1.0 / scores.shape[-1], dtype=scores.dtype)
         shown.reshape(-1, scores.shape[-1])[kept] = flat

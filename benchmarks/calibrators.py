@@ -1,0 +1,158 @@
+"""The (gamma, T) search against trying every point, and the calibrated probabilities' price."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.timing import print_ratios, side_by_side
+from calibrant import FocalTemperatureScaling, ada_ece, focal
+
+GAMMAS = (-0.5, -0.25, 0.0, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0)
+N_TEMPERATURES = 500
+N_BINS = 15
+SHAPES = ((5_000, 10), (5_000, 100), (25_000, 1000))
+EXTRAPOLATED_FROM = 20
+"""Points of the grid that are timed where all 5000 would take minutes."""
+
+
+def network(n: int, n_classes: int) -> tuple[Any, Any]:
+    """Logits of an over-confident model and labels: seven in ten of its answers are right."""
+    rng = np.random.default_rng(0)
+    truth = 2.0 * rng.standard_normal((n, n_classes))
+    truth[np.arange(n), rng.integers(0, n_classes, n)] += 2.5 + np.log(n_classes)
+    labels = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
+    return (1.6 * truth).astype(np.float32), labels
+
+
+def textbook_numpy(logits: Any, correct: Any, gamma: float, temperature: float) -> float:
+    """One point of the grid as one would write it: the map, the confidence, equal-mass bins."""
+    z = logits / np.float32(temperature)
+    q = np.exp(z - z.max(axis=1, keepdims=True))
+    q /= q.sum(axis=1, keepdims=True)
+    q = np.clip(q, 1e-7, 1.0 - 1e-7)
+    if gamma != 0.0:
+        g = np.float32(gamma)
+        q = q / ((1 - q) ** g - g * (1 - q) ** (g - 1) * q * np.log(q))
+        q /= q.sum(axis=1, keepdims=True)
+    confidence = q.max(axis=1)
+    gaps = (confidence - correct)[np.argsort(confidence)]
+    edges = np.linspace(0, len(gaps), N_BINS, endpoint=False).astype(int)
+    return float(np.abs(np.add.reduceat(gaps, edges)).sum() / len(gaps))
+
+
+def textbook_torch(logits: Any, correct: Any, gamma: float, temperature: float) -> float:
+    """The same in torch."""
+    q = torch.softmax(logits / temperature, dim=1).clamp(1e-7, 1.0 - 1e-7)
+    if gamma != 0.0:
+        q = q / ((1 - q) ** gamma - gamma * (1 - q) ** (gamma - 1) * q * torch.log(q))
+        q = q / q.sum(dim=1, keepdim=True)
+    confidence = q.max(dim=1).values
+    gaps = (confidence - correct)[torch.argsort(confidence)]
+    return float(sum(part.sum().abs() for part in torch.tensor_split(gaps, N_BINS)) / len(gaps))
+
+
+def seconds_a_point(point: Callable[[float, float], float]) -> float:
+    """Mean over points spread over the grid."""
+    rng = np.random.default_rng(0)
+    point(0.5, 1.5)
+    start = time.perf_counter()
+    for k in range(EXTRAPOLATED_FROM):
+        point(GAMMAS[k % len(GAMMAS)], float(rng.integers(1, N_TEMPERATURES + 1)) / 100)
+    return (time.perf_counter() - start) / EXTRAPOLATED_FROM
+
+
+def seconds_of_exponentials(logits: Any) -> float:
+    """One exponential for each logit and temperature: the floor of any direct search."""
+    tensor = torch.from_numpy(logits)
+    out = torch.empty_like(tensor)
+    torch.exp(tensor, out=out)
+    start = time.perf_counter()
+    for _ in range(5):
+        torch.exp(tensor, out=out)
+    return (time.perf_counter() - start) / 5 * N_TEMPERATURES
+
+
+def exact(logits: Any, labels: Any, gamma: float, temperature: float) -> float:
+    """The criterion of one point through the public functions, in double precision."""
+    log_probs = focal.focal_log_probs(
+        logits.astype(np.float64), gamma=gamma, temperature=temperature
+    )
+    return ada_ece(np.exp(log_probs), labels)
+
+
+def search(n: int, n_classes: int) -> None:
+    """The grid search against trying all points."""
+    logits, labels = network(n, n_classes)
+    correct = (logits.argmax(axis=1) == labels).astype(np.float32)
+    tensor, right = torch.from_numpy(logits), torch.from_numpy(correct)
+    scaling = FocalTemperatureScaling()
+    seconds = side_by_side({"ours": lambda: scaling.fit(logits, labels)}, rounds=5)["ours"]
+    tracemalloc.start()
+    scaling.fit(logits, labels)
+    memory = tracemalloc.get_traced_memory()[1] / logits.nbytes
+    tracemalloc.stop()
+    n_points = len(GAMMAS) * N_TEMPERATURES
+    direct = {
+        "every point, NumPy": n_points
+        * seconds_a_point(lambda g, t: textbook_numpy(logits, correct, g, t)),
+        "every point, torch": n_points
+        * seconds_a_point(lambda g, t: textbook_torch(tensor, right, g, t)),
+        "500 exponentials a logit, torch": seconds_of_exponentials(logits),
+    }
+    print(f"\ngrid search by ada_ece, {n} x {n_classes}, float32")
+    print(f"  {'search, grid':<34}{seconds:10.3f} s")
+    for name, value in direct.items():
+        print(f"  {name:<34}{value:10.3f} s   {value / seconds:8.1f} x")
+    print(f"  memory beside the logits: {memory:.2f} x the logits")
+    chosen = scaling.gamma_, scaling.temperature_
+    value = exact(logits, labels, *chosen)
+    print(
+        f"  chosen gamma {chosen[0]:g}, T {chosen[1]:g}: criterion {scaling.report_.after:.9f}, "
+        f"computed again {value:.9f}"
+    )
+    around = [
+        (g, round(t / 100, 2))
+        for g in GAMMAS
+        for t in range(1, N_TEMPERATURES + 1)
+        if n * n_classes <= 50_000 or (g == chosen[0] and abs(t / 100 - chosen[1]) < 0.06)
+    ]
+    lowest = min(exact(logits, labels, g, t) for g, t in around)
+    print(f"  lowest of {len(around)} points tried one by one: {lowest:.9f}")
+
+
+def predictions() -> None:
+    """Calibrated probabilities against a softmax."""
+    logits, labels = network(50_000, 1000)
+    tensor = torch.from_numpy(logits)
+    scaling = FocalTemperatureScaling().fit(logits[:2000], labels[:2000])
+    seconds = side_by_side(
+        {
+            "torch.softmax": lambda: torch.softmax(tensor, dim=1),
+            "FocalTemperatureScaling.predict_proba": lambda: scaling.predict_proba(logits),
+        }
+    )
+    print_ratios("probabilities, 50000 x 1000, float32", seconds, against="torch.softmax")
+
+
+def main() -> None:
+    """Print the ratios."""
+    print(f"\ntorch {torch.__version__}, {torch.get_num_threads()} threads, seed 0")
+    logits, labels = network(100, 10)
+    start = time.perf_counter()
+    FocalTemperatureScaling().fit(logits, labels)
+    print(
+        f"first call, with compilation or what is cached of it: {time.perf_counter() - start:.1f} s"
+    )
+    for shape in SHAPES:
+        search(*shape)
+    predictions()
+
+
+if __name__ == "__main__":
+    main()
