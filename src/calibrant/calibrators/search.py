@@ -31,6 +31,8 @@ GAMMAS = np.array([-0.5, -0.25, 0.0, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0])
 """The gammas of Komisarenko and Kull (2024), and 0: plain temperature scaling."""
 TEMPERATURES = np.arange(1, 501) / 100.0
 """Their temperatures, built from whole numbers."""
+UNCHANGED = 99
+"""Where T = 1 stands among them."""
 LINE_GAMMAS = (0.0, 1.0)
 """The two gammas through whose best temperatures the line runs."""
 LOWEST_GAMMA = -0.9
@@ -125,7 +127,8 @@ def _best_step(evaluator: Evaluator, gamma: float) -> Point:
     while True:
         left, here, right = (at(min(max(s, 0), len(x) - 1)) for s in (step - 1, step, step + 1))
         if here.value <= min(left.value, right.value):
-            return here
+            # Where T does not matter, it stays 1.
+            return min(here, at(UNCHANGED), key=lambda point: point.rank)
         downhill = -1 if left.value < right.value else 1
         bend = left.value - 2.0 * here.value + right.value
         leap = (left.value - right.value) / (2.0 * bend) if bend > 0.0 else 8.0 * downhill
