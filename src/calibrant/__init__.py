@@ -1,13 +1,24 @@
 """calibrant makes a classifier's probabilities mean what they say."""
 
+from typing import TYPE_CHECKING, Any
+
 from calibrant import calibrators, focal, metrics
 from calibrant._version import __version__
 from calibrant.calibrators import (
     CALIBRATORS,
+    BayesianBinning,
+    BetaCalibration,
+    BiasCorrectedTemperatureScaling,
+    DirichletCalibration,
     FocalCalibration,
     FocalTemperatureScaling,
+    HistogramBinning,
     Identity,
+    IsotonicCalibration,
+    MatrixScaling,
+    PlattScaling,
     TemperatureScaling,
+    VectorScaling,
     load,
 )
 from calibrant.metrics import (
@@ -24,13 +35,26 @@ from calibrant.metrics import (
 )
 from calibrant.reliability import reliability_curve
 
+if TYPE_CHECKING:
+    from calibrant.calibrators import CalibratedClassifier
+
 __all__ = [
     "CALIBRATORS",
     "METRICS",
+    "BayesianBinning",
+    "BetaCalibration",
+    "BiasCorrectedTemperatureScaling",
+    "CalibratedClassifier",
+    "DirichletCalibration",
     "FocalCalibration",
     "FocalTemperatureScaling",
+    "HistogramBinning",
     "Identity",
+    "IsotonicCalibration",
+    "MatrixScaling",
+    "PlattScaling",
     "TemperatureScaling",
+    "VectorScaling",
     "__version__",
     "ada_ece",
     "brier",
@@ -47,3 +71,10 @@ __all__ = [
     "paired_difference",
     "reliability_curve",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # The one name that needs scikit-learn, which is imported when it is asked for.
+    if name == "CalibratedClassifier":
+        return calibrators.CalibratedClassifier
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

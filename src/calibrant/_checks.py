@@ -8,6 +8,7 @@ with: half-precision arrays come back as float32, lists as NumPy arrays.
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import math
 import numbers
 from collections.abc import Sequence
@@ -443,3 +444,120 @@ def _refuse(bad: Array, message: str, found: Array | None = None) -> None:
 def _describe(value: Any) -> str:
     text = repr(value)
     return f"{type(value).__name__} {text if len(text) <= 40 else text[:37] + '...'}"
+
+
+def logits_unseen(values: Any) -> Array:
+    """Real scores with a class axis, in their own library, whose values nobody has looked at."""
+    array = _floating(values, "logits")
+    _class_axis(array, "logits", TWO_COLUMNS["logits"])
+    return array
+
+
+def same_scores(first_kind: str, first: Array, second_kind: str, second: Array) -> None:
+    """Samples to fit on and samples to measure on must come from one model, in one form."""
+    if first_kind != second_kind:
+        raise ValueError(
+            f"what is fitted on and what is measured on must be of one kind; found {first_kind} "
+            f"and {second_kind}. Pass both as logits or both as probs"
+        )
+    if first.shape[-1] != second.shape[-1]:
+        raise ValueError(
+            "what is fitted on and what is measured on must have the same classes; found "
+            f"{first.shape[-1]} and {second.shape[-1]} of them. Pass the output of one model"
+        )
+
+
+def instance(value: Any, kind: type, name: str) -> None:
+    """An object of ``kind``, made already."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be a {kind.__name__}; found {_describe(value)}. Make one")
+
+
+def installed(*packages: str, extra: str, purpose: str) -> None:
+    """The packages that an optional part of the library needs."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ImportError(
+            f"{purpose} needs {', '.join(packages)}; found no {', '.join(missing)}. "
+            f"Run: pip install 'calibrant[{extra}]'"
+        )
+
+
+def two_or_more_classes(n_classes: int) -> None:
+    """Labels to tell apart; the word class is what scikit-learn's own checks look for."""
+    if n_classes < 2:
+        raise ValueError(
+            f"there must be two or more classes to tell apart; found {n_classes} class in y. "
+            "Give samples of the other classes too"
+        )
+
+
+def known_classes(found: Sequence[Any], known: Sequence[Any]) -> None:
+    """No label that a classifier was not trained on."""
+    unknown = [label for label in found if label not in known]
+    if unknown:
+        raise ValueError(
+            f"labels must be classes of the fitted estimator; found {unknown[0]!r}, which is not "
+            f"one of its {len(known)}. Train the estimator on all classes, or leave the rows out"
+        )
+
+
+def all_classes_to_train(classes: Sequence[Any], trained: Sequence[Any]) -> None:
+    """Every class in the training part of a fold: a score for a class never seen says nothing."""
+    missing = [label for label in classes if label not in trained]
+    if missing:
+        raise ValueError(
+            "every class must be in the training part of every fold; class "
+            f"{missing[0]!r} is missing in one. Add samples of it, or choose another cv"
+        )
+
+
+def each_row_once(counts: npt.NDArray[np.intp]) -> None:
+    """Folds that test every row exactly once."""
+    if not (counts == 1).all():
+        row = int(np.argmax(counts != 1))
+        raise ValueError(
+            f"cv must put every row into a test part exactly once; found row {row} there "
+            f"{counts[row]} times. Use a number of folds, or a splitter such as StratifiedKFold"
+        )
+
+
+def has_output(estimator: Any, names: Sequence[str]) -> str:
+    """The first of the methods ``names`` that a fitted classifier has."""
+    for name in names:
+        if hasattr(estimator, name):
+            return name
+    raise TypeError(
+        f"the estimator must have {' or '.join(names)}; {type(estimator).__name__} has not. "
+        "Pass a classifier that gives one score for each class"
+    )
+
+
+def scores_of_pairs(*, or_else: bool) -> None:
+    """Scores of pairs of classes are of no use, unless there is something else to take."""
+    if not or_else:
+        raise ValueError(
+            "decision_function must give one column for each class; found "
+            "decision_function_shape='ovo', one for each pair of classes. "
+            "Set decision_function_shape='ovr', or pass scores='predict_proba'"
+        )
+
+
+def one_column_a_class(values: npt.NDArray[Any], name: str, n_classes: int) -> None:
+    """Scores of a classifier in the form that a softmax takes."""
+    if values.ndim != 2 or values.shape[1] != n_classes:
+        raise ValueError(
+            f"{name} must give one column for each of the {n_classes} classes; found shape "
+            f"{values.shape}. Set decision_function_shape='ovr', or pass scores='predict_proba'"
+        )
+
+
+def strength(value: Any, name: str) -> float:
+    """A finite weight above 0 of a penalty that keeps a fit finite."""
+    number = _number(value, name)
+    if number <= 0.0:
+        raise ValueError(
+            f"{name} must be above 0; found {number:g}. Without this penalty there may be no "
+            "finite minimum; pass a small number such as 1e-6 for almost none"
+        )
+    return number

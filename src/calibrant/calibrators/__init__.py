@@ -3,7 +3,18 @@
 A new method is one class (see ``base``) and one line in ``CALIBRATORS``.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from calibrant.calibrators.base import Calibrator, NotFittedError
+from calibrant.calibrators.binned import BayesianBinning, HistogramBinning, IsotonicCalibration
+from calibrant.calibrators.comparison import ComparedMethod, MethodComparison, compare
+from calibrant.calibrators.linear import (
+    BiasCorrectedTemperatureScaling,
+    DirichletCalibration,
+    MatrixScaling,
+    VectorScaling,
+)
+from calibrant.calibrators.one_vs_rest import BetaCalibration, PlattScaling
 from calibrant.calibrators.report import CalibrationWarning, FitReport
 from calibrant.calibrators.saving import load
 from calibrant.calibrators.scaling import (
@@ -13,6 +24,9 @@ from calibrant.calibrators.scaling import (
     TemperatureScaling,
 )
 
+if TYPE_CHECKING:
+    from calibrant.calibrators.classifier import CalibratedClassifier
+
 CALIBRATORS: dict[str, type[Calibrator]] = {
     method.NAME: method
     for method in (
@@ -20,19 +34,50 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
         TemperatureScaling,
         FocalCalibration,
         FocalTemperatureScaling,
+        VectorScaling,
+        MatrixScaling,
+        BiasCorrectedTemperatureScaling,
+        DirichletCalibration,
+        PlattScaling,
+        BetaCalibration,
+        IsotonicCalibration,
+        HistogramBinning,
+        BayesianBinning,
     )
 }
 """Every calibrator by its name."""
 
 __all__ = [
     "CALIBRATORS",
+    "BayesianBinning",
+    "BetaCalibration",
+    "BiasCorrectedTemperatureScaling",
+    "CalibratedClassifier",
     "CalibrationWarning",
     "Calibrator",
+    "ComparedMethod",
+    "DirichletCalibration",
     "FitReport",
     "FocalCalibration",
     "FocalTemperatureScaling",
+    "HistogramBinning",
     "Identity",
+    "IsotonicCalibration",
+    "MatrixScaling",
+    "MethodComparison",
     "NotFittedError",
+    "PlattScaling",
     "TemperatureScaling",
+    "VectorScaling",
+    "compare",
     "load",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # The one name that needs scikit-learn, which is imported when it is asked for.
+    if name == "CalibratedClassifier":
+        from calibrant.calibrators.classifier import CalibratedClassifier
+
+        return CalibratedClassifier
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -36,7 +36,9 @@ ENTRIES = {
     "report": dict,
 }
 REPORT_ENTRIES: dict[str, type | tuple[type, ...]] = {
+    "method": str,
     "n_samples": int,
+    "n_classes": int,
     "criterion": str,
     "before": float,
     "after": float,
@@ -48,26 +50,40 @@ REPORT_ENTRIES: dict[str, type | tuple[type, ...]] = {
     "warnings": list,
 }
 MOST_CLASSES = 10_000_000
+LARGEST = float(np.finfo(np.float32).max)
+"""Above this a number would be infinite beside logits in single precision."""
 
 
 def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
     """Write a fitted calibrator; the file appears whole or not at all."""
-    state = {
-        name: value if isinstance(value, float) else np.asarray(value).tolist()
-        for name, value in calibrator.state_.items()
-    }
     content = {
         "format": FORMAT,
         "version": VERSION,
         "method": calibrator.NAME,
         "n_classes": calibrator.n_classes_,
         "params": calibrator.get_params(),
-        "state": state,
+        "state": calibrator.state_,
         "report": calibrator.report_.to_dict(),
     }
-    text = json.dumps(content, indent=1, allow_nan=False)
+    try:
+        text = json.dumps(content, indent=1, allow_nan=False, default=_plain)
+    except ValueError as error:
+        raise ValueError(
+            f"a calibrator is saved as finite numbers: {_one_line(error)}. "
+            "Fit it on logits whose differences their type can hold"
+        ) from None
     with written_whole(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def _plain(value: Any) -> Any:
+    """Arrays and numbers of NumPy as lists and numbers of Python."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(
+        f"a calibrator is saved as plain numbers and text; found {type(value).__name__} in it. "
+        "Give its constructor plain values"
+    )
 
 
 def load(path: str | os.PathLike[str]) -> Calibrator:
@@ -108,15 +124,7 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     calibrator = _constructed(CALIBRATORS[content["method"]], content["params"], where)
     calibrator.n_classes_ = content["n_classes"]
     calibrator.state_ = _state(calibrator, content["state"], where)
-    _check_entries(content["report"], REPORT_ENTRIES, f"{where}, report")
-    calibrator.report_ = FitReport.from_dict(
-        {
-            **content["report"],
-            "method": content["method"],
-            "n_classes": content["n_classes"],
-            "warnings": [str(warning) for warning in content["report"]["warnings"]],
-        }
-    )
+    calibrator.report_ = _report(content, where)
     return calibrator
 
 
@@ -128,8 +136,7 @@ def _parsed(path: Path, where: str) -> Any:
     try:
         return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once_each)
     except (ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        _refuse(where, f"it is not JSON, or cut short: {' '.join(reason.split())[:160]}")
+        _refuse(where, f"it is not JSON, or cut short: {_one_line(error)}")
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -157,7 +164,7 @@ def _check_entries(
             value = float(value)
         if type(value) not in kinds or (isinstance(value, float) and not math.isfinite(value)):
             _refuse(where, f"{name!r} is {_shown(value)}, not {kinds[0].__name__}")
-    unknown = sorted(set(content) - set(expected) - {"method", "n_classes"})
+    unknown = sorted(set(content) - set(expected))
     if unknown:
         _refuse(where, f"there is no entry {_shown(unknown[0])} in this format")
 
@@ -166,8 +173,8 @@ def _constructed(cls: type[Calibrator], params: dict[str, Any], where: str) -> C
     try:
         calibrator = cls(**params)
         calibrator._check_params()
-    except (TypeError, ValueError) as error:
-        _refuse(where, f"its params do not fit {cls.NAME}: {str(error)[:160].rstrip('.')}")
+    except (TypeError, ValueError, RecursionError) as error:
+        _refuse(where, f"its params do not fit {cls.NAME}: {_one_line(error)}")
     return calibrator
 
 
@@ -200,14 +207,44 @@ def _numbers(values: Any, name: str, where: str) -> Any:
         array = np.asarray(values)
     except (ValueError, OverflowError):  # ragged, or a number beyond any type
         array = np.empty(0, dtype=object)
-    if array.dtype.kind not in "if" or not np.isfinite(array).all():
+    numeric = array.dtype.kind in "if" and array.size > 0 and not _has_truths(values)
+    if not numeric or not (np.abs(array) <= LARGEST).all():
         _refuse(where, f"{name!r} is {_shown(values)}, not a rectangle of finite numbers")
     return array.astype(np.float64)
 
 
+def _has_truths(values: Any) -> bool:
+    """Whether true or false is among the numbers, where NumPy takes it for 1 or 0."""
+    if isinstance(values, list):
+        return any(_has_truths(value) for value in values)
+    return isinstance(values, bool)
+
+
+def _report(content: dict[str, Any], where: str) -> FitReport:
+    given = content["report"]
+    _check_entries(given, REPORT_ENTRIES, f"{where}, report")
+    for name in ("method", "n_classes"):
+        if given[name] != content[name]:
+            _refuse(where, f"its report is of another {name}, {_shown(given[name])}")
+    if not all(isinstance(warning, str) for warning in given["warnings"]):
+        _refuse(where, f"'warnings' is {_shown(given['warnings'])}, not a list of text")
+    return FitReport.from_dict(given)
+
+
 def _shown(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = ascii(value)
+    except RecursionError:
+        text = "nested too deeply"
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _one_line(error: Exception) -> str:
+    """The message of ``error`` without line breaks, of at most 160 printable characters."""
+    text = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+    text = " ".join(text.split())
+    printable = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return printable[:160].rstrip(".")
 
 
 def _refuse(where: str, reason: str, remedy: str = "Save the calibrator again") -> NoReturn:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import click
 
 from calibrant import __version__
+from calibrant.cli.apply import apply
+from calibrant.cli.compare import compare
 from calibrant.cli.evaluate import evaluate
+from calibrant.cli.export import export
+from calibrant.cli.fit import fit
 from calibrant.cli.theory import theory
 
 
@@ -36,10 +40,16 @@ def main() -> None:
     \b
     How honest are the probabilities in a file?
       calibrant evaluate predictions.npz
+    Which calibrator suits them, and what does it gain?
+      calibrant compare network.npz::val network.npz::test
+    Fit one on held-out samples, use it on others, put it into production:
+      calibrant fit network.npz::val --method temperature -o cal.json
+      calibrant apply cal.json network.npz::test -o calibrated.npz
+      calibrant export cal.json --format onnx
     A first look, without any data:
       calibrant theory --gamma 3 --classes 10
     """
 
 
-main.add_command(evaluate)
-main.add_command(theory)
+for command in (evaluate, compare, fit, apply, export, theory):
+    main.add_command(command)

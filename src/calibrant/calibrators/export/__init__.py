@@ -1,0 +1,124 @@
+"""Fitted calibrators as files that work without calibrant.
+
+| format | ending | needs, where it runs |
+|---|---|---|
+| ``numpy`` | ``.py`` | NumPy |
+| ``onnx`` | ``.onnx`` | an ONNX runtime |
+| ``torch`` | ``.pt2`` | torch |
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from calibrant import _checks
+from calibrant.calibrators.base import Calibrator
+from calibrant.files import written_whole
+
+DTYPES = ("float32", "float64")
+
+
+@dataclass(frozen=True)
+class Format:
+    """One kind of file."""
+
+    ending: str
+    write: Callable[[Calibrator, str, Path], None]
+    """From a calibrator and a type of numbers to a file."""
+    typed: bool = True
+    """Whether the file is for logits of one type only."""
+
+
+def _write_numpy(calibrator: Calibrator, dtype: str, path: Path) -> None:
+    from calibrant.calibrators.export.numpy_source import source
+
+    path.write_text(source(calibrator), encoding="utf-8")
+
+
+def _write_onnx(calibrator: Calibrator, dtype: str, path: Path) -> None:
+    _checks.installed("torch", "onnx", "onnxscript", "onnxruntime", extra="onnx", purpose="ONNX")
+    from calibrant.calibrators.export.onnx_model import model
+
+    path.write_bytes(model(calibrator, dtype))
+
+
+def _write_torch(calibrator: Calibrator, dtype: str, path: Path) -> None:
+    _checks.installed("torch", extra="torch", purpose="torch programs")
+    from calibrant.calibrators.export.torch_program import write_program
+
+    write_program(calibrator, dtype, path)
+
+
+FORMATS = {
+    "numpy": Format(".py", _write_numpy, typed=False),
+    "onnx": Format(".onnx", _write_onnx),
+    "torch": Format(".pt2", _write_torch),
+}
+"""What :func:`export` can write, by name."""
+
+
+def export(
+    calibrator: Calibrator,
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,  # noqa: A002
+    dtype: str | None = None,
+) -> None:
+    """Write a fitted calibrator as a file that works without calibrant.
+
+    All formats take logits and give the probabilities of ``calibrator.predict_proba``:
+
+    - ``"numpy"``: a short Python file with ``predict_proba(logits)``, made to be read;
+    - ``"onnx"``: a model from ``logits`` to ``probs``, both (batch, classes);
+    - ``"torch"``: a program for ``torch.export.load``, also from (batch, classes) to the same.
+
+    The Python file refuses NaN, +inf and a wrong number of classes. The other two have no place
+    for such words: NaN goes in, NaN comes out.
+
+    Args:
+        calibrator: A fitted calibrator.
+        path: The file to write; an existing one is replaced whole.
+        format: One of ``FORMATS``; None takes it from the ending of ``path``.
+        dtype: Type of the logits, ``"float32"`` (the default) or ``"float64"``. The Python file
+            takes any, and computes in double precision.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> import numpy as np, calibrant
+        >>> from calibrant.calibrators.export import export
+        >>> rng = np.random.default_rng(0)
+        >>> logits, labels = rng.normal(size=(500, 3)), rng.integers(0, 3, size=500)
+        >>> logits[np.arange(500), labels] += 2.0
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "calibrated.py"
+        >>> export(calibrant.TemperatureScaling().fit(logits, labels), file)
+        >>> "import calibrant" in file.read_text()
+        False
+    """
+    calibrator._need_fit()
+    target = Path(path)
+    chosen = FORMATS[format_of(target, format)]
+    if dtype is not None and not chosen.typed:
+        raise ValueError(
+            f"dtype is for files that take logits of one type; found {dtype!r} for a Python file, "
+            "which takes any. Leave it out"
+        )
+    dtype = "float32" if dtype is None else _checks.choice(dtype, "dtype", DTYPES)
+    with written_whole(target) as temporary:
+        chosen.write(calibrator, dtype, temporary)
+
+
+def format_of(path: Path, name: str | None) -> str:
+    """The format called ``name``, or without a name that of the ending of ``path``."""
+    if name is not None:
+        return _checks.choice(name, "format", tuple(FORMATS))
+    for known, entry in FORMATS.items():
+        if entry.ending == path.suffix.lower():
+            return known
+    endings = ", ".join(entry.ending for entry in FORMATS.values())
+    raise ValueError(
+        f"cannot tell the format of {path}: the name must end in {endings}; found "
+        f"{path.suffix or 'no ending'!r}. Pass format="
+    )

@@ -1,0 +1,153 @@
+"""Calibrators as Python source: constants, and a function that a reader can follow.
+
+A template is one or two functions of a module in ``templates``. They are ordinary code, checked
+and tested as such; their source is what gets written, below the constants of one calibrator.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from calibrant._version import __version__
+from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.export.templates import (
+    beta,
+    bias_corrected,
+    dirichlet,
+    focal,
+    isotonic,
+    linear,
+    one_vs_rest,
+    softmax,
+    steps,
+    vector,
+)
+from calibrant.calibrators.export.templates.checked import checked
+
+WIDTH = 100
+MOST_LITERALS = 10_000
+"""Arrays with more numbers than this are written as text."""
+
+
+@dataclass(frozen=True)
+class Template:
+    """How a family of methods looks in a file."""
+
+    formula: str
+    functions: tuple[Callable[..., Any], ...]
+    """What is written below the constants, in order."""
+    defaults: Mapping[str, float] = field(default_factory=dict)
+    """Constants that not every method of the family has fitted."""
+
+
+_SOFTMAX = Template("softmax(s / T)", (checked, softmax.predict_proba), {"temperature": 1.0})
+_FOCAL = Template("Psi^gamma(softmax(s / T))", (checked, focal.predict_proba), {"temperature": 1.0})
+
+
+def _linear(formula: str, scores: Callable[..., Any]) -> Template:
+    return Template(
+        f"softmax({formula} + b) of the centred logits s",
+        (checked, linear.centred, scores, linear.predict_proba),
+    )
+
+
+def _one_vs_rest(formula: str, calibrated: Callable[..., Any]) -> Template:
+    return Template(
+        f"{formula} of the log-odds x of each class, divided by the sum",
+        (checked, one_vs_rest.log_odds, calibrated, one_vs_rest.predict_proba),
+    )
+
+
+TEMPLATES = {
+    "identity": _SOFTMAX,
+    "temperature": _SOFTMAX,
+    "focal": _FOCAL,
+    "focal-temperature": _FOCAL,
+    "vector": _linear("w s", vector.scores),
+    "matrix": _linear("W s", linear.scores),
+    "bias-corrected-temperature": _linear("s / T", bias_corrected.scores),
+    "dirichlet": Template(
+        "softmax(W log q + b), q = softmax(s)",
+        (checked, linear.centred, dirichlet.predict_proba),
+    ),
+    "platt": _one_vs_rest("sigmoid(slope x + shift)", one_vs_rest.calibrated),
+    "beta": _one_vs_rest("sigmoid(a log q - b log(1 - q) + c)", beta.calibrated),
+    "isotonic": _one_vs_rest("an isotonic curve", isotonic.calibrated),
+    "histogram": _one_vs_rest("a curve in steps", steps.calibrated),
+    "bbq": _one_vs_rest("a curve in steps", steps.calibrated),
+}
+"""The template of every method in ``CALIBRATORS``."""
+
+HEADER = '''"""Calibrated probabilities from logits; needs NumPy only.
+
+    from this_file import predict_proba
+
+    probs = predict_proba(logits)
+
+{method}: {formula}.
+Fitted on {n_samples} samples, written by calibrant {version}.
+logits: scores before the softmax, {n_classes} classes on the last axis; -inf marks an absent class.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+'''
+
+
+def source(calibrator: Calibrator) -> str:
+    """A Python module with ``predict_proba(logits)``, which needs NumPy only."""
+    template = TEMPLATES[calibrator.NAME]
+    header = HEADER.format(
+        method=calibrator.NAME,
+        formula=template.formula,
+        n_samples=calibrator.report_.n_samples,
+        n_classes=calibrator.n_classes_,
+        version=__version__,
+    )
+    constants = {
+        "N_CLASSES": calibrator.n_classes_,
+        **{name.upper(): value for name, value in template.defaults.items()},
+        **{name.upper(): value for name, value in calibrator.state_.items()},
+    }
+    lines = [f"{name} = {_literal(value)}" for name, value in constants.items()]
+    functions = [inspect.getsource(function).rstrip() for function in template.functions]
+    return "\n\n\n".join(["\n".join([header, *lines]), *functions]) + "\n"
+
+
+def _literal(value: Any) -> str:
+    """Python that gives the very same numbers."""
+    if isinstance(value, int | float):
+        return repr(value)
+    array = np.asarray(value)
+    if array.size <= MOST_LITERALS:
+        return f"np.array(\n{_nested(array.tolist(), 4)}\n)"
+    # As text: a million numbers in brackets would take Python a gigabyte to read.
+    text = _filled(" ".join(map(repr, array.ravel().tolist())), "")
+    return f'np.fromstring(\n    """\n{text}\n""",\n    sep=" ",\n).reshape({array.shape})'
+
+
+def _nested(values: list[Any], indent: int) -> str:
+    """A list of numbers, or of such lists, in lines of a readable length."""
+    margin = " " * indent
+    if values and isinstance(values[0], list):
+        rows = ",\n".join(_nested(row, indent + 4) for row in values)
+        return f"{margin}[\n{rows},\n{margin}]"
+    return _filled(f"[{', '.join(map(repr, values))}]", margin)
+
+
+def _filled(text: str, margin: str) -> str:
+    return textwrap.fill(
+        text,
+        WIDTH,
+        initial_indent=margin,
+        subsequent_indent=margin + " " * text.startswith("["),
+        break_on_hyphens=False,
+    )

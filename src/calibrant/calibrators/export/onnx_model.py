@@ -1,0 +1,132 @@
+"""Calibrators as ONNX models.
+
+torch translates most of a program to ONNX faithfully, but not all of it: ``logaddexp`` becomes
+log(e^a + e^b), which overflows, ``log1p`` becomes log(1 + x), which rounds, and numbers pass
+through float32 on the way into a float64 model. The translations here keep what was computed. The
+finished model is run once beside the calibrator before it is given out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime  # type: ignore[import-untyped]
+import torch
+from onnxscript import ir, opset18
+
+from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.export.torch_program import description, program
+
+op: Any = opset18
+OPSET = 18
+AGREEMENT = 1e-4
+"""How far a probability may be off in the check: a model that is wrong is far off."""
+ERRORS_ONLY = 3
+
+
+def model(calibrator: Calibrator, dtype: str) -> bytes:
+    """An ONNX model from ``logits`` to ``probs``, both (batch, classes)."""
+    with _quiet():
+        translated = torch.onnx.export(
+            program(calibrator, dtype),
+            dynamo=True,
+            verbose=False,
+            optimize=True,
+            opset_version=OPSET,
+            input_names=["logits"],
+            output_names=["probs"],
+            dynamic_shapes={"logits": {0: "batch"}},  # its name: the program has its size
+            custom_translation_table=_translations(np.dtype(dtype)),
+        )
+    assert translated is not None
+    graph = translated.model
+    graph.producer_name = "calibrant"
+    graph.producer_version = description(calibrator)["calibrant.version"]
+    graph.metadata_props.clear()
+    graph.metadata_props.update(description(calibrator))
+    graph.graph.metadata_props.clear()
+    for node in graph.graph:
+        node.metadata_props.clear()  # where in our files it comes from
+    content: bytes = translated.model_proto.SerializeToString()
+    _check(content, calibrator, dtype)
+    return content
+
+
+def _translations(dtype: np.dtype[Any]) -> dict[Callable[..., Any], Callable[..., Any]]:
+    """torch operators as ONNX ones, for a model of one type."""
+
+    def number(value: float) -> Any:
+        return op.Constant(value=ir.tensor(np.asarray(value, dtype=dtype)))
+
+    def scalar_tensor(s: Any, dtype: int, **_: Any) -> Any:
+        return op.Constant(value=ir.tensor(np.asarray(s, dtype=ir.DataType(dtype).numpy())))
+
+    def clamp(self: Any, min: float | None = None, max: float | None = None) -> Any:  # noqa: A002
+        bounds = (None if bound is None else number(bound) for bound in (min, max))
+        return op.Clip(self, *bounds)
+
+    def log1p(self: Any) -> Any:
+        one = number(1.0)
+        u = op.Add(self, one)  # its rounding cancels in log(u) / (u - 1)
+        ratio = op.Where(op.Greater(self, one), one, op.Div(self, op.Sub(u, one)))
+        return op.Where(op.Equal(u, one), self, op.Mul(op.Log(u), ratio))
+
+    def logaddexp(self: Any, other: Any) -> Any:
+        gap = op.Where(op.Equal(self, other), number(0.0), op.Abs(op.Sub(self, other)))
+        return op.Add(op.Max(self, other), log1p(op.Exp(op.Neg(gap))))
+
+    aten = torch.ops.aten
+    return {
+        aten.scalar_tensor.default: scalar_tensor,
+        aten.clamp.default: clamp,
+        aten.log1p.default: log1p,
+        aten.logaddexp.default: logaddexp,
+    }
+
+
+def _check(content: bytes, calibrator: Calibrator, dtype: str) -> None:
+    """Refuse a model that does not give what the calibrator gives."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = ERRORS_ONLY
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    logits = _probe(calibrator.n_classes_).astype(dtype)
+    (found,) = session.run(["probs"], {"logits": logits})
+    off = np.abs(found - calibrator.predict_proba(logits)).max()
+    if not off <= AGREEMENT:
+        raise ArithmeticError(
+            f"the ONNX model of {calibrator.NAME} is off by {off:.2g} under onnxruntime "
+            f"{onnxruntime.__version__}, so it was not written. Try other versions of torch, onnx "
+            "and onnxruntime, and report this; format='numpy' needs none of them"
+        )
+
+
+def _probe(n_classes: int) -> npt.NDArray[np.float64]:
+    """Rows as they come: ordinary, saturated, huge, and with classes ruled out."""
+    rng = np.random.default_rng(0)
+    scales = np.repeat([0.1, 3.0, 30.0, 1e4], 4)[:, np.newaxis]
+    logits = scales * rng.standard_normal((len(scales), n_classes))
+    masked = np.where(rng.random(logits.shape) < 0.3, -np.inf, logits)
+    masked[:, 0] = logits[:, 0]
+    return np.concatenate([logits, masked])
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Nothing of what torch and onnxscript say of themselves reaches the terminal."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    before = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, before, strict=True):
+                logger.setLevel(level)

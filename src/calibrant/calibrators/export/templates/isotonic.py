@@ -1,0 +1,18 @@
+"""A table with straight lines in between as the map of one class: isotonic regression."""
+
+import numpy as np
+
+from calibrant.calibrators.export.templates.checked import Floats
+
+KNOTS = np.zeros((3, 1))
+VALUES = np.zeros((3, 1))
+
+
+def calibrated(x: Floats) -> Floats:
+    """Log-odds of one class by itself, from probabilities that are straight between the knots."""
+    y = np.empty_like(x)
+    for k, (knots, values) in enumerate(zip(KNOTS, VALUES, strict=True)):
+        hit = np.interp(x[..., k], knots, 1 / (1 + np.exp(-values)))
+        miss = np.interp(x[..., k], knots, 1 / (1 + np.exp(values)))
+        y[..., k] = np.log(hit) - np.log(miss)
+    return y

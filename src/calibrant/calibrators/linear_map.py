@@ -1,0 +1,171 @@
+"""What the linear calibrators have in common: the map, and the way from the fit to the report."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from calibrant._logspace import detach, split_top
+from calibrant._types import Array
+from calibrant.calibrators.base import Calibrator, FitData, Fitted, Floats, State
+from calibrant.calibrators.linear_fit import (
+    NOT_CLOSE,
+    Criterion,
+    Factor,
+    Optimum,
+    Penalty,
+    Rows,
+    best_factor,
+    centred_logits,
+    minimise,
+)
+
+RIDGE = 1e-4
+"""Strength of the squares that nothing else holds. With 5000 samples it says as much as the prior
+belief that a bias, or the factor of a logit of size 1, is off by about 1 from temperature scaling:
+hardly anything against a hundred samples of a class, and all there is where there are none."""
+NOTABLE_SHARE = 0.25
+"""Where the ridge costs more than this part of what the fit gains, it decides the result."""
+LARGEST_NUMBER = 1e34
+"""No fit comes near it; a file that holds more could overflow."""
+
+
+class Linear(Calibrator):
+    """Softmax of a bias plus scores that are linear in the centred logits, or in other features.
+
+    Subclasses write the scores, and what the correction of ``linear_fit`` means for them.
+    """
+
+    ON_LOG_PROBS: ClassVar[bool] = False
+    """Whether the features are log-probabilities, or the centred logits themselves."""
+    FREE_BUT_FOR_RIDGE: ClassVar[bool] = False
+    """Whether the penalty is only there to keep the result finite, and should decide nothing."""
+
+    @abstractmethod
+    def _scores(self, centred: Array, features: Array, state: State) -> Array:
+        """Scores without the bias; linear, so that both arguments can be given over a number."""
+
+    @abstractmethod
+    def _shape(self, n_classes: int) -> tuple[int, ...]:
+        """Shape of the correction N of ``linear_fit``."""
+
+    @abstractmethod
+    def _penalty(self, rows: Rows) -> Penalty:
+        """What pulls towards temperature scaling."""
+
+    @abstractmethod
+    def _state(self, rows: Rows, factor: float, correction: Floats, bias: Floats) -> dict[str, Any]:
+        """The state, from what ``linear_fit`` finds in its own units."""
+
+    @abstractmethod
+    def _identity(self, n_classes: int) -> dict[str, Any]:
+        """The state that changes nothing."""
+
+    def _log_probs(self, logits: Array, state: State) -> Array:
+        xp = array_namespace(logits)
+        absent = logits == -float("inf")
+        centred = features = centred_logits(logits)
+        if self.ON_LOG_PROBS:
+            features = xp.where(absent, 0.0, split_top(logits).log_q)
+        # The scores are computed for a row of size 1, so that no product or sum overflows before
+        # the largest of them is subtracted.
+        size = detach(xp.max(xp.abs(features), axis=-1, keepdims=True))
+        size = xp.clip(size, min=float(xp.finfo(logits.dtype).smallest_normal))
+        scores = self._scores(centred / size, features / size, state)
+        scores = xp.where(absent, -float("inf"), scores)
+        top = detach(xp.max(scores, axis=-1, keepdims=True))
+        log_probs = split_top((scores - top) * size + state["bias"]).log_q
+        return xp.where(absent, -float("inf"), log_probs)
+
+    def _fit(self, data: FitData) -> Fitted:
+        rows = Rows.of(data, log_probs=self.ON_LOG_PROBS)
+        factor = best_factor(rows)
+        penalty = self._penalty(rows)
+        criterion = Criterion(rows, factor.value, self._shape(data.n_classes), penalty)
+        found = minimise(criterion)
+        state = self._state(rows, factor.value, found.correction, found.bias)
+        unchanged = self._identity(data.n_classes)
+        before, after = self._nll(data, unchanged), self._nll(data, state)
+        at_bound = self._at_bound(factor, found)
+        doubts = list(self._reasons(found))
+        if at_bound is not None:
+            doubts.append(_LIMITS[at_bound])
+        if not after <= before:
+            doubts.append(
+                f"the search ended at an NLL of {after:.6g}, above the {before:.6g} of the "
+                "probabilities as they are, so these were kept; look for rows of a very different "
+                "size."
+            )
+            state, after = unchanged, before
+        return Fitted(
+            state=state,
+            criterion="nll",
+            before=before,
+            after=after,
+            gradient=found.gradient,
+            at_bound=at_bound,
+            evaluations=factor.evaluations + found.evaluations,
+            n_parameters=found.correction.size + found.bias.size,
+            warnings=tuple(doubts),
+        )
+
+    def _at_bound(self, factor: Factor, found: Optimum) -> str | None:
+        """At T -> 0 nothing is left to gain; from T -> infinity the correction leads away."""
+        return factor.limit if factor.limit == "T -> 0" else None
+
+    def _reasons(self, found: Optimum) -> Iterator[str]:
+        """Why the minimum is not to be trusted, or not one."""
+        if found.gradient > NOT_CLOSE:
+            yield (
+                f"the search stopped at a slope of {found.gradient:.1g} after {found.evaluations} "
+                "evaluations, short of the minimum; use stronger penalties."
+            )
+        if self.FREE_BUT_FOR_RIDGE and found.penalty_share > NOTABLE_SHARE:
+            yield (
+                "the samples do not settle all of these numbers, and a weak pull towards one "
+                "temperature does; some classes have too few samples, or are told from the others "
+                "without an error."
+            )
+
+    def _nll(self, data: FitData, state: State) -> float:
+        losses = np.empty(len(data))
+        with np.errstate(over="ignore"):
+            for block in data.blocks():
+                log_probs = self._log_probs(data.logits[block].astype(np.float64), state)
+                labels = data.labels[block]
+                losses[block] = -log_probs[np.arange(len(labels)), labels]
+            return data.mean(losses)
+
+    def _refuse_state(self, state: State) -> str | None:
+        if state.get("temperature", 1.0) < 1.0 / LARGEST_NUMBER:
+            return f"its temperature is {state['temperature']:g}, not above 0"
+        for name, values in state.items():
+            if name != "temperature" and np.abs(values).max() > LARGEST_NUMBER:
+                return f"{name!r} holds a number beyond {LARGEST_NUMBER:g}"
+        return None
+
+    @property
+    def bias_(self) -> Floats:
+        """The fitted bias of each class; their sum is 0."""
+        return np.asarray(self.state_["bias"])
+
+
+def temperature_of(rows: Rows, factor: float) -> float:
+    """T, from the factor of centred logits in units of their typical size."""
+    return min(rows.size / factor, float(np.finfo(np.float64).max))
+
+
+_LIMITS = {
+    "T -> 0": (
+        "the criterion falls all the way to T = 0, because no sample speaks against more "
+        "confidence; fit on more samples, with mistakes among them."
+    ),
+    "T -> infinity": (
+        "the criterion falls all the way to T = infinity, because the logits say nothing, or the "
+        "opposite of what is true; check that labels and classes have the same order."
+    ),
+}

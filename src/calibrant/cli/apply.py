@@ -1,0 +1,190 @@
+"""``calibrant apply``: calibrated probabilities for the predictions in a file."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import click
+import numpy as np
+import numpy.typing as npt
+
+from calibrant import _checks
+from calibrant._logspace import split_top
+from calibrant.calibrators import Calibrator, load
+from calibrant.calibrators.base import row_blocks
+from calibrant.cli.fit import naming, refuse_overwriting, scores_of
+from calibrant.files import (
+    Predictions,
+    count_rows,
+    iter_predictions,
+    write_predictions,
+    written_whole,
+)
+from calibrant.files.columns import arrow
+
+BATCH_ROWS = 65_536
+BATCH_NUMBERS = 1 << 23
+"""Rows, and numbers in them, that are calibrated at a time."""
+PAGE_BYTES = 1 << 16
+"""Small pages, because a reader of Parquet holds one page of every column."""
+
+Batch: TypeAlias = dict[str, Any]
+"""The arguments of ``write_predictions``."""
+
+
+@click.command()
+@click.argument("calibrator_path", metavar="CALIBRATOR")
+@click.argument("file", metavar="FILE")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="OUT",
+    help="The probabilities: .npz, .parquet or .csv; a file that is there is replaced.",
+)
+def apply(calibrator_path: str, file: str, output: Path) -> None:
+    """Write calibrated probabilities for the predictions in FILE.
+
+    CALIBRATOR is what `calibrant fit` wrote. FILE is .npz, .parquet (or a folder of them) or .csv
+    with the logits, or the probabilities, of the same model; labels are not needed. Labels, ids and
+    class names that are there are kept. Where OUT is .parquet or .csv, files larger than memory
+    will do.
+
+    \b
+    Examples:
+      calibrant apply cal.json network.npz::test -o calibrated.npz
+      calibrant apply cal.json new.parquet -o calibrated.parquet
+    """
+    write = WRITERS.get(output.suffix.lower())
+    if write is None:
+        raise ValueError(
+            f"the output must end in {', '.join(WRITERS)}; found {str(output)!r}. Rename it"
+        )
+    refuse_overwriting(output, calibrator_path, file)
+    calibrator = load(calibrator_path)
+    batch_rows = max(1, min(BATCH_ROWS, BATCH_NUMBERS // calibrator.n_classes_))
+    rows = count_rows(file)
+    tally = _Tally()
+    with (
+        written_whole(output) as temporary,
+        click.progressbar(
+            iter_predictions(file, batch_rows=batch_rows),
+            length=None if rows is None else -(-rows // batch_rows),
+            label=f"calibrating {Path(file).name}",
+            file=sys.stderr,
+            hidden=not sys.stderr.isatty(),
+        ) as batches,
+    ):
+        write(temporary, _calibrated(calibrator, batches, file, tally))
+    changed = f", {tally.changed} predicted classes changed" if tally.changed else ""
+    click.echo(
+        f"{tally.rows} rows of {calibrator.n_classes_} classes calibrated by {calibrator.NAME}: "
+        f"mean confidence {tally.before / tally.rows:.2%} before, "
+        f"{tally.after / tally.rows:.2%} after{changed}. Written to {output}"
+    )
+    if tally.class_names and output.suffix.lower() == ".csv":
+        click.echo("The class names are left out: CSV has no place for them.")
+
+
+@dataclass
+class _Tally:
+    """What is counted on the way."""
+
+    rows: int = 0
+    before: float = 0.0
+    after: float = 0.0
+    changed: int = 0
+    class_names: bool = False
+
+    def count(self, kind: str, scores: npt.NDArray[Any], probs: npt.NDArray[Any]) -> None:
+        self.rows += len(probs)
+        self.before += float(_confidence(kind, scores).sum(dtype=np.float64))
+        self.after += float(probs.max(axis=1).sum(dtype=np.float64))
+        self.changed += int((scores.argmax(axis=1) != probs.argmax(axis=1)).sum())
+
+
+def _calibrated(
+    calibrator: Calibrator, batches: Iterable[Predictions], file: str, tally: _Tally
+) -> Iterator[Batch]:
+    for batch in batches:
+        with naming(f"{file}, counting from row {tally.rows}" if tally.rows else file):
+            kind, scores = scores_of(batch)
+            probs = calibrator.predict_proba(**{kind: scores})
+            labels = None if batch.labels is None else _checks.labels(batch.labels, probs)
+        tally.count(kind, scores, probs)
+        tally.class_names = batch.class_names is not None
+        yield {
+            "probs": probs,
+            "labels": labels,
+            "ids": batch.ids,
+            "class_names": batch.class_names,
+        }
+
+
+def _confidence(kind: str, scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Largest probability of each row as it came in."""
+    if kind == "probs":
+        return np.asarray(scores.max(axis=1))
+    wide = _checks.logits(scores)
+    with np.errstate(over="ignore"):  # a class that far below the top has no probability
+        parts = [split_top(wide[block]).log_top[:, 0] for block in row_blocks(*wide.shape)]
+    return np.asarray(np.exp(np.concatenate(parts)))
+
+
+def _write_npz(target: Path, batches: Iterator[Batch]) -> None:
+    held = list(batches)
+    joined = {
+        field: None if held[0][field] is None else np.concatenate([part[field] for part in held])
+        for field in ("probs", "labels", "ids")
+    }
+    write_predictions(target, **joined, class_names=held[0]["class_names"])
+
+
+def _write_csv(target: Path, batches: Iterator[Batch]) -> None:
+    with target.open("wb") as whole:
+        for number, batch in enumerate(batches):
+            with _part(target, {**batch, "class_names": None}).open("rb") as part:
+                if number > 0:
+                    part.readline()  # the header is there already
+                shutil.copyfileobj(part, whole)
+
+
+def _write_parquet(target: Path, batches: Iterator[Batch]) -> None:
+    parquet = arrow("writing").parquet
+    with contextlib.ExitStack() as stack:
+        writer = None
+        for batch in batches:
+            table = parquet.read_table(_part(target, batch))
+            if writer is None:
+                writer = parquet.ParquetWriter(
+                    target,
+                    table.schema,
+                    data_page_size=PAGE_BYTES,
+                    use_dictionary=False,
+                    write_page_checksum=True,
+                )
+                stack.enter_context(writer)
+            writer.write_table(table)
+
+
+def _part(target: Path, batch: Batch) -> Path:
+    """A batch as a file of its own, in the private folder that ``target`` is being written in."""
+    part = target.with_name(f"part-{target.name}")
+    write_predictions(part, **batch)
+    return part
+
+
+WRITERS: dict[str, Callable[[Path, Iterator[Batch]], None]] = {
+    ".npz": _write_npz,
+    ".parquet": _write_parquet,
+    ".csv": _write_csv,
+}
+"""By the ending of the output. All but ``.npz``, whose arrays stand one after the other, write what
+they are given at once and hold nothing."""

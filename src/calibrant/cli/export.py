@@ -1,0 +1,73 @@
+"""``calibrant export``: a fitted calibrator as a file that works without calibrant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from calibrant.calibrators import load
+from calibrant.calibrators.export import DTYPES, FORMATS, format_of
+from calibrant.calibrators.export import export as write
+
+USES = {
+    "numpy": "from {stem} import predict_proba",
+    "onnx": 'onnxruntime.InferenceSession("{name}").run(["probs"], {{"logits": logits}})',
+    "torch": 'torch.export.load("{name}").module()(logits)',
+}
+"""How each kind of file is used, in one line."""
+ANY_NAME = 'runpy.run_path("{name}")["predict_proba"](logits)'
+"""And a Python file whose name is not one of a module."""
+
+
+@click.command()
+@click.argument("calibrator", type=click.Path(path_type=Path), metavar="CALIBRATOR")
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(list(FORMATS)),
+    help="Kind of file; without it, the ending of OUT tells.",
+)
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="OUT",
+    help="File to write, replaced whole if it exists; by default CALIBRATOR with another ending.",
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(DTYPES),
+    help="Type of the logits in an .onnx or .pt2 file.  [default: float32]",
+)
+def export(calibrator: Path, kind: str | None, out: Path | None, dtype: str | None) -> None:
+    """Write a fitted calibrator as a file that works without calibrant.
+
+    CALIBRATOR is a JSON file that `calibrant fit` or `save` wrote. All formats turn logits into
+    the same probabilities as `calibrant apply`:
+
+    \b
+      numpy  .py    a short Python file to read and to copy; needs NumPy
+      onnx   .onnx  a model from logits to probs; needs an ONNX runtime
+      torch  .pt2   a program for torch.export.load; needs torch
+
+    \b
+    Examples:
+      calibrant export cal.json --format numpy
+      calibrant export cal.json --format onnx --dtype float64
+      calibrant export cal.json -o serving/calibrated.pt2
+    """
+    if kind is None and out is None:
+        raise click.UsageError(
+            f"say what to write: --format {', '.join(FORMATS)}, or -o with its ending"
+        )
+    fitted = load(calibrator)
+    if out is None:
+        out = calibrator.with_suffix(FORMATS[str(kind)].ending)
+    if out.resolve() == calibrator.resolve():
+        raise click.UsageError(f"{out} is the calibrator itself. Choose another name with -o")
+    write(fitted, out, format=kind, dtype=dtype)
+    chosen = format_of(out, kind)
+    importable = chosen != "numpy" or out.stem.isidentifier()
+    use = (USES[chosen] if importable else ANY_NAME).format(stem=out.stem, name=out.name)
+    click.echo(f"{out}: {fitted.NAME} for {fitted.n_classes_} classes. Use it with\n  {use}")

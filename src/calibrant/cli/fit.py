@@ -1,0 +1,173 @@
+"""``calibrant fit``: from validation predictions to a calibrator in a file."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import numpy.typing as npt
+
+from calibrant import _checks
+from calibrant.calibrators import CALIBRATORS, CalibrationWarning, Calibrator
+from calibrant.calibrators.comparison import Labelled, required
+from calibrant.files import Predictions, read_predictions
+
+
+class MethodsCommand(click.Command):
+    """A command whose help ends in the list of methods, as the registry has them."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The methods, what each is, and what can be set of it."""
+        with formatter.section("Methods"):
+            formatter.write_dl([(name, _described(cls)) for name, cls in CALIBRATORS.items()])
+
+
+@click.command(cls=MethodsCommand)
+@click.argument("val", metavar="VAL")
+@click.option("--method", required=True, metavar="NAME", help="One of the methods listed below.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A parameter of the method, as in --set gamma=3; repeatable.",
+)
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The calibrator, a small .json file; one that is there is replaced.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON in place of text.")
+def fit(val: str, method: str, settings: tuple[str, ...], output: Path, as_json: bool) -> None:
+    """Fit a calibrator on the predictions in VAL and save it.
+
+    VAL is .npz, .parquet (or a folder of them) or .csv with logits or probabilities and labels;
+    FILE.npz::val picks val_logits and val_labels. They must be held out: on samples that the model
+    was trained on it is surer than elsewhere. Prints how the fit went, and what speaks against
+    trusting it.
+
+    \b
+    Examples:
+      calibrant fit network.npz::val --method temperature -o cal.json
+      calibrant fit val.parquet --method temperature --set criterion=ada_ece -o cal.json
+      calibrant fit val.csv --method focal --set gamma=3 -o cal.json --json
+    """
+    if output.suffix.lower() != ".json":
+        raise ValueError(f"a calibrator is written as .json; found {str(output)!r}. Rename it")
+    if not output.resolve().parent.is_dir():  # now, and not after a long fit
+        raise ValueError(f"there is no folder {output.parent} to write to. Make it first")
+    refuse_overwriting(output, val)
+    calibrator = _made(method, settings)
+    samples = read_labelled(val, to_fit=True)
+    # What the fit warns of is part of its report, which is printed below.
+    with warnings.catch_warnings(), naming(val):
+        warnings.simplefilter("ignore", CalibrationWarning)
+        calibrator.fit(**samples.named(), labels=samples.labels)
+    calibrator.save(output)
+    if as_json:
+        click.echo(json.dumps(calibrator.report_.to_dict(), indent=2, allow_nan=False))
+        return
+    click.echo(f"{calibrator.report_}\nWritten to {output}\n")
+    click.echo(f"To use it:     calibrant apply {output} FILE -o calibrated.npz")
+    click.echo("To measure it: calibrant evaluate calibrated.npz")
+
+
+def read_labelled(file: str, *, to_fit: bool) -> Labelled:
+    """Scores and labels of a file; a refusal of their values names it."""
+    predictions = read_predictions(file)
+    with naming(file):
+        kind, scores = scores_of(predictions)
+        if predictions.labels is None:
+            raise ValueError(
+                "labels are needed; found none. Add an array labels (or a column label)"
+            )
+        checked = getattr(_checks, kind)(scores)
+        labels = _checks.labels(predictions.labels, checked)
+        if to_fit:
+            _checks.possible_labels(scores, labels, np.full(len(labels), True))
+        return Labelled(kind, scores, labels)
+
+
+def scores_of(predictions: Predictions) -> tuple[str, npt.NDArray[Any]]:
+    """``"logits"`` or ``"probs"``, and the array; confidence alone cannot be calibrated."""
+    if predictions.logits is not None:
+        return "logits", predictions.logits
+    if predictions.probs is not None:
+        return "probs", predictions.probs
+    raise ValueError(
+        "a calibrator needs the scores of all classes; found confidence only. Write logits or probs"
+    )
+
+
+@contextlib.contextmanager
+def naming(where: str) -> Iterator[None]:
+    """Refusals of values say which file they are of."""
+    try:
+        yield
+    except (ValueError, TypeError) as refusal:
+        raise ValueError(f"{where}: {refusal}") from refusal
+
+
+def refuse_overwriting(output: Path, *sources: str) -> None:
+    """Neither a file that is read, nor one in a folder that is read, may be written."""
+    for source in sources:
+        for path in (Path(source), Path(source.rpartition("::")[0] or source)):
+            if not path.exists():
+                continue
+            if (output.exists() and output.samefile(path)) or (
+                output.resolve().parent == path.resolve()
+            ):
+                raise ValueError(
+                    f"{output} is read as {source}; it cannot be written as well. "
+                    "Choose another name"
+                )
+
+
+def _made(method: str, settings: tuple[str, ...]) -> Calibrator:
+    """The unfitted calibrator, its parameters checked."""
+    cls = CALIBRATORS[_checks.choice(method, "--method", list(CALIBRATORS))]
+    known = list(inspect.signature(cls).parameters)
+    takes = f"it has {', '.join(known)}" if known else "it has none"
+    params: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or name in params:
+            raise ValueError(
+                f"--set takes NAME=VALUE, each name once; found {setting[:60]!r}. "
+                "Write --set gamma=3, say"
+            )
+        if name not in known:
+            raise ValueError(f"{method} has no parameter {name[:60]!r}; {takes}")
+        params[name] = _scalar(text)
+    missing = [name for name in required(cls) if name not in params]
+    if missing:
+        raise ValueError(f"{method} needs {' and '.join(missing)}. Add --set {missing[0]}=VALUE")
+    calibrator = cls(**params)
+    calibrator._check_params()
+    return calibrator
+
+
+def _scalar(text: str) -> Any:
+    """A number, true, false or null as JSON writes them; anything else is a word."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return text if isinstance(value, dict | list) else value
+
+
+def _described(cls: type[Calibrator]) -> str:
+    summary = (inspect.getdoc(cls) or "").partition("\n")[0]
+    params = inspect.signature(cls).parameters.values()
+    shown = [p.name if p.name in required(cls) else f"{p.name}={p.default}" for p in params]
+    return f"{summary} Parameters: {', '.join(shown)}." if shown else summary

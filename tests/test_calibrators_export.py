@@ -1,0 +1,405 @@
+"""Exported files: the same probabilities, without calibrant."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import itertools
+import json
+import logging
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import calibrant
+from calibrant import FocalCalibration, TemperatureScaling
+from calibrant.calibrators import CALIBRATORS, NotFittedError
+from calibrant.calibrators.export import export, onnx_model
+from calibrant.calibrators.export.numpy_source import TEMPLATES, source
+from tests.reference import focal_mpmath
+
+pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
+
+REQUIRED = {"focal": {"gamma": 2.0}}
+"""Arguments that a constructor has no default for."""
+METHODS = sorted(CALIBRATORS)
+CLASSES = (2, 3, 10, 200)
+DTYPES = ("float32", "float64")
+
+every_method = pytest.mark.parametrize("name", METHODS)
+
+
+def taking_turns(first=0):
+    """One case for each method, such that every size and type has its turn among them."""
+    return [
+        (name, CLASSES[place % 4], DTYPES[place // 4 % 2])
+        for place, name in enumerate(METHODS, first)
+    ]
+
+
+cases = functools.partial(pytest.mark.parametrize, ("name", "k", "dtype"))
+
+
+def drawn(k, n=600, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, k, size=n)
+    logits = 2.0 * rng.normal(size=(n, k))
+    logits[np.arange(n), labels] += 2.0
+    return logits, labels
+
+
+@functools.cache
+def fitted(name, k=3):
+    calibrator = CALIBRATORS[name](**REQUIRED.get(name, {}))
+    if "matrix" not in calibrator.STATE or k <= 10:
+        return calibrator.fit(*drawn(k))
+    # A fit of so many numbers takes long, and what they are does not matter here.
+    calibrator.fit(*drawn(3))
+    rng = np.random.default_rng(0)
+    calibrator.n_classes_ = k
+    calibrator.state_["matrix"] = 0.02 * rng.normal(size=(k, k))
+    calibrator.state_["bias"] = rng.normal(size=k)
+    return calibrator
+
+
+def rows(k, dtype="float64"):
+    """Ordinary, saturated, tied, masked and large rows."""
+    rng = np.random.default_rng(1)
+    ordinary = 3.0 * rng.normal(size=(40, k))
+    saturated = 60.0 * rng.normal(size=(10, k))
+    tied = np.zeros((4, k))
+    tied[1, :2] = 4.0
+    tied[2, 1:] = 2.0
+    tied[3, 0] = 1e-7
+    masked = np.where(rng.random((20, k)) < 0.5, -np.inf, 3.0 * rng.normal(size=(20, k)))
+    masked[:, 1] = rng.normal(size=20)
+    alone = np.where(np.arange(k) == k - 1, 5.0, -np.inf)[np.newaxis]
+    large = 1e4 * rng.normal(size=(10, k))
+    parts = [ordinary, saturated, tied, masked, alone, large, 1e26 * large]
+    return np.concatenate(parts).astype(dtype)
+
+
+def function_of(text):
+    """``predict_proba`` of a Python file, as something that imports it has it."""
+    names: dict = {}
+    exec(compile(text, "exported.py", "exec"), names)
+    return names["predict_proba"]
+
+
+def assert_knows_nothing_of_this_machine(file):
+    content = file.read_bytes()
+    for folder in (Path(__file__).resolve().parents[1], Path(sys.prefix), Path.home()):
+        assert str(folder).encode() not in content
+
+
+def assert_agrees(found, calibrator, logits):
+    expected = calibrator.predict_proba(logits)
+    off = np.abs(found - expected).max(axis=-1, initial=0.0)
+    if "knots" in calibrator.STATE and logits.dtype == np.float32:
+        # Where a table jumps, or nearly does, one rounding of the log-odds decides.
+        assert np.isfinite(off).all()
+        assert (off <= 1e-5).sum() >= 0.99 * len(off)
+        return
+    tolerance = np.full(len(off), 1e-6)
+    if "bias" in calibrator.STATE and logits.dtype == np.float32:
+        # Centred logits, and sums of them, are off by roundings of the largest one of the row.
+        size = np.abs(np.where(logits == -np.inf, 0.0, logits)).max(axis=-1)
+        tolerance = np.clip(2.0 * np.finfo(np.float32).eps * size, 1e-6, 1e-3)
+    np.testing.assert_array_less(off, tolerance)
+    assert (found[logits == -np.inf] == 0.0).all()
+    assert found.dtype == expected.dtype
+
+
+# --- NumPy ---------------------------------------------------------------------------------------
+
+
+def test_every_method_has_a_template():
+    assert set(TEMPLATES) >= set(CALIBRATORS)
+
+
+@every_method
+@pytest.mark.parametrize("k", CLASSES)
+def test_the_python_file_agrees(name, k):
+    calibrator = fitted(name, k)
+    predict_proba = function_of(source(calibrator))
+    for dtype in DTYPES:
+        assert_agrees(predict_proba(rows(k, dtype)), calibrator, rows(k, dtype))
+
+
+@every_method
+def test_the_python_file_is_short_and_readable(name):
+    text = source(fitted(name))
+    assert f"\n{name}: " in text
+    assert f"written by calibrant {calibrant.__version__}." in text
+    assert max(map(len, text.splitlines())) <= 100
+    module = ast.parse(text)
+    imported = [node for node in module.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert {getattr(node, "module", None) or node.names[0].name for node in imported} == {
+        "numpy",
+        "numpy.typing",
+    }
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef):
+            assert len(ast.unparse(node).splitlines()) <= 30
+            assert ast.get_docstring(node)
+
+
+@every_method
+@pytest.mark.parametrize("k", [10, 200])
+def test_the_numbers_of_the_python_file_are_exact(name, k):
+    calibrator = fitted(name, k)
+    names: dict = {}
+    exec(source(calibrator), names)
+    assert names["N_CLASSES"] == k
+    for key, value in calibrator.state_.items():
+        np.testing.assert_array_equal(names[key.upper()], value, strict=True)
+
+
+def test_the_python_files_run_where_there_is_only_numpy(tmp_path):
+    for name in METHODS:
+        export(fitted(name), tmp_path / f"{name.replace('-', '_')}.py", format="numpy")
+    program = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+for package in ("calibrant", "torch", "scipy", "numba", "array_api_compat"):
+    sys.modules[package] = None
+import importlib, numpy
+for name in {[name.replace("-", "_") for name in METHODS]!r}:
+    probs = importlib.import_module(name).predict_proba([[1.0, 2.0, -numpy.inf], [1e4, 0.0, 0.0]])
+    assert abs(probs.sum(axis=1) - 1.0).max() < 1e-12, probs
+"""
+    done = subprocess.run(
+        [sys.executable, "-I", "-W", "error", "-c", program], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@every_method
+def test_the_python_file_takes_any_shape_and_type(name):
+    predict_proba, logits = function_of(source(fitted(name))), rows(3)[:24]
+    flat = predict_proba(logits)
+    np.testing.assert_array_equal(
+        predict_proba(logits.reshape(2, 3, 4, 3)), flat.reshape(2, 3, 4, 3)
+    )
+    np.testing.assert_array_equal(predict_proba(logits[0].tolist()), flat[0])
+    assert predict_proba(logits[:0]).shape == (0, 3)
+    assert predict_proba(logits.astype("float16")).dtype == np.float32
+    assert predict_proba(np.ones((1, 3), dtype="int8")).dtype == np.float64
+    assert predict_proba(logits.astype(np.longdouble)).dtype == np.float64
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = predict_proba(np.array([[1.7e308, -1.7e308, 0.0]]))
+    assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize(
+    ("logits", "message"),
+    [
+        ([[0.0, float("nan"), 0.0]], "NaN"),
+        ([[0.0, float("inf"), 0.0]], r"\+inf"),
+        ([[-float("inf")] * 3], "nothing but -inf"),
+        ([[0.0, 1.0]], r"expected 3 classes on the last axis; found shape \(1, 2\)"),
+        (0.0, r"found shape \(\)"),
+    ],
+)
+def test_the_python_file_refuses_what_it_cannot_use(logits, message):
+    for name in METHODS:
+        with pytest.raises(ValueError, match=message):
+            function_of(source(fitted(name)))(logits)
+
+
+gammas = st.one_of(st.floats(-1.0, 20.0), st.sampled_from([-1.0, -1.0 + 1e-9, 0.0, 1e-9, 100.0]))
+
+
+@given(
+    gamma=gammas,
+    logits=st.lists(
+        st.one_of(st.floats(-40.0, 40.0), st.sampled_from([-1e4, 1e4, 0.0])),
+        min_size=3,
+        max_size=3,
+    ),
+)
+def test_the_focal_file_against_high_precision(gamma, logits):
+    calibrator = FocalCalibration(gamma=gamma).fit(*drawn(3, n=20))
+    found = function_of(source(calibrator))(logits)
+    exact = focal_mpmath.stable(focal_mpmath.focal_log_probs, logits, gamma)
+    np.testing.assert_allclose(found, np.exp(np.array(exact, dtype=float)), rtol=1e-9, atol=1e-12)
+
+
+def test_words_in_a_calibrator_file_never_become_code(tmp_path):
+    fitted("temperature").save(tmp_path / "cal.json")
+    content = json.loads((tmp_path / "cal.json").read_text())
+    content["report"]["criterion"] = '"""\nimport os\n"""'
+    content["report"]["warnings"] = ['"""\nimport os\n"""']
+    (tmp_path / "cal.json").write_text(json.dumps(content))
+    assert "import os" not in source(calibrant.load(tmp_path / "cal.json"))
+
+
+# --- torch ---------------------------------------------------------------------------------------
+
+
+@cases(taking_turns(6))
+def test_the_torch_program_agrees(name, k, dtype, tmp_path, capfd):
+    calibrator, logits = fitted(name, k), rows(k, dtype)
+    export(calibrator, tmp_path / "cal.pt2", dtype=dtype)
+    assert capfd.readouterr() == ("", "")
+    assert_knows_nothing_of_this_machine(tmp_path / "cal.pt2")
+    program = torch.export.load(tmp_path / "cal.pt2").module()
+    for n in (0, 1, len(logits)):
+        found = program(torch.from_numpy(logits[:n])).numpy()
+        assert_agrees(found, calibrator, logits[:n])
+
+
+def test_the_torch_program_runs_where_there_is_only_torch(tmp_path):
+    export(fitted("focal"), tmp_path / "cal.pt2")
+    program = f"""
+import sys
+for package in ("calibrant", "scipy", "numba", "array_api_compat"):
+    sys.modules[package] = None
+import torch
+about = {{"calibrant.json": ""}}
+loaded = torch.export.load({str(tmp_path / "cal.pt2")!r}, extra_files=about)
+print(about["calibrant.json"])
+print(loaded.module()(torch.tensor([[1.0, 2.0, -float("inf")]])).sum().item())
+"""
+    done = subprocess.run(
+        [sys.executable, "-I", "-W", "error", "-c", program], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    about, total = done.stdout.splitlines()
+    assert json.loads(about) == {
+        "calibrant.version": calibrant.__version__,
+        "calibrant.method": "focal",
+        "calibrant.n_classes": "3",
+    }
+    assert float(total) == pytest.approx(1.0, abs=1e-6)
+
+
+# --- ONNX ----------------------------------------------------------------------------------------
+
+
+def session(path):
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+@cases(taking_turns())  # once each, as translating takes seconds
+def test_the_onnx_model_agrees(name, k, dtype, tmp_path, capfd):
+    calibrator, logits = fitted(name, k), rows(k, dtype)
+    export(calibrator, tmp_path / "cal.onnx", dtype=dtype)
+    assert capfd.readouterr() == ("", "")
+    assert [file.name for file in tmp_path.iterdir()] == ["cal.onnx"]
+    assert_knows_nothing_of_this_machine(tmp_path / "cal.onnx")
+    model = session(tmp_path / "cal.onnx")
+    for n in (0, 1, len(logits)):
+        (found,) = model.run(["probs"], {"logits": logits[:n]})
+        assert_agrees(found, calibrator, logits[:n])
+    assert [(port.name, port.shape) for port in (*model.get_inputs(), *model.get_outputs())] == [
+        ("logits", ["batch", k]),
+        ("probs", ["batch", k]),
+    ]
+
+
+@pytest.fixture(scope="module")
+def double_model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("onnx") / "cal.onnx"
+    export(fitted("temperature"), path, dtype="float64")
+    return onnx.load(path)
+
+
+def test_the_onnx_model_is_well_formed(double_model):
+    onnx.checker.check_model(double_model, full_check=True)
+    assert {entry.key: entry.value for entry in double_model.metadata_props} == {
+        "calibrant.version": calibrant.__version__,
+        "calibrant.method": "temperature",
+        "calibrant.n_classes": "3",
+    }
+    assert double_model.producer_name == "calibrant"
+
+
+def test_a_double_model_has_no_single_numbers(double_model):
+    kinds = {tensor.data_type for tensor in double_model.graph.initializer}
+    assert onnx.TensorProto.DOUBLE in kinds
+    assert onnx.TensorProto.FLOAT not in kinds
+    assert not [node for node in double_model.graph.node if node.op_type.startswith("Cast")]
+    numbers = [onnx.numpy_helper.to_array(tensor) for tensor in double_model.graph.initializer]
+    assert any((array == fitted("temperature").temperature_).all() for array in numbers)
+
+
+def test_a_wrong_onnx_model_is_not_written(tmp_path, monkeypatch):
+    # What torch.onnx makes by itself gives NaN for saturated rows.
+    monkeypatch.setattr(onnx_model, "_translations", lambda dtype: {})
+    with pytest.raises(ArithmeticError, match="of temperature is off by nan"):
+        export(fitted("temperature"), tmp_path / "cal.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_levels_of_other_loggers_are_given_back():
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    with pytest.raises(KeyError), onnx_model._quiet():
+        raise KeyError
+    assert logger.level == before
+
+
+# --- what all formats share ----------------------------------------------------------------------
+
+
+def test_the_ending_tells_the_format(tmp_path):
+    export(fitted("temperature"), tmp_path / "cal.PY")
+    assert "predict_proba" in (tmp_path / "cal.PY").read_text()
+    with pytest.raises(
+        ValueError, match=r"must end in .py, .onnx, .pt2; found '.txt'. Pass format="
+    ):
+        export(fitted("temperature"), tmp_path / "cal.txt")
+    with pytest.raises(ValueError, match="found 'no ending'"):
+        export(fitted("temperature"), tmp_path / "cal")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"format": "numpi"}, "Did you mean 'numpy'?"),
+        ({"format": "numpy", "dtype": "float32"}, "takes any. Leave it out"),
+        ({"format": "torch", "dtype": "float16"}, "dtype must be one of float32, float64"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, message, tmp_path):
+    (tmp_path / "cal").write_text("before")
+    with pytest.raises(ValueError, match=re.escape(message)):
+        export(fitted("temperature"), tmp_path / "cal", **options)
+    assert (tmp_path / "cal").read_text() == "before"
+
+
+def test_needs_a_fitted_calibrator(tmp_path):
+    with pytest.raises(NotFittedError, match="has not been fitted"):
+        export(TemperatureScaling(), tmp_path / "cal.py")
+
+
+@pytest.mark.parametrize(
+    ("format_", "package"), [("onnx", "onnxruntime"), ("onnx", "torch"), ("torch", "torch")]
+)
+def test_a_missing_package_is_named(format_, package, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    message = rf"found no {package}. Run: pip install 'calibrant\[{format_}\]'"
+    with pytest.raises(ImportError, match=message):
+        export(fitted("temperature"), tmp_path / "cal", format=format_)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_turns_cover_every_size_and_type():
+    turns = taking_turns()
+    assert {name for name, _, _ in turns} == set(CALIBRATORS)
+    if len(METHODS) >= 8:
+        assert {turn[1:] for turn in turns} == set(itertools.product(CLASSES, DTYPES))

@@ -1,0 +1,650 @@
+"""The linear calibrators beside references that are written from the formulas."""
+
+from __future__ import annotations
+
+import math
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibrant.calibrators import (
+    BiasCorrectedTemperatureScaling,
+    CalibrationWarning,
+    DirichletCalibration,
+    MatrixScaling,
+    TemperatureScaling,
+    VectorScaling,
+    linear_fit,
+    linear_map,
+    load,
+)
+from calibrant.calibrators.base import FitData
+
+pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
+
+METHODS = (VectorScaling, BiasCorrectedTemperatureScaling, MatrixScaling, DirichletCalibration)
+ON_LOGITS = METHODS[:3]
+every_method = pytest.mark.parametrize("method", METHODS, ids=lambda method: method.NAME)
+on_logits = pytest.mark.parametrize("method", ON_LOGITS, ids=lambda method: method.NAME)
+
+
+def drawn(seed=0, n=600, k=4, *, sharpness=2.5, masked=0.0):
+    """Samples of a model that is too confident, tilted towards some classes, and confuses two."""
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(size=(n, k)) * np.linspace(0.8, 1.4, k)
+    truth = scores + 0.5 * np.linspace(-1, 1, k)
+    truth[:, 0] += 0.4 * scores[:, 1]
+    logits = np.where(rng.random((n, k)) < masked, -np.inf, sharpness * scores)
+    empty = ~np.isfinite(logits).any(axis=1)
+    logits[empty, 0] = 0.0
+    possible = np.where(np.isfinite(logits), truth, -np.inf)
+    return logits, (possible + rng.gumbel(size=(n, k))).argmax(axis=1)
+
+
+# --- the formulas, once more ---------------------------------------------------------------------
+
+
+def centre(logits):
+    """Logits minus the mean of the finite ones of their row, 0 for the others."""
+    return np.array(
+        [[0.0 if v == -np.inf else v - row[row > -np.inf].mean() for v in row] for row in logits]
+    )
+
+
+def log_softmax(z):
+    finite = [[v for v in row if v > -np.inf] for row in z]
+    return z - np.array(
+        [[max(row) + math.log(math.fsum(math.exp(v - max(row)) for v in row))] for row in finite]
+    )
+
+
+def typical(features, logits, weight):
+    """Weighted median over rows of the root mean square of the possible classes."""
+    possible = logits > -np.inf
+    sizes = np.sqrt((features**2).sum(axis=1) / possible.sum(axis=1))
+    repeated = np.sort(np.repeat(sizes, weight))
+    repeated = repeated[repeated > 0]
+    return repeated[(len(repeated) - 1) // 2]
+
+
+class Reference:
+    """The penalised criterion of one method in the user's own parameters, by autograd."""
+
+    def __init__(self, method, logits, labels, weight=None, **params):
+        self.method = method
+        self.k = logits.shape[1]
+        self.weight = np.ones(len(labels), dtype=int) if weight is None else weight
+        self.labels = torch.from_numpy(labels)
+        self.absent = torch.from_numpy(logits == -np.inf)
+        centred = centre(logits)
+        log_q = np.where(logits == -np.inf, 0.0, log_softmax(logits))
+        self.features = torch.from_numpy(log_q if method is DirichletCalibration else centred)
+        self.centred = torch.from_numpy(centred)
+        self.r = typical(self.features.numpy(), logits, self.weight)
+        self.size = typical(centred, logits, self.weight)
+        self.ridge = params.get("ridge", 1e-4)
+        self.off_diagonal = params.get("off_diagonal")
+        self.intercept = params.get("intercept")
+        self.beta = self._best_beta()
+
+    def _best_beta(self):
+        """Bisection on the slope of the NLL of softmax(beta s)."""
+        low, high = 1e-9, 1e9
+        for _ in range(80):
+            middle = math.sqrt(low * high)
+            beta = torch.tensor(middle, dtype=torch.float64, requires_grad=True)
+            slope = torch.autograd.grad(self.nll(beta * self.centred), beta)[0]
+            low, high = (low, middle) if slope > 0 else (middle, high)
+        return math.sqrt(low * high)
+
+    def nll(self, z):
+        z = torch.where(self.absent, -torch.inf, z)
+        losses = torch.nn.functional.cross_entropy(z, self.labels, reduction="none")
+        weight = torch.from_numpy(self.weight)
+        return (weight * losses).sum() / weight.sum()
+
+    def parts(self, p):
+        """W as a matrix, and b."""
+        b = p[-self.k :]
+        if self.method is VectorScaling:
+            return torch.diag(p[: self.k]), b
+        if self.method is BiasCorrectedTemperatureScaling:
+            return p[0] * torch.eye(self.k, dtype=p.dtype), b
+        return p[: -self.k].reshape(self.k, self.k), b
+
+    def penalty(self, p):
+        w, b = self.parts(p)
+        k, off = self.k, w - torch.diag(torch.diag(w))
+        diagonal = ((self.r * (torch.diag(w) - self.beta)) ** 2).sum()
+        if self.method is VectorScaling:
+            return self.ridge * (diagonal + (b**2).sum())
+        if self.method is BiasCorrectedTemperatureScaling:
+            return self.ridge * (b**2).sum()
+        if self.method is MatrixScaling:
+            lam, mu = self.off_diagonal or 5e-4, self.intercept or 1e-3
+            squares = lam * k * ((self.r * off) ** 2).sum() + mu * (b**2).sum()
+        else:
+            lam = self.off_diagonal or 1e-4 * k**2 * (k - 1) * self.r**2
+            mu = self.intercept or 1e-3 * k
+            squares = lam / (k * (k - 1)) * (off**2).sum() + mu / k * (b**2).sum()
+        return squares + 1e-4 * diagonal
+
+    def criterion(self, p):
+        w, b = self.parts(p)
+        return self.nll(self.features @ w.T + b) + self.penalty(p)
+
+    def minimum(self):
+        """Newton's method with exact second derivatives and halved steps."""
+        k = self.k
+        w = self.beta * np.eye(k)
+        start = {
+            VectorScaling: np.full(k, self.beta),
+            BiasCorrectedTemperatureScaling: [self.beta],
+        }.get(self.method, w.ravel())
+        p = torch.tensor(np.concatenate([start, np.zeros(k)]))
+        for _ in range(60):
+            gradient = torch.autograd.functional.jacobian(self.criterion, p)
+            if gradient.abs().max() < 1e-13:
+                break
+            hessian = torch.autograd.functional.hessian(self.criterion, p)
+            step = torch.linalg.solve(hessian, gradient)
+            size = 1.0
+            while self.criterion(p - size * step) > self.criterion(p) and size > 1e-10:
+                size /= 2
+            p = p - size * step
+        return p
+
+    def of(self, calibrator):
+        """The parameters of a fitted calibrator, in the order used here."""
+        first = {
+            VectorScaling: lambda: calibrator.weights_,
+            BiasCorrectedTemperatureScaling: lambda: [1 / calibrator.temperature_],
+        }.get(self.method, lambda: calibrator.matrix_.ravel())()
+        return torch.tensor(np.concatenate([first, calibrator.bias_]))
+
+
+CASES = {
+    "ordinary": ({}, {}),
+    "masked": ({"masked": 0.2}, {}),
+    "two classes": ({"k": 2}, {}),
+    "large logits": ({"sharpness": 40.0}, {}),
+}
+
+
+@every_method
+@pytest.mark.parametrize("case", CASES)
+def test_the_minimum_is_that_of_an_exact_newton_search(method, case):
+    logits, labels = drawn(**CASES[case][0])
+    found = method().fit(logits, labels)
+    reference = Reference(method, logits, labels)
+    best = reference.minimum()
+    assert found.report_.gradient < 1e-7
+    at_best, at_found = (float(reference.criterion(p)) for p in (best, reference.of(found)))
+    assert at_found == pytest.approx(at_best, abs=1e-11)
+    assert reference.of(found).numpy() == pytest.approx(best.numpy(), rel=1e-3, abs=1e-4)
+    w, b = reference.parts(best)
+    z = torch.where(reference.absent, -torch.inf, reference.features @ w.T + b)
+    assert found.predict_proba(logits) == pytest.approx(torch.softmax(z, dim=1).numpy(), abs=1e-5)
+    assert found.report_.after == pytest.approx(float(reference.nll(z)), abs=1e-6)
+    assert found.report_.before == pytest.approx(float(reference.nll(torch.from_numpy(logits))))
+
+
+@every_method
+def test_weights_and_given_strengths_are_those_of_the_formula(method):
+    logits, labels = drawn(seed=1)
+    weight = np.random.default_rng(1).integers(1, 5, size=len(labels))
+    params = {"off_diagonal": 0.03, "intercept": 0.2} if method in METHODS[2:] else {"ridge": 0.02}
+    found = method(**params).fit(logits, labels, weight)
+    reference = Reference(method, logits, labels, weight, **params)
+    gradient = torch.autograd.functional.jacobian(reference.criterion, reference.of(found))
+    assert float(gradient.abs().max()) < 1e-6
+    other = Reference(method, logits, labels, weight)
+    elsewhere = torch.autograd.functional.jacobian(other.criterion, reference.of(found))
+    assert float(elsewhere.abs().max()) > 1e-3, "the strengths make a difference"
+
+
+@every_method
+@pytest.mark.parametrize("masked", [0.0, 0.3])
+def test_slopes_are_those_of_finite_differences(method, masked):
+    logits, labels = drawn(n=40, masked=masked)
+    weight = np.linspace(0.5, 2.0, 40)
+    data = FitData(logits, labels, weight)
+    rows = linear_fit.Rows.of(data, log_probs=method.ON_LOG_PROBS)
+    calibrator = method()
+    shape = calibrator._shape(4)
+    criterion = linear_fit.Criterion(rows, 1.7, shape, calibrator._penalty(rows))
+    rng = np.random.default_rng(2)
+    at = 0.3 * rng.normal(size=math.prod(shape) + 4)
+    _, slopes = criterion(at)
+    step = 1e-5
+    for i in range(len(at)):
+        ahead, behind = at.copy(), at.copy()
+        ahead[i] += step
+        behind[i] -= step
+        numeric = (criterion(ahead)[0] - criterion(behind)[0]) / (2 * step)
+        assert slopes[i] == pytest.approx(numeric, abs=1e-8)
+
+
+# --- what does not matter ------------------------------------------------------------------------
+
+
+@every_method
+def test_classes_have_no_order(method):
+    logits, labels = drawn(masked=0.1)
+    order = np.array([2, 0, 3, 1])
+    place = np.argsort(order)
+    one = method().fit(logits, labels).predict_proba(logits)
+    other = method().fit(logits[:, order], place[labels]).predict_proba(logits[:, order])
+    assert other == pytest.approx(one[:, order], abs=1e-6)
+
+
+@every_method
+def test_rows_have_no_order(method):
+    logits, labels = drawn()
+    back = slice(None, None, -1)
+    one, other = method().fit(logits, labels), method().fit(logits[back], labels[back])
+    assert other.predict_proba(logits) == pytest.approx(one.predict_proba(logits), abs=1e-6)
+
+
+@every_method
+def test_a_constant_added_to_a_row_changes_nothing(method):
+    logits, labels = drawn(masked=0.1)
+    shift = np.random.default_rng(3).choice([-64.0, 0.0, 1000.0, 2.0**20], size=(len(labels), 1))
+    rounded = np.round(logits * 2**20) / 2**20  # exact also after the shift
+    one, other = method().fit(rounded, labels), method().fit(rounded + shift, labels)
+    for key, value in one.state_.items():
+        assert other.state_[key] == pytest.approx(value, abs=1e-9)
+    assert one.predict_proba(rounded + shift) == pytest.approx(
+        one.predict_proba(rounded), abs=1e-12
+    )
+
+
+@every_method
+def test_probabilities_say_all_there_is(method):
+    logits, labels = drawn()
+    probs = np.exp(log_softmax(logits))
+    one, other = method().fit(logits, labels), method().fit(probs=probs, labels=labels)
+    assert other.predict_proba(probs=probs) == pytest.approx(one.predict_proba(logits), abs=1e-5)
+
+
+@on_logits
+@pytest.mark.parametrize("factor", [1e-25, 1e-6, 1e3, 1e30])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_unit_of_the_logits_does_not_matter(method, factor, dtype):
+    logits, labels = drawn()
+    one = method().fit(logits, labels)
+    scaled = (factor * logits).astype(dtype)
+    other = method().fit(scaled, labels)
+    assert other.report_.after == pytest.approx(one.report_.after, abs=1e-6)
+    assert other.predict_proba(scaled) == pytest.approx(one.predict_proba(logits), abs=1e-4)
+    assert other.bias_ == pytest.approx(one.bias_, abs=1e-3)
+
+
+@pytest.mark.parametrize("factor", [1e-25, 1e-6, 1e-2, 1e3, 1e30])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_dirichlet_calibration_works_in_every_unit(factor, dtype):
+    """Log-probabilities are not proportional to logits; a bias and a temperature always fit."""
+    logits, labels = drawn()
+    scaled = (factor * logits).astype(dtype)
+    found = DirichletCalibration().fit(scaled, labels)
+    assert (
+        found.report_.after
+        < BiasCorrectedTemperatureScaling().fit(logits, labels).report_.after + 0.01
+    )
+    probs = found.predict_proba(scaled)
+    measured = -np.log(probs[np.arange(len(labels)), labels]).mean()
+    assert measured == pytest.approx(found.report_.after, abs=1e-4)
+
+
+def test_a_few_rows_of_another_size_do_not_set_the_unit():
+    logits, labels = drawn()
+    logits[:5] *= 1e6
+    labels[:5] = logits[:5].argmax(axis=1)
+    expected = VectorScaling().fit(logits[5:], labels[5:])
+    found = VectorScaling().fit(logits, labels)
+    assert found.weights_ == pytest.approx(expected.weights_, abs=0.02)
+    assert found.bias_ == pytest.approx(expected.bias_, abs=0.05)
+
+
+@every_method
+def test_a_class_that_is_ruled_out_everywhere_is_not_there(method):
+    logits, labels = drawn(k=4)
+    padded = np.insert(logits, 2, -np.inf, axis=1)
+    params, padded_params = {}, {}
+    if method is MatrixScaling:  # its penalty has a factor K
+        params, padded_params = {"off_diagonal": 0.005}, {"off_diagonal": 0.004}
+    if method is DirichletCalibration:  # mean squares
+        params = {"off_diagonal": 0.3 * 12, "intercept": 0.01 * 4}
+        padded_params = {"off_diagonal": 0.3 * 20, "intercept": 0.01 * 5}
+    one = method(**params).fit(logits, labels)
+    other = method(**padded_params).fit(padded, labels + (labels >= 2))
+    probs = other.predict_proba(padded)
+    assert (probs[:, 2] == 0).all()
+    assert np.delete(probs, 2, axis=1) == pytest.approx(one.predict_proba(logits), abs=1e-6)
+    assert other.bias_[2] == 0.0
+    assert np.isneginf(other.predict_log_proba(padded)[:, 2]).all()
+
+
+# --- what is promised ----------------------------------------------------------------------------
+
+
+@every_method
+def test_it_is_never_worse_than_temperature_scaling_on_its_samples(method):
+    for seed in range(5):
+        logits, labels = drawn(seed=seed, n=150, k=5)
+        found = method().fit(logits, labels).report_
+        assert found.after <= TemperatureScaling().fit(logits, labels).report_.after + 1e-12
+        assert found.criterion == "nll"
+        assert found.at_bound is None
+
+
+def test_vectors_and_matrices_are_found_again():
+    rng = np.random.default_rng(4)
+    scores = rng.normal(size=(100_000, 3))
+    scores -= scores.mean(axis=1, keepdims=True)
+    factors, bias = np.array([1.0, 2.0, 3.0]), np.array([-0.5, 0.2, 0.3])
+    labels = (factors * scores + bias + rng.gumbel(size=scores.shape)).argmax(axis=1)
+    vector = VectorScaling().fit(5 * scores, labels)
+    assert 5 * vector.weights_ == pytest.approx(factors, abs=0.06)
+    assert vector.bias_ == pytest.approx(bias, abs=0.03)
+    matrix = np.array([[2.0, 0.6, -0.6], [0.0, 1.5, 0.0], [0.5, -0.5, 2.5]])
+    labels = (scores @ matrix.T + rng.gumbel(size=scores.shape)).argmax(axis=1)
+    found = MatrixScaling(off_diagonal=1e-8).fit(scores, labels)
+    # A centred row has K - 1 numbers, and a softmax K - 1 differences: more cannot be seen.
+    seen = np.eye(3) - 1 / 3
+    assert seen @ found.matrix_ @ seen == pytest.approx(seen @ matrix @ seen, abs=0.08)
+
+
+def test_the_biases_undo_a_shift_of_frequencies():
+    rng = np.random.default_rng(5)
+    scores = rng.normal(size=(50_000, 3))
+    shift = np.array([1.0, 0.0, -1.0])
+    labels = (scores + shift + rng.gumbel(size=scores.shape)).argmax(axis=1)
+    found = BiasCorrectedTemperatureScaling().fit(7 * scores, labels)
+    assert found.temperature_ == pytest.approx(7.0, rel=0.03)
+    assert found.bias_ == pytest.approx(shift, abs=0.03)
+    assert abs(found.bias_.sum()) < 1e-6
+
+
+def test_default_strengths_of_dirichlet_are_the_rule_it_states():
+    logits, labels = drawn(k=4)
+    log_q = log_softmax(logits)
+    r = typical(log_q, logits, np.ones(len(labels), dtype=int))
+    stated = DirichletCalibration(off_diagonal=1e-4 * 4**2 * 3 * r**2, intercept=1e-3 * 4)
+    one, other = stated.fit(logits, labels), DirichletCalibration().fit(logits, labels)
+    assert one.matrix_ == pytest.approx(other.matrix_, abs=1e-9)
+
+
+@every_method
+def test_a_class_without_samples_keeps_a_finite_share(method):
+    logits, labels = drawn(k=4)
+    present = labels != 3
+    found = method().fit(logits[present], labels[present])
+    assert np.abs(found.bias_).max() < 30.0
+    assert any("no sample" in warning for warning in found.report_.warnings)
+    probs = found.predict_proba(logits)
+    assert (probs[:, 3] > 1e-30).all()
+    assert np.isfinite(probs).all()
+
+
+@every_method
+def test_samples_without_a_mistake_end_at_a_reported_limit(method):
+    logits, _ = drawn()
+    found = method().fit(logits, logits.argmax(axis=1))
+    assert found.report_.at_bound == "T -> 0"
+    assert any("T = 0" in warning for warning in found.report_.warnings)
+    assert found.report_.after < 1e-3
+    probs = found.predict_proba(logits)
+    assert np.isfinite(probs).all()
+    assert (probs.argmax(axis=1) == logits.argmax(axis=1)).all()
+
+
+def test_a_model_worse_than_chance_ends_at_a_reported_limit():
+    logits, _ = drawn()
+    found = BiasCorrectedTemperatureScaling().fit(logits, logits.argmin(axis=1))
+    assert found.report_.at_bound == "T -> infinity"
+    assert 1e5 < found.temperature_ < math.inf
+    assert any("T = infinity" in warning for warning in found.report_.warnings)
+    # What the others can do about it is not bounded.
+    vector = VectorScaling().fit(logits, logits.argmin(axis=1))
+    assert vector.report_.at_bound is None
+    assert (vector.weights_ < 0).all()
+
+
+@pytest.mark.parametrize("method", METHODS[:2])
+def test_a_ridge_that_decides_is_reported(method):
+    def held(logits, labels):
+        found = method().fit(logits, labels)
+        return any("do not settle" in warning for warning in found.report_.warnings)
+
+    assert not held(*drawn(n=2000))
+    rng = np.random.default_rng(6)
+    few = rng.normal(size=(60, 40))
+    assert held(few, (few + rng.gumbel(size=few.shape)).argmax(axis=1))
+
+
+@every_method
+def test_a_search_that_fails_leaves_the_probabilities_as_they_are(method, monkeypatch):
+    logits, labels = drawn()
+    minimise = linear_map.minimise
+
+    def lost(criterion):
+        found = minimise(criterion)
+        return linear_fit.Optimum(
+            -10.0 - found.correction, found.bias, 3.0, found.penalty_share, found.evaluations
+        )
+
+    monkeypatch.setattr(linear_map, "minimise", lost)
+    monkeypatch.setattr("calibrant.calibrators.linear.FACTORS", (-100.0, 1e3))
+    if method is BiasCorrectedTemperatureScaling:
+        monkeypatch.setattr(method, "_state", lambda *_: {"temperature": 1e-3, "bias": np.zeros(4)})
+    with pytest.warns(CalibrationWarning, match="so these were kept"):
+        found = method().fit(logits, labels)
+    assert found.report_.after == found.report_.before
+    assert found.predict_log_proba(logits) == pytest.approx(log_softmax(logits), abs=1e-12)
+
+
+@every_method
+def test_a_search_cut_short_says_so(method, monkeypatch):
+    monkeypatch.setattr(linear_fit, "MOST_STEPS", 1)
+    with pytest.warns(CalibrationWarning, match="short of the minimum"):
+        found = method().fit(*drawn())
+    assert found.report_.gradient > 1e-5
+    assert found.report_.after <= found.report_.before
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
+def test_strengths_that_are_none_are_refused(value):
+    logits, labels = drawn(n=5)
+    for calibrator in (
+        VectorScaling(ridge=value),
+        BiasCorrectedTemperatureScaling(ridge=value),
+        MatrixScaling(off_diagonal=value),
+        MatrixScaling(intercept=value),
+        DirichletCalibration(off_diagonal=value),
+        DirichletCalibration(intercept=value),
+    ):
+        with pytest.raises(ValueError, match=r"must be (above 0|finite); found"):
+            calibrator.fit(logits, labels)
+    with pytest.raises(TypeError, match="ridge must be a number"):
+        VectorScaling(ridge="weak").fit(logits, labels)
+    with pytest.raises(TypeError, match="intercept must be a number"):
+        MatrixScaling(intercept=None).fit(logits, labels)
+
+
+# --- hostile input -------------------------------------------------------------------------------
+
+HOSTILE = {
+    "one sample": (np.array([[2.0, 0.0, -1.0]]), [1]),
+    "equal logits": (np.zeros((30, 3)), np.arange(30) % 2),
+    "one class only": (drawn(n=50, k=3)[0], np.zeros(50, dtype=int)),
+    "huge": (1e30 * drawn(n=50, k=3)[0], drawn(n=50, k=3)[1]),
+    "at the end of float64": (1e307 * np.clip(drawn(n=50, k=3)[0], -9, 9), drawn(n=50, k=3)[1]),
+    "tiny": (1e-30 * drawn(n=50, k=3)[0], drawn(n=50, k=3)[1]),
+    "below all numbers": (1e-310 * drawn(n=50, k=3)[0], drawn(n=50, k=3)[1]),
+    "one huge row, wrong": (
+        np.concatenate([drawn(n=50, k=3)[0], [[1e30, 0.0, -1e30]]]),
+        np.append(drawn(n=50, k=3)[1], 2),
+    ),
+    "one-hot rows": (1e4 * np.eye(3)[np.arange(60) % 3], np.arange(60) // 2 % 3),
+    "single possible class": (
+        np.where(np.eye(3)[np.arange(30) % 3] == 1, 1.0, -np.inf),
+        np.arange(30) % 3,
+    ),
+    "ties": (np.round(drawn(n=80, k=3)[0]), drawn(n=80, k=3)[1]),
+    "two samples of a thousand classes": (drawn(n=2, k=1000)[0], [5, 999]),
+}
+
+
+@every_method
+@pytest.mark.parametrize("case", HOSTILE)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_hostile_samples_are_no_obstacle(method, case, dtype, tmp_path):
+    logits, labels = HOSTILE[case]
+    limits = np.finfo(dtype)
+    logits = np.where(np.isneginf(logits), logits, np.clip(logits, limits.min, limits.max))
+    logits = logits.astype(dtype)
+    labels = np.asarray(labels)
+    found = method().fit(logits, labels)
+    assert found.report_.after <= found.report_.before
+    assert math.isfinite(found.report_.gradient)
+    assert all(np.isfinite(value).all() for value in found.state_.values())
+    assert found.state_.get("temperature", 1.0) > 0.0
+    log_probs = found.predict_log_proba(logits)
+    assert not np.isnan(log_probs).any()
+    assert (np.isneginf(log_probs) == np.isneginf(logits)).all()
+    assert found.predict_proba(logits).sum(axis=1) == pytest.approx(1.0, abs=1e-5)
+    # As a user would meet them later: rows of quite another size.
+    others = np.array([[6e4, 0.0, -6e4], [-np.inf, 1.0, 0.0], [1e-7, 0.0, 0.0]], dtype=dtype)
+    others = np.concatenate([others, np.zeros((3, logits.shape[1] - 3), dtype=dtype)], axis=1)
+    assert found.predict_proba(others).sum(axis=1) == pytest.approx(1.0, abs=1e-5)
+    if case != "at the end of float64":
+        found.save(tmp_path / "cal.json")
+        assert (load(tmp_path / "cal.json").predict_log_proba(logits) == log_probs).all()
+
+
+@every_method
+@given(data=st.data())
+def test_no_samples_break_it(method, data):
+    n, k = data.draw(st.integers(1, 12)), data.draw(st.integers(2, 4))
+    logit = st.one_of(
+        st.floats(-50, 50), st.floats(-1e30, 1e30), st.sampled_from([0.0, 1.0, -np.inf])
+    )
+    logits = np.array(data.draw(st.lists(logit, min_size=n * k, max_size=n * k))).reshape(n, k)
+    labels = np.array(data.draw(st.lists(st.integers(0, k - 1), min_size=n, max_size=n)))
+    rows = np.arange(n)
+    logits[rows, labels] = np.maximum(logits[rows, labels], -1e30)
+    weight = np.array(data.draw(st.lists(st.integers(1, 3), min_size=n, max_size=n)), dtype=float)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        found = method().fit(logits, labels, weight)
+    assert found.report_.after <= found.report_.before
+    assert math.isfinite(found.report_.gradient)
+    log_probs = found.predict_log_proba(logits)
+    assert (np.isneginf(log_probs) == np.isneginf(logits)).all()
+    assert not np.isnan(log_probs).any()
+    assert np.exp(log_probs).sum(axis=1) == pytest.approx(1.0, abs=1e-9)
+
+
+@every_method
+def test_files_that_could_overflow_are_refused(method, tmp_path):
+    found = method().fit(*drawn())
+    found.bias_[0] = 1e200
+    found.save(tmp_path / "cal.json")
+    with pytest.raises(ValueError, match="'bias' holds a number beyond 1e"):
+        load(tmp_path / "cal.json")
+    if "temperature" in found.state_:
+        found.state_["temperature"] = 0.0
+        found.save(tmp_path / "cal.json")
+        with pytest.raises(ValueError, match="its temperature is 0, not above 0"):
+            load(tmp_path / "cal.json")
+
+
+# --- array libraries, torch, size ----------------------------------------------------------------
+
+
+@every_method
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_one_map_for_every_library(method, dtype, library):
+    logits, labels = drawn(masked=0.1)
+    found = method().fit(logits, labels)
+    log_probs = library.numpy(found.predict_log_proba(library.make(logits, dtype)))
+    assert log_probs.dtype == dtype
+    finite = np.isfinite(logits)
+    assert log_probs[finite] == pytest.approx(
+        found.predict_log_proba(logits)[finite], abs=1e-4 if dtype == "float32" else 1e-12
+    )
+    assert np.isneginf(log_probs[~finite]).all()
+
+
+@every_method
+def test_gradients_pass_to_the_logits(method):
+    logits, labels = drawn(n=60, k=3)
+    layer = method().fit(logits, labels).as_module()
+    assert torch.autograd.gradcheck(layer, torch.from_numpy(logits[:4]).requires_grad_())
+    masked = torch.tensor([[1.0, -torch.inf, 0.5]], dtype=torch.float64, requires_grad=True)
+    layer(masked)[0, 0].backward()
+    assert torch.isfinite(masked.grad).all()
+    assert masked.grad[0, 1] == 0.0
+
+
+@every_method
+def test_the_map_can_be_exported(method):
+    logits, labels = drawn(n=60, k=3, masked=0.1)
+    layer = method().fit(logits, labels).as_module()
+    batch = torch.export.Dim("batch")
+    program = torch.export.export(layer, (torch.from_numpy(logits),), dynamic_shapes=({0: batch},))
+    some = torch.from_numpy(logits[:7])
+    torch.testing.assert_close(program.module()(some), layer(some))
+
+
+@every_method
+def test_memory_stays_at_one_copy_in_double_precision(method, monkeypatch):
+    monkeypatch.setattr(linear_fit, "MOST_STEPS", 2)
+    logits, labels = drawn(n=100_000, k=20)
+    data = FitData(logits.astype(np.float32), labels, None)
+    method()._fit(FitData(data.logits[:10], labels[:10], None))  # imports are not counted
+    tracemalloc.start()
+    method()._fit(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    one_copy, block = logits.nbytes, 8 << 18
+    assert peak < 1.3 * one_copy + 10 * block
+
+
+@pytest.mark.parametrize("method", [VectorScaling, BiasCorrectedTemperatureScaling])
+def test_a_thousand_classes(method):
+    rng = np.random.default_rng(7)
+    scores = 3.0 * rng.normal(size=(3000, 1000))
+    labels = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+    found = method().fit((2 * scores).astype(np.float32), labels)
+    assert found.report_.gradient < 1e-7
+    assert found.report_.after < found.report_.before
+
+
+@pytest.mark.parametrize("method", [MatrixScaling, DirichletCalibration])
+def test_a_matrix_of_a_thousand_classes(method):
+    rng = np.random.default_rng(8)
+    scores = 3.0 * rng.normal(size=(100, 1000))
+    labels = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+    found = method().fit((2 * scores).astype(np.float32), labels)
+    assert found.report_.gradient < 1e-7
+    assert found.report_.after < found.report_.before
+
+
+@every_method
+def test_real_networks(method, shared_data):
+    for name in ("c10_resnet20", "c10_densenet40_nncal", "pathmnist_resnet50", "emotion_final_psr"):
+        with np.load(shared_data / "logits" / f"{name}.npz") as file:
+            logits, labels = file["val_logits"], file["val_labels"]
+        found = method().fit(logits, labels)
+        report = found.report_
+        assert report.gradient < 1e-7
+        assert report.after <= TemperatureScaling().fit(logits, labels).report_.after
+        assert report.at_bound is None
+        assert report.warnings == ()

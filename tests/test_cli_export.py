@@ -1,0 +1,134 @@
+"""``calibrant export`` on good files and bad ones."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+
+import click
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from click.testing import CliRunner, Result
+
+from calibrant import FocalCalibration
+from calibrant.cli import Commands
+from calibrant.cli.export import export
+
+RNG = np.random.default_rng(0)
+LOGITS = 2.0 * RNG.standard_normal((400, 5))
+CALIBRATOR = FocalCalibration(gamma=2.0).fit(LOGITS, RNG.integers(0, 5, 400))
+
+
+@click.group(cls=Commands)
+def main():
+    """A command like ours, with nothing but the export in it."""
+
+
+main.add_command(export)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["export", *map(str, arguments)])
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "cal.v2.json"
+    CALIBRATOR.save(path)
+    return path
+
+
+def test_a_python_file_beside_the_calibrator(file, monkeypatch):
+    result = run(file, "--format", "numpy")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == (
+        f"{file.with_suffix('.py')}: focal for 5 classes. Use it with\n"
+        '  runpy.run_path("cal.v2.py")["predict_proba"](logits)\n'
+    )
+    monkeypatch.chdir(file.parent)
+    found = runpy.run_path("cal.v2.py")["predict_proba"](LOGITS)
+    np.testing.assert_allclose(found, CALIBRATOR.predict_proba(LOGITS), rtol=0, atol=1e-12)
+
+
+def test_a_python_file_with_the_name_of_a_module(file, monkeypatch):
+    result = run(file, "-o", file.parent / "exported_for_a_test.py")
+    assert result.stdout.endswith("  from exported_for_a_test import predict_proba\n")
+    monkeypatch.syspath_prepend(file.parent)
+    from exported_for_a_test import predict_proba
+
+    assert predict_proba(LOGITS).shape == LOGITS.shape
+
+
+def test_the_ending_of_out_tells_the_format(file):
+    out = file.parent / "there.pt2"
+    result = run(file, "-o", out)
+    assert result.exit_code == 0, result.output
+    assert 'torch.export.load("there.pt2").module()(logits)' in result.stdout
+    found = torch.export.load(out).module()(torch.from_numpy(LOGITS).float())
+    expected = CALIBRATOR.predict_proba(LOGITS.astype("float32"))
+    np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-6)
+
+
+def test_an_onnx_model_of_either_type(file, capfd):
+    result = CliRunner().invoke(export, [str(file), "--format", "onnx", "--dtype", "float64"])
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    assert capfd.readouterr() == ("", "")
+    session = onnxruntime.InferenceSession(file.with_suffix(".onnx"))
+    (found,) = session.run(["probs"], {"logits": LOGITS})
+    np.testing.assert_allclose(found, CALIBRATOR.predict_proba(LOGITS), rtol=0, atol=1e-12)
+
+
+def test_an_existing_file_is_replaced(file):
+    file.with_suffix(".py").write_text("before")
+    assert run(file, "--format", "numpy").exit_code == 0
+    assert "predict_proba" in file.with_suffix(".py").read_text()
+    assert sorted(path.name for path in file.parent.iterdir()) == ["cal.v2.json", "cal.v2.py"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "say what to write: --format numpy, onnx, torch, or -o"),
+        (["--format", "pickle"], "'pickle' is not one of 'numpy', 'onnx', 'torch'"),
+        (["-o", "out.txt"], "must end in .py, .onnx, .pt2; found '.txt'"),
+        (["-o", "missing/out.py"], "there is no folder"),
+        (["--format", "numpy", "--dtype", "float32"], "which takes any. Leave it out"),
+        (["--format", "torch", "-o", "cal.v2.json"], "is the calibrator itself"),
+    ],
+)
+def test_bad_arguments_get_one_line_and_status_two(arguments, message, file, monkeypatch):
+    monkeypatch.chdir(file.parent)
+    result = run("cal.v2.json", *arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert "Traceback" not in result.output
+    assert [path.name for path in file.parent.iterdir()] == ["cal.v2.json"]
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"format": "other"}', "\0\xff"])
+def test_what_is_not_a_calibrator_is_refused(content, tmp_path):
+    (tmp_path / "cal.json").write_text(content, encoding="latin-1")
+    result = run(tmp_path / "cal.json", "--format", "numpy")
+    assert result.exit_code == 2
+    assert "is not a calibrator that can be read" in result.output
+    assert len(result.output.splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["cal.json"]
+
+
+def test_a_missing_file_or_package_is_named(file, monkeypatch):
+    result = run(file.parent / "none.json", "--format", "numpy")
+    assert (result.exit_code, "none.json" in result.output) == (2, True)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    result = run(file, "--format", "onnx")
+    assert result.exit_code == 2
+    assert "pip install 'calibrant[onnx]'" in result.output
+
+
+def test_the_help_teaches():
+    result = CliRunner().invoke(export, ["--help"])
+    assert result.exit_code == 0
+    assert "calibrant export cal.json --format numpy" in result.output
+    assert max(map(len, result.output.splitlines())) <= 80
