@@ -71,7 +71,10 @@ class FitData:
 
     def mean(self, values: npt.NDArray[Any]) -> float:
         """Weighted mean of one value a sample."""
-        return float(np.average(values, weights=self.weight))
+        if self.weight is None:
+            return float(values.mean())
+        share = self.weight / self.weight.sum()  # first, so that large values do not overflow
+        return float(share @ values)
 
     def blocks(self) -> Iterator[slice]:
         """Rows in parts small enough for the processor's cache."""
@@ -131,6 +134,10 @@ class Calibrator(ABC):
     def _probs(self, logits: Array, state: State) -> Array:
         """Calibrated probabilities; where there is a way that is better than e^log p."""
         return array_namespace(logits).exp(self._log_probs(logits, state))
+
+    def _probs_are_compiled(self, state: State) -> bool:
+        """Whether ``_probs`` goes through NumPy arrays row by row, without copies of them all."""
+        return False
 
     def fit(
         self,
@@ -243,17 +250,13 @@ class Calibrator(ABC):
         if not isinstance(logits, np.ndarray):
             return transform(logits, state)
         rows = logits.reshape(-1, logits.shape[-1])
-        return self._by_blocks(transform, rows, state).reshape(logits.shape)
-
-    def _by_blocks(
-        self, transform: Callable[[Array, State], Array], rows: npt.NDArray[Any], state: State
-    ) -> npt.NDArray[Any]:
-        """What ``transform`` gives, computed in parts that stay in the processor's cache."""
+        if transform == self._probs and self._probs_are_compiled(state):
+            return transform(rows, state).reshape(logits.shape)
         out = np.empty_like(rows)
         with np.errstate(over="ignore"):
             for block in row_blocks(len(rows), rows.shape[1]):
                 out[block] = transform(rows[block], state)
-        return out
+        return out.reshape(logits.shape)
 
     def _report(self, data: FitData, fitted: Fitted) -> FitReport:
         right = data.logits.argmax(axis=1) == data.labels

@@ -7,11 +7,9 @@ All of them are one map with one or the other number fixed, and keep the predict
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from array_api_compat import array_namespace
 
 from calibrant import _checks
@@ -41,25 +39,20 @@ class _MapAndTemperature(Calibrator):
         return keep_argmax(map_log_probs(split, state.get("gamma", 0.0)), split)
 
     def _probs(self, logits: Array, state: State) -> Array:
-        split = split_top(logits, state.get("temperature", 1.0))
-        log_probs = map_log_probs(split, state.get("gamma", 0.0))
-        return keep_argmax(array_namespace(logits).exp(log_probs), split)
+        gamma, temperature = state.get("gamma", 0.0), state.get("temperature", 1.0)
+        if isinstance(logits, np.ndarray) and self._probs_are_compiled(state):
+            from calibrant._compiled import threads_for
+            from calibrant.calibrators._kernels import map_probs
 
-    def _by_blocks(
-        self, transform: Callable[[Array, State], Array], rows: npt.NDArray[Any], state: State
-    ) -> npt.NDArray[Any]:
-        gamma = state.get("gamma", 0.0)
-        compiled = COMPILED_GAMMAS[0] <= gamma <= COMPILED_GAMMAS[1]
-        if transform != self._probs or not compiled:
-            return super()._by_blocks(transform, rows, state)
-        from calibrant._compiled import threads_for
-        from calibrant.calibrators._kernels import map_probs
+            out = np.empty_like(logits)
+            with threads_for(logits.size):
+                map_probs(logits, 1.0 / temperature, gamma, float(np.finfo(out.dtype).eps), out)
+            return out
+        split = split_top(logits, temperature)
+        return keep_argmax(array_namespace(logits).exp(map_log_probs(split, gamma)), split)
 
-        out = np.empty_like(rows)
-        beta = 1.0 / state.get("temperature", 1.0)
-        with threads_for(rows.size):
-            map_probs(rows, beta, gamma, float(np.finfo(out.dtype).eps), out)
-        return out
+    def _probs_are_compiled(self, state: State) -> bool:
+        return COMPILED_GAMMAS[0] <= state.get("gamma", 0.0) <= COMPILED_GAMMAS[1]
 
     def _refuse_state(self, state: State) -> str | None:
         if state.get("temperature", 1.0) <= 0.0:
