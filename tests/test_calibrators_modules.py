@@ -212,7 +212,7 @@ def test_a_temperature_is_loaded_too():
 def test_a_state_that_no_calibrator_has_is_refused():
     module = fitted("temperature").as_module()
     state = {"_extra_state": torch.tensor([-2.0], dtype=torch.float64)}
-    with pytest.raises(ValueError, match="temperature is -2, not above 0"):
+    with pytest.raises(ValueError, match="temperature is -2, not between"):
         module.load_state_dict(state)
 
 

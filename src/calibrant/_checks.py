@@ -346,6 +346,13 @@ def choice(value: Any, name: str, allowed: Sequence[str]) -> str:
     return str(value)
 
 
+def parameter(name: str, owner: str, known: Sequence[str]) -> None:
+    """A parameter that ``owner`` has."""
+    if name not in known:
+        has = f"It has {', '.join(known)}" if known else "It has none"
+        raise ValueError(f"{owner} has no parameter {name!r}. {has}")
+
+
 def _number(value: Any, name: str) -> float:
     if not isinstance(value, numbers.Real) or isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be a number; found {_describe(value)}. Pass a float")

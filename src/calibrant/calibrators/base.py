@@ -206,8 +206,9 @@ class Calibrator(ABC):
 
     def set_params(self, **params: Any) -> Self:
         """Change what the constructor was given."""
+        for name in params:
+            _checks.parameter(name, type(self).__name__, self._param_names())
         for name, value in params.items():
-            _checks.choice(name, f"a parameter of {type(self).__name__}", self._param_names())
             setattr(self, name, value)
         return self
 

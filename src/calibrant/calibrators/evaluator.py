@@ -33,6 +33,7 @@ class Evaluator:
         log_odds, true_log_prob, squares = self._rows(gamma, temperature)
         if self.criterion in BINNED:
             return self.binned(log_odds)
+        self.evaluations += 1
         if self.criterion == "nll":
             return -self.data.mean(true_log_prob)
         if self.criterion == "brier":
@@ -45,6 +46,7 @@ class Evaluator:
 
     def binned(self, log_odds: Floats) -> float:
         """The calibration error of confidences given by their log odds."""
+        self.evaluations += 1
         with np.errstate(over="ignore"):
             confidence = 1.0 / (1.0 + np.exp(-log_odds))
         samples = Samples(confidence, self.correct, self.data.weight)
@@ -55,7 +57,6 @@ class Evaluator:
         from calibrant._compiled import threads_for
         from calibrant.calibrators._kernels import map_rows
 
-        self.evaluations += 1
         log_odds, true_log_prob, squares = (np.empty(len(self.data)) for _ in range(3))
         data, beta = self.data, 1.0 / temperature
         with threads_for(data.logits.size):

@@ -29,7 +29,7 @@ from array_api_compat import array_namespace
 from calibrant import _checks
 from calibrant._types import Array
 from calibrant.calibrators.base import Floats, Shapes, State
-from calibrant.calibrators.linear_fit import FACTORS, Factor, Optimum, Penalty, Rows
+from calibrant.calibrators.linear_fit import FACTORS, Factor, Penalty, Rows
 from calibrant.calibrators.linear_map import RIDGE, Linear, temperature_of
 
 OFF_DIAGONAL = 5e-4
@@ -167,8 +167,8 @@ class BiasCorrectedTemperatureScaling(Linear):
         corrected = max(factor + float(correction), FACTORS[0])
         return {"temperature": temperature_of(rows, corrected), "bias": bias}
 
-    def _at_bound(self, factor: Factor, found: Optimum) -> str | None:
-        corrected = factor.value + float(found.correction)
+    def _at_bound(self, factor: Factor, correction: Floats) -> str | None:
+        corrected = factor.value + float(correction)
         if corrected <= FACTORS[0] * 1.001:
             return "T -> infinity"
         return "T -> 0" if corrected >= FACTORS[1] * 0.999 else None
@@ -220,7 +220,8 @@ class MatrixScaling(_MatrixMap):
     .. math:: \mathrm{softmax}(W s + b), \qquad s \text{ centred}
 
     Centred logits are those of a row minus their mean, so that the result depends on the
-    probabilities alone, and not on a constant that was added to a row. The criterion is the NLL plus
+    probabilities alone, and not on a constant that was added to a row. The criterion is the NLL
+    plus
 
     .. math:: \lambda K \sum_{i \ne j} (r W_{ij})^2 + \mu \sum_i b_i^2,
 

@@ -35,6 +35,8 @@ CLOSE = 1e-8
 """The search is over where no slope is larger."""
 NOT_CLOSE = 1e-5
 """A slope above this at the end is worth a warning."""
+HELD = 0.5
+"""Where a Newton step on the NLL alone would move a score by more, the penalty decides."""
 MEMORY = 10
 """Steps that the search remembers, each in the memory of two sets of parameters."""
 MOST_STEPS = 5000
@@ -160,12 +162,6 @@ class Criterion:
         n_classes = self.rows.x.shape[1]
         return parameters[:-n_classes].reshape(self.shape), parameters[-n_classes:]
 
-    def penalties(self, parameters: Floats) -> float:
-        """What is added to the mean NLL."""
-        correction, bias = self.parts(parameters)
-        squares = self.penalty.correction * correction**2
-        return float(squares.sum() + self.penalty.intercept * (bias**2).sum())
-
     def __call__(self, parameters: Floats) -> tuple[float, Floats]:
         """The value, and the slope by each parameter."""
         self.evaluations += 1
@@ -175,12 +171,7 @@ class Criterion:
         for block in self.rows.data.blocks():
             features, share = self.rows.features(block), self.rows.share[block]
             true = np.arange(len(share)), self.rows.data.labels[block]
-            z = features @ correction.T if correction.ndim == 2 else features * correction
-            z += self.factor * self.rows.x[block]
-            z += bias
-            if self.rows.absent is not None:
-                z[self.rows.absent[block]] = -np.inf
-            z -= z.max(axis=1, keepdims=True)
+            z = self._scores(block, features, parameters)
             at_label = z[true]
             np.exp(z, out=z)
             total = z.sum(axis=1)
@@ -192,10 +183,39 @@ class Criterion:
                 by_correction += z.T @ features
             else:
                 by_correction += np.einsum("nk,nk->k" if self.shape else "nk,nk->", z, features)
-        by_correction += 2.0 * self.penalty.correction * correction
-        by_bias += 2.0 * self.penalty.intercept * bias
-        value = nll + self.penalties(parameters)
+        strength, intercept = self.penalty.correction, self.penalty.intercept
+        by_correction += 2.0 * strength * correction
+        by_bias += 2.0 * intercept * bias
+        value = nll + float((strength * correction**2).sum() + intercept * (bias**2).sum())
         return value, np.concatenate([by_correction.reshape(-1), by_bias])
+
+    def n_held(self, parameters: Floats) -> int:
+        """Of how many classes the factor or the bias is where it is by the penalty, not the NLL."""
+        correction, bias = self.parts(parameters)
+        by_bias, by_factor = np.zeros_like(bias), np.zeros_like(bias)
+        for block in self.rows.data.blocks():
+            features = self.rows.features(block)
+            p = np.exp(self._scores(block, features, parameters))
+            p /= p.sum(axis=1, keepdims=True)
+            curvature = p * (1.0 - p) * self.rows.share[block, np.newaxis]
+            by_bias += curvature.sum(axis=0)
+            by_factor += np.einsum("nk,nk,nk->k", curvature, features, features)
+        held = 2.0 * self.penalty.intercept * np.abs(bias) > HELD * by_bias
+        if self.shape == bias.shape:
+            slope = 2.0 * self.penalty.correction * np.abs(correction)
+            held |= slope > HELD * np.sqrt(by_bias * by_factor)
+        return int(held.sum())
+
+    def _scores(self, block: slice, features: Floats, parameters: Floats) -> Floats:
+        """Scores minus the largest of their row; -inf where the class is absent."""
+        correction, bias = self.parts(parameters)
+        z: Floats = features @ correction.T if correction.ndim == 2 else features * correction
+        z += self.factor * self.rows.x[block]
+        z += bias
+        if self.rows.absent is not None:
+            z[self.rows.absent[block]] = -np.inf
+        z -= z.max(axis=1, keepdims=True)
+        return z
 
 
 @dataclass(frozen=True)
@@ -236,12 +256,9 @@ def best_factor(rows: Rows) -> Factor:
 class Optimum:
     """Where the criterion is smallest, and how that was found."""
 
-    correction: Floats
-    bias: Floats
+    parameters: Floats
     gradient: float
     """Largest slope left, apart from those that point out of the bounds."""
-    penalty_share: float
-    """The penalties, relative to what the NLL has gained over temperature scaling."""
     evaluations: int
 
 
@@ -254,7 +271,6 @@ def minimise(criterion: Criterion) -> Optimum:
     lower, upper = np.full(len(start), -np.inf), np.full(len(start), np.inf)
     if criterion.shape == ():
         lower[0], upper[0] = (bound - criterion.factor for bound in FACTORS)
-    at_start, _ = criterion(start)
     found = minimize(
         criterion,
         start,
@@ -270,13 +286,8 @@ def minimise(criterion: Criterion) -> Optimum:
         },
     )
     outwards = ((found.x <= lower) & (found.jac > 0)) | ((found.x >= upper) & (found.jac < 0))
-    penalties = criterion.penalties(found.x)
-    gained = at_start - (float(found.fun) - penalties)
-    correction, bias = criterion.parts(found.x)
     return Optimum(
-        correction=correction,
-        bias=bias,
+        parameters=found.x,
         gradient=float(np.abs(np.where(outwards, 0.0, found.jac)).max()),
-        penalty_share=penalties / gained if gained > 0.0 else 0.0,
         evaluations=criterion.evaluations,
     )

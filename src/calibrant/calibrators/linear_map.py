@@ -28,8 +28,6 @@ RIDGE = 1e-4
 """Strength of the squares that nothing else holds. With 5000 samples it says as much as the prior
 belief that a bias, or the factor of a logit of size 1, is off by about 1 from temperature scaling:
 hardly anything against a hundred samples of a class, and all there is where there are none."""
-NOTABLE_SHARE = 0.25
-"""Where the ridge costs more than this part of what the fit gains, it decides the result."""
 LARGEST_NUMBER = 1e34
 """No fit comes near it; a file that holds more could overflow."""
 
@@ -87,11 +85,12 @@ class Linear(Calibrator):
         penalty = self._penalty(rows)
         criterion = Criterion(rows, factor.value, self._shape(data.n_classes), penalty)
         found = minimise(criterion)
-        state = self._state(rows, factor.value, found.correction, found.bias)
+        correction, bias = criterion.parts(found.parameters)
+        state = self._state(rows, factor.value, correction, bias)
         unchanged = self._identity(data.n_classes)
         before, after = self._nll(data, unchanged), self._nll(data, state)
-        at_bound = self._at_bound(factor, found)
-        doubts = list(self._reasons(found))
+        at_bound = self._at_bound(factor, correction)
+        doubts = list(self._reasons(criterion, found))
         if at_bound is not None:
             doubts.append(_LIMITS[at_bound])
         if not after <= before:
@@ -109,26 +108,29 @@ class Linear(Calibrator):
             gradient=found.gradient,
             at_bound=at_bound,
             evaluations=factor.evaluations + found.evaluations,
-            n_parameters=found.correction.size + found.bias.size,
+            n_parameters=found.parameters.size,
             warnings=tuple(doubts),
         )
 
-    def _at_bound(self, factor: Factor, found: Optimum) -> str | None:
+    def _at_bound(self, factor: Factor, correction: Floats) -> str | None:
         """At T -> 0 nothing is left to gain; from T -> infinity the correction leads away."""
         return factor.limit if factor.limit == "T -> 0" else None
 
-    def _reasons(self, found: Optimum) -> Iterator[str]:
+    def _reasons(self, criterion: Criterion, found: Optimum) -> Iterator[str]:
         """Why the minimum is not to be trusted, or not one."""
         if found.gradient > NOT_CLOSE:
             yield (
                 f"the search stopped at a slope of {found.gradient:.1g} after {found.evaluations} "
-                "evaluations, short of the minimum; use stronger penalties."
+                "evaluations, short of the minimum; look for rows of a very different size, or use "
+                "stronger penalties."
             )
-        if self.FREE_BUT_FOR_RIDGE and found.penalty_share > NOTABLE_SHARE:
+        n_held = criterion.n_held(found.parameters) if self.FREE_BUT_FOR_RIDGE else 0
+        if n_held:
+            n_classes = criterion.rows.data.n_classes
             yield (
-                "the samples do not settle all of these numbers, and a weak pull towards one "
-                "temperature does; some classes have too few samples, or are told from the others "
-                "without an error."
+                f"the samples do not settle the numbers of {n_held} of {n_classes} classes, which "
+                "have few samples, or are told from the others without an error; a weak pull "
+                "towards one temperature does, and a larger ridge is safer."
             )
 
     def _nll(self, data: FitData, state: State) -> float:

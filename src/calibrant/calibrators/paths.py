@@ -47,6 +47,8 @@ class Point:
     gamma: float
     temperature: float
     value: float
+    at_bound: str | None = None
+    """Which bounds of the search it lies at."""
 
     @property
     def rank(self) -> tuple[float, float, float]:
@@ -223,7 +225,7 @@ def best_of_points(
     gammas: Floats,
     temperatures: Floats,
     stencils: Floats,
-    best: Point | None,
+    best: Point,
 ) -> Point:
     """The best of ``best`` and of points whose log odds are interpolated from ``scaled``.
 
@@ -235,12 +237,14 @@ def best_of_points(
     while True:
         values, slack = _errors_between(evaluator, scaled, path, temperatures, stencils, doubt)
         lowest, highest = values - slack - doubt, values + slack + doubt
-        to_beat = min(float(highest.min()), np.inf if best is None else best.value)
+        to_beat = min(float(highest.min()), best.value)
         seen = doubt.copy()
         for p in np.argsort(values, kind="stable"):
             if p in tried or lowest[p] > to_beat:
                 continue
             gamma, temperature = float(gammas[p]), float(temperatures[p])
+            if (gamma, temperature) == (best.gamma, best.temperature):
+                continue
             log_odds = evaluator.log_odds(gamma, temperature)
             tried[p] = Point(gamma, temperature, evaluator.binned(log_odds))
             to_beat = min(to_beat, tried[p].value)
@@ -248,8 +252,7 @@ def best_of_points(
             off = off[np.abs(log_odds) < SATURATED].max(initial=0.0)
             seen[path == path[p]] = np.maximum(seen[path == path[p]], 2.0 * off)
         if (seen == doubt).all():
-            found = [*tried.values()] if best is None else [best, *tried.values()]
-            return min(found, key=lambda point: point.rank)
+            return min([best, *tried.values()], key=lambda point: point.rank)
         doubt = 2.0 * seen  # interpolation was less exact than assumed: once more, more carefully
 
 

@@ -7,6 +7,7 @@ All of them are one map with one or the other number fixed, and keep the predict
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -24,6 +25,8 @@ from calibrant.focal.calibration_map import map_log_probs
 from calibrant.metrics.calibration import MOST_BINS
 
 CRITERIA = (*SMOOTH, *BINNED)
+SMALLEST_T = 1e-300
+"""Neither T nor 1/T may be beyond what a float can hold."""
 COMPILED_GAMMAS = (-0.9, 100.0)
 """Between these the compiled map is exact to rounding; beyond them the general one is used."""
 
@@ -35,8 +38,14 @@ class _MapAndTemperature(Calibrator):
     PER_CLASS = False
 
     def _log_probs(self, logits: Array, state: State) -> Array:
-        split = split_top(logits, state.get("temperature", 1.0))
-        return keep_argmax(map_log_probs(split, state.get("gamma", 0.0)), split)
+        xp = array_namespace(logits)
+        temperature = state.get("temperature", 1.0)
+        types = xp.finfo(logits.dtype)
+        fits = float(types.smallest_normal) <= temperature <= float(types.max)
+        wide = logits if fits else xp.astype(logits, xp.float64)
+        split = split_top(wide, temperature)
+        log_probs = keep_argmax(map_log_probs(split, state.get("gamma", 0.0)), split)
+        return log_probs if fits else xp.astype(log_probs, logits.dtype)
 
     def _probs(self, logits: Array, state: State) -> Array:
         gamma, temperature = state.get("gamma", 0.0), state.get("temperature", 1.0)
@@ -48,15 +57,16 @@ class _MapAndTemperature(Calibrator):
             with threads_for(logits.size):
                 map_probs(logits, 1.0 / temperature, gamma, float(np.finfo(out.dtype).eps), out)
             return out
-        split = split_top(logits, temperature)
-        return keep_argmax(array_namespace(logits).exp(map_log_probs(split, gamma)), split)
+        log_probs = self._log_probs(logits, state)
+        split = split_top(logits)
+        return keep_argmax(array_namespace(logits).exp(log_probs), split)
 
     def _probs_are_compiled(self, state: State) -> bool:
-        return COMPILED_GAMMAS[0] <= state.get("gamma", 0.0) <= COMPILED_GAMMAS[1]
+        return COMPILED_GAMMAS[0] <= float(state.get("gamma", 0.0)) <= COMPILED_GAMMAS[1]
 
     def _refuse_state(self, state: State) -> str | None:
-        if state.get("temperature", 1.0) <= 0.0:
-            return f"its temperature is {state['temperature']:g}, not above 0"
+        if not SMALLEST_T <= state.get("temperature", 1.0) <= 1.0 / SMALLEST_T:
+            return f"its temperature is {state['temperature']:g}, not between 1e-300 and 1e300"
         if state.get("gamma", 0.0) < -1.0:
             return f"its gamma is {state['gamma']:g}, below -1"
         return None
@@ -181,16 +191,15 @@ class TemperatureScaling(_MapAndTemperature):
         before = evaluator(0.0, 1.0)
         if self.criterion in BINNED:
             point = searches.grid(evaluator, gammas=(0.0,))
-            edge = _edge_of_grid(point, gammas=False)
             return Fitted(
                 state={"temperature": point.temperature},
                 criterion=self.criterion,
                 before=before,
                 after=point.value,
-                at_bound=edge,
+                at_bound=point.at_bound,
                 evaluations=evaluator.evaluations,
                 n_parameters=1,
-                warnings=() if edge is None else (_beyond_grid(edge),),
+                warnings=_beyond_bounds(point),
             )
         best = best_temperature(data, self.criterion, float(self.focal_gamma))
         doubts = () if best.limit is None else (_LIMITS[best.limit],)
@@ -273,16 +282,18 @@ class FocalTemperatureScaling(_MapAndTemperature):
         evaluator = _evaluator(data, self.criterion, self.focal_gamma, self.n_bins)
         before = evaluator(0.0, 1.0)
         point = searches.SEARCHES[self.search](evaluator)
-        edge = _edge_of_grid(point, gammas=True)
+        doubts = _beyond_bounds(point)
+        if evaluator.correct.all():
+            point, doubts = replace(point, at_bound="T -> 0"), (_LIMITS["T -> 0"],)
         return Fitted(
             state={"gamma": point.gamma, "temperature": point.temperature},
             criterion=self.criterion,
             before=before,
             after=point.value,
-            at_bound=edge,
+            at_bound=point.at_bound,
             evaluations=evaluator.evaluations,
             n_parameters=2,
-            warnings=() if edge is None else (_beyond_grid(edge),),
+            warnings=doubts,
         )
 
 
@@ -298,20 +309,12 @@ _LIMITS = {
 }
 
 
-def _edge_of_grid(point: Point, *, gammas: bool) -> str | None:
-    """Which edges of the grid the point is at."""
-    edges = []
-    if gammas and point.gamma in (searches.GAMMAS[0], searches.GAMMAS[-1]):
-        edges.append(f"gamma = {point.gamma:g}")
-    if point.temperature in (searches.TEMPERATURES[0], searches.TEMPERATURES[-1]):
-        edges.append(f"T = {point.temperature:g}")
-    return " and ".join(edges) or None
-
-
-def _beyond_grid(edge: str) -> str:
+def _beyond_bounds(point: Point) -> tuple[str, ...]:
+    if point.at_bound is None:
+        return ()
     return (
-        f"the best point lies at the edge of the grid ({edge}), so a better one may lie beyond it; "
-        'divide the logits by a constant if T is at the edge, or use search="refine".'
+        f"the best point lies at a bound of the search ({point.at_bound}), so a better one may lie "
+        'beyond it; divide the logits by a constant where it is T, or try search="refine".',
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -35,16 +36,19 @@ UNCHANGED = 99
 """Where T = 1 stands among them."""
 LINE_GAMMAS = (0.0, 1.0)
 """The two gammas through whose best temperatures the line runs."""
-LOWEST_GAMMA = -0.9
-"""The refined search stays above this; at -1 the map has its limit."""
+REFINED_GAMMAS = (-0.9, 20.0)
+REFINED_TEMPERATURES = (1e-3, 50.0)
+"""The refined search stays between these; at gamma = -1 the map has its limit."""
 
 
 def grid(evaluator: Evaluator, gammas: tuple[float, ...] | None = None) -> Point:
     """The best point of the grid; of equal ones, that with gamma closest to 0, then T to 1."""
     chosen = GAMMAS if gammas is None else np.array(gammas)
     if evaluator.criterion in BINNED:
-        return smallest_on_grid(evaluator, chosen, TEMPERATURES)
-    return min((_best_step(evaluator, float(g)) for g in chosen), key=lambda point: point.rank)
+        best = smallest_on_grid(evaluator, chosen, TEMPERATURES)
+    else:
+        best = min((_best_step(evaluator, float(g)) for g in chosen), key=lambda point: point.rank)
+    return _with_edges(best, either_gamma=len(chosen) > 1)
 
 
 def line(evaluator: Evaluator) -> Point:
@@ -57,47 +61,72 @@ def line(evaluator: Evaluator) -> Point:
     gammas, temperatures = gammas[on_grid], temperatures[on_grid]
     best = min(ends, key=lambda point: point.rank)
     if evaluator.criterion in BINNED:
+        from calibrant.calibrators._search_kernels import CERTAIN
+
         nodes = chebyshev_nodes(gammas[0], gammas[-1], evaluator.data.n_classes, FINE)
         at_nodes = ends[0].temperature + slope * (nodes - LINE_GAMMAS[0])
         scaled = np.stack(
             [
-                t * evaluator.log_odds(float(g), float(t))
+                np.clip(t * evaluator.log_odds(float(g), float(t)), -CERTAIN, CERTAIN)
                 for g, t in zip(nodes, at_nodes, strict=True)
             ],
             axis=-1,
         ).astype(np.float32)[None]
         path = np.zeros(len(gammas), dtype=np.intp)
         stencils = interpolation(nodes, gammas)
-        return best_of_points(evaluator, scaled, path, gammas, temperatures, stencils, best)
-    values = [_at(evaluator, float(g), float(t)) for g, t in zip(gammas, temperatures, strict=True)]
-    return min(best, *values, key=lambda point: point.rank)
+        best = best_of_points(evaluator, scaled, path, gammas, temperatures, stencils, best)
+    else:
+        along = (
+            _at(evaluator, float(g), float(t)) for g, t in zip(gammas, temperatures, strict=True)
+        )
+        best = min(best, *along, key=lambda point: point.rank)
+    return _with_edges(best, either_gamma=True)
 
 
 def refine(evaluator: Evaluator) -> Point:
-    """The grid's best point, moved continuously downhill: any gamma above -0.9, any T > 0."""
-    from scipy.optimize import minimize
+    """The grid's best point, moved continuously downhill, beyond the grid where that leads on."""
+    from scipy.optimize import Bounds, minimize
 
     start = grid(evaluator)
-    # As large as the spaces between the points of the grid.
-    simplex = np.array(
-        [
-            [start.gamma, math.log(start.temperature)],
-            [start.gamma + 0.12, math.log(start.temperature)],
-            [start.gamma, math.log(start.temperature + 0.02)],
-        ]
-    )
+    at_start = np.array([start.gamma, math.log(start.temperature)])
+    # As large as the spaces between the points of the grid, and away from the bounds.
+    simplex = at_start + np.array([[0.0, 0.0], [0.12, 0.0], [0.0, 0.02 / start.temperature]])
+    low, high = (np.array([REFINED_GAMMAS[i], math.log(REFINED_TEMPERATURES[i])]) for i in (0, 1))
 
     def value(at: npt.NDArray[np.float64]) -> float:
-        return evaluator(max(float(at[0]), LOWEST_GAMMA), math.exp(at[1]))
+        return evaluator(float(at[0]), math.exp(at[1]))
 
     found = minimize(
         value,
-        x0=[start.gamma, math.log(start.temperature)],
+        x0=at_start,
         method="Nelder-Mead",
-        options={"initial_simplex": simplex, "maxfev": 120, "xatol": 1e-6, "fatol": 1e-12},
+        bounds=Bounds(low, high),
+        options={"initial_simplex": simplex, "maxfev": 200, "xatol": 1e-6, "fatol": 1e-12},
     )
-    gamma, temperature = max(float(found.x[0]), LOWEST_GAMMA), math.exp(found.x[1])
-    return min(start, Point(gamma, temperature, float(found.fun)), key=lambda point: point.rank)
+    names = ("gamma", "log T")
+    bounds = [
+        f"{name} = {at:.3g}"
+        for name, at, first, last in zip(names, found.x, low, high, strict=True)
+        if min(at - first, last - at) < 1e-3
+    ]
+    if not found.success:
+        bounds.append("the limit of steps")
+    if start.at_bound is not None and found.fun > start.value - 1e-12:
+        bounds.append(start.at_bound)
+    refined = Point(
+        float(found.x[0]), math.exp(found.x[1]), float(found.fun), " and ".join(bounds) or None
+    )
+    return min(start, refined, key=lambda point: point.rank)
+
+
+def _with_edges(point: Point, *, either_gamma: bool) -> Point:
+    """The point with the edges of the grid it lies at."""
+    edges = []
+    if either_gamma and point.gamma in (GAMMAS[0], GAMMAS[-1]):
+        edges.append(f"gamma = {point.gamma:g}")
+    if point.temperature in (TEMPERATURES[0], TEMPERATURES[-1]):
+        edges.append(f"T = {point.temperature:g}")
+    return replace(point, at_bound=" and ".join(edges) or None)
 
 
 def _at(evaluator: Evaluator, gamma: float, temperature: float) -> Point:
