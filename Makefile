@@ -7,7 +7,10 @@ READY := $(VENV)/ready
 PEERS := .venv-peers
 PEERS_READY := $(PEERS)/ready
 
-.PHONY: help demo test lint format bench bench-peers peers docs experiments clean
+# A test process on each core, so the libraries in them use one thread (ours two, to be tested).
+ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=2
+
+.PHONY: help demo test lint format bench bench-peers peers scoreboard docs experiments clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -16,7 +19,7 @@ demo: $(READY) ## recover a known posterior from a focal optimum, with a picture
 	$(BIN)/python examples/recover_posterior.py --out out/demo.png
 
 test: lint $(READY) ## lint, then every test and doctest
-	$(BIN)/python -m pytest -n auto
+	$(ONE_THREAD) $(BIN)/python -m pytest -n auto
 
 lint: $(READY) ## ruff, mypy strict, and the layers
 	$(BIN)/ruff check .
@@ -36,6 +39,9 @@ peers: $(PEERS_READY) ## numbers side by side with other packages, in an environ
 
 bench-peers: $(PEERS_READY) ## speed side by side with other packages
 	$(PEERS)/bin/python -m benchmarks
+
+scoreboard: $(PEERS_READY) ## every calibrator, and those of other packages, on real networks
+	$(PEERS)/bin/python -m experiments scoreboard
 
 docs: $(READY) ## the documentation, into docs/_build/html
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html

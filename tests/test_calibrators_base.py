@@ -318,7 +318,7 @@ def test_what_cannot_be_fitted_is_refused(name):
 
 @every_method
 def test_missing_labels_get_a_clear_line(name):
-    with pytest.raises(TypeError, match="labels must be"):
+    with pytest.raises(TypeError, match="labels are needed"):
         build(name).fit(drawn(n=5)[0])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import tracemalloc
 import warnings
@@ -326,7 +327,7 @@ def test_a_class_that_is_ruled_out_everywhere_is_not_there(method):
     probs = other.predict_proba(padded)
     assert (probs[:, 2] == 0).all()
     assert np.delete(probs, 2, axis=1) == pytest.approx(one.predict_proba(logits), abs=1e-6)
-    assert other.bias_[2] == 0.0
+    assert other.bias_[2] == pytest.approx(0.0, abs=1e-5)
     assert np.isneginf(other.predict_log_proba(padded)[:, 2]).all()
 
 
@@ -368,7 +369,7 @@ def test_the_biases_undo_a_shift_of_frequencies():
     found = BiasCorrectedTemperatureScaling().fit(7 * scores, labels)
     assert found.temperature_ == pytest.approx(7.0, rel=0.03)
     assert found.bias_ == pytest.approx(shift, abs=0.03)
-    assert abs(found.bias_.sum()) < 1e-6
+    assert abs(found.bias_.sum()) < 1e-12
 
 
 def test_default_strengths_of_dirichlet_are_the_rule_it_states():
@@ -393,8 +394,12 @@ def test_a_class_without_samples_keeps_a_finite_share(method):
 
 
 @every_method
-def test_samples_without_a_mistake_end_at_a_reported_limit(method):
+@pytest.mark.parametrize("clear", [False, True])
+def test_samples_without_a_mistake_end_at_a_reported_limit(method, clear):
     logits, _ = drawn()
+    if clear:  # by so much that all slopes round to 0 on the way, and to either side of it
+        order = np.sort(logits, axis=1)
+        logits = logits[order[:, -1] - order[:, -2] > 0.3]
     found = method().fit(logits, logits.argmax(axis=1))
     assert found.report_.at_bound == "T -> 0"
     assert any("T = 0" in warning for warning in found.report_.warnings)
@@ -418,8 +423,8 @@ def test_a_model_worse_than_chance_ends_at_a_reported_limit():
 
 @pytest.mark.parametrize("method", METHODS[:2])
 def test_a_ridge_that_decides_is_reported(method):
-    def held(logits, labels):
-        found = method().fit(logits, labels)
+    def held(logits, labels, **params):
+        found = method(**params).fit(logits, labels)
         return [w for w in found.report_.warnings if "do not settle" in w]
 
     logits, labels = drawn(n=2000)
@@ -427,6 +432,7 @@ def test_a_ridge_that_decides_is_reported(method):
     present = labels != 3
     (without_a_class,) = held(logits[present], labels[present])
     assert "of 1 of 4 classes" in without_a_class
+    assert not held(logits[present], labels[present], ridge=0.1), "then it is meant to decide"
     # One more class, which its own logit tells from the others without an error.
     fifth = np.arange(2000) < 100
     logits = np.concatenate([logits, np.where(fifth, 9.0, -9.0)[:, None]], axis=1)
@@ -452,7 +458,8 @@ def test_a_search_that_fails_leaves_the_probabilities_as_they_are(method, monkey
 
 @every_method
 def test_a_search_cut_short_says_so(method, monkeypatch):
-    monkeypatch.setattr(linear_fit, "MOST_STEPS", 1)
+    monkeypatch.setattr(linear_fit, "STEPS", 1)
+    monkeypatch.setattr(linear_fit, "MOST_ROUNDS", 1)
     with pytest.warns(CalibrationWarning, match="short of the minimum"):
         found = method().fit(*drawn())
     assert found.report_.gradient > 1e-5
@@ -554,16 +561,15 @@ def test_no_samples_break_it(method, data):
 
 @every_method
 def test_files_that_could_overflow_are_refused(method, tmp_path):
-    found = method().fit(*drawn())
-    found.bias_[0] = 1e36
-    found.save(tmp_path / "cal.json")
-    with pytest.raises(ValueError, match="'bias' holds a number beyond 1e"):
-        load(tmp_path / "cal.json")
-    if "temperature" in found.state_:
-        found.state_["temperature"] = 0.0
-        found.save(tmp_path / "cal.json")
-        with pytest.raises(ValueError, match="its temperature is 0, not above 0"):
-            load(tmp_path / "cal.json")
+    file = tmp_path / "cal.json"
+    method().fit(*drawn()).save(file)
+    content = json.loads(file.read_text())
+    for name, value in content["state"].items():
+        scalar = isinstance(value, float)
+        strange = 0.0 if scalar else (1e36 * np.ones_like(value)).tolist()
+        file.write_text(json.dumps({**content, "state": {**content["state"], name: strange}}))
+        with pytest.raises(ValueError, match="not above 0" if scalar else f"'{name}' holds"):
+            load(file)
 
 
 # --- array libraries, torch, size ----------------------------------------------------------------
@@ -606,7 +612,9 @@ def test_the_map_can_be_exported(method):
 
 @every_method
 def test_memory_stays_at_one_copy_in_double_precision(method, monkeypatch):
-    monkeypatch.setattr(linear_fit, "MOST_STEPS", 2)
+    monkeypatch.setattr(linear_fit, "STEPS", 2)
+    monkeypatch.setattr(linear_fit, "MOST_ROUNDS", 2)
+    monkeypatch.setattr("calibrant.calibrators.base.BLOCK_ENTRIES", 1 << 14)
     logits, labels = drawn(n=100_000, k=20)
     data = FitData(logits.astype(np.float32), labels, None)
     method()._fit(FitData(data.logits[:10], labels[:10], None))  # imports are not counted
@@ -614,8 +622,7 @@ def test_memory_stays_at_one_copy_in_double_precision(method, monkeypatch):
     method()._fit(data)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    one_copy, block = logits.nbytes, 8 << 18
-    assert peak < 1.3 * one_copy + 10 * block
+    assert peak < 1.5 * logits.nbytes
 
 
 @pytest.mark.parametrize("method", [VectorScaling, BiasCorrectedTemperatureScaling])
@@ -629,14 +636,16 @@ def test_a_thousand_classes(method):
 
 
 @pytest.mark.parametrize("method", [MatrixScaling, DirichletCalibration])
-def test_a_matrix_of_a_thousand_classes(method):
+def test_a_matrix_of_a_thousand_classes(method, monkeypatch):
+    monkeypatch.setattr(linear_fit, "STEPS", 4)  # all of them would take a minute
+    monkeypatch.setattr(linear_fit, "MOST_ROUNDS", 1)
     rng = np.random.default_rng(8)
-    scores = 3.0 * rng.normal(size=(50, 1000))
+    scores = 3.0 * rng.normal(size=(200, 1000))
     labels = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
-    strong = 1.0 if method is MatrixScaling else 1e12  # so that few steps are needed
-    found = method(off_diagonal=strong).fit((2 * scores).astype(np.float32), labels)
-    assert found.report_.gradient < 1e-7
-    assert found.report_.after < found.report_.before
+    logits = (2 * scores).astype(np.float32)
+    found = method().fit(logits, labels)
+    assert found.report_.after < TemperatureScaling().fit(logits, labels).report_.after
+    assert found.predict_proba(logits).sum(axis=1) == pytest.approx(1.0, abs=1e-5)
 
 
 @every_method

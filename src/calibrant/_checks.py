@@ -241,9 +241,11 @@ def as_numpy(array: Array) -> npt.NDArray[Any]:
     return np.asarray(array)
 
 
-def gamma(value: Any, *, lowest: float, like: Array = None) -> float:
+def gamma(value: Any, *, lowest: float, highest: float = math.inf, like: Array = None) -> float:
     """A finite focusing parameter not below ``lowest`` (and in the range of ``like``'s type)."""
     number = _number(value, "gamma")
+    if number > highest:
+        raise ValueError(f"gamma must be at most {highest:g}; found {number!r}. Use a smaller one")
     if number < lowest:
         what = {0.0: "focal loss", -1.0: "focal map"}[lowest]
         raise ValueError(
@@ -344,6 +346,12 @@ def choice(value: Any, name: str, allowed: Sequence[str]) -> str:
         remedy = f"Did you mean {close[0]!r}?" if close else "Choose one of these"
         raise ValueError(f"{name} must be one of {', '.join(allowed)}; found {value!r}. {remedy}")
     return str(value)
+
+
+def given(value: Any, name: str) -> None:
+    """Not left out."""
+    if value is None:
+        raise TypeError(f"{name} are needed; found none. Pass one for each row")
 
 
 def parameter(name: str, owner: str, known: Sequence[str]) -> None:

@@ -5,8 +5,11 @@ Importing this module imports Numba: only kernels do, and they are loaded on fir
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
+from types import FunctionType
 from typing import Any
 
 import numba
@@ -40,6 +43,42 @@ def threads_for(numbers: int) -> Iterator[int]:
         yield numba.get_num_threads()
     finally:
         numba.set_num_threads(most)
+
+
+class _Threads:
+    """Whether threads may be used: not in a process that was forked off one that has used them."""
+
+    allowed = True
+
+    @classmethod
+    def forbid(cls) -> None:
+        """OpenMP ends such a process without an exception."""
+        cls.allowed = False
+
+
+os.register_at_fork(after_in_child=_Threads.forbid)
+
+
+def over_rows(function: Any) -> Callable[..., Any]:
+    """Compile a pass whose ``prange`` runs on the threads of :func:`threads_for`.
+
+    There are two compilations, each on first use: one for threads, and one that never touches
+    them, for little work and for forked processes.
+    """
+    # Numba keeps what it compiled under the name of the function: the two need names of their own.
+    name = f"{function.__name__}_on_one_thread"
+    alone = FunctionType(function.__code__, function.__globals__, name)
+    alone.__qualname__ = name
+    alone.__module__ = function.__module__
+    on_threads = njit(cache=True, parallel=True, error_model="numpy")(function)
+    on_one = njit(cache=True, error_model="numpy")(alone)
+
+    @wraps(function)
+    def run(*arguments: Any) -> Any:
+        several = _Threads.allowed and numba.get_num_threads() > 1
+        return (on_threads if several else on_one)(*arguments)
+
+    return run
 
 
 def _reinterpreted(source: Any, target: Any, llvm_type: Any) -> Any:
@@ -201,7 +240,7 @@ def bin_of(p: float, edges: Any) -> int:
     return b
 
 
-@njit(cache=True, parallel=True)
+@over_rows
 def bins_of(values: Any, edges: Any) -> Any:
     """The equal-width bin of each value."""
     out = np.empty(len(values), dtype=np.intp)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, prange
 
-from calibrant._compiled import exp_nonpositive, index_of, max_of, sum_of
+from calibrant._compiled import exp_nonpositive, index_of, max_of, over_rows, sum_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -130,7 +130,7 @@ def log_one_plus_exp(x: float) -> Any:
     return max(x, 0.0) + np.log1p(np.exp(-abs(x)))
 
 
-@njit(cache=True, parallel=True)
+@over_rows
 def map_probs(logits: Any, beta: float, gamma: float, step: float, out: Any) -> None:
     """Psi^gamma(softmax(b s)) of each row into ``out``, whose rounding is ``step``.
 
@@ -155,7 +155,7 @@ def map_probs(logits: Any, beta: float, gamma: float, step: float, out: Any) -> 
                         result[k] = top
 
 
-@njit(cache=True, parallel=True)
+@over_rows
 def map_rows(
     logits: Any,
     labels: Any,
@@ -213,7 +213,7 @@ def square_moments(x: Floats, e: Floats) -> tuple[float, float]:
     return total, first
 
 
-@njit(cache=True, parallel=True, error_model="numpy")
+@over_rows
 def temperature_rows(logits: Any, labels: Any, beta: float, out: Floats) -> None:
     """Of softmax(b s), per row: cross-entropy, its derivative by log b, and the variance of x.
 
@@ -236,7 +236,7 @@ def temperature_rows(logits: Any, labels: Any, beta: float, out: Floats) -> None
             out[2, i] = max(second / total - mean * mean, 0.0)
 
 
-@njit(cache=True, parallel=True, error_model="numpy")
+@over_rows
 def brier_rows(logits: Any, labels: Any, beta: float, out: Floats) -> None:
     """Of softmax(b s), per row: squared distance to the one-hot label, its derivative by log b."""
     n, n_classes = logits.shape

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, prange
 
-from calibrant._compiled import bin_of, exp_nonpositive, index_of, log_positive, max_of
+from calibrant._compiled import bin_of, exp_nonpositive, index_of, log_positive, max_of, over_rows
 from calibrant.calibrators._kernels import log_of_complement
 
 Floats = npt.NDArray[np.float64]
@@ -272,7 +272,7 @@ def node_rows(
                     out[c, i, j] = scaled[j]
 
 
-@njit(cache=True, parallel=True)
+@over_rows
 def node_log_odds(
     logits: Any,
     weight: Floats,
@@ -457,7 +457,7 @@ def errors_of_stretch(
             )
 
 
-@njit(cache=True, parallel=True)
+@over_rows
 def errors_between(
     scaled: Any,
     paths: Any,

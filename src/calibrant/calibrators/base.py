@@ -129,7 +129,7 @@ class Calibrator(ABC):
 
     @abstractmethod
     def _log_probs(self, logits: Array, state: State) -> Array:
-        """Calibrated log-probabilities of checked logits; no checks, no branches on values."""
+        """Calibrated log-probabilities of checked logits; no checks, no branches on logits."""
 
     def _probs(self, logits: Array, state: State) -> Array:
         """Calibrated probabilities; where there is a way that is better than e^log p."""
@@ -250,7 +250,7 @@ class Calibrator(ABC):
         state = state_like(self.state_, logits)
         if not isinstance(logits, np.ndarray):
             return transform(logits, state)
-        rows = logits.reshape(-1, logits.shape[-1])
+        rows = np.ascontiguousarray(logits.reshape(-1, logits.shape[-1]))
         if transform == self._probs and self._probs_are_compiled(state):
             return transform(rows, state).reshape(logits.shape)
         out = np.empty_like(rows)
@@ -335,6 +335,7 @@ def _scores(logits: Array, probs: Array) -> Array:
 
 def _fit_data(scores: Array, labels: Array, sample_weight: Array) -> FitData:
     flat = _checks.as_numpy(scores).reshape(-1, scores.shape[-1])
+    _checks.given(labels, "labels")
     checked = _checks.as_numpy(_checks.labels(labels, scores)).reshape(-1)
     weight = _checks.sample_weight(sample_weight, scores)
     weight = None if weight is None else weight.reshape(-1)

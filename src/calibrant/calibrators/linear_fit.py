@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ from array_api_compat import array_namespace
 from calibrant._logspace import detach
 from calibrant._types import Array
 from calibrant.calibrators.base import FitData, Floats
+from calibrant.calibrators.temperature import labels_on_top
 
 FACTORS = (1e-6, 1e3)
 """Bounds of beta. Those of 43 real networks lie between 0.4 and 6.3."""
@@ -31,16 +33,17 @@ SMALLEST = 1e-30
 """Rows whose logits differ by less than this say nothing of the typical size."""
 LARGEST = 1e30
 """Entries of x and f beyond this count as this: such a row is certain of its class either way."""
-CLOSE = 1e-8
-"""The search is over where no slope is larger."""
+CLOSE = 1e-7
+"""The search is over where no slope, in its own units, is larger."""
 NOT_CLOSE = 1e-5
 """A slope above this at the end is worth a warning."""
 HELD = 0.5
 """Where a Newton step on the NLL alone would move a score by more, the penalty decides."""
 MEMORY = 10
 """Steps that the search remembers, each in the memory of two sets of parameters."""
-MOST_STEPS = 5000
-"""Far above the 10 to 500 steps that a fit needs."""
+STEPS = 50
+MOST_ROUNDS = 40
+"""The search takes up to so many steps in a round; the fits of real networks need 1 to 4 rounds."""
 
 
 def centred_logits(logits: Array) -> Array:
@@ -159,8 +162,14 @@ class Criterion:
 
     def parts(self, parameters: Floats) -> tuple[Floats, Floats]:
         """N and b."""
-        n_classes = self.rows.x.shape[1]
+        n_classes = self.rows.data.n_classes
         return parameters[:-n_classes].reshape(self.shape), parameters[-n_classes:]
+
+    def penalty_curvatures(self) -> Floats:
+        """Of the penalties alone, along each parameter."""
+        entries = np.broadcast_to(2.0 * self.penalty.correction, self.shape).reshape(-1)
+        n_classes = self.rows.data.n_classes
+        return np.concatenate([entries, np.full(n_classes, 2.0 * self.penalty.intercept)])
 
     def __call__(self, parameters: Floats) -> tuple[float, Floats]:
         """The value, and the slope by each parameter."""
@@ -179,32 +188,40 @@ class Criterion:
             z *= (share / total)[:, np.newaxis]
             z[true] -= share
             by_bias += z.sum(axis=0)
-            if correction.ndim == 2:
-                by_correction += z.T @ features
-            else:
-                by_correction += np.einsum("nk,nk->k" if self.shape else "nk,nk->", z, features)
+            by_correction += self._summed(z, features)
         strength, intercept = self.penalty.correction, self.penalty.intercept
         by_correction += 2.0 * strength * correction
         by_bias += 2.0 * intercept * bias
         value = nll + float((strength * correction**2).sum() + intercept * (bias**2).sum())
         return value, np.concatenate([by_correction.reshape(-1), by_bias])
 
-    def n_held(self, parameters: Floats) -> int:
-        """Of how many classes the factor or the bias is where it is by the penalty, not the NLL."""
-        correction, bias = self.parts(parameters)
-        by_bias, by_factor = np.zeros_like(bias), np.zeros_like(bias)
+    def curvatures(self, parameters: Floats) -> Floats:
+        """Of the NLL alone, along each parameter; that along one number for N roughly."""
+        by_correction, by_bias = np.zeros(self.shape), np.zeros(self.rows.data.n_classes)
         for block in self.rows.data.blocks():
             features = self.rows.features(block)
             p = np.exp(self._scores(block, features, parameters))
             p /= p.sum(axis=1, keepdims=True)
-            curvature = p * (1.0 - p) * self.rows.share[block, np.newaxis]
-            by_bias += curvature.sum(axis=0)
-            by_factor += np.einsum("nk,nk,nk->k", curvature, features, features)
+            p *= (1.0 - p) * self.rows.share[block, np.newaxis]
+            by_bias += p.sum(axis=0)
+            by_correction += self._summed(p, features**2)
+        return np.concatenate([by_correction.reshape(-1), by_bias])
+
+    def n_held(self, parameters: Floats) -> int:
+        """Of how many classes the factor or the bias is where it is by the penalty, not the NLL."""
+        correction, bias = self.parts(parameters)
+        by_correction, by_bias = self.parts(self.curvatures(parameters))
         held = 2.0 * self.penalty.intercept * np.abs(bias) > HELD * by_bias
         if self.shape == bias.shape:
             slope = 2.0 * self.penalty.correction * np.abs(correction)
-            held |= slope > HELD * np.sqrt(by_bias * by_factor)
+            held |= slope > HELD * np.sqrt(by_bias * by_correction)
         return int(held.sum())
+
+    def _summed(self, values: Floats, features: Floats) -> Floats:
+        """Sum over rows of ``values`` times ``features``, in the shape of N."""
+        if len(self.shape) == 2:
+            return values.T @ features
+        return np.asarray(np.einsum("nk,nk->k" if self.shape else "nk,nk->", values, features))
 
     def _scores(self, block: slice, features: Floats, parameters: Floats) -> Floats:
         """Scores minus the largest of their row; -inf where the class is absent."""
@@ -234,18 +251,18 @@ def best_factor(rows: Rows) -> Factor:
 
     on_logits = replace(rows, level=None)
     criterion = Criterion(on_logits, 0.0, (), Penalty(0.0, 0.0))
-    bias = np.zeros(rows.x.shape[1])
+    bias = np.zeros(rows.data.n_classes)
 
     def slope(log_factor: float) -> float:
         return float(criterion(np.concatenate([[math.exp(log_factor)], bias]))[1][0])
 
+    if not rows.x.any():  # every row says the same of all its classes, at any temperature
+        return Factor(1.0, None, 0)
     low, high = (math.log(bound) for bound in FACTORS)
-    at_low, at_high = slope(low), slope(high)
-    if at_low == at_high == 0.0:  # every row says the same of all its classes, at any temperature
-        found, limit = 0.0, None
-    elif at_high <= 0.0:
+    # Where every label is on top the slope is below 0 throughout, and might round to above it.
+    if labels_on_top(rows.data) or slope(high) <= 0.0:
         found, limit = high, "T -> 0"
-    elif at_low >= 0.0:
+    elif slope(low) >= 0.0:
         found, limit = low, "T -> infinity"
     else:
         found, limit = float(brentq(slope, low, high, xtol=1e-10)), None
@@ -263,31 +280,40 @@ class Optimum:
 
 
 def minimise(criterion: Criterion) -> Optimum:
-    """The minimum, from the start N = 0, b = 0; one number in place of N keeps beta in bounds."""
+    """The minimum, from the start N = 0, b = 0; one number in place of N keeps beta in bounds.
+
+    A round of the search takes each parameter in units in which the criterion bends by 1 where the
+    round starts. Without that, penalties of very different strengths and classes of very different
+    frequencies would make it slow.
+    """
     from scipy.optimize import Bounds, minimize
 
-    n_classes = criterion.rows.x.shape[1]
-    start = np.zeros(math.prod(criterion.shape) + n_classes)
-    lower, upper = np.full(len(start), -np.inf), np.full(len(start), np.inf)
+    parameters = np.zeros(math.prod(criterion.shape) + criterion.rows.data.n_classes)
+    lower, upper = np.full(len(parameters), -np.inf), np.full(len(parameters), np.inf)
     if criterion.shape == ():
         lower[0], upper[0] = (bound - criterion.factor for bound in FACTORS)
-    found = minimize(
-        criterion,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=Bounds(lower, upper),
-        options={
-            "maxcor": MEMORY,
-            "ftol": 0.0,
-            "gtol": CLOSE,
-            "maxiter": MOST_STEPS,
-            "maxfun": 2 * MOST_STEPS,
-        },
-    )
-    outwards = ((found.x <= lower) & (found.jac > 0)) | ((found.x >= upper) & (found.jac < 0))
-    return Optimum(
-        parameters=found.x,
-        gradient=float(np.abs(np.where(outwards, 0.0, found.jac)).max()),
-        evaluations=criterion.evaluations,
-    )
+    value, gradient = np.inf, np.inf
+    for _ in range(MOST_ROUNDS):
+        bend = criterion.curvatures(parameters) + criterion.penalty_curvatures()
+        unit = 1.0 / np.sqrt(np.where(bend > 0.0, bend, 1.0))
+        found = minimize(
+            partial(_in_units, criterion, unit),
+            parameters / unit,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=Bounds(lower / unit, upper / unit),
+            options={"maxcor": MEMORY, "ftol": 0.0, "gtol": CLOSE, "maxiter": STEPS},
+        )
+        parameters = np.clip(found.x * unit, lower, upper)
+        outwards = (parameters == lower) & (found.jac > 0) | (parameters == upper) & (found.jac < 0)
+        slopes = np.abs(np.where(outwards, 0.0, found.jac))
+        gradient = float((slopes / unit).max())
+        if slopes.max() <= CLOSE or not found.fun < value:
+            break
+        value = found.fun
+    return Optimum(parameters, gradient, criterion.evaluations)
+
+
+def _in_units(criterion: Criterion, unit: Floats, inner: Floats) -> tuple[float, Floats]:
+    value, slopes = criterion(inner * unit)
+    return value, slopes * unit

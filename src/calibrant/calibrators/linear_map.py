@@ -40,8 +40,6 @@ class Linear(Calibrator):
 
     ON_LOG_PROBS: ClassVar[bool] = False
     """Whether the features are log-probabilities, or the centred logits themselves."""
-    FREE_BUT_FOR_RIDGE: ClassVar[bool] = False
-    """Whether the penalty is only there to keep the result finite, and should decide nothing."""
 
     @abstractmethod
     def _scores(self, centred: Array, features: Array, state: State) -> Array:
@@ -62,6 +60,10 @@ class Linear(Calibrator):
     @abstractmethod
     def _identity(self, n_classes: int) -> dict[str, Any]:
         """The state that changes nothing."""
+
+    def _is_free(self) -> bool:
+        """Whether the penalty is only there to keep the result finite, and is to decide nothing."""
+        return False
 
     def _log_probs(self, logits: Array, state: State) -> Array:
         xp = array_namespace(logits)
@@ -86,7 +88,8 @@ class Linear(Calibrator):
         criterion = Criterion(rows, factor.value, self._shape(data.n_classes), penalty)
         found = minimise(criterion)
         correction, bias = criterion.parts(found.parameters)
-        state = self._state(rows, factor.value, correction, bias)
+        # Their mean is 0 at the minimum, and changes nothing elsewhere.
+        state = self._state(rows, factor.value, correction, bias - bias.mean())
         unchanged = self._identity(data.n_classes)
         before, after = self._nll(data, unchanged), self._nll(data, state)
         at_bound = self._at_bound(factor, correction)
@@ -124,7 +127,7 @@ class Linear(Calibrator):
                 "evaluations, short of the minimum; look for rows of a very different size, or use "
                 "stronger penalties."
             )
-        n_held = criterion.n_held(found.parameters) if self.FREE_BUT_FOR_RIDGE else 0
+        n_held = criterion.n_held(found.parameters) if self._is_free() else 0
         if n_held:
             n_classes = criterion.rows.data.n_classes
             yield (

@@ -56,6 +56,7 @@ LARGEST = float(np.finfo(np.float32).max)
 
 def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
     """Write a fitted calibrator; the file appears whole or not at all."""
+    calibrator._check_params()
     content = {
         "format": FORMAT,
         "version": VERSION,
@@ -72,6 +73,9 @@ def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
             f"a calibrator is saved as finite numbers: {_one_line(error)}. "
             "Fit it on logits whose differences their type can hold"
         ) from None
+    refusal = calibrator._refuse_state(calibrator.state_)
+    if refusal is not None:
+        raise ValueError(f"this calibrator cannot be saved: {refusal}. Fit it again")
     with written_whole(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
 
@@ -208,7 +212,8 @@ def _numbers(values: Any, name: str, where: str) -> Any:
     except (ValueError, OverflowError):  # ragged, or a number beyond any type
         array = np.empty(0, dtype=object)
     numeric = array.dtype.kind in "if" and array.size > 0 and not _has_truths(values)
-    if not numeric or not (np.abs(array) <= LARGEST).all():
+    largest = LARGEST if array.ndim else np.finfo(np.float64).max
+    if not numeric or not (np.abs(array) <= largest).all():
         _refuse(where, f"{name!r} is {_shown(values)}, not a rectangle of finite numbers")
     return array.astype(np.float64)
 

@@ -20,13 +20,18 @@ from calibrant.calibrators import search as searches
 from calibrant.calibrators.base import Calibrator, FitData, Fitted, Shapes, State
 from calibrant.calibrators.evaluator import BINNED, Evaluator
 from calibrant.calibrators.paths import Point
-from calibrant.calibrators.temperature import SMOOTH, best_temperature
+from calibrant.calibrators.temperature import (
+    SMALLEST,
+    SMOOTH,
+    best_temperature,
+    labels_on_top,
+)
 from calibrant.focal.calibration_map import map_log_probs
 from calibrant.metrics.calibration import MOST_BINS
 
+MOST_GAMMA = 1e4
+"""Far beyond any gamma that was ever trained with, and what single precision can tell apart."""
 CRITERIA = (*SMOOTH, *BINNED)
-SMALLEST_T = 1e-300
-"""Neither T nor 1/T may be beyond what a float can hold."""
 COMPILED_GAMMAS = (-0.9, 100.0)
 """Between these the compiled map is exact to rounding; beyond them the general one is used."""
 
@@ -44,8 +49,8 @@ class _MapAndTemperature(Calibrator):
         fits = float(types.smallest_normal) <= temperature <= float(types.max)
         wide = logits if fits else xp.astype(logits, xp.float64)
         split = split_top(wide, temperature)
-        log_probs = keep_argmax(map_log_probs(split, state.get("gamma", 0.0)), split)
-        return log_probs if fits else xp.astype(log_probs, logits.dtype)
+        log_probs = xp.astype(map_log_probs(split, state.get("gamma", 0.0)), logits.dtype)
+        return keep_argmax(log_probs, split)
 
     def _probs(self, logits: Array, state: State) -> Array:
         gamma, temperature = state.get("gamma", 0.0), state.get("temperature", 1.0)
@@ -65,10 +70,10 @@ class _MapAndTemperature(Calibrator):
         return COMPILED_GAMMAS[0] <= float(state.get("gamma", 0.0)) <= COMPILED_GAMMAS[1]
 
     def _refuse_state(self, state: State) -> str | None:
-        if not SMALLEST_T <= state.get("temperature", 1.0) <= 1.0 / SMALLEST_T:
+        if not SMALLEST <= state.get("temperature", 1.0) <= 1.0 / SMALLEST:
             return f"its temperature is {state['temperature']:g}, not between 1e-300 and 1e300"
-        if state.get("gamma", 0.0) < -1.0:
-            return f"its gamma is {state['gamma']:g}, below -1"
+        if not -1.0 <= state.get("gamma", 0.0) <= MOST_GAMMA:
+            return f"its gamma is {state['gamma']:g}, not between -1 and {MOST_GAMMA:g}"
         return None
 
 
@@ -127,7 +132,7 @@ class FocalCalibration(_MapAndTemperature):
         return float(self.state_["gamma"])
 
     def _check_params(self) -> None:
-        _checks.gamma(self.gamma, lowest=-1.0)
+        _checks.gamma(self.gamma, lowest=-1.0, highest=MOST_GAMMA)
 
     def _fit(self, data: FitData) -> Fitted:
         gamma = float(self.gamma)
@@ -222,7 +227,8 @@ class FocalTemperatureScaling(_MapAndTemperature):
     .. math:: \Psi^\gamma(\mathrm{softmax}(s / T))
 
     A family of two parameters that holds temperature scaling (gamma = 0), so on the samples it is
-    fitted on it is never worse than that by its criterion. It suits any network, however trained.
+    fitted on it is never worse by its criterion than the best temperature of the same grid. It
+    suits any network, however trained.
 
     Args:
         criterion: What to minimise: ada_ece, ece, nll, brier or focal.
@@ -283,7 +289,7 @@ class FocalTemperatureScaling(_MapAndTemperature):
         before = evaluator(0.0, 1.0)
         point = searches.SEARCHES[self.search](evaluator)
         doubts = _beyond_bounds(point)
-        if evaluator.correct.all():
+        if labels_on_top(data):
             point, doubts = replace(point, at_bound="T -> 0"), (_LIMITS["T -> 0"],)
         return Fitted(
             state={"gamma": point.gamma, "temperature": point.temperature},
@@ -299,8 +305,8 @@ class FocalTemperatureScaling(_MapAndTemperature):
 
 _LIMITS = {
     "T -> 0": (
-        "the criterion falls all the way to T = 0, because no sample speaks against more "
-        "confidence; fit on more samples, with mistakes among them."
+        "the criterion falls all the way to T = 0, because hardly a label lies below the largest "
+        "logit of its row; fit on more samples, with mistakes among them."
     ),
     "T -> infinity": (
         "the criterion falls all the way to T = infinity, because the model is worse than chance; "
@@ -314,13 +320,13 @@ def _beyond_bounds(point: Point) -> tuple[str, ...]:
         return ()
     return (
         f"the best point lies at a bound of the search ({point.at_bound}), so a better one may lie "
-        'beyond it; divide the logits by a constant where it is T, or try search="refine".',
+        "beyond it; where it is T, divide the logits by a constant first.",
     )
 
 
 def _check_criterion(criterion: str, focal_gamma: float, n_bins: int) -> None:
     _checks.choice(criterion, "criterion", CRITERIA)
-    _checks.gamma(focal_gamma, lowest=0.0)
+    _checks.gamma(focal_gamma, lowest=0.0, highest=MOST_GAMMA)
     _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
 
 

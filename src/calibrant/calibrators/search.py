@@ -103,12 +103,10 @@ def refine(evaluator: Evaluator) -> Point:
         bounds=Bounds(low, high),
         options={"initial_simplex": simplex, "maxfev": 200, "xatol": 1e-6, "fatol": 1e-12},
     )
-    names = ("gamma", "log T")
-    bounds = [
-        f"{name} = {at:.3g}"
-        for name, at, first, last in zip(names, found.x, low, high, strict=True)
-        if min(at - first, last - at) < 1e-3
-    ]
+    at_bound = np.minimum(found.x - low, high - found.x) < 1e-3
+    bounds = [f"gamma = {found.x[0]:.3g}"] if at_bound[0] else []
+    if at_bound[1]:
+        bounds.append(f"T = {math.exp(found.x[1]):.3g}")
     if not found.success:
         bounds.append("the limit of steps")
     if start.at_bound is not None and found.fun > start.value - 1e-12:

@@ -28,6 +28,10 @@ SMOOTH = ("nll", "brier", "focal")
 
 LIMIT = 1e6
 """The temperature stays within this factor of the scale of the logits."""
+ORDINARY = (1e-100, 1e100)
+"""Logits of another scale are fitted in units of it, so that nothing over- or underflows."""
+SMALLEST = 1e-300
+"""Neither T nor 1/T may be beyond what a float can hold."""
 SOME_ROWS = 2048
 CLOSE = 1e-4
 """A Newton step of this relative size leaves an error of about its square."""
@@ -70,18 +74,32 @@ def criterion_by_name(name: str, focal_gamma: float) -> Criterion:
 def best_temperature(data: FitData, name: str, focal_gamma: float) -> BestTemperature:
     """The temperature that minimises the criterion on ``data``."""
     scale = _scale(data)
+    if scale > 0.0 and not ORDINARY[0] < scale < ORDINARY[1]:
+        unit = 2.0 ** round(math.log2(scale))
+        in_units = FitData(data.logits.astype(np.float64) / unit, data.labels, data.weight)
+        best = best_temperature(in_units, name, focal_gamma)
+        bounded = min(max(best.temperature * unit, SMALLEST), 1.0 / SMALLEST)
+        return replace(best, temperature=bounded)
     criterion = criterion_by_name(name, focal_gamma)
     if scale == 0.0:  # every row says the same of all its classes, at any temperature
         flat = criterion(data, 1.0)
         return BestTemperature(1.0, flat.value, flat.slope, 1)
     low, high = 1.0 / (scale * LIMIT), LIMIT / scale
-    return _newton(data, low, high) if name == "nll" else _scanned(data, criterion, low, high)
+    if name != "nll":
+        return _scanned(data, criterion, low, high)
+    if labels_on_top(data):
+        return _at_limit(data, _nll, high, "T -> 0", 0)
+    return _newton(data, low, high)
+
+
+def labels_on_top(data: FitData) -> bool:
+    """Whether no label has a smaller logit than another class of its row."""
+    of_label = data.logits[np.arange(len(data)), data.labels]
+    return bool((of_label == data.logits.max(axis=1)).all())
 
 
 def _newton(data: FitData, low: float, high: float) -> BestTemperature:
     """The minimum of the NLL, which is convex in b."""
-    if (data.logits[np.arange(len(data)), data.labels] == data.logits.max(axis=1)).all():
-        return _at_limit(data, _nll, high, "T -> 0", 0)
     start = math.sqrt(low * high)
     if len(data) > 2 * SOME_ROWS:
         some = _newton(some_rows(data), low, high)
@@ -103,6 +121,8 @@ def _newton(data: FitData, low: float, high: float) -> BestTemperature:
         beta = following
     if upper <= 2.0 * low:
         return _at_limit(data, _nll, low, "T -> infinity", evaluations)
+    if lower >= 0.5 * high:
+        return _at_limit(data, _nll, high, "T -> 0", evaluations)
     there = _nll(data, following)
     return BestTemperature(1.0 / following, there.value, there.slope, evaluations + 1)
 
@@ -163,11 +183,28 @@ def some_rows(data: FitData) -> FitData:
 
 
 def _scale(data: FitData) -> float:
-    """Mean distance of the largest logit from the mean of its row, over some rows."""
-    rows = some_rows(data).logits.astype(np.float64)
-    possible = rows > -np.inf
-    below_top = np.where(possible, rows.max(axis=1, keepdims=True) - rows, 0.0)
-    return float((below_top.sum(axis=1) / possible.sum(axis=1)).mean())
+    """Typical distance between the largest logit of a row and what competes with it.
+
+    That is the runner-up, or the label where it is another class: large negative numbers that
+    stand for absent classes, and rows of another order of magnitude, do not count. Rows without
+    such a distance do not either; 0 where there is no other row.
+    """
+    distances = _distances(some_rows(data))
+    if len(distances) == 0:
+        distances = _distances(data)
+    return float(np.median(distances)) if len(distances) else 0.0
+
+
+def _distances(data: FitData) -> Floats:
+    found = []
+    for block in data.blocks():
+        rows = data.logits[block].astype(np.float64)
+        label = rows[np.arange(len(rows)), data.labels[block]]
+        top_two = np.partition(rows, -2, axis=1)[:, -2:]
+        with np.errstate(invalid="ignore"):
+            distance = top_two[:, 1] - np.where(label < top_two[:, 1], label, top_two[:, 0])
+        found.append(distance[(distance > 0.0) & (distance < np.inf)])
+    return np.concatenate(found)
 
 
 def _rows(data: FitData, beta: float) -> Floats:

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, prange
+from numba import prange
 
-from calibrant._compiled import bin_of, exp_row, extremes_of, index_of, max_of, sum_of
+from calibrant._compiled import bin_of, exp_row, extremes_of, index_of, max_of, over_rows, sum_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -20,7 +20,7 @@ BLOCK = 1024
 """Rows handled by one thread at a time."""
 
 
-@njit(cache=True, parallel=True)
+@over_rows
 def top_of_probs(
     probs: Any, labels: Any, tolerance: float, confidence: Floats, correct: Any
 ) -> int:
@@ -41,7 +41,7 @@ def top_of_probs(
     return first if first < n else -1
 
 
-@njit(cache=True, parallel=True)
+@over_rows
 def top_of_logits(logits: Any, labels: Any, confidence: Floats, correct: Any) -> int:
     """The same from logits: the confidence is 1 over the sum of e^(logit - largest)."""
     n, n_classes = logits.shape
@@ -63,7 +63,7 @@ def top_of_logits(logits: Any, labels: Any, confidence: Floats, correct: Any) ->
     return first if first < n else -1
 
 
-@njit(cache=True, parallel=True)
+@over_rows
 def rest_of_probs(
     probs: Any, labels: Any, true_log_prob: Floats, squares: Floats, entropy: Floats
 ) -> None:
@@ -83,7 +83,7 @@ def rest_of_probs(
         entropy[i] = surprise
 
 
-@njit(cache=True, parallel=True)
+@over_rows
 def rest_of_logits(
     logits: Any, labels: Any, true_log_prob: Floats, squares: Floats, entropy: Floats
 ) -> None:
@@ -109,7 +109,7 @@ def rest_of_logits(
             entropy[i] = log_total - weighted / total
 
 
-@njit(cache=True, parallel=True)
+@over_rows
 def class_gap_sums(
     scores: Any, labels: Any, weight: Floats, from_logits: bool, edges: Floats, n_parts: int
 ) -> Any:
