@@ -185,9 +185,9 @@ def some_rows(data: FitData) -> FitData:
 def _scale(data: FitData) -> float:
     """Typical distance between the largest logit of a row and what competes with it.
 
-    That is the runner-up, or the label where it is another class: large negative numbers that
-    stand for absent classes, and rows of another order of magnitude, do not count. Rows without
-    such a distance do not either; 0 where there is no other row.
+    That is the label where it is another class, else the largest logit below it: large negative
+    numbers that stand for absent classes, and rows of another order of magnitude, do not count.
+    Rows without such a distance do not either; 0 where there is no other row.
     """
     distances = _distances(some_rows(data))
     if len(distances) == 0:
@@ -200,9 +200,9 @@ def _distances(data: FitData) -> Floats:
     for block in data.blocks():
         rows = data.logits[block].astype(np.float64)
         label = rows[np.arange(len(rows)), data.labels[block]]
-        top_two = np.partition(rows, -2, axis=1)[:, -2:]
-        with np.errstate(invalid="ignore"):
-            distance = top_two[:, 1] - np.where(label < top_two[:, 1], label, top_two[:, 0])
+        top = rows.max(axis=1)
+        below = np.where(rows < top[:, np.newaxis], rows, -np.inf).max(axis=1)
+        distance = top - np.where(label < top, label, below)
         found.append(distance[(distance > 0.0) & (distance < np.inf)])
     return np.concatenate(found)
 
