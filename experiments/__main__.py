@@ -6,6 +6,8 @@ import argparse
 
 from experiments.closest_temperature import run as closest_temperature
 from experiments.interval_coverage import run as interval_coverage
+from experiments.line_search import run as line_search
+from experiments.scoreboard import run as scoreboard
 
 TARGETS = {
     "closest-temperature": (
@@ -15,6 +17,14 @@ TARGETS = {
     "interval-coverage": (
         interval_coverage.main,
         "do the intervals of calibration errors cover the truth; 8 min",
+    ),
+    "line-search": (
+        line_search.main,
+        "Komisarenko and Kull (2024), Sec. 5.2: what the line search loses against the grid; 3 min",
+    ),
+    "scoreboard": (
+        scoreboard.main,
+        "every calibrator, and those of other packages, on real networks; 20 min (make scoreboard)",
     ),
 }
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
+from scipy.special import softmax
 
 from tests.reference import metrics_slow as slow
 
@@ -42,3 +44,24 @@ def assert_differ(*, reference: float, ours: float, theirs: float, stated: tuple
     assert ours == pytest.approx(reference, rel=1e-6, abs=1e-9)
     assert theirs != pytest.approx(reference, rel=1e-3, abs=1e-5)
     assert (ours, theirs) == pytest.approx(stated, abs=6e-4)
+
+
+def scaled_logits(
+    n: int = 3000, n_classes: int = 10, *, sign: float = 1.0, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Logits that are twice too large; with ``sign`` -1, of a model that is worse than chance."""
+    rng = np.random.default_rng(seed)
+    honest = 2.0 * rng.normal(size=(n, n_classes))
+    return 2.0 * honest, (sign * honest + rng.gumbel(size=honest.shape)).argmax(axis=1)
+
+
+def reference_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
+    """Where the slope of the NLL over log(1/T) is 0."""
+    logits = logits.astype(np.float64)
+    rows = np.arange(len(labels))
+
+    def slope(log_beta: float) -> float:
+        q = softmax(np.exp(log_beta) * logits, axis=1)
+        return float(((q * logits).sum(axis=1) - logits[rows, labels]).mean())
+
+    return float(np.exp(-brentq(slope, -20.0, 20.0, xtol=1e-13)))

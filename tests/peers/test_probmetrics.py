@@ -8,8 +8,7 @@ import torch
 
 from calibrant import TemperatureScaling
 from calibrant.calibrators import CalibrationWarning
-from tests.peers.cases import REASON
-from tests.peers.test_calibrators_peers import reference_temperature, scaled_logits
+from tests.peers.cases import REASON, reference_temperature, scaled_logits
 
 peer = pytest.importorskip("probmetrics.calibrators", reason=REASON)
 distributions = pytest.importorskip("probmetrics.distributions", reason=REASON)

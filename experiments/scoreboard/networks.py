@@ -1,0 +1,75 @@
+"""The networks: where their outputs are, which belong together, and which saw the same images."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int64]
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "logits"
+
+
+@dataclass(frozen=True)
+class Network:
+    """One file of logits: a validation part to fit on, a test part to measure on."""
+
+    name: str
+    path: Path
+    n_classes: int
+    n_test: int
+    images: str
+    """Digest of the test labels: networks that share it saw the same images in the same rows."""
+    digest: str
+    """Digest of the file."""
+
+    @classmethod
+    def of(cls, path: Path) -> Network:
+        """What has to be known of a file before anything is fitted."""
+        with np.load(path) as file:
+            labels = file["test_labels"].astype(np.int64)
+            n_classes = int(file["test_logits"].shape[1])
+        return cls(
+            name=path.stem,
+            path=path,
+            n_classes=n_classes,
+            n_test=len(labels),
+            images=_digest(labels.tobytes()),
+            digest=_digest(path.read_bytes()),
+        )
+
+    def part(self, which: str) -> tuple[Floats, Labels]:
+        """Logits and labels of ``"val"`` or ``"test"``."""
+        with np.load(self.path) as file:
+            logits: npt.NDArray[Any] = file[f"{which}_logits"]
+            return logits.astype(np.float64), file[f"{which}_labels"].astype(np.int64)
+
+
+def all_networks(folder: Path = DATA) -> list[Network]:
+    """Every file of the folder, sorted by name."""
+    paths = sorted(folder.glob("*.npz"))
+    if not paths:
+        raise SystemExit(f"no networks in {folder}; pass --data with a folder of .npz files")
+    return [Network.of(path) for path in paths]
+
+
+def families(networks: Iterable[Network]) -> dict[str, list[Network]]:
+    """The groups that means are taken over, by the title they get in the tables."""
+    networks = list(networks)
+    parts = {
+        "CIFAR-10": [n for n in networks if n.name.startswith("c10_")],
+        "CIFAR-100": [n for n in networks if n.name.startswith("c100_")],
+        "All": networks,
+    }
+    return {title: members for title, members in parts.items() if members}
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
