@@ -85,8 +85,8 @@ def test_a_temperature_beyond_single_precision_keeps_the_prediction():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked on this system")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_process_can_predict():
-    many = np.tile(LOGITS, (20, 1))  # enough for threads
-    scaling = TemperatureScaling().fit(many, np.tile(LABELS, 20))
+    many = np.tile(LOGITS, (80, 1))  # enough for threads
+    scaling = TemperatureScaling().fit(many, np.tile(LABELS, 80))
     expected = scaling.predict_proba(many)
     child = os.fork()
     if child == 0:

@@ -157,7 +157,7 @@ def _node_log_odds(
 
     data = evaluator.data
     out = np.empty((len(gammas), len(data) if keep else 0, len(nodes)), dtype=np.float32)
-    with threads_for(data.logits.size * len(nodes)) as n_threads:
+    with threads_for(data.logits.size * len(nodes) * len(gammas)) as n_threads:
         sums = node_log_odds(
             data.logits,
             np.empty(0) if data.weight is None else data.weight,
