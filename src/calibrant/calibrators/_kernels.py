@@ -23,6 +23,8 @@ Floats = npt.NDArray[np.float64]
 
 BLOCK = 256
 """Rows handled by one thread at a time."""
+AT_ONCE = 2048
+"""Entries whose exponentials are taken in one go: they stay in the innermost cache."""
 LOWEST = -750.0
 """Exponents below this count as this: e^x is 0 and x e^x must be too, also for a masked class."""
 
@@ -184,23 +186,42 @@ def map_rows(
             squares[i] = np.exp(2.0 * log_top) * (1.0 + np.exp(2.0 * (gap + log_phi)) * square)
 
 
+@njit(cache=True)
+def exponents_of_rows(
+    logits: Any, first: int, last: int, beta: float, tops: Floats, x: Floats, e: Floats
+) -> None:
+    """b (s_k - s_m) of rows ``first`` to ``last``, one after the other into ``x``; e^x into ``e``.
+
+    Several rows at once: the vector loop over the exponentials then has one remainder, not one
+    for each row.
+    """
+    n_classes = logits.shape[1]
+    for i in range(first, last):
+        row = logits[i]
+        top = np.float64(max_of(row))
+        tops[i - first] = top
+        relative_to(row, top, beta, x[(i - first) * n_classes : (i - first + 1) * n_classes])
+    exponentials(x[: (last - first) * n_classes], e)
+
+
 @njit(cache=True, fastmath={"contract"})
-def exponents(row: Any, top: float, beta: float, x: Floats, e: Floats) -> None:
-    """b (s_k - s_m) of each class into ``x`` and its exponential into ``e``."""
+def relative_to(row: Any, top: float, beta: float, x: Floats) -> None:
+    """b (s_k - top) of each class into ``x``."""
     for k in range(len(row)):
         x[k] = max((np.float64(row[k]) - top) * beta, LOWEST)
-        e[k] = exp_nonpositive(x[k])
 
 
 @njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
-def moments(x: Floats, e: Floats) -> tuple[float, float, float]:
-    """Sums of e, e x and e x^2."""
-    total = first = second = 0.0
+def moments(x: Floats, e: Floats) -> tuple[float, float, float, float]:
+    """Sums of e, e x, e x^2 and e x^3."""
+    total = first = second = third = 0.0
     for k in range(len(x)):
         total += e[k]
-        first += e[k] * x[k]
-        second += e[k] * x[k] * x[k]
-    return total, first, second
+        weighted = e[k] * x[k]
+        first += weighted
+        second += weighted * x[k]
+        third += weighted * x[k] * x[k]
+    return total, first, second, third
 
 
 @njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
@@ -215,25 +236,34 @@ def square_moments(x: Floats, e: Floats) -> tuple[float, float]:
 
 @over_rows
 def temperature_rows(logits: Any, labels: Any, beta: float, out: Floats) -> None:
-    """Of softmax(b s), per row: cross-entropy, its derivative by log b, and the variance of x.
+    """Of softmax(b s), per row: cross-entropy, its derivative by log b, variance and skew of x.
 
     The cross-entropy is log sum e - x_y and its derivative mean - x_y, under the probabilities;
-    the variance is b^2 times its second derivative by b.
+    the variance is b^2 times its second derivative by b, the third central moment b^3 times its
+    third.
     """
     n, n_classes = logits.shape
     n_blocks = (n + BLOCK - 1) // BLOCK
+    together = max(1, min(BLOCK, AT_ONCE // n_classes))
     for block in prange(n_blocks):
-        x, e = np.empty(n_classes), np.empty(n_classes)
-        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
-            row = logits[i]
-            top = np.float64(max_of(row))
-            exponents(row, top, beta, x, e)
-            total, first, second = moments(x, e)
-            mean = first / total
-            of_label = (np.float64(row[labels[i]]) - top) * beta
-            out[0, i] = np.log(total) - of_label
-            out[1, i] = mean - of_label
-            out[2, i] = max(second / total - mean * mean, 0.0)
+        x, e = np.empty(together * n_classes), np.empty(together * n_classes)
+        tops = np.empty(together)
+        end = min(n, (block + 1) * BLOCK)
+        for start in range(block * BLOCK, end, together):
+            stop = min(start + together, end)
+            exponents_of_rows(logits, start, stop, beta, tops, x, e)
+            for i in range(start, stop):
+                at = (i - start) * n_classes
+                total, first, second, third = moments(
+                    x[at : at + n_classes], e[at : at + n_classes]
+                )
+                mean = first / total
+                square = second / total
+                of_label = (np.float64(logits[i, labels[i]]) - tops[i - start]) * beta
+                out[0, i] = np.log(total) - of_label
+                out[1, i] = mean - of_label
+                out[2, i] = max(square - mean * mean, 0.0)
+                out[3, i] = third / total - mean * (3.0 * square - 2.0 * mean * mean)
 
 
 @over_rows
@@ -241,19 +271,37 @@ def brier_rows(logits: Any, labels: Any, beta: float, out: Floats) -> None:
     """Of softmax(b s), per row: squared distance to the one-hot label, its derivative by log b."""
     n, n_classes = logits.shape
     n_blocks = (n + BLOCK - 1) // BLOCK
+    together = max(1, min(BLOCK, AT_ONCE // n_classes))
     for block in prange(n_blocks):
-        x, e = np.empty(n_classes), np.empty(n_classes)
-        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
-            row = logits[i]
-            y = labels[i]
-            exponents(row, np.float64(max_of(row)), beta, x, e)
-            total, first, _ = moments(x, e)
-            square, square_first = square_moments(x, e)
-            mean = first / total
-            p = e[y] / total
-            rest = (total - e[y]) / total
-            # (1 - p)^2 and the squares of the other classes: nothing cancels near p = 1.
-            others = (square - e[y] * e[y]) / (total * total)
-            out[0, i] = rest * rest + max(others, 0.0)
-            slope = square_first / (total * total) - mean * (square / (total * total))
-            out[1, i] = 2.0 * (slope - p * (x[y] - mean))
+        xs, es = np.empty(together * n_classes), np.empty(together * n_classes)
+        tops = np.empty(together)
+        end = min(n, (block + 1) * BLOCK)
+        for start in range(block * BLOCK, end, together):
+            stop = min(start + together, end)
+            exponents_of_rows(logits, start, stop, beta, tops, xs, es)
+            for i in range(start, stop):
+                at = (i - start) * n_classes
+                x, e = xs[at : at + n_classes], es[at : at + n_classes]
+                y = labels[i]
+                total, first, _, _ = moments(x, e)
+                square, square_first = square_moments(x, e)
+                mean = first / total
+                p = e[y] / total
+                # (1 - p)^2 + sum over others, of which 1 - p may be tiny: from its own sum, as
+                # 1 - p would cancel where the label is on top.
+                others_total, others_square = without(e, y)
+                rest = others_total / total
+                out[0, i] = rest * rest + others_square / (total * total)
+                slope = square_first / (total * total) - mean * (square / (total * total))
+                out[1, i] = 2.0 * (slope - p * (x[y] - mean))
+
+
+@njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
+def without(e: Floats, y: int) -> tuple[float, float]:
+    """Sums of e and e^2 over all classes but one."""
+    total = square = 0.0
+    for k in range(len(e)):
+        other = 0.0 if k == y else e[k]
+        total += other
+        square += other * other
+    return total, square

@@ -17,6 +17,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
@@ -68,6 +69,12 @@ class FitData:
     def n_classes(self) -> int:
         """Number of classes."""
         return int(self.logits.shape[1])
+
+    @cached_property
+    def right(self) -> npt.NDArray[np.bool_]:
+        """Whether the largest logit of each row is that of its label."""
+        right: npt.NDArray[np.bool_] = self.logits.argmax(axis=1) == self.labels
+        return right
 
     def mean(self, values: npt.NDArray[Any]) -> float:
         """Weighted mean of one value a sample."""
@@ -260,8 +267,7 @@ class Calibrator(ABC):
         return out.reshape(logits.shape)
 
     def _report(self, data: FitData, fitted: Fitted) -> FitReport:
-        right = data.logits.argmax(axis=1) == data.labels
-        before = after = data.mean(right)
+        before = after = data.mean(data.right)
         if not self.KEEPS_ARGMAX:
             calibrated = self._apply(self._log_probs, data.logits)
             after = data.mean(calibrated.argmax(axis=1) == data.labels)

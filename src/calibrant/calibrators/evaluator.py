@@ -21,7 +21,6 @@ class Evaluator:
         self.criterion = criterion
         self.n_bins = n_bins
         self.focal_gamma = focal_gamma
-        self.correct = data.logits.argmax(axis=1) == data.labels
         self.evaluations = 0
 
     def on(self, data: FitData) -> Evaluator:
@@ -49,7 +48,7 @@ class Evaluator:
         self.evaluations += 1
         with np.errstate(over="ignore"):
             confidence = 1.0 / (1.0 + np.exp(-log_odds))
-        samples = Samples(confidence, self.correct, self.data.weight)
+        samples = Samples(confidence, self.data.right, self.data.weight)
         return METRICS[self.criterion].of(samples, n_bins=self.n_bins)
 
     def _rows(self, gamma: float, temperature: float) -> tuple[Floats, Floats, Floats]:

@@ -81,7 +81,7 @@ def _lower_bound(evaluator: Evaluator, gammas: Floats, x: Floats) -> Floats:
     sums = _node_log_odds(evaluator, gammas, nodes, keep=False)[1]
     mean = sums / (len(data) if data.weight is None else data.weight.sum())
     margin = LEAST_MARGIN + 8.0 * last_coefficients(mean)
-    accuracy = data.mean(evaluator.correct)
+    accuracy = data.mean(evaluator.data.right)
     return np.abs(mean @ interpolation(nodes, x).T - accuracy) - margin[:, None]
 
 
@@ -294,7 +294,7 @@ def _errors_between(
             stencils,
             1.0 / temperatures,
             tasks,
-            evaluator.correct,
+            evaluator.data.right,
             np.empty(0) if weight is None else weight,
             edges,
             by_mass,

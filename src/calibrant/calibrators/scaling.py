@@ -24,6 +24,7 @@ from calibrant.calibrators.temperature import (
     SMALLEST,
     SMOOTH,
     best_temperature,
+    criterion_by_name,
     labels_on_top,
 )
 from calibrant.focal.calibration_map import map_log_probs
@@ -192,9 +193,9 @@ class TemperatureScaling(_MapAndTemperature):
         _check_criterion(self.criterion, self.focal_gamma, self.n_bins)
 
     def _fit(self, data: FitData) -> Fitted:
-        evaluator = _evaluator(data, self.criterion, self.focal_gamma, self.n_bins)
-        before = evaluator(0.0, 1.0)
         if self.criterion in BINNED:
+            evaluator = _evaluator(data, self.criterion, self.focal_gamma, self.n_bins)
+            before = evaluator(0.0, 1.0)
             point = searches.grid(evaluator, gammas=(0.0,))
             return Fitted(
                 state={"temperature": point.temperature},
@@ -206,7 +207,9 @@ class TemperatureScaling(_MapAndTemperature):
                 n_parameters=1,
                 warnings=_beyond_bounds(point),
             )
-        best = best_temperature(data, self.criterion, float(self.focal_gamma))
+        gamma = float(self.focal_gamma)
+        before = criterion_by_name(self.criterion, gamma)(data, 1.0).value
+        best = best_temperature(data, self.criterion, gamma)
         doubts = () if best.limit is None else (_LIMITS[best.limit],)
         return Fitted(
             state={"temperature": best.temperature},

@@ -26,7 +26,7 @@ from calibrant.calibrators.paths import (
     interpolation,
     smallest_on_grid,
 )
-from calibrant.calibrators.temperature import some_rows
+from calibrant.calibrators.temperature import TO_LOOK, some_rows
 
 GAMMAS = np.array([-0.5, -0.25, 0.0, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0])
 """The gammas of Komisarenko and Kull (2024), and 0: plain temperature scaling."""
@@ -137,7 +137,7 @@ def _best_step(evaluator: Evaluator, gamma: float) -> Point:
     Some rows, at nodes that lie close enough for interpolation, show the valley; then all rows
     walk down to its lowest point.
     """
-    few = evaluator.on(some_rows(evaluator.data))
+    few = evaluator.on(some_rows(evaluator.data, TO_LOOK))
     x = np.log(TEMPERATURES)
     nodes = chebyshev_nodes(x[0], x[-1], evaluator.data.n_classes, COARSE)
     # T times a loss stays bounded as T falls, so its interpolation is as exact at every T.
