@@ -8,6 +8,7 @@ from experiments.closest_temperature import run as closest_temperature
 from experiments.interval_coverage import run as interval_coverage
 from experiments.line_search import run as line_search
 from experiments.scoreboard import run as scoreboard
+from experiments.shrinkage import run as shrinkage
 
 TARGETS = {
     "closest-temperature": (
@@ -21,6 +22,10 @@ TARGETS = {
     "line-search": (
         line_search.main,
         "Komisarenko and Kull (2024), Sec. 5.2: what the line search loses against the grid; 3 min",
+    ),
+    "one-vs-rest-constants": (
+        shrinkage.main,
+        "how the constants of Platt, beta, isotonic and histogram were chosen; 5 min",
     ),
     "scoreboard": (
         scoreboard.main,

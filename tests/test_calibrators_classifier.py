@@ -510,6 +510,13 @@ def test_unknown_methods_are_refused():
         CalibratedClassifier(GaussianNB(), method="temprature").fit(X, y)
 
 
+def test_a_method_that_needs_more_than_its_name_says_so():
+    X, y, *_ = problem()  # noqa: N806
+    message = r"focal needs gamma; .* itself: method=FocalCalibration\(gamma=\.\.\.\)"
+    with pytest.raises(ValueError, match=message):
+        CalibratedClassifier(GaussianNB(), method="focal").fit(X, y)
+
+
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("k", [2, 3])
 def test_every_method(name, k):

@@ -313,6 +313,42 @@ def test_a_few_rows_of_another_size_do_not_set_the_unit():
 
 
 @every_method
+@pytest.mark.parametrize("mask", [-1e4, -1e9])
+def test_finite_masks_do_not_set_the_unit(method, mask):
+    logits, labels = drawn(n=2000, k=6, masked=0.3)
+    finite = np.where(logits == -np.inf, mask, logits)
+    with pytest.warns(CalibrationWarning, match="use -inf"):
+        found = method().fit(finite, labels)
+    n_masked = (np.isfinite(logits).sum(axis=1) > 1) & (logits == -np.inf).any(axis=1)
+    assert f"{n_masked.sum()} of 2000 rows hold logits more" in found.report_.warnings[0]
+    assert found.report_.at_bound is None
+    assert found.report_.after <= TemperatureScaling().fit(finite, labels).report_.after
+
+
+@pytest.mark.parametrize("mask", [-1e4, -1e9])
+@pytest.mark.filterwarnings("ignore:.*use -inf:calibrant.calibrators.CalibrationWarning")
+def test_one_temperature_and_biases_are_the_same_with_finite_masks(mask):
+    logits, labels = drawn(n=2000, k=6, masked=0.3)
+    exact = BiasCorrectedTemperatureScaling().fit(logits, labels)
+    finite = np.where(logits == -np.inf, mask, logits)
+    found = BiasCorrectedTemperatureScaling().fit(finite, labels)
+    assert found.temperature_ == pytest.approx(exact.temperature_, rel=1e-6)
+    assert found.bias_ == pytest.approx(exact.bias_, abs=1e-5)
+    probs = found.predict_proba(finite)
+    np.testing.assert_allclose(probs, exact.predict_proba(logits), rtol=0, atol=1e-5)
+
+
+@every_method
+def test_masks_beyond_all_digits_are_named_first(method):
+    logits, labels = drawn(n=2000, k=6, masked=0.3)
+    with pytest.warns(CalibrationWarning, match="use -inf"):
+        found = method().fit(np.where(logits == -np.inf, -1e30, logits), labels)
+    assert "use -inf" in found.report_.warnings[0]
+    assert not any("T = " in warning for warning in found.report_.warnings)
+    assert found.report_.after <= found.report_.before
+
+
+@every_method
 def test_a_class_that_is_ruled_out_everywhere_is_not_there(method):
     logits, labels = drawn(k=4)
     padded = np.insert(logits, 2, -np.inf, axis=1)
@@ -534,6 +570,17 @@ def test_hostile_samples_are_no_obstacle(method, case, dtype, tmp_path):
     if case != "at the end of float64":
         found.save(tmp_path / "cal.json")
         assert (load(tmp_path / "cal.json").predict_log_proba(logits) == log_probs).all()
+
+
+@every_method
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_differences_that_no_float_can_hold(method, tmp_path):
+    logits = np.where(np.arange(180).reshape(60, 3) % 7 < 3, 1.7e308, -1.7e308)
+    found = method().fit(logits, np.arange(60) % 3)
+    assert found.predict_proba(logits).sum(axis=1) == pytest.approx(1.0, abs=1e-12)
+    assert found.report_.after <= found.report_.before
+    with pytest.raises(ValueError, match="Fit it on logits whose differences their type can hold"):
+        found.save(tmp_path / "cal.json")
 
 
 @every_method

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from calibrant import FocalCalibration, Identity, TemperatureScaling
-from calibrant.calibrators import CALIBRATORS, NotFittedError, modules
+from calibrant.calibrators import CALIBRATORS, NotFittedError, modules, precision
 from calibrant.calibrators.modules import CalibratorModule
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
@@ -117,6 +117,18 @@ def test_gradients_reach_the_network_and_are_finite(name):
     log_probs = module(logits)
     log_probs[torch.isfinite(log_probs)].sum().backward()
     assert torch.isfinite(logits.grad).all()
+
+
+@pytest.mark.parametrize("name", sorted(set(CALIBRATORS) - set(IN_STEPS)))
+def test_gradients_in_single_precision_are_those_in_double(name):
+    module, weights = fitted(name).as_module(), torch.linspace(1.0, 2.0, 3)
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        logits = rows(dtype=torch.float32)[:20].to(dtype).requires_grad_()
+        (module(logits) * weights).sum().backward()
+        assert logits.grad.dtype == dtype
+        found.append(logits.grad.double())
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("calibrator", [Identity(), FocalCalibration(gamma=2.0)])
@@ -232,7 +244,18 @@ def test_says_what_it_is():
 
 @every_method
 def test_follows_to_devices_without_double_precision(name, monkeypatch):
-    monkeypatch.setattr(modules, "WITHOUT_FLOAT64", ("meta",))
+    monkeypatch.setattr(precision, "WITHOUT_FLOAT64", ("meta",))
     module = fitted(name).as_module().to("meta")
     assert torch.float64 not in {array.dtype for array in module.buffers()}
     assert module(torch.zeros(2, 3, device="meta")).device.type == "meta"
+
+
+@every_method
+def test_computes_in_single_precision_where_there_is_no_other(name, monkeypatch):
+    logits = rows(dtype=torch.float32)[:20]
+    expected = fitted(name).as_module()(logits)
+    monkeypatch.setattr(precision, "WITHOUT_FLOAT64", ("cpu",))
+    module = fitted(name).as_module().to("cpu")
+    assert torch.float64 not in {array.dtype for array in module.buffers()}
+    assert module(logits).dtype == torch.float32
+    torch.testing.assert_close(module(logits), expected, rtol=1e-4, atol=1e-4)

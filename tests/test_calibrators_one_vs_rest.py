@@ -93,7 +93,7 @@ def logistic_criterion(name, problem, n_classes):
     n = n_hits + n_misses
     mean = sum(w * x for x, _, w in problem) / n
     spread = sum(w * (x - mean) ** 2 for x, _, w in problem) / n
-    ridge = min(1.0, max(1e-6, spread))
+    ridge = 0.3 * min(1.0, max(1e-6, spread))
     share = 2.0 / n_classes
     table = np.array([features(name, x) for x, _, _ in problem])
     hit = np.array([hit for _, hit, _ in problem])
@@ -107,14 +107,14 @@ def logistic_criterion(name, problem, n_classes):
         z = table @ parameters
         loss = target * np.logaddexp(0, -z) + (1 - target) * np.logaddexp(0, z)
         prior = (
-            ridge * ((parameters[:-1] - 1) ** 2).sum() + 0.1 * (at_even @ parameters - even) ** 2
+            ridge * ((parameters[:-1] - 1) ** 2).sum() + 0.3 * (at_even @ parameters - even) ** 2
         )
         return float(weight @ loss + prior / 2)
 
     def slope(parameters):
         g = np.exp(-np.logaddexp(0, -table @ parameters))
         prior = ridge * np.append(parameters[:-1] - 1, 0.0)
-        prior += 0.1 * (at_even @ parameters - even) * at_even
+        prior += 0.3 * (at_even @ parameters - even) * at_even
         return table.T @ (weight * (g - target)) + prior
 
     return criterion, slope
@@ -192,7 +192,7 @@ def looked_up(edges, values, x):
     return next(value for edge, value in zip(edges, values, strict=True) if x <= edge)
 
 
-def slow_histogram(problem, n_classes, n_bins=15):
+def slow_histogram(problem, n_classes, n_bins=20):
     bins = slow_bins(problem, n_bins)
     values = []
     for content in bins:
@@ -429,7 +429,9 @@ def test_rows_are_probabilities(name, drawn_samples):
         np.testing.assert_allclose(probs.sum(axis=1), 1.0, rtol=4 * k * eps)
         np.testing.assert_array_equal(probs == 0, rows == -np.inf)
         np.testing.assert_array_equal(logs == -np.inf, rows == -np.inf)
-        np.testing.assert_allclose(np.exp(logs), probs, rtol=1e-12)
+        possible = rows > -np.inf
+        off = np.abs(np.exp(logs[possible], dtype=np.float64) / probs[possible] - 1.0)
+        assert (off <= 4 * eps * (1.0 + np.abs(logs[possible]))).all()
         alone = (rows > -np.inf).sum(axis=1) == 1
         assert (probs[alone].max(axis=1) == 1).all()
 
@@ -633,6 +635,39 @@ def test_many_classes_divide_properly(name):
     probs = calibrator.predict_proba(logits)
     np.testing.assert_allclose(probs.sum(axis=1), 1.0, rtol=1e-12)
     assert (probs > 0).all()
+
+
+@pytest.mark.parametrize("name", LOGISTIC)
+@pytest.mark.parametrize("k", [2, 4])
+def test_a_ridge_goes_from_the_free_fit_to_no_change(name, k):
+    logits, labels = drawn(k, n=600, seed=9)
+    rows = awkward_rows(k)[:12]
+    exact = np.exp(rows - np.logaddexp.reduce(rows, axis=1, keepdims=True))
+    distances, losses = [], []
+    for ridge in (1e-300, 1e-6, 0.3, 30.0, 3e3, 1e6, 1e300):
+        calibrator = METHODS[name](ridge=ridge).fit(2.5 * logits, labels)
+        distances.append(np.abs(calibrator.predict_proba(rows) - exact).max())
+        slopes = np.stack([calibrator.state_[part] for part in calibrator.STATE][:-1])
+        losses.append(np.abs(slopes - 1).max())
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < 1e-6 < 0.3 < losses[0]
+    # Each class by itself is left alone; for more than two, the sum that is divided out is then 1.
+    assert distances[-1] < 1e-6
+
+
+@pytest.mark.parametrize("name", LOGISTIC)
+@pytest.mark.parametrize(
+    ("ridge", "error", "message"),
+    [
+        (0, ValueError, "ridge must be above 0; found 0"),
+        (-1.0, ValueError, "ridge must be above 0; found -1"),
+        ("much", TypeError, "ridge must be a number"),
+        (math.nan, ValueError, "ridge must be finite"),
+    ],
+)
+def test_a_ridge_is_a_number_above_0(name, ridge, error, message):
+    with pytest.raises(error, match=message):
+        METHODS[name](ridge=ridge).fit(*drawn())
 
 
 def test_small_units_are_no_obstacle():

@@ -107,10 +107,13 @@ def test_what_cannot_be_saved_leaves_the_file_as_it_was(tmp_path):
 
 
 def test_a_missing_file_and_a_folder_are_told_apart(tmp_path):
-    with pytest.raises(FileNotFoundError):
+    wrote = "Name the .json file that calibrant fit, or save, wrote"
+    with pytest.raises(FileNotFoundError, match=rf"there is no file .*none.json\. {wrote}"):
         calibrant.load(tmp_path / "none.json")
-    with pytest.raises(OSError, match="irectory"):
+    with pytest.raises(IsADirectoryError, match=rf"is a folder\. {wrote}"):
         calibrant.load(tmp_path)
+    with pytest.raises(IsADirectoryError, match=r"^\. is a folder"):
+        calibrant.load("")
     with pytest.raises(FileNotFoundError, match="no folder"):
         Identity().fit(*drawn()).save(tmp_path / "none" / "cal.json")
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import calibrant
 from calibrant import focal
 
 LOGITS = np.array([[1.0, 0.0, -1.0], [0.0, 2.0, 0.5]])
@@ -108,6 +109,11 @@ REFUSED = {
         lambda: focal.focal_loss(LOGITS, np.eye(3, dtype=int)[LABELS], gamma=1.0),
         ValueError,
         r"shape \(2,\); found shape \(2, 3\).*argmax over one-hot",
+    ),
+    "one-hot labels as floats": (
+        lambda: calibrant.TemperatureScaling().fit(LOGITS, np.eye(3)[LABELS]),
+        ValueError,
+        r"found shape \(2, 3\).*argmax over one-hot labels: labels.argmax\(axis=1\)",
     ),
     "named labels": (
         lambda: focal.focal_loss(LOGITS, ["cat", "dog"], gamma=1.0),

@@ -97,6 +97,7 @@ def test_an_existing_file_is_replaced(file):
         (["-o", "missing/out.py"], "there is no folder"),
         (["--format", "numpy", "--dtype", "float32"], "which takes any. Leave it out"),
         (["--format", "torch", "-o", "cal.v2.json"], "is the calibrator itself"),
+        (["--format", "onnx", "-o", "x.py"], "onnx is written to .onnx files; found 'x.py'"),
     ],
 )
 def test_bad_arguments_get_one_line_and_status_two(arguments, message, file, monkeypatch):
@@ -119,8 +120,14 @@ def test_what_is_not_a_calibrator_is_refused(content, tmp_path):
 
 
 def test_a_missing_file_or_package_is_named(file, monkeypatch):
-    result = run(file.parent / "none.json", "--format", "numpy")
-    assert (result.exit_code, "none.json" in result.output) == (2, True)
+    for path, message in (
+        (file.parent / "none.json", "none.json. Name the .json file that calibrant fit"),
+        (file / "inside.json", "there is no file"),
+        (file.parent, "is a folder. Name the .json file that calibrant fit"),
+    ):
+        result = run(path, "--format", "numpy")
+        assert (result.exit_code, message in result.output) == (2, True), result.output
+        assert len(result.output.splitlines()) == 1
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     result = run(file, "--format", "onnx")
     assert result.exit_code == 2

@@ -318,7 +318,14 @@ def test_apply_overwrites_nothing_it_reads(file, tmp_path, calibrator):
 
 def test_other_mistakes(file, tmp_path, calibrator):
     for arguments, message in (
-        ([tmp_path / "missing.json", f"{file}::test", "-o", tmp_path / "o.npz"], "missing.json"),
+        (
+            [tmp_path / "missing.json", f"{file}::test", "-o", tmp_path / "o.npz"],
+            "missing.json. Name the .json file that calibrant fit",
+        ),
+        (
+            [tmp_path, f"{file}::test", "-o", tmp_path / "o.npz"],
+            "is a folder. Name the .json file that calibrant fit",
+        ),
         ([calibrator, tmp_path / "missing.npz", "-o", tmp_path / "o.npz"], "missing.npz"),
         ([calibrator, f"{file}::x", "-o", tmp_path / "o.npz"], "no part x"),
         ([calibrator, f"{file}::test", "-o", tmp_path / "o.txt"], "must end in .npz"),

@@ -6,6 +6,7 @@ from calibrant import calibrators, focal, metrics
 from calibrant._version import __version__
 from calibrant.calibrators import (
     CALIBRATORS,
+    AutoCalibration,
     BayesianBinning,
     BetaCalibration,
     BiasCorrectedTemperatureScaling,
@@ -18,6 +19,7 @@ from calibrant.calibrators import (
     MatrixScaling,
     PlattScaling,
     TemperatureScaling,
+    TopRestScaling,
     VectorScaling,
     load,
 )
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CALIBRATORS",
     "METRICS",
+    "AutoCalibration",
     "BayesianBinning",
     "BetaCalibration",
     "BiasCorrectedTemperatureScaling",
@@ -54,6 +57,7 @@ __all__ = [
     "MatrixScaling",
     "PlattScaling",
     "TemperatureScaling",
+    "TopRestScaling",
     "VectorScaling",
     "__version__",
     "ada_ece",

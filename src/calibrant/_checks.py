@@ -116,6 +116,12 @@ def labels(values: Any, scores: Array, *, ignored: int | None = None) -> Array:
     xp = array_namespace(scores)
     values = as_array(values, "labels")
     own = array_namespace(values)
+    _one_per_row(
+        values,
+        scores,
+        "labels",
+        "Drop any extra axis, or take argmax over one-hot labels: labels.argmax(axis=1)",
+    )
     if not own.isdtype(values.dtype, "integral") and math.prod(values.shape) > 0:
         raise TypeError(
             f"labels must be integers; found {values.dtype}. "
@@ -124,9 +130,6 @@ def labels(values: Any, scores: Array, *, ignored: int | None = None) -> Array:
     if own is not xp:
         values = xp.asarray(as_numpy(values).astype(np.int64), device=device(scores))
     values = xp.astype(values, xp.int64, copy=False)
-    _one_per_row(
-        values, scores, "labels", "Drop any extra axis, or take argmax over one-hot labels"
-    )
     n_classes = scores.shape[-1]
     outside = (values < 0) | (values >= n_classes)
     if ignored is not None:
@@ -576,3 +579,22 @@ def strength(value: Any, name: str) -> float:
             "finite minimum; pass a small number such as 1e-6 for almost none"
         )
     return number
+
+
+def no_parameter_missing(missing: Sequence[str], method: str, owner: str) -> None:
+    """A method that can be made from its name alone."""
+    if missing:
+        arguments = ", ".join(f"{name}=..." for name in missing)
+        raise ValueError(
+            f"{method} needs {' and '.join(missing)}; found the name {method!r} alone. "
+            f"Pass the calibrator itself: method={owner}({arguments})"
+        )
+
+
+def ending_of_format(name: str, ending: str, path: Path, others: Sequence[str]) -> None:
+    """A file whose name does not say that it is of another format."""
+    if path.suffix.lower() != ending and path.suffix.lower() in others:
+        raise ValueError(
+            f"the format {name} is written to {ending} files; found {path.name!r}. "
+            f"Rename it, or leave the format out, which {path.suffix.lower()} tells"
+        )

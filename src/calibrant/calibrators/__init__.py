@@ -5,6 +5,7 @@ A new method is one class (see ``base``) and one line in ``CALIBRATORS``.
 
 from typing import TYPE_CHECKING, Any
 
+from calibrant.calibrators.auto import AutoCalibration
 from calibrant.calibrators.base import Calibrator, NotFittedError
 from calibrant.calibrators.binned import BayesianBinning, HistogramBinning, IsotonicCalibration
 from calibrant.calibrators.comparison import ComparedMethod, MethodComparison, compare
@@ -15,7 +16,7 @@ from calibrant.calibrators.linear import (
     VectorScaling,
 )
 from calibrant.calibrators.one_vs_rest import BetaCalibration, PlattScaling
-from calibrant.calibrators.report import CalibrationWarning, FitReport
+from calibrant.calibrators.report import CalibrationWarning, Evidence, FitReport
 from calibrant.calibrators.saving import load
 from calibrant.calibrators.scaling import (
     FocalCalibration,
@@ -23,6 +24,7 @@ from calibrant.calibrators.scaling import (
     Identity,
     TemperatureScaling,
 )
+from calibrant.calibrators.top_rest import TopRestScaling
 
 if TYPE_CHECKING:
     from calibrant.calibrators.classifier import CalibratedClassifier
@@ -30,10 +32,12 @@ if TYPE_CHECKING:
 CALIBRATORS: dict[str, type[Calibrator]] = {
     method.NAME: method
     for method in (
+        AutoCalibration,
         Identity,
         TemperatureScaling,
         FocalCalibration,
         FocalTemperatureScaling,
+        TopRestScaling,
         VectorScaling,
         MatrixScaling,
         BiasCorrectedTemperatureScaling,
@@ -49,6 +53,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
 
 __all__ = [
     "CALIBRATORS",
+    "AutoCalibration",
     "BayesianBinning",
     "BetaCalibration",
     "BiasCorrectedTemperatureScaling",
@@ -57,6 +62,7 @@ __all__ = [
     "Calibrator",
     "ComparedMethod",
     "DirichletCalibration",
+    "Evidence",
     "FitReport",
     "FocalCalibration",
     "FocalTemperatureScaling",
@@ -68,6 +74,7 @@ __all__ = [
     "NotFittedError",
     "PlattScaling",
     "TemperatureScaling",
+    "TopRestScaling",
     "VectorScaling",
     "compare",
     "load",

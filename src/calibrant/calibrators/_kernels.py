@@ -305,3 +305,131 @@ def without(e: Floats, y: int) -> tuple[float, float]:
         total += other
         square += other * other
     return total, square
+
+
+@over_rows
+def lead_rows(logits: Any, beta: float, tops: Any, odds: Floats, lead: Floats) -> None:
+    """Of softmax(b s), per row: the top class, its log-odds, and its lead b (s_m - s_r)."""
+    n, n_classes = logits.shape
+    n_blocks = (n + BLOCK - 1) // BLOCK
+    for block in prange(n_blocks):
+        x, e = np.empty(n_classes), np.empty(n_classes)
+        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
+            m, gap = relative_exponents(logits[i], beta, x)
+            tops[i] = m
+            lead[i] = -gap
+            if gap == -np.inf:
+                odds[i] = np.inf
+            else:
+                exponentials(x, e)
+                odds[i] = -gap - np.log(sum_of(e))
+
+
+@njit(cache=True, fastmath={"contract"})
+def rest_scores(
+    x: Floats, sharpness: float, bias: Floats, highest: float, m: int, score: Floats
+) -> None:
+    """b' x_k + bias_k - ``highest`` into ``score``, the lowest for the top class."""
+    for k in range(len(x)):
+        score[k] = max(min(sharpness * x[k] + bias[k] - highest, 0.0), LOWEST)
+    score[m] = LOWEST
+
+
+@over_rows
+def rest_rows(
+    logits: Any,
+    labels: Any,
+    beta: float,
+    sharpness: float,
+    bias: Floats,
+    level: Floats,
+    of_label: Floats,
+) -> None:
+    """Of softmax over k != m of b' b s_k + bias_k: the largest log-probability, the label's.
+
+    The label's is 0 where it is the top class m itself; -inf and 0 where no class but m is
+    possible.
+    """
+    n, n_classes = logits.shape
+    n_blocks = (n + BLOCK - 1) // BLOCK
+    highest = max_of(bias)
+    for block in prange(n_blocks):
+        x, e = np.empty(n_classes), np.empty(n_classes)
+        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
+            row, y = logits[i], labels[i]
+            m, gap = relative_exponents(row, beta, x)
+            of_label[i] = 0.0
+            level[i] = 0.0
+            if gap > -np.inf:
+                rest_scores(x, sharpness, bias, highest, m, x)
+                exponentials(x, e)
+                log_total = np.log(sum_of(e))
+                level[i] = max_of(x) - log_total
+                if y != m:
+                    distance = (np.float64(row[y]) - np.float64(row[m])) * beta - gap
+                    of_label[i] = sharpness * distance + bias[y] - highest - log_total
+
+
+@njit(cache=True, fastmath={"contract"})
+def add_share(e: Floats, share: float, weight: float, by_class: Floats, curvature: Floats) -> None:
+    """Add a row's probabilities e * share, and p (1 - p), to the sums of each class."""
+    for k in range(len(e)):
+        p = e[k] * share
+        by_class[k] += weight * p
+        curvature[k] += weight * p * (1.0 - p)
+
+
+@over_rows
+def exponents_of_rest(
+    logits: Any, labels: Any, beta: float, tops: Any, x: Any, own: Floats
+) -> None:
+    """x_k of every row (see the top of this file), and that of its label, uncut."""
+    n = len(logits)
+    n_blocks = (n + BLOCK - 1) // BLOCK
+    for block in prange(n_blocks):
+        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
+            m, gap = relative_exponents(logits[i], beta, x[i])
+            x[i, m] = 0.0  # a place-holder
+            tops[i] = m
+            own[i] = (np.float64(logits[i, labels[i]]) - np.float64(logits[i, m])) * beta - gap
+
+
+@over_rows
+def rest_slopes(
+    x: Any,
+    own: Floats,
+    tops: Any,
+    labels: Any,
+    weight: Floats,
+    sharpness: float,
+    bias: Floats,
+    by_class: Floats,
+    curvature: Floats,
+    sums: Floats,
+) -> None:
+    """Slopes of the rest's log-loss, for rows of :func:`exponents_of_rest`.
+
+    One line of ``by_class``, ``curvature`` and ``sums`` for each block of rows: the sums of
+    p_k - [k = y] and of p_k (1 - p_k) of each class; of the loss, of its derivative by log b' and
+    of b'^2 times the variance of x.
+    """
+    n, n_classes = x.shape
+    n_blocks = (n + BLOCK - 1) // BLOCK
+    highest = max_of(bias)
+    for block in prange(n_blocks):
+        score, e = np.empty(n_classes), np.empty(n_classes)
+        loss = slope = bend = 0.0
+        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
+            y, w = labels[i], weight[i]
+            rest_scores(x[i], sharpness, bias, highest, tops[i], score)
+            exponentials(score, e)
+            total, first, second, _ = moments(x[i], e)
+            mean = first / total
+            loss += w * (np.log(total) + highest - sharpness * own[i] - bias[y])
+            slope += w * sharpness * (mean - own[i])
+            bend += w * sharpness * sharpness * max(second / total - mean * mean, 0.0)
+            add_share(e, 1.0 / total, w, by_class[block], curvature[block])
+            by_class[block, y] -= w
+        sums[block, 0] = loss
+        sums[block, 1] = slope
+        sums[block, 2] = bend

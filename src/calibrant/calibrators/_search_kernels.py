@@ -6,8 +6,9 @@ sums that all gammas share, because the map is separable and 1/phi is smooth for
 
     sum over the tail of q / phi(q) = sum over b <= a <= 3 of  C[gamma, a, b] sum q^(a+1) (log q)^b
 
-:func:`mass_errors` and :func:`width_errors` interpolate the log odds of each row between the nodes
-and bin the confidences, for as many points as asked. What they find is checked by an exact pass.
+:func:`errors_between` interpolates the log odds of each row between the nodes and bins the
+confidences (:func:`mass_error`, :func:`width_error`), for as many points as asked. What it finds is
+checked by an exact pass.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ ALL_NEAR = 16
 """Up to this many classes beside the top one, all of them are."""
 ORDER = 3
 """Highest power of q in the expansion for the tail."""
-LOWEST = -170.0
+LEAST_EXPONENT = -170.0
 """Exponents below this count as this, 1e-74: no product of such numbers is too small for the
 processor's fast path, and none of them matters."""
 NEGLIGIBLE = -32.0
@@ -44,7 +45,7 @@ SAME = 4e-16
 def tail_exponentials(tail: Any, beta: float, x: Floats, e: Floats) -> None:
     """b times each entry of the tail into ``x``, its exponential into ``e``."""
     for k in range(len(tail)):
-        x[k] = max(tail[k] * beta, LOWEST)
+        x[k] = max(tail[k] * beta, LEAST_EXPONENT)
         e[k] = exp_nonpositive(x[k])
 
 
@@ -138,7 +139,7 @@ def exponentials_at(near: Floats, betas: Floats, x: Floats, e: Floats, total: Fl
     total[:] = 0.0
     for k in range(len(near)):
         for j in range(len(betas)):
-            x[k, j] = max(near[k] * betas[j], LOWEST)
+            x[k, j] = max(near[k] * betas[j], LEAST_EXPONENT)
             e[k, j] = exp_nonpositive(x[k, j])
             total[j] += e[k, j]
 
@@ -151,7 +152,7 @@ def softmax_at(gap: float, betas: Floats, total: Floats, top: Floats) -> None:
     """
     for j in range(len(betas)):
         x = gap * betas[j]
-        bounded = max(x, LOWEST)
+        bounded = max(x, LEAST_EXPONENT)
         odds = exp_nonpositive(bounded) * total[j]
         log_total = log_positive(1.0 + odds)
         series = 1.0 - odds * (0.5 - odds * (1.0 / 3.0 - 0.25 * odds))

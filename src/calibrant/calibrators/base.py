@@ -27,7 +27,8 @@ from array_api_compat import array_namespace, device
 from calibrant import _checks
 from calibrant._logspace import floored_log_of_probs
 from calibrant._types import Array
-from calibrant.calibrators.report import CalibrationWarning, FitReport
+from calibrant.calibrators.precision import narrowed, widened
+from calibrant.calibrators.report import CalibrationWarning, Evidence, FitReport
 
 if TYPE_CHECKING:
     from calibrant.calibrators.modules import CalibratorModule
@@ -102,6 +103,8 @@ class Fitted:
     n_parameters: int = 0
     """How many numbers were fitted, for the warning of too few samples."""
     warnings: tuple[str, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    """What was compared, where the method chooses among others."""
 
 
 class Calibrator(ABC):
@@ -125,6 +128,10 @@ class Calibrator(ABC):
     """Whether the predicted class can never change."""
     PER_CLASS: ClassVar[bool] = True
     """Whether something is fitted for each class, so that all of them must occur."""
+    IN_DOUBLE: ClassVar[bool] = True
+    """Whether logits in single precision are widened for the map, so that NumPy, torch and exported
+    files agree. A map that keeps the predicted class says False, and sees to both by itself:
+    rounding its result afterwards could tie two classes."""
 
     state_: dict[str, Any]
     report_: FitReport
@@ -254,17 +261,22 @@ class Calibrator(ABC):
     def _apply(self, transform: Callable[[Array, State], Array], logits: Array) -> Array:
         self._need_fit()
         _checks.same_classes(logits, self.n_classes_)
-        state = state_like(self.state_, logits)
         if not isinstance(logits, np.ndarray):
-            return transform(logits, state)
+            inner = self._inner(logits)
+            return narrowed(transform(inner, state_like(self.state_, inner)), logits)
         rows = np.ascontiguousarray(logits.reshape(-1, logits.shape[-1]))
+        state = state_like(self.state_, self._inner(rows[:0]))
         if transform == self._probs and self._probs_are_compiled(state):
             return transform(rows, state).reshape(logits.shape)
         out = np.empty_like(rows)
         with np.errstate(over="ignore"):
             for block in row_blocks(len(rows), rows.shape[1]):
-                out[block] = transform(rows[block], state)
+                out[block] = narrowed(transform(self._inner(rows[block]), state), rows)
         return out.reshape(logits.shape)
+
+    def _inner(self, logits: Array) -> Array:
+        """Logits in the type that the map is computed in."""
+        return widened(logits) if self.IN_DOUBLE else logits
 
     def _report(self, data: FitData, fitted: Fitted) -> FitReport:
         before = after = data.mean(data.right)
@@ -284,6 +296,7 @@ class Calibrator(ABC):
             accuracy_before=before,
             accuracy_after=after,
             warnings=(*fitted.warnings, *self._doubts(data, fitted.n_parameters)),
+            evidence=fitted.evidence,
         )
 
     def _doubts(self, data: FitData, n_parameters: int) -> Iterator[str]:

@@ -77,7 +77,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     Args:
         estimator: A classifier of scikit-learn or of the same interface. It is copied, never
             changed. A ``FrozenEstimator`` is used as it is, and all rows are for calibration.
-        method: A name in ``CALIBRATORS``, or a calibrator with options of its own.
+        method: A name in ``CALIBRATORS``, or a calibrator with options of its own, which ``focal``
+            always is: ``FocalCalibration(gamma=3)``.
         cv: Number of folds, a splitter, or pairs of index arrays; every row must be in the test
             part exactly once. ``"prefit"``: the estimator is fitted, as if it were frozen. The
             rows given to ``fit`` must then not be those it was trained on.
@@ -302,8 +303,11 @@ def _calibrator(method: str | Calibrator) -> Calibrator:
         copied: Calibrator = clone(method)
         return copied
     from calibrant.calibrators import CALIBRATORS
+    from calibrant.calibrators.comparison import required
 
-    return CALIBRATORS[_checks.choice(method, "method", list(CALIBRATORS))]()
+    name = _checks.choice(method, "method", list(CALIBRATORS))
+    _checks.no_parameter_missing(required(CALIBRATORS[name]), name, CALIBRATORS[name].__name__)
+    return CALIBRATORS[name]()
 
 
 def _output(estimator: Any, wanted: str) -> str:

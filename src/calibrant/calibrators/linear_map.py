@@ -12,7 +12,9 @@ from array_api_compat import array_namespace
 from calibrant._logspace import detach, split_top
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, FitData, Fitted, Floats, State
+from calibrant.calibrators.limits import LIMITS
 from calibrant.calibrators.linear_fit import (
+    FAR,
     NOT_CLOSE,
     Criterion,
     Factor,
@@ -92,17 +94,12 @@ class Linear(Calibrator):
         state = self._state(rows, factor.value, correction, bias - bias.mean())
         unchanged = self._identity(data.n_classes)
         before, after = self._nll(data, unchanged), self._nll(data, state)
-        at_bound = self._at_bound(factor, correction)
-        doubts = list(self._reasons(criterion, found))
-        if at_bound is not None:
-            doubts.append(_LIMITS[at_bound])
         if not after <= before:
-            doubts.append(
-                f"the search ended at an NLL of {after:.6g}, above the {before:.6g} of the "
-                "probabilities as they are, so these were kept; look for rows of a very different "
-                "size."
-            )
-            state, after = unchanged, before
+            return self._kept(rows, unchanged, before, after, factor, found)
+        at_bound = self._at_bound(factor, correction)
+        doubts = [*_masks(rows), *self._reasons(criterion, found)]
+        if at_bound is not None:
+            doubts.append(LIMITS[at_bound])
         return Fitted(
             state=state,
             criterion="nll",
@@ -115,6 +112,31 @@ class Linear(Calibrator):
             warnings=tuple(doubts),
         )
 
+    def _kept(
+        self,
+        rows: Rows,
+        unchanged: dict[str, Any],
+        before: float,
+        after: float,
+        factor: Factor,
+        found: Optimum,
+    ) -> Fitted:
+        """The probabilities as they are, where the search found nothing better."""
+        worse = (
+            f"the search ended at an NLL of {after:.6g}, above the {before:.6g} of the "
+            "probabilities as they are, so these were kept; look for rows of a very different "
+            "size."
+        )
+        return Fitted(
+            state=unchanged,
+            criterion="nll",
+            before=before,
+            after=before,
+            evaluations=factor.evaluations + found.evaluations,
+            n_parameters=found.parameters.size,
+            warnings=(*_masks(rows), worse),
+        )
+
     def _at_bound(self, factor: Factor, correction: Floats) -> str | None:
         """At T -> 0 nothing is left to gain; from T -> infinity the correction leads away."""
         return factor.limit if factor.limit == "T -> 0" else None
@@ -123,9 +145,9 @@ class Linear(Calibrator):
         """Why the minimum is not to be trusted, or not one."""
         if found.gradient > NOT_CLOSE:
             yield (
-                f"the search stopped at a slope of {found.gradient:.1g} after {found.evaluations} "
-                "evaluations, short of the minimum; look for rows of a very different size, or use "
-                "stronger penalties."
+                f"the search stopped at a slope of {found.gradient:.1g} after "
+                f"{found.evaluations} evaluations, short of the minimum; look for rows of a very "
+                "different size, or use stronger penalties."
             )
         n_held = criterion.n_held(found.parameters) if self._is_free() else 0
         if n_held:
@@ -164,13 +186,11 @@ def temperature_of(rows: Rows, factor: float) -> float:
     return min(rows.size / factor, float(np.finfo(np.float64).max))
 
 
-_LIMITS = {
-    "T -> 0": (
-        "the criterion falls all the way to T = 0, because no sample speaks against more "
-        "confidence; fit on more samples, with mistakes among them."
-    ),
-    "T -> infinity": (
-        "the criterion falls all the way to T = infinity, because the logits say nothing, or the "
-        "opposite of what is true; check that labels and classes have the same order."
-    ),
-}
+def _masks(rows: Rows) -> Iterator[str]:
+    """Finite numbers in the place of absent classes, which only -inf takes out of the centre."""
+    if rows.n_masked:
+        yield (
+            f"{rows.n_masked} of {len(rows.data)} rows hold logits more than {FAR:g} times as far "
+            "below the largest as is usual, and such numbers move the centre of a row; where they "
+            "stand for absent classes, use -inf."
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -13,20 +13,19 @@ from torch.overrides import TorchFunctionMode
 
 from calibrant import _checks
 from calibrant.calibrators.base import Calibrator, State
-
-WITHOUT_FLOAT64 = ("mps",)
-"""Devices that have no double precision."""
+from calibrant.calibrators.precision import has_float64, narrowed
 
 
 class CalibratorModule(nn.Module):
     """From logits to calibrated log-probabilities, which are logits too.
 
     Arrays of the calibrator are buffers, so that they follow the network to its device. They stay
-    in double precision and are cast to the type of the logits on the way: a network turned to half
-    precision keeps its calibrator. The numbers (temperature, gamma) are constants, which
-    ``state_dict`` saves beside the buffers. There is nothing to train, and ``train()`` and
-    ``eval()`` change nothing. Gradients pass through to the logits, except where a method is
-    constant between jumps (histogram, bbq): its result has none.
+    in double precision, in which most methods compute whatever the type of the logits (in single
+    on a device that has no other): a network turned to half precision keeps its calibrator. The
+    numbers (temperature, gamma) are constants, which ``state_dict`` saves beside the buffers. There
+    is nothing to train, and ``train()`` and ``eval()`` change nothing. Gradients pass through to
+    the logits, except where a method is constant between jumps (histogram, bbq): its result has
+    none.
 
     Values are not looked at: NaN in the logits is NaN in the result. Only the number of classes is
     checked, so that the layer can be compiled and exported.
@@ -58,17 +57,11 @@ class CalibratorModule(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         """Calibrated log-probabilities; float16 and bfloat16 give float32."""
-        logits, state = self._prepared(logits)
-        with _computing(logits.device.type):
-            log_probs: Tensor = self._calibrator._log_probs(logits, state)
-        return log_probs
+        return self._computed(self._calibrator._log_probs, logits)
 
     def probs(self, logits: Tensor) -> Tensor:
         """Calibrated probabilities, where nothing follows that wants logits."""
-        logits, state = self._prepared(logits)
-        with _computing(logits.device.type):
-            probs: Tensor = self._calibrator._probs(logits, state)
-        return probs
+        return self._computed(self._calibrator._probs, logits)
 
     def extra_repr(self) -> str:
         """What was fitted, in short."""
@@ -92,24 +85,26 @@ class CalibratorModule(nn.Module):
             raise ValueError(f"this state cannot be used: {reason}. Save the layer again")
         self._numbers = numbers
 
-    def _prepared(self, logits: Tensor) -> tuple[Tensor, State]:
+    def _computed(self, transform: Callable[[Tensor, State], Tensor], logits: Tensor) -> Tensor:
         logits = _checks.logits_unseen(logits)
         _checks.same_classes(logits, self.n_classes)
+        inner = self._calibrator._inner(logits)
         state: dict[str, Any] = dict(self._numbers)
         for name in self._arrays:
             array = self.get_buffer(name)
-            state[name] = array.to(logits.dtype) if array.is_floating_point() else array
-        return logits, state
+            state[name] = array.to(inner.dtype) if array.is_floating_point() else array
+        with _computing(logits.device.type):
+            result: Tensor = narrowed(transform(inner, state), logits)
+        return result
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Follow the network to another device, but keep the types: see the class."""
 
         def move(array: Tensor) -> Tensor:
-            device = fn(torch.empty(0, device=array.device)).device
-            double = array.is_floating_point() and device.type not in WITHOUT_FLOAT64
-            single = array.is_floating_point() and not double
-            dtype = torch.float64 if double else torch.float32 if single else array.dtype
-            return array.to(device=device, dtype=dtype)
+            moved = fn(torch.empty(0, device=array.device))
+            floating = torch.float64 if has_float64(moved) else torch.float32
+            dtype = floating if array.is_floating_point() else array.dtype
+            return array.to(device=moved.device, dtype=dtype)
 
         return super()._apply(move, recurse)  # type: ignore[no-untyped-call]
 

@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 from array_api_compat import array_namespace
 
+from calibrant import _checks
 from calibrant._logspace import softplus, split_top
 from calibrant._types import Array
 from calibrant.calibrators.base import (
@@ -46,13 +47,14 @@ MOST_LOG_ODDS = 52 * math.log(2.0)
 """Bound of the log-odds that go in and come out: 36, a probability of 2e-16."""
 LARGEST_NUMBER = 1e30
 """No fit comes near it; a file that holds more could overflow."""
-SLOPE_RIDGE = 1.0
-SHIFT_RIDGE = 0.1
-"""Weights of the squared distance to the identity, in samples: see ``_Logistic``."""
+RIDGE = 0.3
+"""Weight of the squared distance to the identity, in samples: see ``_Logistic``. Chosen on halves
+of validation parts (``python -m experiments one-vs-rest-constants``), where less is better with
+many samples of some networks, and more with few."""
 LEAST_SPREAD = 1e-6
-"""Part of ``SLOPE_RIDGE`` that is left where all samples have the same q."""
-LEAST_RIDGE = 1e-10
-"""Least weight of the ridge beside the mean loss, so that it is not lost to rounding."""
+"""Part of the ridge of a slope that is left where all samples have the same q."""
+RIDGES = (1e-10, 1e10)
+"""Bounds of its weight beside the mean loss: less is lost to rounding, more changes nothing."""
 LEAST_TARGET = 2.0**-52
 MOST_STEPS = 100
 """Bound of Newton's loop, far above the 5 to 20 steps that a problem needs."""
@@ -177,7 +179,8 @@ def _nll(data: FitData, log_probs: Callable[[Array], Array]) -> float:
     with np.errstate(over="ignore"):
         for block in data.blocks():
             labels = data.labels[block]
-            losses[block] = -log_probs(data.logits[block])[np.arange(len(labels)), labels]
+            wide = data.logits[block].astype(np.float64)
+            losses[block] = -log_probs(wide)[np.arange(len(labels)), labels]
     return data.mean(losses)
 
 
@@ -190,14 +193,22 @@ class _Logistic(OneVsRest):
     - Platt's targets in place of 1 and 0: of two samples, the part 2/K stands on the other side.
       With N+ samples of the class and N- others they are 1 - (2/K) / (N+ + 2) and
       (2/K) / (N- + 2), for two classes those of the paper. So a class that a threshold tells
-      apart without an error gets no infinite slope, and one without samples gets a small g.
-    - A ridge towards the identity, as if the slopes were drawn around 1 with deviation 1, and z
-      at q = 1/K around its log-odds with deviation 3. It decides where a class has a few samples
+      apart without an error gets no infinite slope, and one without samples gets a small g. On
+      halves of validation parts the paper's part, 1 for any K, has a higher mean NLL, above all
+      with many classes or few samples.
+    - A ridge towards the identity: that of 0.3 is as if the slopes were drawn around 1, and z at
+      q = 1/K around its log-odds, with deviation 1.8. It decides where a class has a few samples
       and is lost among a hundred. The slopes count less where x varies by less than 1, so that
       logits in small units can still be made large.
 
     The last name in ``STATE`` is the shift.
     """
+
+    def __init__(self, *, ridge: float = RIDGE) -> None:
+        self.ridge = ridge
+
+    def _check_params(self) -> None:
+        _checks.strength(self.ridge, "ridge")
 
     @abstractmethod
     def _features(self, log_odds: Array) -> tuple[Array, ...]:
@@ -246,12 +257,13 @@ class _Logistic(OneVsRest):
         features = [
             feature - here for feature, here in zip(self._features(log_odds), at_even, strict=True)
         ]
-        ridge = _ridge(log_odds, weight / total, len(features)) / np.maximum(total, 1.0)
+        shape = _ridge_shape(log_odds, weight / total, len(features))
+        ridge = min(float(self.ridge), LARGEST_NUMBER) * shape / np.maximum(total, 1.0)
         return _LogisticLosses(
             features=np.stack([*features, np.ones_like(log_odds)], axis=1),
             targets=np.where(hits, 1.0 - other_side, other_side),
             weight=weight / np.maximum(total, 1.0),
-            ridge=np.maximum(ridge, LEAST_RIDGE),
+            ridge=np.clip(ridge, *RIDGES),
             identity=np.array([1.0] * len(features) + [even]),
         )
 
@@ -262,12 +274,12 @@ class _Logistic(OneVsRest):
         return super()._refuse_state(state)
 
 
-def _ridge(log_odds: Floats, share: Floats, n_features: int) -> Floats:
-    """(P, D): the weights of the ridge, in samples."""
+def _ridge_shape(log_odds: Floats, share: Floats, n_features: int) -> Floats:
+    """(P, D): the part of the ridge that each parameter gets: 1, or less for a slope."""
     mean = (share * log_odds).sum(axis=1, keepdims=True)
     spread = (share * (log_odds - mean) ** 2).sum(axis=1)
-    slopes = SLOPE_RIDGE * np.clip(spread, LEAST_SPREAD, 1.0)
-    return np.stack([slopes] * n_features + [np.full_like(slopes, SHIFT_RIDGE)], axis=1)
+    slopes = np.clip(spread, LEAST_SPREAD, 1.0)
+    return np.stack([slopes] * n_features + [np.ones_like(slopes)], axis=1)
 
 
 class PlattScaling(_Logistic):
@@ -279,8 +291,12 @@ class PlattScaling(_Logistic):
     change. Slope 1 and shift 0 change nothing. Two numbers a class are fitted, by Newton's method.
 
     Targets are smoothed as in the paper: 1 - (2/K) / (N+ + 2) for the N+ samples of the class and
-    (2/K) / (N- + 2) for the others. A ridge of about one sample pulls towards the identity: it
-    settles classes with hardly any samples, and cannot be seen in the others.
+    (2/K) / (N- + 2) for the others. A ridge pulls towards the identity: it settles classes with
+    hardly any samples, and can hardly be seen in the others.
+
+    Args:
+        ridge: Its weight in samples, above 0. The default was chosen on halves of validation parts
+            alone (``python -m experiments one-vs-rest-constants``).
 
     Attributes:
         slope_: a_k of each class; for two classes that of class 1 alone.
@@ -327,6 +343,9 @@ class BetaCalibration(_Logistic):
     fitted, with the same targets and the same ridge as in :class:`PlattScaling`; where the best
     a or b would be below 0, the best curve with 0 in its place is taken.
 
+    Args:
+        ridge: As in :class:`PlattScaling`.
+
     Attributes:
         a_: Slope at small q_k, of each class; for two classes that of class 1 alone.
         b_: Slope at large q_k.
@@ -342,7 +361,7 @@ class BetaCalibration(_Logistic):
         >>> q = np.where(labels == 1, rng.beta(4, 2, size=5000), rng.beta(2, 5, size=5000))
         >>> beta = BetaCalibration().fit(probs=np.stack([1 - q, q], axis=1), labels=labels)
         >>> beta.a_.round(1), beta.b_.round(1)  # in the limit 4 - 2 and 5 - 2
-        (array([2.1]), array([2.8]))
+        (array([2.1]), array([2.9]))
     """
 
     NAME = "beta"

@@ -86,12 +86,16 @@ def _lower_bound(evaluator: Evaluator, gammas: Floats, x: Floats) -> Floats:
 
 
 def chebyshev_nodes(low: float, high: float, n_classes: int, error: float) -> Floats:
-    """Nodes between ``low`` and ``high`` (in log T) that interpolate confidences to ``error``.
+    """Nodes between ``low`` and ``high``, in log T, that interpolate confidences to ``error``.
 
     A softmax of K classes has no pole closer to the real line of log T than atan(pi / log(K - 1)),
     where K - 1 equal classes cancel the top one. Interpolation converges like rho^-n, where rho is
     the size of the ellipse around the interval that reaches the pole. A multiple of 8 fills the
     processor's registers.
+
+    The line search takes its nodes along gamma from here too, for which none of this was derived:
+    there the number is a guess. What interpolation lacks is measured in both cases, by
+    :func:`last_coefficients` and by comparing with exact values in :func:`best_of_points`.
     """
     pole = np.arctan(np.pi / np.log(max(n_classes - 1, 2)))
     log_rho = np.arcsinh(pole / (0.5 * (high - low)))

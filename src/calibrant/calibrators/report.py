@@ -12,6 +12,27 @@ class CalibrationWarning(UserWarning):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """How one of the methods that were compared did on samples it was not fitted on."""
+
+    method: str
+    nll: float
+    gain: float | None
+    """By how much its NLL lies below that of the best simpler method; None for the simplest."""
+    gain_error: float | None
+    """Standard error of ``gain`` over samples."""
+    ada_ece: float
+    ada_ece_error: float
+    """Standard error of ``ada_ece``."""
+    chosen: bool = False
+
+    def __str__(self) -> str:
+        gain = "" if self.gain is None else f", gains {self.gain:.4f} +- {self.gain_error:.4f}"
+        chosen = "; chosen" if self.chosen else ""
+        return f"{self.method}: nll {self.nll:.4f}{gain}; ada_ece {self.ada_ece:.2%}{chosen}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class FitReport:
     """How a fit went: print it, or take ``to_dict``.
 
@@ -38,17 +59,21 @@ class FitReport:
     accuracy_before: float
     accuracy_after: float
     warnings: tuple[str, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    """What was compared, simplest first, where the method chooses among others."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as it is saved in JSON."""
-        return {**asdict(self), "warnings": list(self.warnings)}
+        values = asdict(self)
+        return {**values, "warnings": list(self.warnings), "evidence": list(values["evidence"])}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Back from :meth:`to_dict`."""
         known = {field.name for field in fields(cls)}
         kept = {name: value for name, value in values.items() if name in known}
-        return cls(**{**kept, "warnings": tuple(kept.get("warnings", ()))})
+        evidence = tuple(Evidence(**each) for each in kept.get("evidence", ()))
+        return cls(**{**kept, "warnings": tuple(kept.get("warnings", ())), "evidence": evidence})
 
     def __str__(self) -> str:
         same = self.accuracy_before == self.accuracy_after
@@ -65,5 +90,6 @@ class FitReport:
         ]
         if self.at_bound is not None:
             lines.append(f"The result lies at a bound: {self.at_bound}.")
+        lines += [f"Held out: {each}." for each in self.evidence]
         lines += [f"Warning: {warning}" for warning in self.warnings]
         return "\n".join(lines)

@@ -48,9 +48,20 @@ REPORT_ENTRIES: dict[str, type | tuple[type, ...]] = {
     "accuracy_before": float,
     "accuracy_after": float,
     "warnings": list,
+    "evidence": list,
+}
+EVIDENCE_ENTRIES: dict[str, type | tuple[type, ...]] = {
+    "method": str,
+    "nll": float,
+    "gain": (float, type(None)),
+    "gain_error": (float, type(None)),
+    "ada_ece": float,
+    "ada_ece_error": float,
+    "chosen": bool,
 }
 MOST_CLASSES = 10_000_000
-LARGEST = float(np.finfo(np.float32).max)
+WRITTEN_BY = "Name the .json file that calibrant fit, or save, wrote"
+LARGEST_SINGLE = float(np.finfo(np.float32).max)
 """Above this a number would be infinite beside logits in single precision."""
 
 
@@ -135,6 +146,10 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
 def _parsed(path: Path, where: str) -> Any:
     try:
         text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(f"there is no file {where}. {WRITTEN_BY}") from None
+    except IsADirectoryError:
+        raise IsADirectoryError(f"{where or '.'} is a folder. {WRITTEN_BY}") from None
     except UnicodeDecodeError:
         _refuse(where, "it is not text")
     try:
@@ -212,7 +227,7 @@ def _numbers(values: Any, name: str, where: str) -> Any:
     except (ValueError, OverflowError):  # ragged, or a number beyond any type
         array = np.empty(0, dtype=object)
     numeric = array.dtype.kind in "if" and array.size > 0 and not _has_truths(values)
-    largest = LARGEST if array.ndim else np.finfo(np.float64).max
+    largest = LARGEST_SINGLE if array.ndim else np.finfo(np.float64).max
     if not numeric or not (np.abs(array) <= largest).all():
         _refuse(where, f"{name!r} is {_shown(values)}, not a rectangle of finite numbers")
     return array.astype(np.float64)
@@ -233,6 +248,8 @@ def _report(content: dict[str, Any], where: str) -> FitReport:
             _refuse(where, f"its report is of another {name}, {_shown(given[name])}")
     if not all(isinstance(warning, str) for warning in given["warnings"]):
         _refuse(where, f"'warnings' is {_shown(given['warnings'])}, not a list of text")
+    for each in given["evidence"]:
+        _check_entries(each, EVIDENCE_ENTRIES, f"{where}, evidence")
     return FitReport.from_dict(given)
 
 

@@ -19,7 +19,9 @@ from calibrant._types import Array
 from calibrant.calibrators import search as searches
 from calibrant.calibrators.base import Calibrator, FitData, Fitted, Shapes, State
 from calibrant.calibrators.evaluator import BINNED, Evaluator
+from calibrant.calibrators.limits import LIMITS
 from calibrant.calibrators.paths import Point
+from calibrant.calibrators.precision import narrowed, widened
 from calibrant.calibrators.temperature import (
     SMALLEST,
     SMOOTH,
@@ -32,6 +34,8 @@ from calibrant.metrics.calibration import MOST_BINS
 
 MOST_GAMMA = 1e4
 """Far beyond any gamma that was ever trained with, and what single precision can tell apart."""
+MOST_GAMMA_IN_SINGLE = 10.0
+"""Above this, the logarithms that gamma multiplies need double precision for six digits."""
 CRITERIA = (*SMOOTH, *BINNED)
 COMPILED_GAMMAS = (-0.9, 100.0)
 """Between these the compiled map is exact to rounding; beyond them the general one is used."""
@@ -42,16 +46,16 @@ class _MapAndTemperature(Calibrator):
 
     KEEPS_ARGMAX = True
     PER_CLASS = False
+    IN_DOUBLE = False  # decided below: rounding the result must not change the predicted class
 
     def _log_probs(self, logits: Array, state: State) -> Array:
         xp = array_namespace(logits)
-        temperature = state.get("temperature", 1.0)
+        gamma, temperature = state.get("gamma", 0.0), state.get("temperature", 1.0)
         types = xp.finfo(logits.dtype)
         fits = float(types.smallest_normal) <= temperature <= float(types.max)
-        wide = logits if fits else xp.astype(logits, xp.float64)
-        split = split_top(wide, temperature)
-        log_probs = xp.astype(map_log_probs(split, state.get("gamma", 0.0)), logits.dtype)
-        return keep_argmax(log_probs, split)
+        inner = logits if fits and gamma <= MOST_GAMMA_IN_SINGLE else widened(logits)
+        split = split_top(inner, temperature)
+        return keep_argmax(narrowed(map_log_probs(split, gamma), logits), split)
 
     def _probs(self, logits: Array, state: State) -> Array:
         gamma, temperature = state.get("gamma", 0.0), state.get("temperature", 1.0)
@@ -210,7 +214,7 @@ class TemperatureScaling(_MapAndTemperature):
         gamma = float(self.focal_gamma)
         before = criterion_by_name(self.criterion, gamma)(data, 1.0).value
         best = best_temperature(data, self.criterion, gamma)
-        doubts = () if best.limit is None else (_LIMITS[best.limit],)
+        doubts = () if best.limit is None else (LIMITS[best.limit],)
         return Fitted(
             state={"temperature": best.temperature},
             criterion=self.criterion,
@@ -293,7 +297,7 @@ class FocalTemperatureScaling(_MapAndTemperature):
         point = searches.SEARCHES[self.search](evaluator)
         doubts = _beyond_bounds(point)
         if labels_on_top(data):
-            point, doubts = replace(point, at_bound="T -> 0"), (_LIMITS["T -> 0"],)
+            point, doubts = replace(point, at_bound="T -> 0"), (LIMITS["T -> 0"],)
         return Fitted(
             state={"gamma": point.gamma, "temperature": point.temperature},
             criterion=self.criterion,
@@ -304,18 +308,6 @@ class FocalTemperatureScaling(_MapAndTemperature):
             n_parameters=2,
             warnings=doubts,
         )
-
-
-_LIMITS = {
-    "T -> 0": (
-        "the criterion falls all the way to T = 0, because hardly a label lies below the largest "
-        "logit of its row; fit on more samples, with mistakes among them."
-    ),
-    "T -> infinity": (
-        "the criterion falls all the way to T = infinity, because the model is worse than chance; "
-        "check that labels and classes have the same order."
-    ),
-}
 
 
 def _beyond_bounds(point: Point) -> tuple[str, ...]:

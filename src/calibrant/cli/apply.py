@@ -67,8 +67,8 @@ def apply(calibrator_path: str, file: str, output: Path) -> None:
         raise ValueError(
             f"the output must end in {', '.join(WRITERS)}; found {str(output)!r}. Rename it"
         )
-    refuse_overwriting(output, calibrator_path, file)
     calibrator = load(calibrator_path)
+    refuse_overwriting(output, calibrator_path, file)
     batch_rows = max(1, min(BATCH_ROWS, BATCH_NUMBERS // calibrator.n_classes_))
     rows = count_rows(file)
     tally = _Tally()

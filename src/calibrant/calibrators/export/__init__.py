@@ -69,7 +69,8 @@ def export(
 ) -> None:
     """Write a fitted calibrator as a file that works without calibrant.
 
-    All formats take logits and give the probabilities of ``calibrator.predict_proba``:
+    All formats take logits and give the probabilities of ``calibrator.predict_proba``, to 1e-6 for
+    logits in single precision:
 
     - ``"numpy"``: a short Python file with ``predict_proba(logits)``, made to be read;
     - ``"onnx"``: a model from ``logits`` to ``probs``, both (batch, classes);
@@ -81,9 +82,11 @@ def export(
     Args:
         calibrator: A fitted calibrator.
         path: The file to write; an existing one is replaced whole.
-        format: One of ``FORMATS``; None takes it from the ending of ``path``.
-        dtype: Type of the logits, ``"float32"`` (the default) or ``"float64"``. The Python file
-            takes any, and computes in double precision.
+        format: One of ``FORMATS``; None takes it from the ending of ``path``, which must not be
+            that of another format.
+        dtype: Type of the logits and of the result, ``"float32"`` (the default) or ``"float64"``.
+            The Python file takes any. Whatever the type, it and the methods that need it compute
+            in double precision.
 
     Examples:
         >>> import pathlib, tempfile
@@ -112,13 +115,15 @@ def export(
 
 def format_of(path: Path, name: str | None) -> str:
     """The format called ``name``, or without a name that of the ending of ``path``."""
+    endings = [entry.ending for entry in FORMATS.values()]
     if name is not None:
-        return _checks.choice(name, "format", tuple(FORMATS))
+        chosen = _checks.choice(name, "format", tuple(FORMATS))
+        _checks.ending_of_format(chosen, FORMATS[chosen].ending, path, endings)
+        return chosen
     for known, entry in FORMATS.items():
         if entry.ending == path.suffix.lower():
             return known
-    endings = ", ".join(entry.ending for entry in FORMATS.values())
     raise ValueError(
-        f"cannot tell the format of {path}: the name must end in {endings}; found "
+        f"cannot tell the format of {path}: the name must end in {', '.join(endings)}; found "
         f"{path.suffix or 'no ending'!r}. Pass format="
     )

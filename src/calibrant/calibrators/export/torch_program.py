@@ -17,15 +17,11 @@ OF_THIS_MACHINE = ("stack_trace", "source_fn_stack", "from_node")
 
 
 class _Probs(nn.Module):
-    """From logits of one type to calibrated probabilities."""
+    """From logits to calibrated probabilities."""
 
-    def __init__(self, calibrator: Calibrator, dtype: torch.dtype) -> None:
+    def __init__(self, calibrator: Calibrator) -> None:
         super().__init__()
         self.layer = CalibratorModule(calibrator)
-        # Once here in place of each time it runs.
-        for name, array in list(self.layer.named_buffers()):
-            if array.is_floating_point():
-                self.layer.register_buffer(name, array.to(dtype))
 
     def forward(self, logits: Tensor) -> Tensor:
         return self.layer.probs(logits)
@@ -33,11 +29,10 @@ class _Probs(nn.Module):
 
 def program(calibrator: Calibrator, dtype: str) -> torch.export.ExportedProgram:
     """The calibrator as a traced program, from (batch, classes) to the same shape."""
-    kind: torch.dtype = getattr(torch, dtype)
     # Two rows, as sizes of 0 and 1 would be taken for constants.
-    example = torch.zeros(2, calibrator.n_classes_, dtype=kind)
+    example = torch.zeros(2, calibrator.n_classes_, dtype=getattr(torch, dtype))
     traced = torch.export.export(
-        _Probs(calibrator, kind).eval(),
+        _Probs(calibrator).eval(),
         (example,),
         dynamic_shapes=({0: torch.export.Dim("batch")},),
     )

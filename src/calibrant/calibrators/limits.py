@@ -1,0 +1,15 @@
+"""What it means that the best temperature lies at a limit, in words for the report."""
+
+from __future__ import annotations
+
+LIMITS = {
+    "T -> 0": (
+        "the criterion falls all the way to T = 0, because hardly a label lies below the largest "
+        "logit of its row; fit on more samples, with mistakes among them."
+    ),
+    "T -> infinity": (
+        "the criterion falls all the way to T = infinity, because the model is worse than chance; "
+        "check that labels and classes have the same order."
+    ),
+}
+"""By the name of the limit, as it stands in ``at_bound``."""
