@@ -433,3 +433,60 @@ def rest_slopes(
         sums[block, 0] = loss
         sums[block, 1] = slope
         sums[block, 2] = bend
+
+
+@njit(cache=True)
+def spline_of(odds: float, slopes: Floats, knots: Floats) -> Any:
+    """sum_j slope_j B_j(z) of ``top_rest``, as z + sum (slope_j - 1) B_j(z)."""
+    below = log_one_plus_exp(odds - knots[0])
+    total = odds + (slopes[0] - 1.0) * (knots[0] - log_one_plus_exp(knots[0] - odds))
+    for j in range(1, len(knots)):
+        above = log_one_plus_exp(odds - knots[j])
+        total += (slopes[j] - 1.0) * (below - above)
+        below = above
+    return total + (slopes[-1] - 1.0) * below
+
+
+@over_rows
+def top_rest_probs(
+    logits: Any,
+    beta: float,
+    slopes: Floats,
+    knots: Floats,
+    offset: float,
+    contest: float,
+    class_offsets: Floats,
+    sharpness: float,
+    bias: Floats,
+    stretch: float,
+    step: float,
+    out: Any,
+) -> None:
+    """Probabilities of ``top_rest`` of each row into ``out``, whose rounding is ``step``."""
+    n, n_classes = logits.shape
+    n_blocks = (n + BLOCK - 1) // BLOCK
+    highest = max_of(bias)
+    for block in prange(n_blocks):
+        x, e = np.empty(n_classes), np.empty(n_classes)
+        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
+            result = out[i]
+            m, gap = relative_exponents(logits[i], beta, x)
+            if gap == -np.inf:
+                result[:] = 0.0
+                result[m] = 1.0
+                continue
+            exponentials(x, e)
+            odds = -gap - np.log(sum_of(e))
+            rest_scores(x, sharpness, bias, highest, m, x)
+            exponentials(x, e)
+            total = sum_of(e)
+            level = max_of(x) - np.log(total)
+            top_odds = spline_of(odds, slopes, knots) + offset + contest * (odds + gap)
+            top_odds = max(top_odds + class_offsets[m], level - gap / stretch)
+            top_odds = min(top_odds, level - gap * stretch)
+            top = 1.0 / (1.0 + np.exp(-top_odds))
+            share = 1.0 / (total * (1.0 + np.exp(top_odds)))
+            below = top * (1.0 - step)
+            for k in range(n_classes):
+                result[k] = min(e[k] * share, below)
+            result[m] = top

@@ -7,6 +7,7 @@ family: each holds the one before. ``auto`` takes a step only where held-out sam
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -92,9 +93,9 @@ class AutoCalibration(TopAndRest):
             if _is_better(evidence[-1], evidence[0]):
                 best, chosen, seen = len(evidence) - 1, whole, held_out
         evidence[best] = replace(evidence[best], chosen=True)
-        return replace(
-            problem.fitted(replace(chosen, evaluations=evaluations)), evidence=tuple(evidence)
-        )
+        fitted = problem.fitted(replace(chosen, evaluations=evaluations))
+        doubts = (*fitted.warnings, *_refused(evidence))
+        return replace(fitted, warnings=doubts, evidence=tuple(evidence))
 
 
 def _cross_fitted(problem: Problem, whole: TopRest, *, classes: bool) -> tuple[Losses, int]:
@@ -139,9 +140,23 @@ def _evidence(
     )
 
 
+def _refused(evidence: list[Evidence]) -> Iterator[str]:
+    """Why class terms that would help were not taken."""
+    last = evidence[-1]
+    if last.method in STEPS and not last.chosen and _gains(last):
+        yield (
+            f"classes differ, and terms for them would lower the nll by {last.gain:.3g}, but only "
+            "at a higher calibration error while the predicted class has to stay; compare with "
+            "vector or bias-corrected-temperature, which may change it."
+        )
+
+
+def _gains(step: Evidence) -> bool:
+    return step.gain is not None and step.gain_error is not None and step.gain > step.gain_error
+
+
 def _is_better(step: Evidence, temperature: Evidence) -> bool:
-    gains = step.gain is not None and step.gain_error is not None and step.gain > step.gain_error
-    return gains and step.ada_ece <= temperature.ada_ece + 2.0 * step.ada_ece_error
+    return _gains(step) and step.ada_ece <= temperature.ada_ece + 2.0 * step.ada_ece_error
 
 
 def _effective(count: Floats) -> float:

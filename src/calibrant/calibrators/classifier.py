@@ -110,7 +110,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         self,
         estimator: Any,
         *,
-        method: str | Calibrator = "temperature",
+        method: str | Calibrator = "auto",
         cv: Any = 5,
         scores: str = "auto",
         n_jobs: int | None = None,

@@ -19,9 +19,10 @@ and four times a: the predicted class never changes, and two classes that tie st
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 from array_api_compat import array_namespace
 
 from calibrant import _checks
@@ -99,9 +100,14 @@ class TopAndRest(Calibrator):
         return xp.where(split.is_top, -softplus(-top_odds), log_rest)
 
     def _probs(self, logits: Array, state: State) -> Array:
+        if isinstance(logits, np.ndarray):
+            return _compiled_probs(logits, state)
         split = split_top(widened(logits), state["temperature"])
         probs = array_namespace(logits).exp(self._of_split(split, state))
         return _top_first(narrowed(probs, logits), split)
+
+    def _probs_are_compiled(self, state: State) -> bool:
+        return True
 
     def _refuse_state(self, state: State) -> str | None:
         for name in ("temperature", "rest_temperature"):
@@ -117,6 +123,30 @@ class TopAndRest(Calibrator):
             if not (np.abs(state[name]) <= LARGEST_NUMBER).all():
                 return f"its {name} holds numbers beyond {LARGEST_NUMBER:g}"
         return None
+
+
+def _compiled_probs(logits: npt.NDArray[Any], state: State) -> npt.NDArray[Any]:
+    from calibrant._compiled import threads_for
+    from calibrant.calibrators._kernels import top_rest_probs
+
+    arrays = {name: np.asarray(state[name], dtype=np.float64) for name in state}
+    out = np.empty_like(logits)
+    with threads_for(logits.size), np.errstate(over="ignore"):
+        top_rest_probs(
+            logits,
+            1.0 / state["temperature"],
+            arrays["slopes"],
+            np.array(KNOTS),
+            state["offset"],
+            state["contest"],
+            arrays["class_offsets"],
+            1.0 / state["rest_temperature"],
+            arrays["rest_biases"],
+            MOST_STRETCH,
+            float(np.finfo(out.dtype).eps),
+            out,
+        )
+    return out
 
 
 def pieces(odds: Array) -> list[Array]:

@@ -15,7 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant import _checks
-from calibrant.calibrators import CALIBRATORS, CalibrationWarning, Calibrator
+from calibrant.calibrators import (
+    CALIBRATORS,
+    AutoCalibration,
+    CalibrationWarning,
+    Calibrator,
+)
 from calibrant.calibrators.comparison import Labelled, required
 from calibrant.files import Predictions, read_predictions
 
@@ -31,7 +36,13 @@ class MethodsCommand(click.Command):
 
 @click.command(cls=MethodsCommand)
 @click.argument("val", metavar="VAL")
-@click.option("--method", required=True, metavar="NAME", help="One of the methods listed below.")
+@click.option(
+    "--method",
+    default=AutoCalibration.NAME,
+    show_default=True,
+    metavar="NAME",
+    help="One of the methods listed below.",
+)
 @click.option(
     "--set",
     "settings",
@@ -53,12 +64,13 @@ def fit(val: str, method: str, settings: tuple[str, ...], output: Path, as_json:
 
     VAL is .npz, .parquet (or a folder of them) or .csv with logits or probabilities and labels;
     FILE.npz::val picks val_logits and val_labels. They must be held out: on samples that the model
-    was trained on it is surer than elsewhere. Prints how the fit went, and what speaks against
-    trusting it.
+    was trained on it is surer than elsewhere. Without --method the samples themselves choose: how
+    far beyond one temperature to go, by what they say of samples that were held out. Prints that
+    evidence, how the fit went, and what speaks against trusting it.
 
     \b
     Examples:
-      calibrant fit network.npz::val --method temperature -o cal.json
+      calibrant fit network.npz::val -o cal.json
       calibrant fit val.parquet --method temperature --set criterion=ada_ece -o cal.json
       calibrant fit val.csv --method focal --set gamma=3 -o cal.json --json
     """
