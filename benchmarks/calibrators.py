@@ -1,7 +1,11 @@
-"""The (gamma, T) search against trying every point, and the calibrated probabilities' price."""
+"""The (gamma, T) search against trying every point; the price of ``auto``, and of probabilities."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -11,7 +15,14 @@ import numpy as np
 import torch
 
 from benchmarks.timing import print_ratios, side_by_side
-from calibrant import FocalTemperatureScaling, ada_ece, focal
+from calibrant import (
+    AutoCalibration,
+    FocalTemperatureScaling,
+    TemperatureScaling,
+    TopRestScaling,
+    ada_ece,
+    focal,
+)
 
 GAMMAS = (-0.5, -0.25, 0.0, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0)
 N_TEMPERATURES = 500
@@ -126,31 +137,65 @@ def search(n: int, n_classes: int) -> None:
     print(f"  lowest of {len(around)} points tried one by one: {lowest:.9f}")
 
 
+def choosing(n: int, n_classes: int) -> None:
+    """Fits that look beyond one temperature against temperature scaling."""
+    logits, labels = network(n, n_classes)
+    auto = AutoCalibration()
+    seconds = side_by_side(
+        {
+            "temperature": lambda: TemperatureScaling().fit(logits, labels),
+            "top-rest": lambda: TopRestScaling().fit(logits, labels),
+            "auto": lambda: auto.fit(logits, labels),
+        }
+    )
+    print_ratios(f"fit, {n} x {n_classes}, float32", seconds, against="temperature")
+    print(f"  auto chose {auto.chosen_}")
+
+
 def predictions() -> None:
     """Calibrated probabilities against a softmax."""
     logits, labels = network(50_000, 1000)
     tensor = torch.from_numpy(logits)
     scaling = FocalTemperatureScaling().fit(logits[:2000], labels[:2000])
+    top_rest = TopRestScaling().fit(logits[:2000], labels[:2000])
     seconds = side_by_side(
         {
             "torch.softmax": lambda: torch.softmax(tensor, dim=1),
             "FocalTemperatureScaling.predict_proba": lambda: scaling.predict_proba(logits),
+            "TopRestScaling.predict_proba": lambda: top_rest.predict_proba(logits),
         }
     )
     print_ratios("probabilities, 50000 x 1000, float32", seconds, against="torch.softmax")
 
 
+FIRST_CALL = """
+import time, numpy, calibrant
+rng = numpy.random.default_rng(0)
+logits, labels = rng.normal(size=(500, 10)).astype("float32"), rng.integers(0, 10, 500)
+for method in calibrant.FocalTemperatureScaling(), calibrant.TopRestScaling():
+    start = time.perf_counter()
+    method.fit(logits, labels)
+    print(f"  {method.NAME:<18} {time.perf_counter() - start:5.1f} s")
+"""
+
+
+def first_calls() -> None:
+    """The first fit in a process, with nothing compiled yet and with what is kept on disk."""
+    with tempfile.TemporaryDirectory() as kept:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": kept, "PYTHONWARNINGS": "ignore"}
+        for state in ("nothing compiled yet", "compiled before, kept on disk"):
+            print(f"\nfirst fit in a process, {state}")
+            subprocess.run([sys.executable, "-c", FIRST_CALL], env=environment, check=True)
+
+
 def main() -> None:
     """Print the ratios."""
-    print(f"\ntorch {torch.__version__}, {torch.get_num_threads()} threads, seed 0")
-    logits, labels = network(100, 10)
-    start = time.perf_counter()
-    FocalTemperatureScaling().fit(logits, labels)
-    print(
-        f"first call, with compilation or what is cached of it: {time.perf_counter() - start:.1f} s"
-    )
+    print(f"\ntorch {torch.__version__}, {torch.get_num_threads()} threads, seed 0", flush=True)
+    first_calls()
     for shape in SHAPES:
         search(*shape)
+    for shape in SHAPES:
+        choosing(*shape)
     predictions()
 
 

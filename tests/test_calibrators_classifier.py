@@ -250,7 +250,7 @@ def test_votes_of_a_support_vector_machine_are_worth_less_than_its_margins():
     X, y = load_digits(return_X_y=True)  # noqa: N806
     X, y, X_new, y_new = X[::2], y[::2], X[1::2], y[1::2]  # noqa: N806
     votes, margins = (
-        CalibratedClassifier(estimator, cv=3).fit(X, y).predict_proba(X_new)
+        CalibratedClassifier(estimator, method="temperature", cv=3).fit(X, y).predict_proba(X_new)
         for estimator in (SVC(), OneVsRestClassifier(SVC()))
     )
     assert log_loss(y_new, margins) < log_loss(y_new, votes) / 1.5
@@ -259,7 +259,7 @@ def test_votes_of_a_support_vector_machine_are_worth_less_than_its_margins():
 def test_the_temperature_is_that_of_scikit_learn():
     X, y, X_new, _ = problem()  # noqa: N806
     for estimator in (LogisticRegression(), make_pipeline(StandardScaler(), SVC())):
-        ours = CalibratedClassifier(estimator, cv=3).fit(X, y)
+        ours = CalibratedClassifier(estimator, method="temperature", cv=3).fit(X, y)
         theirs = CalibratedClassifierCV(estimator, method="temperature", cv=3, ensemble=False).fit(
             X, y
         )
@@ -576,7 +576,7 @@ def test_warnings_of_the_calibrator_point_at_the_caller():
         warnings.simplefilter("always")
         classifier = CalibratedClassifier(GaussianNB()).fit(X, y)
     assert [str(w.message) for w in caught] == [
-        f"temperature: {message}" for message in classifier.report_.warnings
+        f"auto: {message}" for message in classifier.report_.warnings
     ]
     assert caught
     assert {w.category for w in caught} == {CalibrationWarning}

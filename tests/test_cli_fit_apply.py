@@ -176,11 +176,15 @@ def test_fit_writes_nowhere_it_should_not(file, tmp_path):
         refused(tmp_path, message, *arguments)
 
 
-def test_fit_needs_a_method_and_an_output(file):
-    for arguments in (["-o", "cal.json"], ["--method", "temperature"]):
-        result = run("fit", f"{file}::val", *arguments)
-        assert result.exit_code == 2
-        assert "Missing option" in result.stderr
+def test_fit_needs_an_output(file):
+    result = run("fit", f"{file}::val", "--method", "temperature")
+    assert result.exit_code == 2
+    assert "Missing option" in result.stderr
+
+
+def test_fit_chooses_a_method_where_none_is_given(file, tmp_path):
+    assert run("fit", f"{file}::val", "-o", tmp_path / "cal.json").exit_code == 0
+    assert load(tmp_path / "cal.json").NAME == "auto"
 
 
 @pytest.mark.parametrize("ending", FORMATS)

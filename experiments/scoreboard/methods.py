@@ -21,6 +21,7 @@ from experiments.scoreboard.peers import Apply, Fit, Floats, Labels
 OURS = "calibrant"
 BY_NLL = "temperature by nll"
 BY_ADA_ECE = "temperature by ada_ece"
+AUTO = "auto"
 MODULES = {"netcal": "netcal", "probmetrics": "probmetrics", "scikit-learn": "sklearn"}
 """What to import of each package."""
 
@@ -98,7 +99,7 @@ def calibrant_method(name: str, make: Callable[[], Calibrator]) -> Method:
 
 
 def _ours() -> Iterator[Method]:
-    """Both criteria of the temperatures; the others as they come."""
+    """Both criteria of the temperatures, top-rest without class terms too; others as they come."""
     variants: dict[str, dict[str, dict[str, Any]]] = {
         "temperature": {
             BY_NLL: {"criterion": "nll"},
@@ -108,6 +109,7 @@ def _ours() -> Iterator[Method]:
             "focal-temperature by nll": {"criterion": "nll"},
             "focal-temperature by ada_ece": {"criterion": "ada_ece"},
         },
+        "top-rest": {"top-rest": {}, "top-rest, classes=False": {"classes": False}},
     }
     for name, kind in calibrant.CALIBRATORS.items():
         if _required(kind):

@@ -63,12 +63,20 @@ def all_networks(folder: Path = DATA) -> list[Network]:
 def families(networks: Iterable[Network]) -> dict[str, list[Network]]:
     """The groups that means are taken over, by the title they get in the tables."""
     networks = list(networks)
+    # Top-rest scaling and auto were designed on the validation parts of every second network.
+    others = networks[1::2]
     parts = {
-        "CIFAR-10": [n for n in networks if n.name.startswith("c10_")],
-        "CIFAR-100": [n for n in networks if n.name.startswith("c100_")],
+        "CIFAR-10": _starting("c10_", networks),
+        "CIFAR-100": _starting("c100_", networks),
         "All": networks,
+        "CIFAR-10, auto designed on others": _starting("c10_", others),
+        "CIFAR-100, auto designed on others": _starting("c100_", others),
     }
     return {title: members for title, members in parts.items() if members}
+
+
+def _starting(prefix: str, networks: Iterable[Network]) -> list[Network]:
+    return [network for network in networks if network.name.startswith(prefix)]
 
 
 def _digest(content: bytes) -> str:

@@ -15,6 +15,7 @@ import click
 from experiments.scoreboard import measuring, resampling, tables
 from experiments.scoreboard.measuring import Result
 from experiments.scoreboard.methods import (
+    AUTO,
     BY_ADA_ECE,
     BY_NLL,
     Method,
@@ -25,7 +26,13 @@ from experiments.scoreboard.methods import (
 from experiments.scoreboard.networks import DATA, Network, all_networks, families
 
 OUT = Path("out/scoreboard")
-COMPARED = (("ada_ece", BY_NLL), ("nll", BY_NLL), ("ada_ece", BY_ADA_ECE))
+COMPARED = (
+    ("ada_ece", BY_NLL),
+    ("nll", BY_NLL),
+    ("ada_ece", BY_ADA_ECE),
+    ("ada_ece", AUTO),
+    ("nll", AUTO),
+)
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -38,7 +45,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--fresh", action="store_true", help="measure everything again")
     arguments = parser.parse_args(argv)
 
-    networks, wanted = all_networks(arguments.data), (*(arguments.only or [""]), BY_NLL, BY_ADA_ECE)
+    networks = all_networks(arguments.data)
+    wanted = (*(arguments.only or [""]), BY_NLL, BY_ADA_ECE, AUTO)
     methods = [m for m in all_methods() if any(word in m.title for word in wanted)]
     folder = arguments.out / "results"
     results = measure_all(networks, methods, folder, source=all_methods, fresh=arguments.fresh)

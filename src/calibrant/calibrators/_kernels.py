@@ -27,6 +27,9 @@ AT_ONCE = 2048
 """Entries whose exponentials are taken in one go: they stay in the innermost cache."""
 LOWEST = -750.0
 """Exponents below this count as this: e^x is 0 and x e^x must be too, also for a masked class."""
+FARTHEST = -1e150
+"""Differences of logits, over T, below this count as this: neither their squares nor a sum over
+rows overflows."""
 
 
 @njit(cache=True, inline="always", error_model="numpy")
@@ -67,7 +70,21 @@ def relative_exponents(row: Any, beta: float, x: Floats) -> tuple[int, float]:
         return m, -np.inf
     for k in range(len(row)):
         x[k] = max((x[k] - runner_up) * beta, LOWEST)
-    return m, (runner_up - np.float64(top)) * beta
+    return m, difference(runner_up, top, beta)
+
+
+@njit(cache=True, inline="always")
+def difference(low: Any, high: Any, beta: float) -> Any:
+    """b (low - high) of two logits."""
+    return max((np.float64(low) - np.float64(high)) * beta, FARTHEST)
+
+
+@njit(cache=True)
+def exponent_of_label(row: Any, y: int, m: int, gap: float, beta: float, x: Floats) -> Any:
+    """x_y of a label that is not on top, also where the one in ``x`` has been cut off."""
+    if x[y] > LOWEST:
+        return x[y]
+    return min(difference(row[y], row[m], beta) - gap, LOWEST)
 
 
 @njit(cache=True, fastmath={"contract"})
@@ -180,9 +197,9 @@ def map_rows(
             true_log_prob[i] = log_top
             if y != m:
                 # x_y itself may have been cut off; phi of a class that is 0 is 1.
-                difference = (np.float64(logits[i, y]) - np.float64(logits[i, m])) * beta
+                below = difference(logits[i, y], logits[i, m], beta)
                 log_phi_y = np.log(e[y] / g[y]) if e[y] > 0.0 else 0.0
-                true_log_prob[i] += difference + log_phi - log_phi_y
+                true_log_prob[i] += below + log_phi - log_phi_y
             squares[i] = np.exp(2.0 * log_top) * (1.0 + np.exp(2.0 * (gap + log_phi)) * square)
 
 
@@ -259,7 +276,7 @@ def temperature_rows(logits: Any, labels: Any, beta: float, out: Floats) -> None
                 )
                 mean = first / total
                 square = second / total
-                of_label = (np.float64(logits[i, labels[i]]) - tops[i - start]) * beta
+                of_label = difference(logits[i, labels[i]], tops[i - start], beta)
                 out[0, i] = np.log(total) - of_label
                 out[1, i] = mean - of_label
                 out[2, i] = max(square - mean * mean, 0.0)
@@ -308,8 +325,14 @@ def without(e: Floats, y: int) -> tuple[float, float]:
 
 
 @over_rows
-def lead_rows(logits: Any, beta: float, tops: Any, odds: Floats, lead: Floats) -> None:
-    """Of softmax(b s), per row: the top class, its log-odds, and its lead b (s_m - s_r)."""
+def lead_rows(
+    logits: Any, labels: Any, beta: float, tops: Any, lead: Floats, level: Floats, of_label: Floats
+) -> None:
+    """Of softmax(b s), per row: the top class, and its lead b (s_m - s_r).
+
+    And log-probabilities among the classes that are not on top: ``level`` is that of the runner-up,
+    ``of_label`` that of the label, or 0 where it is on top itself. The log-odds are lead + level.
+    """
     n, n_classes = logits.shape
     n_blocks = (n + BLOCK - 1) // BLOCK
     for block in prange(n_blocks):
@@ -318,11 +341,14 @@ def lead_rows(logits: Any, beta: float, tops: Any, odds: Floats, lead: Floats) -
             m, gap = relative_exponents(logits[i], beta, x)
             tops[i] = m
             lead[i] = -gap
-            if gap == -np.inf:
-                odds[i] = np.inf
-            else:
+            level[i] = 0.0
+            of_label[i] = 0.0
+            if gap > -np.inf:
                 exponentials(x, e)
-                odds[i] = -gap - np.log(sum_of(e))
+                level[i] = -np.log(sum_of(e))
+                y = labels[i]
+                if y != m:
+                    of_label[i] = exponent_of_label(logits[i], y, m, gap, beta, x) + level[i]
 
 
 @njit(cache=True, fastmath={"contract"})
@@ -361,13 +387,13 @@ def rest_rows(
             of_label[i] = 0.0
             level[i] = 0.0
             if gap > -np.inf:
+                own = exponent_of_label(row, y, m, gap, beta, x)
                 rest_scores(x, sharpness, bias, highest, m, x)
                 exponentials(x, e)
                 log_total = np.log(sum_of(e))
                 level[i] = max_of(x) - log_total
                 if y != m:
-                    distance = (np.float64(row[y]) - np.float64(row[m])) * beta - gap
-                    of_label[i] = sharpness * distance + bias[y] - highest - log_total
+                    of_label[i] = sharpness * own + bias[y] - highest - log_total
 
 
 @njit(cache=True, fastmath={"contract"})
@@ -389,9 +415,9 @@ def exponents_of_rest(
     for block in prange(n_blocks):
         for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
             m, gap = relative_exponents(logits[i], beta, x[i])
+            own[i] = exponent_of_label(logits[i], labels[i], m, gap, beta, x[i])
             x[i, m] = 0.0  # a place-holder
             tops[i] = m
-            own[i] = (np.float64(logits[i, labels[i]]) - np.float64(logits[i, m])) * beta - gap
 
 
 @over_rows
@@ -476,12 +502,13 @@ def top_rest_probs(
                 result[m] = 1.0
                 continue
             exponentials(x, e)
-            odds = -gap - np.log(sum_of(e))
+            crowd = -np.log(sum_of(e))
+            odds = crowd - gap
             rest_scores(x, sharpness, bias, highest, m, x)
             exponentials(x, e)
             total = sum_of(e)
             level = max_of(x) - np.log(total)
-            top_odds = spline_of(odds, slopes, knots) + offset + contest * (odds + gap)
+            top_odds = spline_of(odds, slopes, knots) + offset + contest * crowd
             top_odds = max(top_odds + class_offsets[m], level - gap / stretch)
             top_odds = min(top_odds, level - gap * stretch)
             top = 1.0 / (1.0 + np.exp(-top_odds))

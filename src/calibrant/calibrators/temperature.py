@@ -30,6 +30,8 @@ LIMIT = 1e6
 """The temperature stays within this factor of the scale of the logits."""
 ORDINARY = (1e-100, 1e100)
 """Logits of another scale are fitted in units of it, so that nothing over- or underflows."""
+LARGEST = 2.0**1022
+"""Distances beyond this count as this."""
 SMALLEST = 1e-300
 """Neither T nor 1/T may be beyond what a float can hold."""
 TO_START = 512
@@ -82,8 +84,12 @@ def best_temperature(data: FitData, name: str, focal_gamma: float) -> BestTemper
         unit = 2.0 ** round(math.log2(scale))
         in_units = FitData(data.logits.astype(np.float64) / unit, data.labels, data.weight)
         best = best_temperature(in_units, name, focal_gamma)
-        bounded = min(max(best.temperature * unit, SMALLEST), 1.0 / SMALLEST)
-        return replace(best, temperature=bounded)
+        lowest, highest = SMALLEST / unit, 1.0 / SMALLEST / unit
+        if not lowest <= best.temperature <= highest:
+            nearest = lowest if best.temperature < lowest else highest
+            there = criterion_by_name(name, focal_gamma)(in_units, 1.0 / nearest)
+            best = replace(best, temperature=nearest, value=there.value, slope=there.slope)
+        return replace(best, temperature=best.temperature * unit)
     criterion = criterion_by_name(name, focal_gamma)
     if scale == 0.0:  # every row says the same of all its classes, at any temperature
         flat = criterion(data, 1.0)
@@ -217,8 +223,8 @@ def _distances(data: FitData) -> Floats:
         label = rows[np.arange(len(rows)), data.labels[block]]
         top = rows.max(axis=1)
         below = np.where(rows < top[:, np.newaxis], rows, -np.inf).max(axis=1)
-        distance = top - np.where(label < top, label, below)
-        found.append(distance[(distance > 0.0) & (distance < np.inf)])
+        half = top / 2.0 - np.where(label < top, label, below) / 2.0  # the whole may overflow
+        found.append(2.0 * np.minimum(half[(half > 0.0) & (half < np.inf)], LARGEST / 2.0))
     return np.concatenate(found)
 
 

@@ -37,10 +37,14 @@ SETTLED = 0.25
 LARGEST_STEP = 2.0
 MOST_ROUNDS = 10
 MOST_STEPS = 60
+LENGTHS = (1.0, 0.5, 0.25, 0.125)
+"""Parts of a step that are tried."""
 CLOSE, REST_CLOSE = 1e-3, 0.05
 """A search stops about this many standard errors of a parameter from the minimum."""
 MOST_ENTRIES = 1 << 21
 """Logits of mistakes that the rest is fitted on; where there are more, every second row or so."""
+MOST_ODDS = 100.0
+"""Log-odds beyond this count as this in the fit, where a mistake would drown all other samples."""
 REST_BOUND = 3.0
 """Bound of |log T'|: a factor of 20."""
 
@@ -94,12 +98,12 @@ class Problem:
     that their sum is the number of equal weights that would be as exact."""
     top: npt.NDArray[np.int64]
     right: npt.NDArray[np.bool_]
-    odds: Floats
-    """Log-odds of the top class at T."""
     lead: Floats
     """(s_m - s_r) / T."""
-    distance: Floats
-    """(s_m - s_y) / T."""
+    level: Floats
+    """Log-probability of the runner-up among the rest, at T."""
+    of_label: Floats
+    """That of the label; 0 where it is on top itself."""
     mistake_count: Floats
     """What a row counts for in the fit of the rest: 0 where it is right, or a mistake too many."""
 
@@ -117,13 +121,10 @@ class Problem:
         if best.limit == "T -> 0":
             best = replace(best, temperature=1.0)
         top = np.empty(len(data), dtype=np.int64)
-        odds, lead = np.empty(len(data)), np.empty(len(data))
+        lead, level, of_label = (np.empty(len(data)) for _ in range(3))
+        beta = 1.0 / best.temperature
         with threads_for(data.logits.size):
-            lead_rows(data.logits, 1.0 / best.temperature, top, odds, lead)
-        every = np.arange(len(data))
-        of_top, of_label = (
-            data.logits[every, classes].astype(np.float64) for classes in (top, data.labels)
-        )
+            lead_rows(data.logits, data.labels, beta, top, lead, level, of_label)
         count, right = _counts(data), top == data.labels
         wrong = np.flatnonzero(~right)
         stride = max(1, -(-len(wrong) * data.n_classes // MOST_ENTRIES))
@@ -132,14 +133,14 @@ class Problem:
         return cls(
             data=data,
             best=best,
-            chosen=every,
+            chosen=np.arange(len(data)),
             count=count,
             top=top,
             right=right,
             mistake_count=mistake_count,
-            odds=np.minimum(odds, LARGEST_ODDS),
             lead=np.minimum(lead, LARGEST_ODDS),
-            distance=np.minimum((of_top - of_label) / best.temperature, LARGEST_ODDS),
+            level=level,
+            of_label=of_label,
         )
 
     def __len__(self) -> int:
@@ -155,9 +156,14 @@ class Problem:
         """1/T."""
         return 1.0 / self.best.temperature
 
-    def features(self) -> Floats:
+    @property
+    def odds(self) -> Floats:
+        """Log-odds of the top class at T."""
+        return self.lead + self.level
+
+    def features(self, most_odds: float = LARGEST_ODDS) -> Floats:
         """(n, 7): what slopes, offset and contest are the factors of."""
-        columns = [*pieces(self.odds), np.ones(len(self)), self.odds - self.lead]
+        columns = [*pieces(np.minimum(self.odds, most_odds)), np.ones(len(self)), self.level]
         return np.stack(columns, axis=1)
 
     def mistakes(self) -> FitData:
@@ -184,8 +190,7 @@ class Problem:
         from calibrant.calibrators._kernels import rest_rows
 
         # At T itself both follow from what is there.
-        level = self.odds - self.lead
-        of_label = np.where(self.right, 0.0, self.odds - self.distance)
+        level, of_label = self.level.copy(), self.of_label.copy()
         if found.log_sharpness == 0.0 and not found.rest_biases.any():
             return level, of_label
         # The largest of K - 1 probabilities is at least 1 / (K - 1).
@@ -215,13 +220,11 @@ class Problem:
 
     def fitted(self, found: TopRest) -> Fitted:
         """With the NLL before and after; temperature scaling where that is not above it."""
-        n_classes, data = self.data.n_classes, self.data
-        unchanged = TopRest.unchanged(n_classes)
+        data, unchanged = self.data, TopRest.unchanged(self.data.n_classes)
         after, plain = (data.mean(self.losses(each).loss) for each in (found, unchanged))
         if not after <= plain:
             found, after = unchanged, plain
         doubts = () if self.best.limit is None else (LIMITS[self.best.limit],)
-        n_class_terms = 2 * n_classes if found.class_offsets.any() else 0
         return Fitted(
             state=self.state(found),
             criterion="nll",
@@ -230,7 +233,7 @@ class Problem:
             gradient=found.gradient,
             at_bound=self.best.limit,
             evaluations=self.best.evaluations + found.evaluations + 3,
-            n_parameters=2 + len(START) + n_class_terms,
+            n_parameters=2 + len(START),  # class terms are as many as the samples determine
             warnings=doubts,
         )
 
@@ -255,7 +258,7 @@ def _fit_top(problem: Problem, start: TopRest, *, classes: bool, estimate: bool)
     """Slopes, offset, contest and class offsets, from whether the predicted class is right."""
     order = np.argsort(problem.top, kind="stable")
     regression = _Logistic(
-        problem.features()[order],
+        problem.features(MOST_ODDS)[order],
         problem.right[order],
         problem.count[order],
         problem.top[order],
@@ -304,14 +307,18 @@ class _Logistic:
     def minimise(
         self, weights: Floats, offsets: Floats, strength: float
     ) -> tuple[Floats, Floats, float]:
-        """Weights, class offsets, and the largest slope left, from a start."""
+        """Weights, class offsets, and the largest slope left, from a start.
+
+        Where a step of Newton's method goes far too far, as the loss is straight where it starts
+        and bends on the way, a cautious one follows: on a parabola that lies above the loss.
+        """
         from scipy.optimize import lsq_linear
 
         value = self._value(weights, offsets, strength)
-        slope = math.inf
+        slope, cautious = math.inf, False
         for _ in range(MOST_STEPS):
             by_weights, by_offsets, system, mixed, bend = self._derivatives(
-                weights, offsets, strength
+                weights, offsets, strength, cautious=cautious
             )
             at_bound = (weights <= LOWEST_WEIGHTS) & (by_weights > 0.0)
             slope = float(
@@ -326,18 +333,18 @@ class _Logistic:
             step = bounded.x - weights
             offset_step = -(by_offsets + mixed @ step) / bend
             decrease = -(by_weights @ step + by_offsets @ offset_step)
-            if decrease <= CLOSE**2:
+            if decrease <= CLOSE**2 and not cautious:
                 break
-            length = 1.0
-            while True:
+            for length in LENGTHS:
                 nearby = weights + length * step, offsets + length * offset_step
                 there = self._value(*nearby, strength)
-                if there <= value - 1e-4 * length * decrease or length < 1e-6:
+                if there <= value - 1e-4 * length * decrease:
+                    (weights, offsets), value, cautious = nearby, there, False
                     break
-                length /= 2.0
-            if not there < value:
-                break
-            (weights, offsets), value = nearby, there
+            else:
+                if cautious:  # nothing is left but rounding
+                    break
+                cautious = True
         return weights, offsets, slope
 
     def curvature_of_classes(self, weights: Floats, offsets: Floats) -> Floats:
@@ -357,12 +364,20 @@ class _Logistic:
         return loss + 0.5 * float(STRENGTH * (away @ away) + strength * (offsets @ offsets))
 
     def _derivatives(
-        self, weights: Floats, offsets: Floats, strength: float
+        self, weights: Floats, offsets: Floats, strength: float, *, cautious: bool
     ) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-        """Slopes by weights and offsets; second derivatives by weights, both, and offsets."""
-        p = sigmoid(self._odds(weights, offsets))
+        """Slopes by weights and offsets; second derivatives by weights, both, and offsets.
+
+        The cautious second derivatives are those of a parabola that touches the loss and is
+        nowhere below it (Jaakkola and Jordan, 2000).
+        """
+        odds = self._odds(weights, offsets)
+        p = sigmoid(odds)
         excess = self.count * (p - self.right)
         bend = self.count * p * (1.0 - p)
+        if cautious:
+            size = np.maximum(np.abs(odds), 1e-6)
+            bend = self.count * np.tanh(size / 2.0) / (2.0 * size)
         bent = bend[:, np.newaxis] * self.features
         by_weights = self.features.T @ excess + STRENGTH * (weights - START)
         system = self.features.T @ bent + STRENGTH * np.eye(len(START))
@@ -408,7 +423,8 @@ def _fit_rest(problem: Problem, start: TopRest, *, classes: bool, estimate: bool
             options={"ftol": 0.0, "gtol": REST_CLOSE, "maxiter": MOST_STEPS},
         )
         parameters = found.x * unit
-        slope = float(np.abs(found.jac / unit).max()) / total
+        inside = (np.abs(found.x) < bounds / unit) | (found.x * found.jac > 0.0)
+        slope = float(np.abs(np.where(inside, found.jac / unit, 0.0)).max()) / total
         if not estimate:
             break
         curvature = loss.curvatures(parameters)[1:]

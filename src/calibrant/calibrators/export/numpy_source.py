@@ -26,6 +26,7 @@ from calibrant.calibrators.export.templates import (
     one_vs_rest,
     softmax,
     steps,
+    top_rest,
     vector,
 )
 from calibrant.calibrators.export.templates.checked import checked
@@ -48,6 +49,10 @@ class Template:
 
 _SOFTMAX = Template("softmax(s / T)", (checked, softmax.predict_proba), {"temperature": 1.0})
 _FOCAL = Template("Psi^gamma(softmax(s / T))", (checked, focal.predict_proba), {"temperature": 1.0})
+_TOP_REST = Template(
+    "the top class by its log-odds, the others by softmax(s / (T T') + b)",
+    (checked, top_rest.curve, top_rest.relative, top_rest.predict_proba),
+)
 
 
 def _linear(formula: str, scores: Callable[..., Any]) -> Template:
@@ -65,10 +70,12 @@ def _one_vs_rest(formula: str, calibrated: Callable[..., Any]) -> Template:
 
 
 TEMPLATES = {
+    "auto": _TOP_REST,
     "identity": _SOFTMAX,
     "temperature": _SOFTMAX,
     "focal": _FOCAL,
     "focal-temperature": _FOCAL,
+    "top-rest": _TOP_REST,
     "vector": _linear("w s", vector.scores),
     "matrix": _linear("W s", linear.scores),
     "bias-corrected-temperature": _linear("s / T", bias_corrected.scores),
