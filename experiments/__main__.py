@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import argparse
 
+from experiments.auto_elsewhere import run as auto_elsewhere
 from experiments.closest_temperature import run as closest_temperature
 from experiments.interval_coverage import run as interval_coverage
+from experiments.learning_curves import run as learning_curves
 from experiments.line_search import run as line_search
 from experiments.scoreboard import run as scoreboard
 from experiments.shrinkage import run as shrinkage
 
 TARGETS = {
+    "auto-elsewhere": (
+        auto_elsewhere.main,
+        "auto on forests, boosting, tabular data, text and a shifted network; 3 min",
+    ),
     "closest-temperature": (
         closest_temperature.main,
         "Komisarenko and Kull (2024), Figs 2 and 6; 10 s",
@@ -18,6 +24,10 @@ TARGETS = {
     "interval-coverage": (
         interval_coverage.main,
         "do the intervals of calibration errors cover the truth; 8 min",
+    ),
+    "learning-curves": (
+        learning_curves.main,
+        "how many validation samples auto needs to beat temperature scaling; 5 min",
     ),
     "line-search": (
         line_search.main,
@@ -39,12 +49,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
     parser.add_argument("target", nargs="?", choices=sorted(TARGETS), help="what to regenerate")
     parser.add_argument("--list", action="store_true", help="show every target")
-    arguments, rest = parser.parse_known_args()
+    parser.add_argument(
+        "options", nargs=argparse.REMAINDER, help="those of the target; TARGET --help lists them"
+    )
+    arguments = parser.parse_args()
     if arguments.list or arguments.target is None:
         for name, (_, what) in sorted(TARGETS.items()):
             print(f"{name:<24}{what}")
     else:
-        TARGETS[arguments.target][0](rest)
+        TARGETS[arguments.target][0](arguments.options)
 
 
 if __name__ == "__main__":

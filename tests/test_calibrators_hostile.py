@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from calibrant import FocalTemperatureScaling, TemperatureScaling, load
+from calibrant import CALIBRATORS, FocalTemperatureScaling, TemperatureScaling, load
 from calibrant.calibrators import CalibrationWarning
 
 RNG = np.random.default_rng(0)
@@ -93,3 +93,22 @@ def test_a_forked_process_can_predict():
         same = np.array_equal(scaling.predict_proba(many), expected)
         os._exit(0 if same else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
+@pytest.mark.parametrize("share", [0.05, 0.3, 1.0])
+@pytest.mark.parametrize("name", ["temperature", "top-rest", "auto"])
+def test_differences_beyond_any_float(name, share):
+    logits = np.where(RNG.random(LOGITS.shape) < share, np.sign(LOGITS) * 1.7e308, LOGITS)[:400]
+    calibrator = CALIBRATORS[name]().fit(logits, LABELS[:400])
+    assert np.isfinite(calibrator.report_.after)
+    probs = calibrator.predict_proba(logits)
+    np.testing.assert_allclose(probs.sum(axis=1), 1.0, atol=1e-12)
+    assert np.array_equal(probs.argmax(axis=1), logits.argmax(axis=1))
+
+
+def test_a_temperature_at_the_largest_float_has_its_own_nll():
+    scaling = TemperatureScaling().fit(1e300 * LOGITS[:400], LABELS[:400])
+    log_probs = scaling.predict_log_proba(1e300 * LOGITS[:400])
+    held = -log_probs[np.arange(400), LABELS[:400]].mean()
+    assert scaling.report_.after == pytest.approx(held, rel=1e-12)

@@ -101,12 +101,14 @@ def test_compiled_map_is_the_map(dtype: str, gamma: float, temperature: float) -
     assert np.array_equal(out == out.max(axis=1, keepdims=True), tied)
 
     labels = np.where(logits[:, 3] > -np.inf, 3, 0)
-    log_odds, true_log_prob, squares = (np.empty(len(logits)) for _ in range(3))
-    _kernels.map_rows(logits, labels, 1.0 / temperature, gamma, log_odds, true_log_prob, squares)
+    log_odds, true_log_prob, distances = (np.empty(len(logits)) for _ in range(3))
+    _kernels.map_rows(logits, labels, 1.0 / temperature, gamma, log_odds, true_log_prob, distances)
     np.testing.assert_allclose(
         true_log_prob, expected[np.arange(len(logits)), labels], rtol=1e-12, atol=1e-13
     )
-    np.testing.assert_allclose(squares, (np.exp(expected) ** 2).sum(axis=1), rtol=1e-12)
+    others = np.where(np.arange(logits.shape[1]) == labels[:, np.newaxis], 0.0, np.exp(expected))
+    exact = others.sum(axis=1) ** 2 + (others**2).sum(axis=1)  # 1 - p without a difference
+    np.testing.assert_allclose(distances, exact, rtol=1e-11)
     with np.errstate(over="ignore"):
         np.testing.assert_allclose(
             1.0 / (1.0 + np.exp(-log_odds)), np.exp(expected).max(axis=1), rtol=1e-12

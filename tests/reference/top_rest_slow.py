@@ -40,7 +40,9 @@ def log_probs(logits: Sequence[float], state: dict[str, Any]) -> list[Any]:
         lead = min((s[m] - s[k]) / t for k in others)
         z = lead - mp.log(mp.fsum(mp.exp((s[k] - s[m]) / t + lead) for k in others))
 
-        rest = {k: (s[k] - s[m]) / (t * t_rest) + mpf(float(state["rest_biases"][k])) for k in others}
+        rest = {
+            k: (s[k] - s[m]) / (t * t_rest) + mpf(float(state["rest_biases"][k])) for k in others
+        }
         top_score = max(rest.values())
         total = top_score + mp.log(mp.fsum(mp.exp(each - top_score) for each in rest.values()))
         rest = {k: each - total for k, each in rest.items()}

@@ -58,7 +58,7 @@ def log_of_complement(q: float) -> float:
 
 @njit(cache=True, fastmath={"contract"})
 def relative_exponents(row: Any, beta: float, x: Floats) -> tuple[int, float]:
-    """x_k of each class into ``x``, the lowest for the top class; m, and b (s_r - s_m)."""
+    """x_k of each class into ``x``, the farthest for the top class; m, and b (s_r - s_m)."""
     top = max_of(row)
     m = index_of(row, top)
     for k in range(len(row)):
@@ -66,10 +66,10 @@ def relative_exponents(row: Any, beta: float, x: Floats) -> tuple[int, float]:
     x[m] = -np.inf
     runner_up = max_of(x)
     if runner_up == -np.inf:  # no other class is possible
-        x[:] = LOWEST
+        x[:] = FARTHEST
         return m, -np.inf
     for k in range(len(row)):
-        x[k] = max((x[k] - runner_up) * beta, LOWEST)
+        x[k] = max((x[k] - runner_up) * beta, FARTHEST)
     return m, difference(runner_up, top, beta)
 
 
@@ -77,14 +77,6 @@ def relative_exponents(row: Any, beta: float, x: Floats) -> tuple[int, float]:
 def difference(low: Any, high: Any, beta: float) -> Any:
     """b (low - high) of two logits."""
     return max((np.float64(low) - np.float64(high)) * beta, FARTHEST)
-
-
-@njit(cache=True)
-def exponent_of_label(row: Any, y: int, m: int, gap: float, beta: float, x: Floats) -> Any:
-    """x_y of a label that is not on top, also where the one in ``x`` has been cut off."""
-    if x[y] > LOWEST:
-        return x[y]
-    return min(difference(row[y], row[m], beta) - gap, LOWEST)
 
 
 @njit(cache=True, fastmath={"contract"})
@@ -182,9 +174,12 @@ def map_rows(
     gamma: float,
     log_odds: Floats,
     true_log_prob: Floats,
-    squares: Floats,
+    distances: Floats,
 ) -> None:
-    """Of each row: log odds of the top class, log-probability of the label, sum of squares."""
+    """Of each row: log odds of the top class, log-probability of the label, squared distance.
+
+    The last is that of :func:`squared_distance`.
+    """
     n, n_classes = logits.shape
     n_blocks = (n + BLOCK - 1) // BLOCK
     for block in prange(n_blocks):
@@ -192,15 +187,31 @@ def map_rows(
         for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
             m, gap, log_phi, square, against = map_row(logits[i], beta, gamma, x, e, g)
             log_odds[i] = -against
-            log_top = -log_one_plus_exp(against)
             y = labels[i]
-            true_log_prob[i] = log_top
+            true_log_prob[i] = -log_one_plus_exp(against)
+            # Relative to the top class.
+            factor, against_top = np.exp(gap + log_phi), np.exp(against)
+            others, others_square = against_top, factor * factor * square
             if y != m:
-                # x_y itself may have been cut off; phi of a class that is 0 is 1.
+                own = factor * g[y]
+                others = 1.0 + (against_top - own)
+                others_square = 1.0 + (others_square - own * own)
+                # Phi of a class that is 0 is 1.
                 below = difference(logits[i, y], logits[i, m], beta)
                 log_phi_y = np.log(e[y] / g[y]) if e[y] > 0.0 else 0.0
                 true_log_prob[i] += below + log_phi - log_phi_y
-            squares[i] = np.exp(2.0 * log_top) * (1.0 + np.exp(2.0 * (gap + log_phi)) * square)
+            distances[i] = squared_distance(others, others_square, 1.0 + against_top)
+
+
+@njit(cache=True, inline="always", error_model="numpy")
+def squared_distance(others: float, others_square: float, total: float) -> Any:
+    """Squared distance of e / total to the one-hot label, from sums of e and e^2 over the others.
+
+    As (1 - p)^2 + sum over others, where 1 - p is the others' share: 1 - p itself would cancel
+    where the label is on top.
+    """
+    share = others / total
+    return share * share + others_square / (total * total)
 
 
 @njit(cache=True)
@@ -304,11 +315,8 @@ def brier_rows(logits: Any, labels: Any, beta: float, out: Floats) -> None:
                 square, square_first = square_moments(x, e)
                 mean = first / total
                 p = e[y] / total
-                # (1 - p)^2 + sum over others, of which 1 - p may be tiny: from its own sum, as
-                # 1 - p would cancel where the label is on top.
-                others_total, others_square = without(e, y)
-                rest = others_total / total
-                out[0, i] = rest * rest + others_square / (total * total)
+                others, others_square = without(e, y)
+                out[0, i] = squared_distance(others, others_square, total)
                 slope = square_first / (total * total) - mean * (square / (total * total))
                 out[1, i] = 2.0 * (slope - p * (x[y] - mean))
 
@@ -348,17 +356,22 @@ def lead_rows(
                 level[i] = -np.log(sum_of(e))
                 y = labels[i]
                 if y != m:
-                    of_label[i] = exponent_of_label(logits[i], y, m, gap, beta, x) + level[i]
+                    of_label[i] = x[y] + level[i]
 
 
 @njit(cache=True, fastmath={"contract"})
-def rest_scores(
-    x: Floats, sharpness: float, bias: Floats, highest: float, m: int, score: Floats
-) -> None:
-    """b' x_k + bias_k - ``highest`` into ``score``, the lowest for the top class."""
+def rest_scores(x: Floats, sharpness: float, bias: Floats, m: int, score: Floats) -> Any:
+    """b' x_k + bias_k, minus the largest of them, into ``score``; the largest.
+
+    The top class has the lowest score.
+    """
     for k in range(len(x)):
-        score[k] = max(min(sharpness * x[k] + bias[k] - highest, 0.0), LOWEST)
-    score[m] = LOWEST
+        score[k] = sharpness * x[k] + bias[k]
+    score[m] = -np.inf
+    largest = max_of(score)
+    for k in range(len(x)):
+        score[k] = max(score[k] - largest, LOWEST)
+    return largest
 
 
 @over_rows
@@ -378,22 +391,20 @@ def rest_rows(
     """
     n, n_classes = logits.shape
     n_blocks = (n + BLOCK - 1) // BLOCK
-    highest = max_of(bias)
     for block in prange(n_blocks):
         x, e = np.empty(n_classes), np.empty(n_classes)
         for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
-            row, y = logits[i], labels[i]
-            m, gap = relative_exponents(row, beta, x)
+            y = labels[i]
+            m, gap = relative_exponents(logits[i], beta, x)
             of_label[i] = 0.0
             level[i] = 0.0
             if gap > -np.inf:
-                own = exponent_of_label(row, y, m, gap, beta, x)
-                rest_scores(x, sharpness, bias, highest, m, x)
+                own = sharpness * x[y] + bias[y]
+                largest = rest_scores(x, sharpness, bias, m, x)
                 exponentials(x, e)
-                log_total = np.log(sum_of(e))
-                level[i] = max_of(x) - log_total
+                level[i] = -np.log(sum_of(e))
                 if y != m:
-                    of_label[i] = sharpness * own + bias[y] - highest - log_total
+                    of_label[i] = own - largest + level[i]
 
 
 @njit(cache=True, fastmath={"contract"})
@@ -406,16 +417,13 @@ def add_share(e: Floats, share: float, weight: float, by_class: Floats, curvatur
 
 
 @over_rows
-def exponents_of_rest(
-    logits: Any, labels: Any, beta: float, tops: Any, x: Any, own: Floats
-) -> None:
-    """x_k of every row (see the top of this file), and that of its label, uncut."""
+def exponents_of_rest(logits: Any, beta: float, tops: Any, x: Any) -> None:
+    """The top class of every row, and x_k of the others (see the top of this file)."""
     n = len(logits)
     n_blocks = (n + BLOCK - 1) // BLOCK
     for block in prange(n_blocks):
         for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
-            m, gap = relative_exponents(logits[i], beta, x[i])
-            own[i] = exponent_of_label(logits[i], labels[i], m, gap, beta, x[i])
+            m, _ = relative_exponents(logits[i], beta, x[i])
             x[i, m] = 0.0  # a place-holder
             tops[i] = m
 
@@ -423,7 +431,6 @@ def exponents_of_rest(
 @over_rows
 def rest_slopes(
     x: Any,
-    own: Floats,
     tops: Any,
     labels: Any,
     weight: Floats,
@@ -441,18 +448,18 @@ def rest_slopes(
     """
     n, n_classes = x.shape
     n_blocks = (n + BLOCK - 1) // BLOCK
-    highest = max_of(bias)
     for block in prange(n_blocks):
         score, e = np.empty(n_classes), np.empty(n_classes)
         loss = slope = bend = 0.0
         for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
             y, w = labels[i], weight[i]
-            rest_scores(x[i], sharpness, bias, highest, tops[i], score)
+            largest = rest_scores(x[i], sharpness, bias, tops[i], score)
             exponentials(score, e)
             total, first, second, _ = moments(x[i], e)
             mean = first / total
-            loss += w * (np.log(total) + highest - sharpness * own[i] - bias[y])
-            slope += w * sharpness * (mean - own[i])
+            own = x[i, y]
+            loss += w * (np.log(total) + largest - sharpness * own - bias[y])
+            slope += w * sharpness * (mean - own)
             bend += w * sharpness * sharpness * max(second / total - mean * mean, 0.0)
             add_share(e, 1.0 / total, w, by_class[block], curvature[block])
             by_class[block, y] -= w
@@ -491,7 +498,6 @@ def top_rest_probs(
     """Probabilities of ``top_rest`` of each row into ``out``, whose rounding is ``step``."""
     n, n_classes = logits.shape
     n_blocks = (n + BLOCK - 1) // BLOCK
-    highest = max_of(bias)
     for block in prange(n_blocks):
         x, e = np.empty(n_classes), np.empty(n_classes)
         for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
@@ -504,10 +510,10 @@ def top_rest_probs(
             exponentials(x, e)
             crowd = -np.log(sum_of(e))
             odds = crowd - gap
-            rest_scores(x, sharpness, bias, highest, m, x)
+            rest_scores(x, sharpness, bias, m, x)
             exponentials(x, e)
             total = sum_of(e)
-            level = max_of(x) - np.log(total)
+            level = -np.log(total)
             top_odds = spline_of(odds, slopes, knots) + offset + contest * crowd
             top_odds = max(top_odds + class_offsets[m], level - gap / stretch)
             top_odds = min(top_odds, level - gap * stretch)

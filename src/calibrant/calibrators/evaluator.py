@@ -29,14 +29,14 @@ class Evaluator:
 
     def __call__(self, gamma: float, temperature: float) -> float:
         """The criterion at one point."""
-        log_odds, true_log_prob, squares = self._rows(gamma, temperature)
+        log_odds, true_log_prob, distances = self._rows(gamma, temperature)
         if self.criterion in BINNED:
             return self.binned(log_odds)
         self.evaluations += 1
         if self.criterion == "nll":
             return -self.data.mean(true_log_prob)
         if self.criterion == "brier":
-            return self.data.mean(squares - 2.0 * np.exp(true_log_prob) + 1.0)
+            return self.data.mean(distances)
         return self.data.mean(focal_of_cross_entropy(-true_log_prob, self.focal_gamma))
 
     def log_odds(self, gamma: float, temperature: float) -> Floats:
@@ -52,12 +52,12 @@ class Evaluator:
         return METRICS[self.criterion].of(samples, n_bins=self.n_bins)
 
     def _rows(self, gamma: float, temperature: float) -> tuple[Floats, Floats, Floats]:
-        """Log odds of the top class, log-probability of the label, sum of squares, per row."""
+        """Log odds of the top class, log-probability of the label, squared distance to it."""
         from calibrant._compiled import threads_for
         from calibrant.calibrators._kernels import map_rows
 
-        log_odds, true_log_prob, squares = (np.empty(len(self.data)) for _ in range(3))
+        log_odds, true_log_prob, distances = (np.empty(len(self.data)) for _ in range(3))
         data, beta = self.data, 1.0 / temperature
         with threads_for(data.logits.size):
-            map_rows(data.logits, data.labels, beta, gamma, log_odds, true_log_prob, squares)
-        return log_odds, true_log_prob, squares
+            map_rows(data.logits, data.labels, beta, gamma, log_odds, true_log_prob, distances)
+        return log_odds, true_log_prob, distances

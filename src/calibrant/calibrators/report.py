@@ -24,10 +24,14 @@ class Evidence:
     ada_ece: float
     ada_ece_error: float
     """Standard error of ``ada_ece``."""
+    moved_confidence: float
+    """How far keeping the predicted class moves the confidence, on average, from what the samples
+    speak for."""
     chosen: bool = False
 
     def __str__(self) -> str:
-        gain = "" if self.gain is None else f", gains {self.gain:.4f} +- {self.gain_error:.4f}"
+        known = self.gain is not None and self.gain_error is not None
+        gain = f", gains {self.gain:.4f} +- {self.gain_error:.4f}" if known else ""
         chosen = "; chosen" if self.chosen else ""
         return f"{self.method}: nll {self.nll:.4f}{gain}; ada_ece {self.ada_ece:.2%}{chosen}"
 

@@ -57,6 +57,7 @@ EVIDENCE_ENTRIES: dict[str, type | tuple[type, ...]] = {
     "gain_error": (float, type(None)),
     "ada_ece": float,
     "ada_ece_error": float,
+    "moved_confidence": float,
     "chosen": bool,
 }
 MOST_CLASSES = 10_000_000
@@ -139,7 +140,7 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     calibrator = _constructed(CALIBRATORS[content["method"]], content["params"], where)
     calibrator.n_classes_ = content["n_classes"]
     calibrator.state_ = _state(calibrator, content["state"], where)
-    calibrator.report_ = _report(content, where)
+    calibrator.report_ = _report(content, where, chooses=hasattr(type(calibrator), "chosen_"))
     return calibrator
 
 
@@ -240,7 +241,7 @@ def _has_truths(values: Any) -> bool:
     return isinstance(values, bool)
 
 
-def _report(content: dict[str, Any], where: str) -> FitReport:
+def _report(content: dict[str, Any], where: str, *, chooses: bool) -> FitReport:
     given = content["report"]
     _check_entries(given, REPORT_ENTRIES, f"{where}, report")
     for name in ("method", "n_classes"):
@@ -250,6 +251,9 @@ def _report(content: dict[str, Any], where: str) -> FitReport:
         _refuse(where, f"'warnings' is {_shown(given['warnings'])}, not a list of text")
     for each in given["evidence"]:
         _check_entries(each, EVIDENCE_ENTRIES, f"{where}, evidence")
+    chosen, expected = sum(each["chosen"] for each in given["evidence"]), int(chooses)
+    if chosen != expected:
+        _refuse(where, f"'evidence' says that {chosen} methods were chosen, not {expected}")
     return FitReport.from_dict(given)
 
 

@@ -110,9 +110,11 @@ class TopAndRest(Calibrator):
         return True
 
     def _refuse_state(self, state: State) -> str | None:
-        for name in ("temperature", "rest_temperature"):
-            if not SMALLEST <= state[name] <= 1.0 / SMALLEST:
-                return f"its {name} is {state[name]:g}, not between 1e-300 and 1e300"
+        temperature, rest_temperature = state["temperature"], state["rest_temperature"]
+        if not SMALLEST <= temperature <= 1.0 / SMALLEST:
+            return f"its temperature is {temperature:g}, not between 1e-300 and 1e300"
+        if not 1.0 / LARGEST_NUMBER <= rest_temperature <= LARGEST_NUMBER:
+            return f"its rest_temperature is {rest_temperature:g}, not between 1e-6 and 1e6"
         slopes = np.asarray(state["slopes"])
         if slopes.shape != (len(KNOTS) + 1,):
             return f"it has {len(slopes)} slopes, not {len(KNOTS) + 1}"

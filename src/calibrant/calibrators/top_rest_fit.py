@@ -83,6 +83,8 @@ class Losses:
 
     loss: Floats
     odds: Floats
+    free_odds: Floats
+    """The log-odds before the bounds that keep the predicted class."""
 
 
 @dataclass(frozen=True)
@@ -174,12 +176,12 @@ class Problem:
 
     def losses(self, found: TopRest) -> Losses:
         """Of every sample under the map with these numbers."""
-        odds = self.features() @ found.weights + found.class_offsets[self.top]
-        level, of_label = self._rest(found, odds)
-        odds = np.maximum(odds, level + self.lead / MOST_STRETCH)
+        free_odds = self.features() @ found.weights + found.class_offsets[self.top]
+        level, of_label = self._rest(found, free_odds)
+        odds = np.maximum(free_odds, level + self.lead / MOST_STRETCH)
         odds = np.minimum(odds, level + self.lead * MOST_STRETCH)
         of_top = np.logaddexp(0.0, np.where(self.right, -odds, odds))
-        return Losses(of_top - of_label, odds)
+        return Losses(of_top - of_label, odds, free_odds)
 
     def _rest(self, found: TopRest, odds: Floats) -> tuple[Floats, Floats]:
         """Log-probabilities among the rest: the largest, and that of the label (0 if on top).
@@ -450,10 +452,9 @@ class _RestLoss:
 
         self.labels, self.weight = wrong.labels, wrong.weight
         self.x: Floats = np.empty(wrong.logits.shape)
-        self.own = np.empty(len(wrong))
         self.top = np.empty(len(wrong), dtype=np.int64)
         with threads_for(wrong.logits.size):
-            exponents_of_rest(wrong.logits, wrong.labels, problem.beta, self.top, self.x, self.own)
+            exponents_of_rest(wrong.logits, problem.beta, self.top, self.x)
         self.evaluations = 0
         self.last: tuple[Floats, tuple[float, Floats, Floats]] | None = None
 
@@ -488,7 +489,6 @@ class _RestLoss:
         with threads_for(self.x.size):
             rest_slopes(
                 self.x,
-                self.own,
                 self.top,
                 self.labels,
                 self.weight,

@@ -1,0 +1,139 @@
+"""One network at one number of samples: fitted on several subsets, measured on the test part."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+import calibrant
+from calibrant import AutoCalibration, TemperatureScaling, TopRestScaling
+from calibrant.calibrators import Calibrator
+from experiments.scoreboard import resampling
+from experiments.scoreboard.networks import Floats, Labels, Network
+
+AUTO, TOP_REST, TEMPERATURE = "auto", "top-rest", "temperature"
+METHODS: dict[str, Callable[[], Calibrator]] = {
+    TEMPERATURE: TemperatureScaling,
+    TOP_REST: TopRestScaling,
+    AUTO: AutoCalibration,
+}
+METRICS = ("nll", "ada_ece")
+N_BINS = 15
+ROUNDING = 1e-12
+"""Probabilities that differ by less are the same, computed in another order."""
+
+SEEDS = {50: 10, 100: 10, 200: 8, 500: 6, 1000: 5, 2000: 4, 5000: 3}
+"""Samples to fit on, and how many subsets of that size: the more, the smaller they are. A network
+that has no more than so many samples is fitted once, on all."""
+
+
+@dataclass(frozen=True)
+class Fits:
+    """All fits of one network at one number of samples."""
+
+    network: Network
+    size: int
+    """Samples asked for; a network that has fewer was given all."""
+    values: dict[str, dict[str, Floats]]
+    """By metric and method: one value for each subset."""
+    redrawn: dict[str, Floats]
+    """(subsets, resamples): auto minus temperature on redrawn test images, for each metric and
+    the noise of ``ada_ece``."""
+    chosen: tuple[str, ...]
+    """What auto chose on each subset."""
+    warned: Counter[str]
+    """What the fits warned of, and how often."""
+
+    @property
+    def n_subsets(self) -> int:
+        """How often every method was fitted."""
+        return len(self.chosen)
+
+    def difference(self, metric: str) -> Floats:
+        """Auto minus temperature on each subset; NaN where a likelihood is 0."""
+        by_method = self.values[metric]
+        finite = np.isfinite([by_method[name] for name in METHODS]).all(axis=0)
+        with np.errstate(invalid="ignore"):
+            return np.where(finite, by_method[AUTO] - by_method[TEMPERATURE], np.nan)
+
+
+def subsets(n: int, size: int) -> list[npt.NDArray[np.intp]]:
+    """Rows to fit on: the first ``size`` of a permutation for each seed 0, 1, ...; or all.
+
+    So those of one seed lie in each other, and networks that saw the same images share them.
+    """
+    if size >= n:
+        return [np.arange(n)]
+    return [np.random.default_rng(seed).permutation(n)[:size] for seed in range(SEEDS[size])]
+
+
+def measure(network: Network, size: int) -> Fits:
+    """Fit every method on every subset."""
+    logits, labels = network.part("val")
+    test_logits, test_labels = network.part("test")
+    counts = resampling.draws(network.images, len(test_labels))
+    found: dict[str, dict[str, list[float]]] = {m: {name: [] for name in METHODS} for m in METRICS}
+    redrawn: dict[str, list[Floats]] = {"nll": [], "ada_ece": [], "ada_ece_noise": []}
+    chosen, warned = [], Counter[str]()
+    for rows in subsets(len(labels), size):
+        probs = {}
+        for name, make in METHODS.items():
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                fitted = make().fit(logits[rows], labels[rows])
+                probs[name] = fitted.predict_proba(test_logits)
+            warned.update(f"{each.category.__name__}: {each.message}" for each in caught)
+            for metric in METRICS:
+                found[metric][name].append(calibrant.METRICS[metric](probs[name], test_labels))
+            if isinstance(fitted, AutoCalibration):
+                chosen.append(fitted.chosen_)
+        for key, draws in redrawn_difference(
+            probs[AUTO], probs[TEMPERATURE], test_labels, counts
+        ).items():
+            redrawn[key].append(draws)
+    return Fits(
+        network=network,
+        size=size,
+        values={m: {name: np.array(v) for name, v in of.items()} for m, of in found.items()},
+        redrawn={key: np.array(draws) for key, draws in redrawn.items()},
+        chosen=tuple(chosen),
+        warned=warned,
+    )
+
+
+def redrawn_difference(a: Floats, b: Floats, labels: Labels, counts: Floats) -> dict[str, Floats]:
+    """The metrics of ``a`` minus those of ``b`` in every resample of the test images."""
+    if np.allclose(a, b, rtol=0.0, atol=ROUNDING):  # as where auto stays with temperature scaling
+        return dict.fromkeys(("nll", "ada_ece", "ada_ece_noise"), np.zeros(len(counts)))
+    of_a, of_b = (redrawn_metrics(probs, labels, counts) for probs in (a, b))
+    with np.errstate(invalid="ignore"):
+        return {key: of_a[key] - of_b[key] for key in of_a}
+
+
+def redrawn_metrics(probs: Floats, labels: Labels, counts: Floats) -> dict[str, Floats]:
+    """The metrics in every resample."""
+    with np.errstate(divide="ignore"):
+        nll = -np.log(probs[np.arange(len(labels)), labels])
+    confidence, correct = probs.max(axis=1), probs.argmax(axis=1) == labels
+    return {
+        "nll": resampling.redrawn_mean(nll, counts),
+        **resampling.redrawn_ada_ece(confidence, correct, counts, N_BINS),
+    }
+
+
+def noise_floor(network: Network) -> float:
+    """The ``ada_ece`` that a calibrated model would show on the test part.
+
+    At the confidences of temperature scaling fitted on all validation samples.
+    """
+    logits, labels = network.part("test")
+    probs = TemperatureScaling().fit(*network.part("val")).predict_proba(logits)
+    seen = calibrant.evaluate(
+        probs, labels, metrics=("ada_ece",), n_bins=N_BINS, n_resamples=resampling.RESAMPLES
+    )
+    return seen.noise_floors[0].expected
