@@ -1,8 +1,9 @@
 """``python -m benchmarks``: run every benchmark."""
 
-from benchmarks import calibrators, focal_map, metrics
+from benchmarks import calibrators, focal_map, losses, metrics
 
 if __name__ == "__main__":
     focal_map.main()
     metrics.main()
     calibrators.main()
+    losses.main()

@@ -6,9 +6,12 @@ import argparse
 
 from experiments.auto_elsewhere import run as auto_elsewhere
 from experiments.closest_temperature import run as closest_temperature
+from experiments.focal_digits import run as focal_digits
+from experiments.gradient_factor import run as gradient_factor
 from experiments.interval_coverage import run as interval_coverage
 from experiments.learning_curves import run as learning_curves
 from experiments.line_search import run as line_search
+from experiments.linear_model import run as linear_model
 from experiments.scoreboard import run as scoreboard
 from experiments.shrinkage import run as shrinkage
 
@@ -21,6 +24,14 @@ TARGETS = {
         closest_temperature.main,
         "Komisarenko and Kull (2024), Figs 2 and 6; 10 s",
     ),
+    "focal-digits": (
+        focal_digits.main,
+        "what a focal-trained model should use at prediction time, on digits; 4 min",
+    ),
+    "gradient-factor": (
+        gradient_factor.main,
+        "Mukhoti et al. (2020), Figs 4a and 7: phi, and the optimum of the focal loss; 2 s",
+    ),
     "interval-coverage": (
         interval_coverage.main,
         "do the intervals of calibration errors cover the truth; 8 min",
@@ -32,6 +43,10 @@ TARGETS = {
     "line-search": (
         line_search.main,
         "Komisarenko and Kull (2024), Sec. 5.2: what the line search loses against the grid; 3 min",
+    ),
+    "linear-model": (
+        linear_model.main,
+        "Mukhoti et al. (2020), App. G, Figs 5 and 6: norms and the confidence of mistakes; 10 s",
     ),
     "one-vs-rest-constants": (
         shrinkage.main,

@@ -11,7 +11,8 @@ import difflib
 import importlib.util
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -598,3 +599,214 @@ def ending_of_format(name: str, ending: str, path: Path, others: Sequence[str]) 
             f"the format {name} is written to {ending} files; found {path.name!r}. "
             f"Rename it, or leave the format out, which {path.suffix.lower()} tells"
         )
+
+
+def ignored_index(value: Any) -> int:
+    """A whole number that marks targets of a loss which do not count."""
+    return whole_number(value, "ignore_index", allowed=range(-(2**62), 2**62))
+
+
+def class_weights(values: Any) -> Array:
+    """One weight for each class as a torch tensor of floats, finite and not negative; or None."""
+    if values is None:
+        return None
+    if not (hasattr(values, "is_floating_point") and values.is_floating_point()):
+        raise TypeError(
+            f"weight must be a tensor of floats, one for each class; found {_describe(values)}. "
+            "Pass torch.tensor([...])"
+        )
+    if values.ndim != 1:
+        raise ValueError(
+            f"weight must have one entry for each class; found shape {tuple(values.shape)}. "
+            "Pass a tensor with one axis"
+        )
+    _refuse(
+        ~((values >= 0) & (values < math.inf)),
+        "weight must be finite and not negative; found {found} in {where}. Use 0 to leave a class "
+        "out",
+        found=values,
+    )
+    return values
+
+
+def label_smoothing(value: Any) -> float:
+    """A share of a target's mass."""
+    number = _number(value, "label_smoothing")
+    if not 0.0 <= number <= 1.0:
+        raise ValueError(
+            f"label_smoothing must lie between 0 and 1; found {number:g}. The papers use 0.1"
+        )
+    return number
+
+
+def soft_targets(logits: Array, target: Array, ignored: int) -> None:
+    """Class probabilities for every logit, none of which could be ignored by its index."""
+    if tuple(logits.shape) != tuple(target.shape):
+        raise ValueError(
+            f"targets that are probabilities must have the shape of the logits, "
+            f"{tuple(logits.shape)}; found {tuple(target.shape)}. "
+            "Pass class indices as integers: target.long()"
+        )
+    if ignored >= 0:
+        raise ValueError(
+            f"ignore_index is for targets that are class indices; found {ignored} and targets "
+            "that are probabilities. Leave ignore_index out, and give ignored rows no mass"
+        )
+
+
+def same_shape_targets(logits: Array, target: Array) -> None:
+    """One target for each binary logit."""
+    if tuple(logits.shape) != tuple(target.shape):
+        raise ValueError(
+            f"targets must have the shape of the logits, {tuple(logits.shape)}; found "
+            f"{tuple(target.shape)}. Pass one target, 0 to 1, for each logit"
+        )
+
+
+def signed_gamma(value: Any, *, like: Array) -> float:
+    """A finite gamma of a policy; below 0 it is that of the inverse focal loss."""
+    number = _number(value, "gamma")
+    _within_type(number, "gamma", like, smallest=0.0)
+    return number
+
+
+def gammas_of_policy(gammas: Array, owner: str) -> None:
+    """What a policy of one's own returns: finite numbers."""
+    xp = array_namespace(gammas)
+    if not bool(xp.all(xp.isfinite(gammas))):
+        raise ValueError(
+            f"a policy must return finite gammas; found NaN or infinity from {owner}. "
+            "Look at its forward(p), where p may be 0 or 1"
+        )
+
+
+def rising_thresholds(values: Sequence[Any], *, n_gammas: int) -> tuple[float, ...]:
+    """Probabilities in rising order, one fewer than gammas."""
+    thresholds = tuple(_number(value, "thresholds") for value in values)
+    rising = all(a < b for a, b in pairwise(thresholds))
+    if not (rising and all(0.0 < t < 1.0 for t in thresholds)):
+        raise ValueError(
+            f"thresholds must rise and lie strictly between 0 and 1; found {thresholds}. "
+            "Sort them, and put each in once"
+        )
+    _one_gamma_more("thresholds", len(thresholds), n_gammas)
+    return thresholds
+
+
+def boundaries(
+    fractions: Sequence[Any] | None, epochs: Sequence[Any] | None, *, n_gammas: int
+) -> tuple[float, ...]:
+    """Where the gammas of a schedule change, in parts of the run or in epochs."""
+    name, values = one_of_boundaries(fractions, epochs)
+    found = tuple(_number(value, name) for value in values)
+    rising = all(a < b for a, b in pairwise(found))
+    highest = 1.0 if name == "fractions" else math.inf
+    if not (rising and all(0.0 < value < highest for value in found)):
+        limits = "between 0 and 1" if name == "fractions" else "above 0"
+        raise ValueError(f"{name} must rise and lie {limits}; found {found}. Sort them")
+    _one_gamma_more(name, len(found), n_gammas)
+    return found
+
+
+def one_of_boundaries(
+    fractions: Sequence[Any] | None, epochs: Sequence[Any] | None
+) -> tuple[str, Sequence[Any]]:
+    """Either of the two ways to say when a gamma changes."""
+    if fractions is not None and epochs is not None:
+        raise TypeError("a schedule takes fractions or epochs; found both. Leave one out")
+    return ("epochs", epochs) if epochs is not None else ("fractions", fractions or ())
+
+
+def _one_gamma_more(name: str, n_steps: int, n_gammas: int) -> None:
+    if n_gammas != n_steps + 1:
+        raise ValueError(
+            f"there must be one gamma more than {name}; found {n_gammas} gammas and {n_steps} "
+            f"{name}. The last gamma is for what is above the last of them"
+        )
+
+
+def length_of_run(epoch: int, n_epochs: Any) -> int:
+    """How many epochs a run has, for a schedule in parts of it."""
+    if n_epochs is None:
+        raise TypeError(
+            "a schedule in fractions of the run needs n_epochs; found none. "
+            "Call start_epoch(epoch, n_epochs), or give the schedule in epochs="
+        )
+    length = whole_number(n_epochs, "n_epochs", allowed=range(1, 2**53))
+    if epoch >= length:
+        raise ValueError(
+            f"epoch must be below n_epochs; found {epoch} of {length}. Count epochs from 0"
+        )
+    return length
+
+
+def above_zero(value: Any, name: str) -> float:
+    """A finite number above 0."""
+    number = _number(value, name)
+    if number <= 0.0:
+        raise ValueError(f"{name} must be above 0; found {number:g}. Pass a positive number")
+    return number
+
+
+def not_negative(value: Any, name: str) -> float:
+    """A finite number of at least 0."""
+    number = _number(value, name)
+    if number < 0.0:
+        raise ValueError(f"{name} must be at least 0; found {number:g}. 0 leaves it out")
+    return number
+
+
+def limits_of_gamma(
+    lowest: Any, highest: Any, start: Any, switch: float
+) -> tuple[float, float, float]:
+    """Limits on both sides of where AdaFocal's gamma changes its sign, and a start in between."""
+    low, high = _number(lowest, "lowest"), _number(highest, "highest")
+    begin = _number(start, "start")
+    if not (low <= -switch and switch <= high):
+        raise ValueError(
+            f"lowest and highest must enclose -switch and switch; found {low:g} and {high:g} "
+            f"around {switch:g}. AdaFocal's are -2, 20 and 0.2"
+        )
+    if not (low <= begin <= high and abs(begin) >= switch):
+        raise ValueError(
+            f"start must lie between {low:g} and {high:g} and no closer to 0 than {switch:g}; "
+            f"found {begin:g}. AdaFocal's is 1"
+        )
+    return low, high, begin
+
+
+def fixed_gamma(value: Any) -> float:
+    """A gamma that is a number, for a map that belongs to it."""
+    if not isinstance(value, float):
+        raise ValueError(
+            "the focal map needs a gamma that is a number; found a policy, whose optimum has no "
+            "such map. Fit a calibrator on validation data"
+        )
+    return value
+
+
+def validation_output(outputs: Any) -> tuple[Any, Any]:
+    """The logits and labels that a Lightning ``validation_step`` has returned."""
+    missing = [name for name in ("logits", "labels") if not _holds(outputs, name)]
+    if missing:
+        found = f"the keys {', '.join(map(str, outputs))}" if isinstance(outputs, Mapping) else None
+        raise ValueError(
+            "CalibrationCallback needs the logits and labels of the validation step; found "
+            f"{found or _describe(outputs)}. Return {{'logits': logits, 'labels': labels}} from "
+            "validation_step"
+        )
+    return outputs["logits"], outputs["labels"]
+
+
+def _holds(outputs: Any, name: str) -> bool:
+    return isinstance(outputs, Mapping) and outputs.get(name) is not None
+
+
+def trainer_labels(labels: Any) -> Any:
+    """Labels that the Hugging Face Trainer has found among its inputs."""
+    if labels is None:
+        raise ValueError(
+            "the loss needs labels; found none among the inputs. Call the column of the data set "
+            "'labels'"
+        )
+    return labels

@@ -1,0 +1,1 @@
+"""What a focal-trained model should use at prediction time: a small run on digits."""

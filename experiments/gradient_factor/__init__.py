@@ -1,0 +1,1 @@
+"""The factor between focal and cross-entropy gradients, and the optimum of the focal loss."""

@@ -1,0 +1,1 @@
+"""Cross-entropy and focal loss on a linear model of two parameters."""

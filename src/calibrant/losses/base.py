@@ -1,0 +1,153 @@
+"""What all losses share: targets, weights and reductions as in ``torch.nn.CrossEntropyLoss``."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (its name everywhere)
+from torch import Tensor, nn
+
+from calibrant import _checks
+
+REDUCTIONS = ("mean", "sum", "none")
+HALF = (torch.float16, torch.bfloat16)
+
+
+class Settings(NamedTuple):
+    """What decides how much each class index counts."""
+
+    weight: Tensor | None
+    ignore_index: int
+    reduction: str
+
+
+class Loss(nn.Module):
+    """A loss of logits (N, C), (C,) or (N, C, d1, ...) and of class indices or probabilities.
+
+    Whatever the loss, a training loop may call :meth:`start_epoch` and :meth:`update`.
+
+    Args:
+        weight: One weight for each class, as in ``torch.nn.CrossEntropyLoss``.
+        ignore_index: Class index of targets that do not count.
+        reduction: ``"mean"`` divides by the total weight of the targets that count, as torch does
+            (by the number of rows, if targets are probabilities); ``"sum"``; ``"none"``. The mean
+            of no targets at all is 0, where torch says NaN.
+    """
+
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        *,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        self.register_buffer("weight", _checks.class_weights(weight))
+        self.ignore_index = _checks.ignored_index(ignore_index)
+        self.reduction = _checks.choice(reduction, "reduction", REDUCTIONS)
+
+    def start_epoch(self, epoch: int, n_epochs: int | None = None) -> None:
+        """Tell the loss which epoch begins, counted from 0; nothing changes for most losses."""
+
+    def update(self, val_logits: Tensor, val_labels: Tensor) -> None:
+        """Show the loss the validation set after an epoch; nothing changes for most losses."""
+
+    def extra_repr(self) -> str:
+        """The settings that are not the default."""
+        shown = []
+        if self.weight is not None:
+            shown.append(f"weight of shape {tuple(self.weight.shape)}")
+        if self.ignore_index != -100:
+            shown.append(f"ignore_index={self.ignore_index}")
+        return ", ".join([*shown, f"reduction={self.reduction!r}"])
+
+    @property
+    def _settings(self) -> Settings:
+        return Settings(self.weight, self.ignore_index, self.reduction)
+
+    def _reduced(self, values: Tensor, target: Tensor) -> Tensor:
+        """Values of class indices, 0 already where the target is ignored."""
+        return reduced(values, target, self._settings)
+
+    def _reduced_rows(self, values: Tensor) -> Tensor:
+        """Values of targets that are probabilities, which all count alike."""
+        if self.reduction == "none":
+            return values
+        total = values.sum()
+        return total if self.reduction == "sum" else total / max(1, values.numel())
+
+
+def reduced(values: Tensor, target: Tensor, settings: Settings) -> Tensor:
+    """Values of class indices, 0 already where the target is ignored."""
+    weight = sample_weight(target, settings)
+    if weight is not None:
+        values = values * weight
+    if settings.reduction == "none":
+        return values
+    total = values.sum()
+    return total if settings.reduction == "sum" else total / total_weight(target, settings)
+
+
+def sample_weight(target: Tensor, settings: Settings) -> Tensor | None:
+    """The class weight of each target, 0 where it is ignored; None without class weights."""
+    if settings.weight is None:
+        return None
+    counted = target != settings.ignore_index
+    return settings.weight[target * counted] * counted
+
+
+def total_weight(target: Tensor, settings: Settings) -> Tensor:
+    """What a mean over class indices is divided by; 1 where none counts."""
+    weight = sample_weight(target, settings)
+    total = (target != settings.ignore_index).sum() if weight is None else weight.sum()
+    return torch.where(total > 0, total, 1)
+
+
+def class_axis(logits: Tensor) -> int:
+    """The axis of the classes, as torch has it: 1, or 0 for a single row."""
+    return 0 if logits.dim() == 1 else 1
+
+
+def is_half(logits: Tensor) -> bool:
+    """Whether logits are of a type too coarse to compute in."""
+    return logits.dtype in HALF
+
+
+def log_softmax(logits: Tensor) -> Tensor:
+    """Log-probabilities, of at least float32."""
+    dtype = torch.float32 if is_half(logits) else None
+    return F.log_softmax(logits, class_axis(logits), dtype=dtype)
+
+
+def cross_entropy(logits: Tensor, target: Tensor, ignore_index: int) -> Tensor:
+    """-log p of the class indices ``target``, of at least float32; 0 where they are ignored.
+
+    The native function; for half precision that autocast does not widen, the same two steps with
+    the first in float32: a c rounded to 8 bits would lose the small losses of a mean, and p with
+    them.
+    """
+    if is_half(logits):
+        return F.nll_loss(log_softmax(logits), target, ignore_index=ignore_index, reduction="none")
+    return F.cross_entropy(logits, target, ignore_index=ignore_index, reduction="none")
+
+
+def smoothed(target: Tensor, label_smoothing: float, n_classes: int) -> Tensor:
+    """Targets with a part of their mass spread over all classes."""
+    if label_smoothing == 0.0:
+        return target
+    return target * (1.0 - label_smoothing) + label_smoothing / n_classes
+
+
+def expected(values: Tensor, probs: Tensor, axis: int) -> Tensor:
+    """Sum of ``values`` over the classes under ``probs``; a class without mass adds 0, not NaN."""
+    return torch.where(probs == 0, 0.0, values * probs).sum(axis)
+
+
+def along_classes(weight: Tensor, like: Tensor) -> Tensor:
+    """Class weights in a shape that multiplies ``like``."""
+    shape = [1] * like.dim()
+    shape[class_axis(like)] = -1
+    return weight.view(shape)

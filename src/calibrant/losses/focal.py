@@ -1,0 +1,253 @@
+"""The focal loss with any gamma: a number, or a policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (its name everywhere)
+from torch import Tensor
+
+from calibrant import _checks
+from calibrant.focal import focal_log_probs
+from calibrant.losses.base import (
+    Loss,
+    along_classes,
+    class_axis,
+    expected,
+    is_half,
+    log_softmax,
+    smoothed,
+    total_weight,
+)
+from calibrant.losses.policies import GammaPolicy
+from calibrant.losses.scalar import focal_of
+from calibrant.losses.step import focal_loss_of
+
+
+class _WithGamma(Loss):
+    """A loss with a gamma that may be a policy, which is told of epochs and validation sets."""
+
+    gamma: float | GammaPolicy
+
+    def __init__(self, gamma: float | GammaPolicy, **options: Any) -> None:
+        super().__init__(**options)
+        if not isinstance(gamma, GammaPolicy):
+            gamma = _checks.gamma(gamma, lowest=0.0, like=torch.empty(0))
+        self.gamma = gamma
+
+    def start_epoch(self, epoch: int, n_epochs: int | None = None) -> None:
+        """Tell a policy which epoch begins, counted from 0, and how many there will be."""
+        if isinstance(self.gamma, GammaPolicy):
+            self.gamma.start_epoch(epoch, n_epochs)
+
+    @torch.no_grad()
+    def update(self, val_logits: Tensor, val_labels: Tensor) -> None:
+        """Show a policy the whole validation set after an epoch, once.
+
+        Under ``torch.distributed`` every process passes its part, and all of them must call.
+        """
+        if isinstance(self.gamma, GammaPolicy) and self.gamma.needs_validation:
+            self.gamma.update(*self._top_labels(val_logits, val_labels))
+
+    def _top_labels(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Confidence of each row, and whether it was right, of the rows that count."""
+        rows = torch.movedim(logits, class_axis(logits), -1)
+        labels = _checks.labels(labels, rows, ignored=self.ignore_index)
+        counted = labels != self.ignore_index
+        return _top_labels(rows[counted], labels[counted])
+
+    def _focal_of_rows(self, c: Tensor, p: Tensor, axis: int) -> Tensor:
+        """The focal loss of each class, with one gamma for a row, chosen by its ``p``."""
+        if not isinstance(self.gamma, GammaPolicy):
+            return focal_of(c, self.gamma)
+        gamma = self._gamma_of(p.detach()).expand(p.shape).unsqueeze(axis)
+        return focal_of(c, lambda _: gamma, signed=self.gamma.signed)
+
+    def _gamma_of(self, p: Tensor) -> Tensor:
+        assert isinstance(self.gamma, GammaPolicy)
+        gamma: Tensor = self.gamma(p)
+        if not self.gamma.checked and not torch.compiler.is_compiling():
+            _checks.gammas_of_policy(gamma, type(self.gamma).__name__)
+        return gamma
+
+    def extra_repr(self) -> str:
+        """The number, and the settings that are not the default."""
+        rest = super().extra_repr()
+        return rest if isinstance(self.gamma, GammaPolicy) else f"gamma={self.gamma:g}, {rest}"
+
+
+class FocalLoss(_WithGamma):
+    r"""Focal loss, in the place of ``torch.nn.CrossEntropyLoss``.
+
+    .. math:: \mathrm{FL} = -(1 - p)^\gamma \log p, \qquad p = \mathrm{softmax}(s)_y
+
+    Computed as a function of the cross-entropy, with its exact derivative: with class indices it
+    takes less time and memory than ``torch.nn.CrossEntropyLoss``, and gradients are finite for
+    every gamma and every finite logit.
+
+    Targets that are probabilities v, and label smoothing, cost
+    :math:`\sum_k v_k \cdot -(1 - q_k)^\gamma \log q_k`, with one gamma for a row: a policy gets the
+    probability of the label, or of the class drawn from v, :math:`\sum_k v_k q_k`.
+
+    float16 and bfloat16 logits give a float32 loss. With class indices they are widened a piece at
+    a time, with probabilities as targets and in a compiled loss all at once.
+
+    Args:
+        gamma: At least 0, 0 being cross-entropy; or a policy: :class:`ScheduledGamma`,
+            :class:`SampleGamma`, :class:`AdaFocal` or your own :class:`GammaPolicy`.
+        weight: One weight for each class.
+        ignore_index: Class index of targets that do not count.
+        reduction: ``"mean"`` (over the weight of the targets that count), ``"sum"``, ``"none"``.
+        label_smoothing: Mass of a target that is spread over all classes.
+
+    References:
+        Lin et al. (2017); Mukhoti et al. (2020), Proposition 1.
+
+    Examples:
+        >>> import torch
+        >>> from calibrant.losses import FocalLoss
+        >>> logits = torch.tensor([[2.0, 0.0], [2.0, 0.0]], requires_grad=True)
+        >>> loss = FocalLoss(gamma=2.0)(logits, torch.tensor([0, 1]))
+        >>> loss.backward()
+        >>> round(loss.item(), 4)
+        0.8259
+    """
+
+    def __init__(
+        self,
+        *,
+        gamma: float | GammaPolicy,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__(gamma, weight=weight, ignore_index=ignore_index, reduction=reduction)
+        self.label_smoothing = _checks.label_smoothing(label_smoothing)
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """The loss of logits and of class indices or probabilities."""
+        if target.is_floating_point():
+            return self._of_probabilities(logits, target)
+        if self.label_smoothing > 0.0:
+            return self._of_smoothed_labels(logits, target)
+        gamma = self.gamma
+        if not isinstance(gamma, GammaPolicy):
+            return focal_loss_of(logits, target, gamma, False, self._settings)
+        rule = gamma.forward if gamma.checked else self._gamma_of
+        return focal_loss_of(logits, target, rule, gamma.signed, self._settings)
+
+    def _of_probabilities(self, logits: Tensor, target: Tensor) -> Tensor:
+        _checks.soft_targets(logits, target, self.ignore_index)
+        axis = class_axis(logits)
+        c = -log_softmax(logits)
+        p = (target * torch.exp(-c.detach())).sum(axis)
+        values = self._focal_of_rows(c, p, axis)
+        if self.weight is not None:
+            values = values * along_classes(self.weight, values)
+        target = smoothed(target, self.label_smoothing, logits.shape[axis])
+        return self._reduced_rows(expected(values, target, axis))
+
+    def _of_smoothed_labels(self, logits: Tensor, target: Tensor) -> Tensor:
+        axis = class_axis(logits)
+        log_p = log_softmax(logits)
+        kept = target != self.ignore_index
+        labels = torch.where(kept, target, 0).unsqueeze(axis)
+        p = torch.exp(log_p.detach().gather(axis, labels).squeeze(axis))
+        values = self._focal_of_rows(-log_p, p, axis)
+        if self.weight is not None:
+            values = values * along_classes(self.weight, values)
+        true = values.gather(axis, labels).squeeze(axis)
+        share = self.label_smoothing / logits.shape[axis]
+        losses = (1.0 - self.label_smoothing) * true + share * values.sum(axis)
+        losses = torch.where(kept, losses, 0.0)
+        # Class weights are in the terms already, and in what a mean is divided by.
+        if self.reduction == "none":
+            return losses
+        total = losses.sum()
+        return total if self.reduction == "sum" else total / total_weight(target, self._settings)
+
+    def extra_repr(self) -> str:
+        """The settings that are not the default."""
+        rest = super().extra_repr()
+        smoothing = f", label_smoothing={self.label_smoothing:g}" if self.label_smoothing else ""
+        return rest + smoothing
+
+
+class SigmoidFocalLoss(_WithGamma):
+    r"""Focal loss of two classes with one logit, in the place of ``torch.nn.BCEWithLogitsLoss``.
+
+    .. math:: -v (1 - q)^\gamma \log q - (1 - v) q^\gamma \log(1 - q), \qquad q = \sigma(s)
+
+    The same as :class:`FocalLoss` of the two logits (0, s), for logits and targets of any shape.
+
+    Args:
+        gamma: At least 0, 0 being binary cross-entropy; or a policy, which gets the probability
+            v q + (1 - v)(1 - q) of the target.
+        weight: A factor for each element, in any shape that broadcasts.
+        pos_weight: A factor for the first term, in any shape that broadcasts.
+        reduction: ``"mean"`` over all elements, ``"sum"`` or ``"none"``.
+
+    References:
+        Lin et al. (2017).
+
+    Examples:
+        >>> import torch
+        >>> from calibrant.losses import SigmoidFocalLoss
+        >>> loss = SigmoidFocalLoss(gamma=2.0)
+        >>> round(loss(torch.tensor([-2.0, -2.0]), torch.tensor([0, 1])).item(), 4)
+        0.8259
+    """
+
+    pos_weight: Tensor | None
+
+    def __init__(
+        self,
+        *,
+        gamma: float | GammaPolicy,
+        weight: Tensor | None = None,
+        pos_weight: Tensor | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(gamma, reduction=reduction)
+        self.weight = weight
+        self.register_buffer("pos_weight", pos_weight)
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """The loss of logits and of targets 0, 1 or probabilities between, of the same shape."""
+        _checks.same_shape_targets(logits, target)
+        if is_half(logits):
+            logits = logits.float()
+        v = target.to(logits.dtype)
+        with torch.no_grad():
+            p = v * torch.sigmoid(logits) + (1.0 - v) * torch.sigmoid(-logits)
+        both = torch.stack([F.softplus(-logits), F.softplus(logits)])
+        first, second = self._focal_of_rows(both, p, 0)
+        if self.pos_weight is not None:
+            first = first * self.pos_weight
+        values = v * first + (1.0 - v) * second
+        return self._reduced_rows(values if self.weight is None else values * self.weight)
+
+    def probs(self, logits: Tensor) -> Tensor:
+        """The probability of class 1 that this loss's optimum stands for: the binary focal map.
+
+        Only for a gamma that is a number: with a policy the map is not known.
+        """
+        gamma = _checks.fixed_gamma(self.gamma)
+        two = torch.stack([torch.zeros_like(logits), logits], dim=-1)
+        mapped: Tensor = focal_log_probs(two, gamma=gamma)[..., 1].exp()
+        return mapped
+
+    def _top_labels(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        two = torch.stack([torch.zeros_like(logits), logits], dim=-1)
+        right = torch.from_numpy(_checks.truths(labels, "val_labels")).long().to(logits.device)
+        return _top_labels(two.reshape(-1, 2), _checks.labels(right, two).reshape(-1))
+
+
+def _top_labels(rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Confidence of each row, and whether it was right, in double precision on the CPU."""
+    if len(rows) == 0:
+        return torch.empty(0), torch.empty(0)
+    log_p, top = log_softmax(_checks.logits(rows)).max(dim=1)
+    return log_p.exp().double().cpu(), (top == labels).double().cpu()

@@ -1,0 +1,154 @@
+"""Losses for the Hugging Face ``Trainer``.
+
+This module needs transformers; nothing else imports it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import (
+    EvalPrediction,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+
+from calibrant import _checks
+from calibrant.losses.base import Loss, class_axis
+from calibrant.metrics import METRICS
+
+LOGGED = ("ece", "ada_ece", "nll")
+STATE = "calibrant_loss.pt"
+
+
+class TrainerLoss(TrainerCallback):
+    """A loss of this package in a Hugging Face ``Trainer``.
+
+    ::
+
+        loss = TrainerLoss(LOSSES["flsd-53"]())
+        Trainer(..., compute_loss_func=loss, compute_metrics=loss.metrics, callbacks=[loss])
+
+    ``compute_loss_func`` is all that most losses need. The callback is for schedules, which want to
+    know the epoch, and for AdaFocal, whose state it writes beside every checkpoint and reads when
+    training is resumed from there. ``metrics`` gives calibration errors by epoch, and shows
+    AdaFocal the validation set where evaluation happens during training.
+
+    The ``Trainer`` says how many targets an optimiser step has, over all steps of accumulation and
+    all processes. The losses of a batch are added up and divided by that number, so the step is
+    that of the mean over all of them, however they are cut into batches. With class weights this
+    is the number of targets, not their total weight.
+
+    The model gets no labels, so it computes no loss of its own. Its logits have the classes last,
+    and one row for each label. A causal language model, whose logits belong to the next token, does
+    not fit: shift them in a function of your own.
+
+    Args:
+        loss: A loss with ``reduction="mean"`` or ``"sum"``; what it does here is the same.
+
+    Examples:
+        >>> import torch
+        >>> from calibrant.losses import FocalLoss
+        >>> from calibrant.losses.hugging_face import TrainerLoss
+        >>> loss = TrainerLoss(FocalLoss(gamma=2.0))
+        >>> outputs = {"logits": torch.tensor([[2.0, 0.0], [2.0, 0.0]])}
+        >>> round(loss(outputs, torch.tensor([0, 1])).item(), 4)
+        0.8259
+        >>> round(loss(outputs, torch.tensor([0, 1]), num_items_in_batch=4).item(), 4)
+        0.413
+    """
+
+    def __init__(self, loss: Loss) -> None:
+        _checks.instance(loss, Loss, "loss")
+        self.loss = loss
+        self.reduction = _checks.choice(loss.reduction, "reduction", ("mean", "sum"))
+        self.training = False
+
+    def __call__(
+        self,
+        outputs: Any,
+        labels: Tensor | None,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Tensor:
+        """The loss of a batch, as ``compute_loss_func`` gives it."""
+        labels = _checks.trainer_labels(labels)
+        logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
+        self.loss.to(logits.device)
+        rows = torch.movedim(logits, -1, class_axis(logits))
+        self.loss.reduction = "mean" if num_items_in_batch is None else "sum"
+        try:
+            value: Tensor = self.loss(rows, labels)
+        finally:
+            self.loss.reduction = self.reduction
+        return value if num_items_in_batch is None else value / num_items_in_batch
+
+    def metrics(self, prediction: EvalPrediction) -> dict[str, float]:
+        """Calibration of an evaluation, for ``compute_metrics``."""
+        logits, labels = prediction.predictions, prediction.label_ids
+        if isinstance(logits, tuple):  # hidden states and the like come behind the logits
+            logits = logits[0]
+        if self.training:
+            self.loss.update(*_own_part(torch.as_tensor(logits), torch.as_tensor(labels)))
+        ignored = self.loss.ignore_index
+        return {
+            name: METRICS[name](logits=logits, labels=labels, ignore_label=ignored)
+            for name in LOGGED
+        }
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Go on from where the checkpoint was, if training is resumed."""
+        self.training = True
+        saved = _beside_checkpoint(args, state)
+        if state.global_step == 0 or not self.loss.state_dict():
+            return
+        if saved.is_file():
+            self.loss.load_state_dict(torch.load(saved, weights_only=True))
+        else:
+            warnings.warn(
+                f"training is resumed, but there is no {saved}; the loss goes on as it is. Load "
+                f"the {STATE} of the checkpoint into it, or resume in the same output_dir",
+                stacklevel=2,
+            )
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Tell the loss which epoch begins."""
+        # Counted in fractions of an epoch, which are whole up to rounding at its end.
+        self.loss.start_epoch(int((state.epoch or 0.0) + 1e-6), max(1, state.num_train_epochs))
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Write the state of the loss beside the checkpoint."""
+        path = _beside_checkpoint(args, state)
+        if state.is_world_process_zero and self.loss.state_dict() and path.parent.is_dir():
+            torch.save(self.loss.state_dict(), path)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Evaluations from now on change nothing."""
+        self.training = False
+
+
+def _own_part(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Of a validation set that every process has as a whole, what it should pass to ``update``."""
+    rows = torch.movedim(logits, -1, class_axis(logits))
+    group = torch.distributed
+    if not (group.is_available() and group.is_initialized()):
+        return rows, labels
+    mine = slice(group.get_rank(), None, group.get_world_size())
+    return rows[mine], labels[mine]
+
+
+def _beside_checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
+    return Path(args.output_dir or ".") / f"checkpoint-{state.global_step}" / STATE

@@ -1,0 +1,173 @@
+"""Cross-entropy with the maximum mean calibration error of the batch beside it."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (its name everywhere)
+from torch import Tensor
+
+from calibrant import _checks
+from calibrant.calibrators.precision import WITHOUT_FLOAT64
+from calibrant.losses.base import (
+    Loss,
+    along_classes,
+    class_axis,
+    expected,
+    log_softmax,
+    smoothed,
+    total_weight,
+)
+from calibrant.metrics.kernel_errors import MMCE_WIDTH
+
+
+class MMCELoss(Loss):
+    r"""Cross-entropy + strength times the maximum mean calibration error (MMCE) of the batch.
+
+    .. math:: \mathrm{MMCE}^2 = \frac1{m^2} \sum_{ij} (c_i - r_i)(c_j - r_j)\, k_{ij}, \qquad
+              k_{ij} = e^{-|r_i - r_j| / 0.4}
+
+    with r the largest probability of a row and c whether it stands at the label. The weighted form
+    takes right and wrong answers, n and m - n of them, as two groups of the same size:
+
+    .. math::
+        \mathrm{MMCE}_w^2 = \sum_{c_i=c_j=0} \frac{r_i r_j k_{ij}}{(m-n)^2}
+        + \sum_{c_i=c_j=1} \frac{(1-r_i)(1-r_j) k_{ij}}{n^2}
+        - 2 \sum_{c_i=1, c_j=0} \frac{(1-r_i) r_j k_{ij}}{(m-n)\,n}
+
+    The roots are taken, as in the paper; terms of an empty group are 0. The double sum is computed
+    from sorted confidences in m log m steps. MMCE belongs to the batch: ``"sum"`` counts it once
+    for every row that counts, and ``"none"`` adds it to every row. In several processes it is that
+    of each one's own part of the batch. Where it is 0, its gradient is taken as 0.
+
+    Args:
+        weighted: MMCE_w in the place of MMCE.
+        strength: Factor of the MMCE: the papers have 2 for images, 8 for documents.
+        weight: One weight for each class, of the cross-entropy alone: calibration is a matter of
+            the samples as they come.
+        ignore_index: Class index of targets that do not count.
+        reduction: ``"mean"`` (over the weight of the targets that count), ``"sum"``, ``"none"``.
+        label_smoothing: Mass of a target that is spread over all classes, in the cross-entropy.
+
+    References:
+        Kumar, Sarawagi and Jain (2018).
+
+    Examples:
+        >>> import torch
+        >>> from calibrant.losses import MMCELoss
+        >>> logits, labels = torch.tensor([[2.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1])
+        >>> loss = MMCELoss(strength=2.0)
+        >>> round(loss(logits, labels).item(), 4), round(loss.mmce(logits, labels).item(), 4)
+        (1.3749, 0.3274)
+    """
+
+    def __init__(
+        self,
+        *,
+        weighted: bool = False,
+        strength: float = 2.0,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
+        self.weighted = weighted
+        self.strength = _checks.not_negative(strength, "strength")
+        self.label_smoothing = _checks.label_smoothing(label_smoothing)
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """The loss of logits and of class indices or probabilities."""
+        log_p = log_softmax(logits)
+        mmce = self.strength * self._mmce(log_p, target)
+        if target.is_floating_point():
+            _checks.soft_targets(logits, target, self.ignore_index)
+            axis = class_axis(logits)
+            c = -log_p
+            if self.weight is not None:
+                c = c * along_classes(self.weight, c)
+            smooth = smoothed(target, self.label_smoothing, logits.shape[axis])
+            return self._reduced_rows(expected(c, smooth, axis) + mmce)
+        counted = target != self.ignore_index
+        if self.reduction == "none":
+            return self._cross_entropy(log_p, target, "none") + torch.where(counted, mmce, 0.0)
+        total = self._cross_entropy(log_p, target, "sum")
+        if self.reduction == "sum":
+            return total + counted.sum() * mmce
+        return total / total_weight(target, self._settings) + mmce
+
+    def mmce(self, logits: Tensor, target: Tensor) -> Tensor:
+        """The calibration error alone, without ``strength``."""
+        return self._mmce(log_softmax(logits), target)
+
+    def extra_repr(self) -> str:
+        """The settings that are not the default."""
+        own = f"weighted={self.weighted}, strength={self.strength:g}"
+        return f"{own}, {super().extra_repr()}"
+
+    def _cross_entropy(self, log_p: Tensor, target: Tensor, reduction: str) -> Tensor:
+        # Log-probabilities are logits, and their log-softmax is themselves; only where they have
+        # to be smoothed is it taken again.
+        if self.label_smoothing > 0.0:
+            return F.cross_entropy(
+                log_p,
+                target,
+                self.weight,
+                ignore_index=self.ignore_index,
+                reduction=reduction,
+                label_smoothing=self.label_smoothing,
+            )
+        return F.nll_loss(
+            log_p, target, self.weight, ignore_index=self.ignore_index, reduction=reduction
+        )
+
+    def _mmce(self, log_p: Tensor, target: Tensor) -> Tensor:
+        axis = class_axis(log_p)
+        log_r, top = log_p.max(axis)
+        if target.is_floating_point():
+            right = target.gather(axis, top.unsqueeze(axis)).squeeze(axis)
+            counted = torch.ones_like(right)
+        else:
+            right = (top == target).to(log_p.dtype)
+            counted = (target != self.ignore_index).to(log_p.dtype)
+        # Sums that nearly cancel: in double precision, which a vector can afford.
+        wide = torch.float32 if log_p.device.type in WITHOUT_FLOAT64 else torch.float64
+        r, right, counted = (v.reshape(-1).to(wide) for v in (log_r.exp(), right, counted))
+        right = right * counted
+        wrong = counted - right
+        if self.weighted:
+            masses = _mean_part(right, 1.0 - r) - _mean_part(wrong, r)
+        else:
+            masses = _mean_part(counted, right - r)
+        return _root(laplace_energy(r, masses), masses).to(log_p.dtype)
+
+
+def _mean_part(group: Tensor, values: Tensor) -> Tensor:
+    """What each sample adds to the mean of ``values`` over ``group``; 0 where that is empty."""
+    total = group.sum()
+    return group * values / torch.where(total > 0, total, 1.0)
+
+
+def laplace_energy(r: Tensor, masses: Tensor) -> Tensor:
+    """sum_ij a_i a_j exp(-|r_i - r_j| / 0.4) in n log n steps.
+
+    Sorted, the sum over j below i is e^(-r_i/w) times a running sum of a_j e^(r_j/w). Samples that
+    are tied are taken once in either order, so that the derivative between them is 0, as that of
+    |r_i - r_j| is by symmetry.
+    """
+    up = torch.argsort(r, stable=True)
+    down = torch.argsort(r, descending=True, stable=True).flip(0)
+    return 0.5 * (_in_order(r[up], masses[up]) + _in_order(r[down], masses[down]))
+
+
+def _in_order(r: Tensor, masses: Tensor) -> Tensor:
+    growth = torch.exp(r / MMCE_WIDTH)
+    below = torch.cumsum(masses * growth, 0) / growth  # the sample itself is in it
+    # Each pair stands once in the first sum, and the diagonal too.
+    return 2.0 * (masses * below).sum() - masses.square().sum()
+
+
+def _root(energy: Tensor, masses: Tensor) -> Tensor:
+    """The square root, 0 with a gradient of 0 where ``energy`` is nothing but rounding."""
+    noise = torch.finfo(energy.dtype).eps * masses.detach().abs().sum().square()
+    there = energy > noise
+    return torch.where(there, torch.where(there, energy, 1.0).sqrt(), 0.0)

@@ -1,0 +1,88 @@
+"""Cross-entropy and the Brier score."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from calibrant import _checks
+from calibrant.losses.base import Loss, along_classes, class_axis, log_softmax
+from calibrant.losses.focal import FocalLoss
+
+
+class CrossEntropyLoss(FocalLoss):
+    """Cross-entropy, with label smoothing if wanted: the focal loss at gamma = 0.
+
+    The same as ``torch.nn.CrossEntropyLoss``, with the methods that every loss here has.
+
+    Args:
+        weight: One weight for each class.
+        ignore_index: Class index of targets that do not count.
+        reduction: ``"mean"`` (over the weight of the targets that count), ``"sum"``, ``"none"``.
+        label_smoothing: Mass of a target that is spread over all classes.
+
+    References:
+        Szegedy et al. (2016) for label smoothing.
+
+    Examples:
+        >>> import torch
+        >>> from calibrant.losses import CrossEntropyLoss
+        >>> loss = CrossEntropyLoss(label_smoothing=0.1)
+        >>> round(loss(torch.tensor([[2.0, 0.0]]), torch.tensor([0])).item(), 4)
+        0.2269
+    """
+
+    def __init__(
+        self,
+        *,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__(
+            gamma=0.0,
+            weight=weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+            label_smoothing=label_smoothing,
+        )
+
+
+class BrierLoss(Loss):
+    r"""Brier score: the squared distance between probabilities and target.
+
+    .. math:: \sum_k (q_k - v_k)^2, \qquad q = \mathrm{softmax}(s)
+
+    with v one-hot, or the target itself where that is probabilities. Not divided by the number of
+    classes. With class weights a row weighs :math:`\sum_k v_k w_k`.
+
+    Args:
+        weight: One weight for each class.
+        ignore_index: Class index of targets that do not count.
+        reduction: ``"mean"`` (over the weight of the targets that count), ``"sum"``, ``"none"``.
+
+    References:
+        Brier (1950).
+
+    Examples:
+        >>> import torch
+        >>> from calibrant.losses import BrierLoss
+        >>> round(BrierLoss()(torch.tensor([[2.0, 0.0]]), torch.tensor([0])).item(), 4)
+        0.0284
+    """
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """The loss of logits and of class indices or probabilities."""
+        axis = class_axis(logits)
+        q = log_softmax(logits).exp()
+        if target.is_floating_point():
+            _checks.soft_targets(logits, target, self.ignore_index)
+            values = (q - target).square().sum(axis)
+            if self.weight is not None:
+                values = values * (target * along_classes(self.weight, target)).sum(axis)
+            return self._reduced_rows(values)
+        kept = target != self.ignore_index
+        labels = torch.where(kept, target, 0).unsqueeze(axis)
+        off = q.scatter_add(axis, labels, -torch.ones_like(labels, dtype=q.dtype))
+        return self._reduced(torch.where(kept, off.square().sum(axis), 0.0), target)

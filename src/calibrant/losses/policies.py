@@ -1,0 +1,212 @@
+"""Rules that pick the gamma of each sample: by epoch, by the probability of its class."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from calibrant import _checks
+from calibrant.calibrators.precision import has_float64
+from calibrant.focal import gamma_for_threshold
+
+WHOLE_RUN = 350
+"""Epochs of the runs whose schedules the papers give."""
+MOST_EPOCHS = range(0, 2**53)
+
+
+class GammaPolicy(nn.Module):
+    """A rule from the probability of the true class (without gradient) to gamma.
+
+    Subclass it and write ``forward``: it gets the probabilities of a batch, and returns a gamma
+    for each, or one for all. What it learns belongs into buffers, so that ``state_dict`` holds it
+    and a compiled loss sees it change. gamma below 0 means the inverse focal loss.
+
+    Examples:
+        >>> import torch
+        >>> from calibrant.losses import FocalLoss, GammaPolicy
+        >>> class Linear(GammaPolicy):
+        ...     def forward(self, p):
+        ...         return 3.0 - 2.0 * p
+        >>> loss = FocalLoss(gamma=Linear())
+        >>> round(loss(torch.tensor([[1.0, 0.0]]), torch.tensor([0])).item(), 4)
+        0.0416
+    """
+
+    signed = True
+    """Whether a gamma below 0 can come."""
+    checked = False
+    """Whether every gamma is known to be finite; if not, each batch is looked at."""
+    needs_validation = False
+    """Whether :meth:`update` wants to be called."""
+
+    def forward(self, p: Tensor) -> Tensor:
+        """Gamma for each probability."""
+        raise NotImplementedError
+
+    def start_epoch(self, epoch: int, n_epochs: int | None = None) -> None:
+        """Which epoch begins, counted from 0."""
+
+    def update(self, confidence: Tensor, correct: Tensor) -> None:
+        """The top-label confidences of the validation set, and whether they were right."""
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """Follow the network to another device, but keep the types: bins are not to be rounded."""
+
+        def move(state: Tensor) -> Tensor:
+            moved = fn(torch.empty(0, device=state.device))
+            narrow = state.dtype == torch.float64 and not has_float64(moved)
+            return state.to(device=moved.device, dtype=torch.float32 if narrow else state.dtype)
+
+        return super()._apply(move, recurse)  # type: ignore[no-untyped-call]
+
+
+class ScheduledGamma(GammaPolicy):
+    """One gamma for all samples, that changes during the run (FLS).
+
+    The epoch is told by ``loss.start_epoch(epoch, n_epochs)``; until then the first gamma holds.
+
+    Args:
+        gammas: The gammas, in the order of their time; at least 0.
+        fractions: Where the next begins, as a part of the run. By default after 100/350 and
+            250/350 of it, the schedule of the papers.
+        epochs: The same in epochs, instead of ``fractions``.
+
+    References:
+        Mukhoti et al. (2020), Sec. 5: FLS-531 is 5 for 100 epochs of 350, 3 for 150, then 1.
+
+    Examples:
+        >>> from calibrant.losses import FocalLoss, ScheduledGamma
+        >>> loss = FocalLoss(gamma=ScheduledGamma())
+        >>> gammas = []
+        >>> for epoch in range(7):
+        ...     loss.start_epoch(epoch, n_epochs=7)
+        ...     gammas.append(loss.gamma.gamma.item())
+        >>> gammas
+        [5.0, 5.0, 3.0, 3.0, 3.0, 1.0, 1.0]
+    """
+
+    signed = False
+    checked = True
+    gamma: Tensor
+    epoch: Tensor
+
+    def __init__(
+        self,
+        gammas: Sequence[float] = (5.0, 3.0, 1.0),
+        *,
+        fractions: Sequence[float] | None = None,
+        epochs: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__()
+        self.gammas = tuple(_checks.gamma(g, lowest=0.0, like=torch.empty(0)) for g in gammas)
+        if fractions is None and epochs is None:
+            fractions = (100 / WHOLE_RUN, 250 / WHOLE_RUN)
+        self.in_epochs = epochs is not None
+        self.boundaries = _checks.boundaries(fractions, epochs, n_gammas=len(self.gammas))
+        self.register_buffer("gamma", torch.tensor(self.gammas[0], dtype=torch.float64))
+        self.register_buffer("epoch", torch.tensor(0, dtype=torch.int64))
+
+    def start_epoch(self, epoch: int, n_epochs: int | None = None) -> None:
+        """Choose the gamma of this epoch."""
+        epoch = _checks.whole_number(epoch, "epoch", allowed=MOST_EPOCHS)
+        # Of equal fractions the nearest doubles are equal: 10/35 is 100/350.
+        reached = epoch / (1 if self.in_epochs else _checks.length_of_run(epoch, n_epochs))
+        stage = sum(reached >= boundary for boundary in self.boundaries)
+        self.gamma.fill_(self.gammas[stage])
+        self.epoch.fill_(epoch)
+
+    def forward(self, p: Tensor) -> Tensor:
+        """The gamma of the epoch, whatever ``p``."""
+        return self.gamma  # without an axis it takes the type of what it meets
+
+    def extra_repr(self) -> str:
+        """Gammas and where they change."""
+        what = "epochs" if self.in_epochs else "fractions"
+        return f"{self.gammas}, {what}={tuple(round(b, 4) for b in self.boundaries)}"
+
+
+class SampleGamma(GammaPolicy):
+    """A gamma for each sample, by where the probability of its class lies between thresholds.
+
+    A probability that differs from a threshold by rounding alone counts as equal to it, so that
+    one fifth, as five equal logits give it, is on the stated side of 0.2.
+
+    Args:
+        thresholds: Rising probabilities.
+        gammas: One more than thresholds: for p up to the first threshold, up to the second, ...,
+            above the last. Below 0 it is the inverse focal loss.
+        inclusive: Whether p equal to a threshold takes the gamma of those below it.
+
+    References:
+        Mukhoti et al. (2020), Sec. 5: FLA-53 is 5 for p <= 0.19, else 3; FLSD-53 in the authors'
+        code is 5 for p < 0.2, else 3.
+
+    Examples:
+        >>> import torch
+        >>> from calibrant.losses import SampleGamma
+        >>> p = torch.tensor([0.1, 0.19, 0.2, 0.5, 0.9])
+        >>> SampleGamma((0.19, 0.5), (5.0, 3.0, 2.0))(p).tolist()
+        [5.0, 5.0, 3.0, 3.0, 2.0]
+        >>> SampleGamma((0.2,), (5.0, 3.0), inclusive=False)(p).tolist()
+        [5.0, 5.0, 3.0, 3.0, 3.0]
+    """
+
+    checked = True
+    edges32: Tensor
+    edges64: Tensor
+    gammas32: Tensor
+    gammas64: Tensor
+
+    def __init__(
+        self, thresholds: Sequence[float], gammas: Sequence[float], *, inclusive: bool = True
+    ) -> None:
+        super().__init__()
+        self.thresholds = _checks.rising_thresholds(thresholds, n_gammas=len(gammas))
+        self.gammas = tuple(_checks.signed_gamma(g, like=torch.empty(0)) for g in gammas)
+        self.inclusive = inclusive
+        self.signed = min(self.gammas) < 0.0
+        # Constants: they are made anew with the loss and are not saved.
+        sign = 1.0 if inclusive else -1.0
+        for name, dtype in (("32", torch.float32), ("64", torch.float64)):
+            eps = torch.finfo(dtype).eps
+            edges = [t * (1.0 + sign * _rounding(t, eps)) for t in self.thresholds]
+            self.register_buffer(f"edges{name}", torch.tensor(edges, dtype=dtype), False)
+            self.register_buffer(f"gammas{name}", torch.tensor(self.gammas, dtype=dtype), False)
+
+    @classmethod
+    def for_thresholds(cls, thresholds: Sequence[float], *, rest: float) -> SampleGamma:
+        """Each threshold with the gamma whose gradient equals that of cross-entropy there.
+
+        Args:
+            thresholds: Rising probabilities of at most 0.5.
+            rest: Gamma above the last of them.
+
+        Examples:
+            >>> from calibrant.losses import SampleGamma
+            >>> policy = SampleGamma.for_thresholds((0.2, 0.25), rest=2.0)
+            >>> [round(gamma, 4) for gamma in policy.gammas]
+            [4.8506, 3.0702, 2.0]
+        """
+        return cls(thresholds, (*map(gamma_for_threshold, thresholds), rest))
+
+    def forward(self, p: Tensor) -> Tensor:
+        """The gamma of each probability."""
+        if p.dtype == torch.float64:
+            return self.gammas64[torch.bucketize(p, self.edges64)]
+        return self.gammas32[torch.bucketize(p, self.edges32)]
+
+    def extra_repr(self) -> str:
+        """Thresholds and gammas."""
+        sign = "<=" if self.inclusive else "<"
+        pairs = zip(self.thresholds, self.gammas[:-1], strict=True)
+        steps = [f"{g:g} for p {sign} {t:g}" for t, g in pairs]
+        return ", ".join([*steps, f"else {self.gammas[-1]:g}"])
+
+
+def _rounding(p: float, eps: float) -> float:
+    """How far p = exp(-c) may be off, relatively, because c has been rounded."""
+    return 4.0 * eps * (1.0 - math.log(p))

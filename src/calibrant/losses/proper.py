@@ -1,0 +1,106 @@
+"""The properised focal loss: strictly proper, of logits that are calibrated as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calibrant import _checks
+from calibrant._logspace import softplus, split_top
+from calibrant.focal.inverse import _newton_step, inverse_logits
+from calibrant.losses.base import class_axis, is_half
+from calibrant.losses.focal import FocalLoss
+
+
+class ProperFocalLoss(FocalLoss):
+    r"""Focal loss of the output whose focal map is the softmax of the logits.
+
+    .. math:: L^*(s, y) = \mathrm{FL}\big((\Psi^\gamma)^{-1}(\mathrm{softmax}(s)), y\big)
+
+    Strictly proper: its optimum is the posterior, and no map is to be applied afterwards. To train
+    with the focal loss and apply :func:`calibrant.focal.focal_map` comes to the same.
+
+    The inverse map is found by Newton's method, some 3 to 30 steps of the size of a softmax, and
+    has the gradient of the implicit function (of first order only).
+
+    Args:
+        gamma: At least 0, 0 being cross-entropy. One number: the map belongs to it.
+        weight: One weight for each class.
+        ignore_index: Class index of targets that do not count.
+        reduction: ``"mean"`` (over the weight of the targets that count), ``"sum"``, ``"none"``.
+        label_smoothing: Mass of a target that is spread over all classes.
+
+    References:
+        Komisarenko and Kull (2024), Proposition 4.
+
+    Examples:
+        >>> import torch
+        >>> from calibrant.losses import ProperFocalLoss
+        >>> logits = torch.tensor([[0.9, 0.1]]).log()
+        >>> round(ProperFocalLoss(gamma=2.0)(logits, torch.tensor([0])).item(), 4)
+        0.0341
+    """
+
+    def __init__(
+        self,
+        *,
+        gamma: float,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__(
+            gamma=_checks.gamma(gamma, lowest=0.0, like=torch.empty(0)),
+            weight=weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+            label_smoothing=label_smoothing,
+        )
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """The loss of logits and of class indices or probabilities."""
+        assert isinstance(self.gamma, float)
+        wide = logits.float() if is_half(logits) else logits
+        rows = torch.movedim(wide, class_axis(logits), -1)
+        output = _output(rows, self.gamma)
+        return super().forward(torch.movedim(output, -1, class_axis(logits)), target)
+
+
+def _output(rows: Tensor, gamma: float) -> Tensor:
+    """Logits whose focal map is the softmax of ``rows``."""
+    if not torch.compiler.is_compiling():
+        try:
+            direct: Tensor = inverse_logits(split_top(rows), gamma)
+            return direct
+        except RuntimeError:  # torch.func.vmap cannot follow a loop that ends when it may
+            pass
+    # The loop as one operation that transforms do not look into, and one more of its steps, which
+    # has the gradient of the solution (see focal.inverse).
+    posterior, solution = split_top(rows), split_top(_solved(rows.detach(), gamma))
+    absent = posterior.z == -float("inf")
+    lonely = torch.all(absent | posterior.is_top, dim=-1, keepdim=True)
+    rho = torch.where(absent, 0.0, posterior.z)
+    x = torch.where(absent, -1.0, solution.log_q)
+    a = torch.where(lonely, 0.0, solution.log_odds)
+    x, a = _newton_step(x, a, rho, posterior.is_top | (absent & ~lonely), gamma)
+    output = torch.where(posterior.is_top, 0.0, x + softplus(a))
+    return torch.where(absent, -float("inf"), output)
+
+
+@torch.library.custom_op("calibrant::focal_output", mutates_args=())
+def _solved(rows: Tensor, gamma: float) -> Tensor:
+    output: Tensor = inverse_logits(split_top(rows), gamma)
+    return output
+
+
+@_solved.register_fake
+def _(rows: Tensor, gamma: float) -> Tensor:
+    return torch.empty_like(rows)
+
+
+@_solved.register_vmap
+def _(info: Any, in_dims: tuple[int | None, ...], rows: Tensor, gamma: float) -> tuple[Tensor, int]:
+    return _solved(torch.movedim(rows, in_dims[0] or 0, 0), gamma), 0  # rows know nothing of others

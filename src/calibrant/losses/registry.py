@@ -1,0 +1,57 @@
+"""The losses by the names of the papers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from calibrant.losses.adafocal import AdaFocal
+from calibrant.losses.base import Loss
+from calibrant.losses.focal import FocalLoss
+from calibrant.losses.mmce import MMCELoss
+from calibrant.losses.plain import BrierLoss, CrossEntropyLoss
+from calibrant.losses.policies import GammaPolicy, SampleGamma, ScheduledGamma
+from calibrant.losses.proper import ProperFocalLoss
+
+
+def _focal_with(policy: Callable[[], GammaPolicy]) -> Callable[..., Loss]:
+    """A focal loss with a policy of its own each time: policies have state."""
+
+    def make(**options: Any) -> Loss:
+        return FocalLoss(gamma=policy(), **options)
+
+    return make
+
+
+LOSSES: Mapping[str, Callable[..., Loss]] = MappingProxyType(
+    {
+        "ce": CrossEntropyLoss,
+        "label-smoothing": partial(CrossEntropyLoss, label_smoothing=0.1),
+        "brier": BrierLoss,
+        "mmce": MMCELoss,
+        "mmce-weighted": partial(MMCELoss, weighted=True),
+        "fl-1": partial(FocalLoss, gamma=1.0),
+        "fl-2": partial(FocalLoss, gamma=2.0),
+        "fl-3": partial(FocalLoss, gamma=3.0),
+        "fl-5": partial(FocalLoss, gamma=5.0),
+        "fl-7": partial(FocalLoss, gamma=7.0),
+        "fls-531": _focal_with(partial(ScheduledGamma, (5.0, 3.0, 1.0))),
+        "fls-532": _focal_with(partial(ScheduledGamma, (5.0, 3.0, 2.0))),
+        "fla-53": _focal_with(partial(SampleGamma, (0.19,), (5.0, 3.0))),
+        "flsd-53": _focal_with(partial(SampleGamma, (0.2,), (5.0, 3.0), inclusive=False)),
+        "fla-532": _focal_with(partial(SampleGamma, (0.19, 0.5), (5.0, 3.0, 2.0))),
+        "adafocal": _focal_with(AdaFocal),
+        "proper-focal": partial(ProperFocalLoss, gamma=2.0),
+    }
+)
+"""Name -> what makes the loss; takes the options of the loss, such as ``reduction`` and ``weight``.
+
+>>> from calibrant.losses import LOSSES
+>>> LOSSES["fla-53"](reduction="sum")
+FocalLoss(
+  reduction='sum'
+  (gamma): SampleGamma(5 for p <= 0.19, else 3)
+)
+"""

@@ -1,0 +1,130 @@
+"""The focal loss of class indices, from logits to the reduced loss.
+
+With class indices the focal loss is f(c) of the cross-entropy c, and its gradient is
+
+    d f / d logits = f'(c) (softmax(logits) - one-hot)
+
+One autograd function does it all for an ordinary training step. It keeps what cross-entropy keeps,
+the log-probabilities, and its backward pass fills one array of their size where that of
+cross-entropy fills two. ``torch.compile``, ``torch.func``, forward mode and second derivatives take
+the way over ``F.cross_entropy`` and f, which every transform can follow.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (its name everywhere)
+from torch import Tensor
+
+from calibrant.losses.base import Settings, class_axis, cross_entropy, is_half, reduced
+from calibrant.losses.scalar import Rule, focal_of, value_and_slope
+
+AT_ONCE = 2**18
+"""Numbers of half precision that are widened together: on a CPU as many as its cache holds."""
+AT_ONCE_ELSEWHERE = 2**24
+"""The same on other devices, where few large operations are better than many small ones."""
+
+
+def focal_loss_of(
+    logits: Tensor, target: Tensor, rule: Rule, signed: bool, settings: Settings
+) -> Tensor:
+    """The reduced loss of logits and class indices; float32 where logits are of half precision."""
+    if not torch.compiler.is_compiling():
+        try:
+            loss: Tensor = _Step.apply(  # type: ignore[no-untyped-call]
+                logits, target, rule, signed, settings
+            )
+            return loss
+        except RuntimeError:  # within a transform of torch.func, or in forward mode
+            pass
+    return _by_parts(logits, target, rule, signed, settings)
+
+
+def _by_parts(
+    logits: Tensor, target: Tensor, rule: Rule, signed: bool, settings: Settings
+) -> Tensor:
+    c = cross_entropy(logits, target, settings.ignore_index)
+    return reduced(focal_of(c, rule, signed=signed), target, settings)
+
+
+class _Step(torch.autograd.Function):
+    """Loss and slope in one go, in the form of an autograd function that is quickest to call."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits: Tensor, target: Tensor, rule: Any, signed: bool, settings: Settings
+    ) -> Tensor:
+        weight, ignored, reduction = settings
+        ctx.given = rule, signed, settings
+        log_p, c = _log_probs(logits, target, ignored)
+        value, slope = value_and_slope(c, rule, signed)
+        counted = target != ignored
+        labels = (target * counted).long()
+        # What an ignored target costs is 0 already; its slope is not.
+        share = counted if weight is None else weight.to(c.dtype)[labels] * counted
+        slope.mul_(share)
+        if weight is not None:
+            value.mul_(share)
+        if reduction != "none":
+            value = value.sum()
+        if reduction == "mean":
+            if weight is None:
+                total = torch.count_nonzero(counted).clamp_(min=1)
+            else:
+                total = share.sum()
+                total = torch.where(total > 0, total, 1)
+            value.div_(total)
+            slope.div_(total)
+        ctx.save_for_backward(logits, log_p, target, labels, slope)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        logits, log_p, target, labels, slope = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative will be asked for
+            value = _by_parts(logits, target, *ctx.given)
+            (gradient,) = torch.autograd.grad(value, logits, grad, create_graph=True)
+            return gradient, None, None, None, None
+        axis = class_axis(logits)
+        factor, labels = (slope * grad).unsqueeze(axis), labels.unsqueeze(axis)
+        if log_p is not None:
+            gradient = _scaled(log_p.exp(), labels, factor, axis)
+        else:
+            gradient = torch.empty_like(logits)
+            every = (_pieces(part, logits) for part in (gradient, logits, labels, factor))
+            for out, piece, label, scale in zip(*every, strict=True):
+                probs = F.softmax(piece, axis, dtype=torch.float32)
+                out.copy_(_scaled(probs, label, scale, axis))
+        return gradient, None, None, None, None
+
+
+def _log_probs(logits: Tensor, target: Tensor, ignored: int) -> tuple[Tensor | None, Tensor]:
+    """(log-probabilities, cross-entropy of each target).
+
+    Logits of half precision are widened a piece at a time, and their log-probabilities not kept:
+    c is exact to float32, and nothing of the size of the logits is made in float32.
+    """
+    if not is_half(logits):
+        log_p = torch.log_softmax(logits, class_axis(logits))
+        return log_p, F.nll_loss(log_p, target, ignore_index=ignored, reduction="none")
+    if logits.dim() == 1:
+        return None, cross_entropy(logits, target, ignored)
+    pieces = zip(_pieces(logits, logits), _pieces(target, logits), strict=True)
+    return None, torch.cat([cross_entropy(piece, labels, ignored) for piece, labels in pieces])
+
+
+def _pieces(values: Tensor, logits: Tensor) -> tuple[Tensor, ...]:
+    """``values`` cut along the batch so that a piece of the logits is not too large to widen."""
+    if logits.dim() == 1:
+        return (values,)
+    at_once = AT_ONCE if logits.device.type == "cpu" else AT_ONCE_ELSEWHERE
+    rows = max(1, at_once * len(logits) // max(1, logits.numel()))
+    pieces: tuple[Tensor, ...] = values.split(rows)  # type: ignore[no-untyped-call]
+    return pieces
+
+
+def _scaled(probs: Tensor, labels: Tensor, factor: Tensor, axis: int) -> Tensor:
+    """factor * (probs - one-hot), in the place of ``probs``."""
+    return probs.mul_(factor).scatter_add_(axis, labels, -factor)
