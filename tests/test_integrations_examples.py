@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import calibrant
 
@@ -75,6 +76,16 @@ def test_the_optimal_output_of_the_picture_minimises_the_expected_loss():
             assert found == pytest.approx(q[expected.argmin()], abs=1e-4)
 
 
+@pytest.fixture
+def one_thread():
+    """Two threads on a busy machine wait for each other longer than such small steps take."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_the_linear_model_shows_what_the_pages_say():
     from experiments.linear_model.run import train
 
