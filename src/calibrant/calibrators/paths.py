@@ -33,8 +33,9 @@ LEAST_MARGIN = 1e-4
 """Smallest error that the interpolated mean confidence is taken to have."""
 LEAST_DOUBT = 4e-6
 """And interpolated log odds: they are stored in single precision."""
-LEAST_MEMORY = 1 << 26
-"""Bytes that interpolation may use, however small the logits are."""
+LEAST_MEMORY = 3 << 18
+"""Bytes that interpolation may use, however small the logits are; more of them would not save
+passes that cost anything."""
 SATURATED = 34.0
 """Log odds beyond which the confidence rounds to 1."""
 POINTS_PER_TASK = 16
