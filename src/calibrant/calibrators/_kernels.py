@@ -386,7 +386,7 @@ def rest_rows(
 ) -> None:
     """Of softmax over k != m of b' b s_k + bias_k: the largest log-probability, the label's.
 
-    The label's is 0 where it is the top class m itself; -inf and 0 where no class but m is
+    The label's is 0 where it is the top class m itself; both are 0 where no class but m is
     possible.
     """
     n, n_classes = logits.shape

@@ -128,6 +128,8 @@ class Calibrator(ABC):
     """Whether the predicted class can never change."""
     PER_CLASS: ClassVar[bool] = True
     """Whether something is fitted for each class, so that all of them must occur."""
+    CHOOSES: ClassVar[bool] = False
+    """Whether it chooses among methods, so that its report has evidence for one of them."""
     IN_DOUBLE: ClassVar[bool] = True
     """Whether logits in single precision are widened for the map, so that NumPy, torch and exported
     files agree. A map that keeps the predicted class says False, and sees to both by itself:

@@ -140,7 +140,7 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     calibrator = _constructed(CALIBRATORS[content["method"]], content["params"], where)
     calibrator.n_classes_ = content["n_classes"]
     calibrator.state_ = _state(calibrator, content["state"], where)
-    calibrator.report_ = _report(content, where, chooses=hasattr(type(calibrator), "chosen_"))
+    calibrator.report_ = _report(content, where, chooses=calibrator.CHOOSES)
     return calibrator
 
 

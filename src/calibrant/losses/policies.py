@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ WHOLE_RUN = 350
 MOST_EPOCHS = range(0, 2**53)
 
 
-class GammaPolicy(nn.Module):
+class GammaPolicy(nn.Module, ABC):
     """A rule from the probability of the true class (without gradient) to gamma.
 
     Subclass it and write ``forward``: it gets the probabilities of a batch, and returns a gamma
@@ -43,9 +44,9 @@ class GammaPolicy(nn.Module):
     needs_validation = False
     """Whether :meth:`update` wants to be called."""
 
+    @abstractmethod
     def forward(self, p: Tensor) -> Tensor:
         """Gamma for each probability."""
-        raise NotImplementedError
 
     def start_epoch(self, epoch: int, n_epochs: int | None = None) -> None:
         """Which epoch begins, counted from 0."""

@@ -1,0 +1,261 @@
+"""The two regressions of top-rest scaling, on plain arrays, and how strong their penalties are.
+
+The top part is a logistic regression: convex, solved by Newton's method with bounds that keep its
+slopes from falling below 0. The rest is convex in its biases and smooth in log T'.
+
+The variance of the class terms is the one that makes the samples most probable, by MacKay's fixed
+point: the squares of the terms against how many of them the samples determine. Where the classes do
+not differ it shrinks to nothing, and so do they.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant.calibrators.base import FitData, Floats
+from calibrant.calibrators.top_rest import KNOTS, sigmoid
+
+STRENGTH = 1.0
+"""Of the squares of slopes, offset and contest: a prior of variance 1 around temperature scaling.
+Chosen on validation rows of every second network; 0.5 to 5 do about as well."""
+REST_STRENGTH = 5.0
+"""Of the square of log T'. Mistakes are few."""
+FIRST_STRENGTH = 20.0
+STRENGTHS = (0.05, 1e3)
+"""Of the squares of class terms: where the estimate starts, and its bounds."""
+SETTLED = 0.25
+"""Step of the logarithm of a strength that is not worth another round."""
+LARGEST_STEP = 2.0
+MOST_STEPS = 60
+LENGTHS = (1.0, 0.5, 0.25, 0.125)
+"""Parts of a step that are tried."""
+CLOSE, REST_CLOSE = 1e-3, 0.05
+"""A search stops about this many standard errors of a parameter from the minimum."""
+REST_BOUND = 3.0
+"""Bound of |log T'|: a factor of 20."""
+
+N_SLOPES = len(KNOTS) + 1
+START = np.array([1.0] * N_SLOPES + [0.0, 0.0])
+"""Slopes, offset and contest of temperature scaling."""
+LOWEST_WEIGHTS = np.array([0.0] * N_SLOPES + [-np.inf, -np.inf])
+
+
+class TopRegression:
+    """A logistic regression with one more term for each class, rows sorted by class."""
+
+    def __init__(
+        self,
+        features: Floats,
+        right: npt.NDArray[np.bool_],
+        count: Floats,
+        top: npt.NDArray[np.int64],
+        n_classes: int,
+    ) -> None:
+        self.features = features
+        self.right = right
+        self.count = count
+        self.top = top
+        self.n_classes = n_classes
+        """0 where there are no class terms."""
+        self.present, self.first = np.unique(top, return_index=True)
+        self.evaluations = 0
+
+    def minimise(
+        self, weights: Floats, offsets: Floats, strength: float
+    ) -> tuple[Floats, Floats, float]:
+        """Weights, class offsets, and the largest slope left, from a start.
+
+        Where a step of Newton's method goes far too far, as the loss is straight where it starts
+        and bends on the way, a cautious one follows: on a parabola that lies above the loss.
+        """
+        from scipy.optimize import lsq_linear
+
+        value = self._value(weights, offsets, strength)
+        slope, cautious = math.inf, False
+        for _ in range(MOST_STEPS):
+            by_weights, by_offsets, system, mixed, bend = self._derivatives(
+                weights, offsets, strength, cautious=cautious
+            )
+            at_bound = (weights <= LOWEST_WEIGHTS) & (by_weights > 0.0)
+            slope = float(
+                np.abs(np.concatenate([np.where(at_bound, 0.0, by_weights), by_offsets])).max()
+            )
+            # The class offsets are eliminated: given the weights, each is on its own.
+            reduced = system - mixed.T @ (mixed / bend[:, np.newaxis])
+            target = by_weights - mixed.T @ (by_offsets / bend)
+            root = np.linalg.cholesky(reduced).T
+            wanted = root @ weights - np.linalg.solve(root.T, target)
+            bounded = lsq_linear(root, wanted, bounds=(LOWEST_WEIGHTS, np.inf), method="bvls")
+            step = bounded.x - weights
+            offset_step = -(by_offsets + mixed @ step) / bend
+            decrease = -(by_weights @ step + by_offsets @ offset_step)
+            if decrease <= CLOSE**2 and not cautious:
+                break
+            for length in LENGTHS:
+                nearby = weights + length * step, offsets + length * offset_step
+                there = self._value(*nearby, strength)
+                if there <= value - 1e-4 * length * decrease:
+                    (weights, offsets), value, cautious = nearby, there, False
+                    break
+            else:
+                if cautious:  # nothing is left but rounding
+                    break
+                cautious = True
+        return weights, offsets, slope
+
+    def curvature_of_classes(self, weights: Floats, offsets: Floats) -> Floats:
+        """How sharply the loss alone bends along each class offset."""
+        p = sigmoid(self._odds(weights, offsets))
+        return self._by_class(self.count * p * (1.0 - p))
+
+    def _odds(self, weights: Floats, offsets: Floats) -> Floats:
+        odds = self.features @ weights
+        return odds + offsets[self.top] if self.n_classes else odds
+
+    def _value(self, weights: Floats, offsets: Floats, strength: float) -> float:
+        self.evaluations += 1
+        odds = self._odds(weights, offsets)
+        loss = float(self.count @ np.logaddexp(0.0, np.where(self.right, -odds, odds)))
+        away = weights - START
+        return loss + 0.5 * float(STRENGTH * (away @ away) + strength * (offsets @ offsets))
+
+    def _derivatives(
+        self, weights: Floats, offsets: Floats, strength: float, *, cautious: bool
+    ) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+        """Slopes by weights and offsets; second derivatives by weights, both, and offsets.
+
+        The cautious second derivatives are those of a parabola that touches the loss and is
+        nowhere below it (Jaakkola and Jordan, 2000).
+        """
+        odds = self._odds(weights, offsets)
+        p = sigmoid(odds)
+        excess = self.count * (p - self.right)
+        bend = self.count * p * (1.0 - p)
+        if cautious:
+            size = np.maximum(np.abs(odds), 1e-6)
+            bend = self.count * np.tanh(size / 2.0) / (2.0 * size)
+        bent = bend[:, np.newaxis] * self.features
+        by_weights = self.features.T @ excess + STRENGTH * (weights - START)
+        system = self.features.T @ bent + STRENGTH * np.eye(len(START))
+        if not self.n_classes:
+            nothing = np.zeros(len(offsets))
+            mixed = np.zeros((len(offsets), len(START)))
+            return by_weights, nothing, system, mixed, np.ones(len(offsets))
+        by_offsets = self._by_class(excess) + strength * offsets
+        return by_weights, by_offsets, system, self._by_class(bent), self._by_class(bend) + strength
+
+    def _by_class(self, values: Floats) -> Floats:
+        sums = np.zeros((self.n_classes, *values.shape[1:]))
+        sums[self.present] = np.add.reduceat(values, self.first, axis=0)
+        return sums
+
+
+class RestLoss:
+    """The log-loss of the labels of mistakes among the classes that are not on top."""
+
+    def __init__(self, wrong: FitData, beta: float) -> None:
+        from calibrant._compiled import threads_for
+        from calibrant.calibrators._kernels import exponents_of_rest
+
+        self.labels, self.weight = wrong.labels, wrong.weight
+        self.x: Floats = np.empty(wrong.logits.shape)
+        self.top = np.empty(len(wrong), dtype=np.int64)
+        with threads_for(wrong.logits.size):
+            exponents_of_rest(wrong.logits, beta, self.top, self.x)
+        self.evaluations = 0
+        self.last: tuple[Floats, tuple[float, Floats, Floats]] | None = None
+
+    def minimise(self, parameters: Floats, strength: float) -> tuple[Floats, float]:
+        """log 1/T' and biases, and the largest slope left, from a start."""
+        from scipy.optimize import Bounds, minimize
+
+        strengths = np.full(len(parameters), strength)
+        strengths[0] = REST_STRENGTH
+        unit = 1.0 / np.sqrt(self.curvatures(parameters) + strengths)
+        bounds = np.full(len(parameters), np.inf)
+        bounds[0] = REST_BOUND
+        found = minimize(
+            self._in_units,
+            parameters / unit,
+            args=(unit, strengths),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=Bounds(-bounds / unit, bounds / unit),
+            options={"ftol": 0.0, "gtol": REST_CLOSE, "maxiter": MOST_STEPS},
+        )
+        inside = (np.abs(found.x) < bounds / unit) | (found.x * found.jac > 0.0)
+        slope = float(np.abs(np.where(inside, found.jac / unit, 0.0)).max())
+        return found.x * unit, slope
+
+    def _in_units(self, inner: Floats, unit: Floats, strengths: Floats) -> tuple[float, Floats]:
+        """The penalised loss and its slopes, parameters in these units."""
+        parameters = inner * unit
+        loss, slopes, _ = self._slopes(parameters)
+        value = loss + 0.5 * float(strengths @ parameters**2)
+        return value, (slopes + strengths * parameters) * unit
+
+    def curvatures(self, parameters: Floats) -> Floats:
+        """How sharply the loss alone bends along each parameter."""
+        return self._slopes(parameters)[2]
+
+    def _slopes(self, parameters: Floats) -> tuple[float, Floats, Floats]:
+        if self.last is None or not np.array_equal(self.last[0], parameters):
+            self.last = parameters.copy(), self._computed(parameters)
+        return self.last[1]
+
+    def _computed(self, parameters: Floats) -> tuple[float, Floats, Floats]:
+        """The loss, its slopes, and its second derivatives along each parameter."""
+        from calibrant._compiled import threads_for
+        from calibrant.calibrators._kernels import BLOCK, rest_slopes
+
+        self.evaluations += 1
+        n, n_classes = self.x.shape
+        bias = parameters[1:] if len(parameters) > 1 else np.zeros(n_classes)
+        n_blocks = -(-n // BLOCK)
+        by_class, curvature = np.zeros((n_blocks, n_classes)), np.zeros((n_blocks, n_classes))
+        sums = np.zeros((n_blocks, 3))
+        sharpness = math.exp(parameters[0])
+        with threads_for(self.x.size):
+            rest_slopes(
+                self.x,
+                self.top,
+                self.labels,
+                self.weight,
+                sharpness,
+                bias,
+                by_class,
+                curvature,
+                sums,
+            )
+        loss, slope, bend = sums.sum(axis=0)
+        n_biases = len(parameters) - 1
+        slopes = np.concatenate([[slope], by_class.sum(axis=0)[:n_biases]])
+        return float(loss), slopes, np.concatenate([[bend], curvature.sum(axis=0)[:n_biases]])
+
+
+class StrengthSearch:
+    """The search for MacKay's fixed point by the secant method, on the logarithm of a strength.
+
+    Iterating the fixed point itself would take hundreds of rounds where it is close to a limit.
+    """
+
+    def __init__(self) -> None:
+        self.last: tuple[float, float] | None = None
+
+    def following(self, strength: float, terms: Floats, curvature: Floats) -> tuple[float, bool]:
+        """The next strength, and whether it is close enough to the one before."""
+        determined = float((curvature / (curvature + strength)).sum())
+        squares = max(float(terms @ terms), 1e-12)
+        here, change = math.log(strength), math.log(max(determined, 1e-12) / squares / strength)
+        # Near a limit the fixed point moves by next to nothing, however far away the limit is.
+        step = math.copysign(LARGEST_STEP, change)
+        if self.last is not None and self.last[1] != change:
+            secant = change * (self.last[0] - here) / (change - self.last[1])
+            step = min(max(secant, -LARGEST_STEP), LARGEST_STEP) if secant * change > 0.0 else step
+        self.last = here, change
+        low, high = map(math.log, STRENGTHS)
+        there = min(max(here + step, low), high)
+        return math.exp(there), abs(there - here) <= SETTLED
