@@ -54,7 +54,7 @@ def inverse_logits(posterior: TopSplit, gamma: float) -> Array:
     x, a = _solve(detach(rho), detach(xp.where(lonely, 0.0, posterior.log_odds)), skipped, gamma)
     # By the implicit function theorem one more step from the solution, in which only rho carries
     # a gradient, has the gradient of the solution itself.
-    x, a = _newton_step(x, a, rho, skipped, gamma)
+    x, a = newton_step(x, a, rho, skipped, gamma)
     logits = xp.where(posterior.is_top, 0.0, x + softplus(a))
     return xp.where(absent, -float("inf"), logits)
 
@@ -74,7 +74,7 @@ def _solve(rho: Array, log_odds: Array, skipped: Array, gamma: float) -> tuple[A
     x = xp.clip(x - _log_sum(x, skipped) - softplus(-a), max=-math.log(2.0))
     tolerance = float(xp.finfo(rho.dtype).eps) ** 0.6  # the next error is about its square
     for _ in range(MAX_STEPS):
-        new_x, new_a = _newton_step(x, a, rho, skipped, gamma)
+        new_x, new_a = newton_step(x, a, rho, skipped, gamma)
         step_x, step_a = xp.where(skipped, 0.0, new_x - x), new_a - a
         sizes = xp.max(xp.abs(step_x) / xp.clip(xp.abs(x), min=1.0), axis=-1, keepdims=True)
         size = xp.maximum(sizes, xp.abs(step_a) / xp.clip(xp.abs(a), min=1.0))
@@ -90,7 +90,7 @@ def _solve(rho: Array, log_odds: Array, skipped: Array, gamma: float) -> tuple[A
     )
 
 
-def _newton_step(
+def newton_step(
     x: Array, a: Array, rho: Array, skipped: Array, gamma: float
 ) -> tuple[Array, Array]:
     """One Newton step from (x, a); entries of x that are ``skipped`` take no part."""

@@ -1,4 +1,4 @@
-"""Focal losses per sample, as scalar functions of the cross-entropy c = -log p."""
+"""Focal losses per sample."""
 
 from __future__ import annotations
 
@@ -8,27 +8,13 @@ from array_api_compat import array_namespace
 from calibrant import _checks
 from calibrant._logspace import TopSplit, split_probs, split_top
 from calibrant._types import Array
+from calibrant.focal import of_cross_entropy
 from calibrant.focal.inverse import inverse_logits
-
-SATURATED = 1e3
-"""Cross-entropy beyond which e^-c is 0 in every floating type."""
 
 
 def focal_of_cross_entropy(cross_entropy: Array, gamma: float) -> Array:
-    """f(c) = (1 - e^-c)^gamma c, whose derivative is phi(e^-c)."""
-    if gamma == 0.0:
-        return cross_entropy
-    xp = array_namespace(cross_entropy)
-    # For gamma < 1 the derivative of t^gamma is infinite at t = 0 and would meet c = 0.
-    smallest = float(xp.finfo(cross_entropy.dtype).smallest_normal)
-    t = -xp.expm1(-xp.clip(cross_entropy, min=smallest, max=SATURATED))
-    return t**gamma * cross_entropy
-
-
-def inverse_focal_of_cross_entropy(cross_entropy: Array, gamma: float) -> Array:
-    """(1 + e^-c)^gamma c."""
-    xp = array_namespace(cross_entropy)
-    return (1.0 + xp.exp(-xp.clip(cross_entropy, max=SATURATED))) ** gamma * cross_entropy
+    """f(c), whose derivative is phi(e^-c); the inverse focal loss of -gamma where gamma < 0."""
+    return of_cross_entropy.value(cross_entropy, gamma, array_namespace(cross_entropy))
 
 
 def cross_entropy_of(split: TopSplit, labels: Array) -> Array:
@@ -96,7 +82,7 @@ def inverse_focal_loss(logits: Array, labels: Array, *, gamma: float) -> Array:
     logits = _checks.logits(logits)
     labels = _checks.labels(labels, logits)
     gamma = _checks.gamma(gamma, lowest=0.0, like=logits)
-    return inverse_focal_of_cross_entropy(cross_entropy_of(split_top(logits), labels), gamma)
+    return focal_of_cross_entropy(cross_entropy_of(split_top(logits), labels), -gamma)
 
 
 @np.errstate(over="ignore")

@@ -70,7 +70,8 @@ class Loss(nn.Module):
 
     def _reduced(self, values: Tensor, target: Tensor) -> Tensor:
         """Values of class indices, 0 already where the target is ignored."""
-        return reduced(values, target, self._settings)
+        _, share = labels_and_share(target, self._settings, values.dtype)
+        return reduced(values, share, self.reduction)
 
     def _reduced_rows(self, values: Tensor) -> Tensor:
         """Values of targets that are probabilities, which all count alike."""
@@ -80,30 +81,34 @@ class Loss(nn.Module):
         return total if self.reduction == "sum" else total / max(1, values.numel())
 
 
-def reduced(values: Tensor, target: Tensor, settings: Settings) -> Tensor:
-    """Values of class indices, 0 already where the target is ignored."""
-    weight = sample_weight(target, settings)
-    if weight is not None:
-        values = values * weight
-    if settings.reduction == "none":
-        return values
-    total = values.sum()
-    return total if settings.reduction == "sum" else total / total_weight(target, settings)
+def reduced(values: Tensor, share: Tensor, reduction: str) -> Tensor:
+    """Values of class indices, 0 already where the target is ignored, by what each counts."""
+    values = values * share
+    return values if reduction == "none" else values.sum()
 
 
-def sample_weight(target: Tensor, settings: Settings) -> Tensor | None:
-    """The class weight of each target, 0 where it is ignored; None without class weights."""
-    if settings.weight is None:
-        return None
+def labels_and_share(
+    target: Tensor, settings: Settings, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """(class indices, 0 in the place of an ignored one; what each counts in the reduced loss)."""
     counted = target != settings.ignore_index
-    return settings.weight[target * counted] * counted
+    labels = (target * counted).long()
+    if settings.weight is None:
+        share = counted.to(dtype)
+    else:
+        share = settings.weight.to(dtype)[labels] * counted
+    return labels, share / above_zero(share.sum()) if settings.reduction == "mean" else share
 
 
-def total_weight(target: Tensor, settings: Settings) -> Tensor:
-    """What a mean over class indices is divided by; 1 where none counts."""
-    weight = sample_weight(target, settings)
-    total = (target != settings.ignore_index).sum() if weight is None else weight.sum()
-    return torch.where(total > 0, total, 1)
+def total_weight(target: Tensor, settings: Settings, dtype: torch.dtype) -> Tensor:
+    """What a mean over class indices is divided by."""
+    weights = settings._replace(reduction="none")
+    return above_zero(labels_and_share(target, weights, dtype)[1].sum())
+
+
+def above_zero(total: Tensor) -> Tensor:
+    """A total of weights that what is 0 can be divided by: the mean of nothing is 0."""
+    return total.clamp(min=torch.finfo(total.dtype).tiny)
 
 
 def class_axis(logits: Tensor) -> int:

@@ -166,7 +166,11 @@ class FocalLoss(_WithGamma):
         if self.reduction == "none":
             return losses
         total = losses.sum()
-        return total if self.reduction == "sum" else total / total_weight(target, self._settings)
+        return (
+            total
+            if self.reduction == "sum"
+            else total / total_weight(target, self._settings, losses.dtype)
+        )
 
     def extra_repr(self) -> str:
         """The settings that are not the default."""

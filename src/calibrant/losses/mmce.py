@@ -93,7 +93,7 @@ class MMCELoss(Loss):
         total = self._cross_entropy(log_p, target, "sum")
         if self.reduction == "sum":
             return total + counted.sum() * mmce
-        return total / total_weight(target, self._settings) + mmce
+        return total / total_weight(target, self._settings, total.dtype) + mmce
 
     def mmce(self, logits: Tensor, target: Tensor) -> Tensor:
         """The calibration error alone, without ``strength``."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calibrant import _checks
 from calibrant._logspace import softplus, split_top
-from calibrant.focal.inverse import _newton_step, inverse_logits
+from calibrant.focal.inverse import inverse_logits, newton_step
 from calibrant.losses.base import class_axis, is_half
 from calibrant.losses.focal import FocalLoss
 
@@ -85,7 +85,7 @@ def _output(rows: Tensor, gamma: float) -> Tensor:
     rho = torch.where(absent, 0.0, posterior.z)
     x = torch.where(absent, -1.0, solution.log_q)
     a = torch.where(lonely, 0.0, solution.log_odds)
-    x, a = _newton_step(x, a, rho, posterior.is_top | (absent & ~lonely), gamma)
+    x, a = newton_step(x, a, rho, posterior.is_top | (absent & ~lonely), gamma)
     output = torch.where(posterior.is_top, 0.0, x + softplus(a))
     return torch.where(absent, -float("inf"), output)
 

@@ -1,12 +1,4 @@
-"""The focal losses as functions of one number, the cross-entropy c = -log p, with their slopes.
-
-    f(c)  = b^|gamma| c                          b = 1 - p  for gamma >= 0: the focal loss
-    f'(c) = b^|gamma| (1 + gamma p c / b)        b = 1 + p  for gamma < 0: the inverse focal loss
-
-For gamma >= 0 the slope is phi(p). These are the functions of :mod:`calibrant.focal`, here with a
-gamma for every sample and the slope beside the value. Nothing cancels: gamma is not below 0 where
-b = 1 - p, and 1 - p comes from c and not from p.
-"""
+"""f(c) of :mod:`calibrant.focal.of_cross_entropy` with its slope, as PyTorch differentiates it."""
 
 from __future__ import annotations
 
@@ -16,28 +8,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calibrant.focal.of_cross_entropy import base_and_power, parts, slope, value
+
 Gamma = float | Tensor
 """One focusing parameter, or one for each sample."""
 Rule = float | Callable[[Tensor], Tensor]
 """One focusing parameter, or what makes gamma from p."""
 
-SATURATED = 1e3
-"""Cross-entropy beyond which p is 0 in every floating type; infinity times 0 is not to be met."""
-
 
 def value_and_slope(cross_entropy: Tensor, rule: Rule, signed: bool) -> tuple[Tensor, Tensor]:
-    """(f(c), f'(c)) in new tensors, without a gradient and in as few operations as possible."""
+    """(f(c), f'(c)) in new tensors, without a gradient."""
     if isinstance(rule, float) and rule == 0.0:
         return cross_entropy.clone(), torch.ones_like(cross_entropy)
-    c, p, base = _parts(cross_entropy)
-    gamma = rule(p) if callable(rule) else rule
-    base, power = _powered(p, base, gamma, signed)
-    through = p.div_(base).mul_(c)
-    if isinstance(gamma, Tensor):
-        slope = torch.addcmul(power, power, through.mul_(gamma))
-    else:
-        slope = torch.addcmul(power, power, through, value=gamma)
-    return power.mul_(cross_entropy), slope
+    of = parts(cross_entropy, torch)
+    gamma = rule(of.p) if callable(rule) else rule
+    base, power = base_and_power(of, gamma, torch, signed=signed)
+    return power * cross_entropy, slope(of, base, power, gamma)
 
 
 def focal_of(cross_entropy: Tensor, rule: Rule, *, signed: bool = False) -> Tensor:
@@ -52,9 +38,10 @@ def focal_of(cross_entropy: Tensor, rule: Rule, *, signed: bool = False) -> Tens
         return cross_entropy
     gamma = rule(torch.exp(-cross_entropy.detach())) if callable(rule) else rule
     if torch.compiler.is_compiling():  # which joins the operations, and has no forward mode
-        return _value(cross_entropy, gamma, signed)
-    value: Tensor = _Focal.apply(cross_entropy, gamma, signed)  # type: ignore[no-untyped-call]
-    return value
+        direct: Tensor = value(cross_entropy, gamma, torch, signed=signed)
+        return direct
+    focal: Tensor = _Focal.apply(cross_entropy, gamma, signed)  # type: ignore[no-untyped-call]
+    return focal
 
 
 class _Focal(torch.autograd.Function):
@@ -64,7 +51,8 @@ class _Focal(torch.autograd.Function):
 
     @staticmethod
     def forward(cross_entropy: Tensor, gamma: Gamma, signed: bool) -> Tensor:
-        return _value(cross_entropy, gamma, signed)
+        focal: Tensor = value(cross_entropy, gamma, torch, signed=signed)
+        return focal
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -83,32 +71,11 @@ class _Focal(torch.autograd.Function):
         return tangent * _slope(ctx)
 
 
-def _value(cross_entropy: Tensor, gamma: Gamma, signed: bool) -> Tensor:
-    _, p, base = _parts(cross_entropy)
-    return _powered(p, base, gamma, signed)[1] * cross_entropy
-
-
 def _slope(ctx: Any) -> Tensor:
     """f'(c), from operations that can be differentiated again."""
     cross_entropy, *saved = ctx.saved_tensors
     gamma = saved[0] if saved else ctx.number
-    c, p, base = _parts(cross_entropy)
-    base, power = _powered(p, base, gamma, ctx.signed)
-    slope: Tensor = power + power * c * (p / base) * gamma
-    return slope
-
-
-def _parts(cross_entropy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(c within its range, p, 1 - p), the last not 0."""
-    c = cross_entropy.clamp(torch.finfo(cross_entropy.dtype).smallest_normal, SATURATED)
-    log_p = -c
-    return c, log_p.exp(), -log_p.expm1()
-
-
-def _powered(p: Tensor, base: Tensor, gamma: Gamma, signed: bool) -> tuple[Tensor, Tensor]:
-    """(b, b^|gamma|) from p and 1 - p."""
-    if signed and isinstance(gamma, Tensor):
-        # 1 - p + 0, or 1 - p + 2 p where gamma is negative: cheaper than to choose.
-        base = base + (p - torch.copysign(p, gamma))
-        return base, base ** gamma.abs()
-    return base, base**gamma
+    of = parts(cross_entropy, torch)
+    base, power = base_and_power(of, gamma, torch, signed=ctx.signed)
+    rising: Tensor = slope(of, base, power, gamma)
+    return rising

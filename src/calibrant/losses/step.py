@@ -18,7 +18,14 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (its name everywhere)
 from torch import Tensor
 
-from calibrant.losses.base import Settings, class_axis, cross_entropy, is_half, reduced
+from calibrant.losses.base import (
+    Settings,
+    class_axis,
+    cross_entropy,
+    is_half,
+    labels_and_share,
+    reduced,
+)
 from calibrant.losses.scalar import Rule, focal_of, value_and_slope
 
 AT_ONCE = 2**18
@@ -37,8 +44,11 @@ def focal_loss_of(
                 logits, target, rule, signed, settings
             )
             return loss
-        except RuntimeError:  # within a transform of torch.func, or in forward mode
+        except NotImplementedError:  # in forward mode
             pass
+        except RuntimeError as refusal:
+            if "functorch" not in str(refusal):  # a transform of torch.func
+                raise
     return _by_parts(logits, target, rule, signed, settings)
 
 
@@ -46,7 +56,8 @@ def _by_parts(
     logits: Tensor, target: Tensor, rule: Rule, signed: bool, settings: Settings
 ) -> Tensor:
     c = cross_entropy(logits, target, settings.ignore_index)
-    return reduced(focal_of(c, rule, signed=signed), target, settings)
+    _, share = labels_and_share(target, settings, c.dtype)
+    return reduced(focal_of(c, rule, signed=signed), share, settings.reduction)
 
 
 class _Step(torch.autograd.Function):
@@ -56,29 +67,14 @@ class _Step(torch.autograd.Function):
     def forward(
         ctx: Any, logits: Tensor, target: Tensor, rule: Any, signed: bool, settings: Settings
     ) -> Tensor:
-        weight, ignored, reduction = settings
         ctx.given = rule, signed, settings
-        log_p, c = _log_probs(logits, target, ignored)
+        log_p, c = _log_probs(logits, target, settings.ignore_index)
         value, slope = value_and_slope(c, rule, signed)
-        counted = target != ignored
-        labels = (target * counted).long()
+        labels, share = labels_and_share(target, settings, c.dtype)
         # What an ignored target costs is 0 already; its slope is not.
-        share = counted if weight is None else weight.to(c.dtype)[labels] * counted
         slope.mul_(share)
-        if weight is not None:
-            value.mul_(share)
-        if reduction != "none":
-            value = value.sum()
-        if reduction == "mean":
-            if weight is None:
-                total = torch.count_nonzero(counted).clamp_(min=1)
-            else:
-                total = share.sum()
-                total = torch.where(total > 0, total, 1)
-            value.div_(total)
-            slope.div_(total)
         ctx.save_for_backward(logits, log_p, target, labels, slope)
-        return value
+        return reduced(value, share, settings.reduction)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
