@@ -49,6 +49,11 @@ class Loss(nn.Module):
         self.ignore_index = _checks.ignored_index(ignore_index)
         self.reduction = _checks.choice(reduction, "reduction", REDUCTIONS)
 
+    @property
+    def needs_validation(self) -> bool:
+        """Whether :meth:`update` wants to be called."""
+        return False
+
     def start_epoch(self, epoch: int, n_epochs: int | None = None) -> None:
         """Tell the loss which epoch begins, counted from 0; nothing changes for most losses."""
 

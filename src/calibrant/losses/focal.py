@@ -36,6 +36,11 @@ class _WithGamma(Loss):
             gamma = _checks.gamma(gamma, lowest=0.0, like=torch.empty(0))
         self.gamma = gamma
 
+    @property
+    def needs_validation(self) -> bool:
+        """Whether the policy wants to see the validation set."""
+        return isinstance(self.gamma, GammaPolicy) and self.gamma.needs_validation
+
     def start_epoch(self, epoch: int, n_epochs: int | None = None) -> None:
         """Tell a policy which epoch begins, counted from 0, and how many there will be."""
         if isinstance(self.gamma, GammaPolicy):
@@ -47,7 +52,7 @@ class _WithGamma(Loss):
 
         Under ``torch.distributed`` every process passes its part, and all of them must call.
         """
-        if isinstance(self.gamma, GammaPolicy) and self.gamma.needs_validation:
+        if isinstance(self.gamma, GammaPolicy) and self.needs_validation:
             self.gamma.update(*self._top_labels(val_logits, val_labels))
 
     def _top_labels(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from calibrant import _checks
 from calibrant.losses.base import Loss, class_axis
-from calibrant.losses.policies import GammaPolicy
 from calibrant.metrics.evaluation import DEFAULT_METRICS
 from calibrant.metrics.resampling import RESAMPLES
 from calibrant.metrics.streaming import StreamedEvaluation
@@ -93,7 +92,8 @@ class CalibrationCallback(Callback):
         """Begin to count; what an interrupted run has left does not count."""
         self._forget()
         fitting = trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking
-        self._to_update = [loss for loss in losses_of(pl_module) if fitting and asks(loss)]
+        asking = [loss for loss in losses_of(pl_module) if loss.needs_validation]
+        self._to_update = asking if fitting else []
 
     def on_validation_batch_end(
         self,
@@ -142,11 +142,6 @@ class CalibrationCallback(Callback):
 def losses_of(pl_module: LightningModule) -> list[Loss]:
     """The losses of this package in a module."""
     return [module for module in pl_module.modules() if isinstance(module, Loss)]
-
-
-def asks(loss: Loss) -> bool:
-    """Whether the policy of a loss wants to see the validation set."""
-    return any(m.needs_validation for m in loss.modules() if isinstance(m, GammaPolicy))
 
 
 def epochs_of(trainer: Trainer) -> int | None:
