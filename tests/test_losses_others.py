@@ -94,6 +94,16 @@ def test_mmce_has_its_derivatives(weighted):
     assert torch.autograd.gradgradcheck(lambda s: loss(s, labels), logits)
 
 
+def test_mmce_of_soft_targets_counts_the_mass_of_the_predicted_class():
+    logits, _ = sample(7, 5)
+    target = torch.softmax(torch.roll(logits, 1, 0), 1)
+    r, top = torch.softmax(logits, 1).max(1)
+    off = target.gather(1, top.unsqueeze(1)).squeeze(1) - r
+    kernel = torch.exp(-(r[:, None] - r[None]).abs() / 0.4)
+    expected = torch.sqrt(off @ kernel @ off) / 7
+    torch.testing.assert_close(MMCELoss().mmce(logits, target), expected)
+
+
 def test_tied_confidences_do_not_pull_at_each_other():
     """Two equal rows: |r - r'| has the derivative 0 there, in whichever order they come."""
     logits = torch.tensor([[1.0, 0.0], [1.0, 0.0], [2.0, 0.0]], dtype=torch.float64)
@@ -223,6 +233,75 @@ def test_the_proper_loss_has_its_gradient_and_is_proper():
     assert biased.abs().max() > 0.05
 
 
+GARBAGE = [float("nan"), float("inf"), -float("inf"), 1e30]
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+@pytest.mark.parametrize(
+    "name", ["ce", "fl-3", "flsd-53", "adafocal", "brier", "mmce", "proper-focal"]
+)
+def test_what_an_ignored_row_holds_does_not_matter(name, garbage):
+    loss = LOSSES[name]()
+    logits, labels = sample(6, 3)
+    labels[2] = -100
+    expected = loss(logits, labels)
+    spoilt = logits.clone()
+    spoilt[2] = garbage
+    spoilt.requires_grad_()
+    value = loss(spoilt, labels)
+    value.backward()
+    torch.testing.assert_close(value, expected)
+    others = torch.arange(6) != 2
+    assert torch.isfinite(spoilt.grad[others]).all()
+
+
+def test_a_row_of_nan_that_counts_is_not_passed_over():
+    logits, labels = sample(6, 3)
+    logits[1] = float("nan")
+    for name in ("ce", "fl-3", "brier", "mmce", "mmce-weighted"):
+        assert torch.isnan(LOSSES[name]()(logits, labels))
+    with pytest.raises(ValueError, match="logits must not hold NaN"):
+        LOSSES["proper-focal"]()(logits, labels)
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_class_weights_take_the_type_of_the_loss(name, dtype):
+    logits, labels = sample(6, 3)
+    logits = logits.to(dtype)
+    weight = torch.tensor([1.0, 0.5, 2.0, 0.3, 1.7])
+    single = LOSSES[name](weight=weight)(logits, labels)
+    double = LOSSES[name](weight=weight.double())(logits, labels)
+    assert (
+        single.dtype == double.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    )
+    torch.testing.assert_close(single, double)
+
+
+@pytest.mark.parametrize("n", [2, 7])
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_class_weights_of_another_length_are_refused(name, n):
+    logits, labels = sample(6, 3)
+    with pytest.raises(ValueError, match=f"found {n} for logits of 5 classes"):
+        LOSSES[name](weight=torch.ones(n))(logits, labels)
+
+
+def test_a_class_of_weight_nothing_costs_nothing_though_it_is_impossible():
+    logits = torch.tensor([[-float("inf"), 0.0, 1.0], [0.0, 1.0, 2.0]]).requires_grad_()
+    weight = torch.tensor([0.0, 1.0, 1.0])
+    value = FocalLoss(gamma=2.0, weight=weight)(logits, torch.tensor([0, 1]))
+    value.backward()
+    torch.testing.assert_close(value, FocalLoss(gamma=2.0)(logits[1:], torch.tensor([1])))
+    assert torch.isfinite(logits.grad).all()
+
+
+@pytest.mark.parametrize("name", ["fl-3", "brier", "label-smoothing", "mmce"])
+def test_labels_of_few_bits(name):
+    logits, labels = sample(6, 3)
+    loss = LOSSES[name]()
+    torch.testing.assert_close(loss(logits, labels.to(torch.uint8)), loss(logits, labels))
+
+
 # --- binary --------------------------------------------------------------------------------------
 
 
@@ -234,7 +313,7 @@ def policies():
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_the_binary_loss_is_the_two_class_loss(index, reduction):
     gamma = policies()[index]
-    s = torch.tensor([-40.0, -3.0, -0.1, 0.0, 0.2, 5.0, 60.0, 1e4], dtype=torch.float64)
+    s = torch.tensor([-40.0, -20.1, -0.1, 0.0, 0.2, 21.0, 30.0, 1e4], dtype=torch.float64)
     two = torch.stack([torch.zeros_like(s), s], dim=1)
     binary = SigmoidFocalLoss(gamma=gamma, reduction=reduction)
     both = FocalLoss(gamma=gamma, reduction=reduction)

@@ -10,7 +10,14 @@ import pytest
 import torch
 
 from calibrant.focal import gamma_for_threshold
-from calibrant.losses import LOSSES, AdaFocal, FocalLoss, SampleGamma, ScheduledGamma
+from calibrant.losses import (
+    LOSSES,
+    AdaFocal,
+    FocalLoss,
+    GammaPolicy,
+    SampleGamma,
+    ScheduledGamma,
+)
 from tests.reference import losses_slow as slow
 from tests.reference import metrics_slow
 
@@ -285,6 +292,70 @@ def test_adafocal_does_not_care_for_the_order_or_shape_of_the_validation_set():
     rows.update(flat, labels.reshape(-1)[kept][order])
     assert torch.equal(images.gamma.gammas, rows.gamma.gammas)
     assert torch.equal(images.gamma.edges, rows.gamma.edges)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_edge_belongs_to_the_bin_below_it(dtype):
+    rng = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        policy = AdaFocal(n_bins=2)
+        confidence = torch.rand(9, generator=rng, dtype=torch.float64)
+        policy.update(confidence, torch.zeros(9))
+        policy.gammas.copy_(torch.tensor([1.0, 2.0]))
+        below = torch.sort(confidence).values[:5].to(dtype)
+        assert policy(below)[:4].tolist() == [1.0] * 4
+        assert (policy(confidence.to(dtype)) == 1.0).sum() in (4, 5)
+
+
+def test_a_gap_of_nothing_leaves_gamma_where_it_is():
+    policy = AdaFocal(n_bins=1, switch=0.7, start=0.7)
+    for _ in range(3):
+        policy.update(torch.tensor([0.5, 0.5]), torch.tensor([0.0, 1.0]))
+        assert policy.gammas.tolist() == pytest.approx([0.7])
+
+
+@pytest.mark.parametrize("name", ["flsd-53", "fls-531", "adafocal"])
+def test_a_loss_may_begin_without_memory(name):
+    """Deferred initialisation: a module on the meta device gets its memory, then its state."""
+    logits, labels = (
+        torch.randn(8, 3, generator=torch.Generator().manual_seed(0)),
+        torch.arange(8) % 3,
+    )
+    ready = LOSSES[name]()
+    with torch.device("meta"):
+        late = LOSSES[name]()
+    late = late.to_empty(device="cpu")
+    late.load_state_dict(ready.state_dict())
+    assert torch.equal(late(logits, labels), ready(logits, labels))
+
+
+class Own(GammaPolicy):
+    def __init__(self, rule):
+        super().__init__()
+        self.rule = rule
+
+    def forward(self, p):
+        return self.rule(p)
+
+
+@pytest.mark.parametrize(
+    "rule", [lambda p: 2, lambda p: torch.tensor(2.0), lambda p: torch.full_like(p, 2.0).double()]
+)
+def test_a_policy_may_return_a_number_or_another_type(rule):
+    logits, labels = (
+        torch.randn(8, 3, generator=torch.Generator().manual_seed(0)),
+        torch.arange(8) % 3,
+    )
+    for target in (labels, torch.nn.functional.one_hot(labels, 3).float()):
+        value = FocalLoss(gamma=Own(rule))(logits, target)
+        assert value.dtype == torch.float32
+        torch.testing.assert_close(value, FocalLoss(gamma=2.0)(logits, target))
+
+
+@pytest.mark.parametrize("rule", [lambda p: p.unsqueeze(-1), lambda p: p[:3], lambda p: None])
+def test_a_policy_of_another_shape_is_refused(rule):
+    with pytest.raises(ValueError, match="one gamma for each p, or one number for all; found"):
+        FocalLoss(gamma=Own(rule))(torch.zeros(8, 3), torch.arange(8) % 3)
 
 
 def test_the_state_survives_half_precision():

@@ -113,23 +113,58 @@ def test_transforms_of_torch_func(name):
     torch.testing.assert_close(slope, (expected * direction).sum())
 
 
-@pytest.mark.parametrize("name", ["ce", "fl-2", "flsd-53", "adafocal", "brier", "mmce"])
+@pytest.mark.parametrize(
+    "name", ["ce", "fl-2", "flsd-53", "adafocal", "brier", "mmce", "proper-focal"]
+)
 def test_hessians(name):
     logits, labels = batch(n=4, dtype=torch.float64)
     loss = trained(name)
     ours = torch.func.hessian(lambda s: loss(s, labels))(logits)
     slow = torch.autograd.functional.hessian(lambda s: loss(s, labels), logits)
     torch.testing.assert_close(ours, slow)
+    assert torch.autograd.gradgradcheck(lambda s: loss(s, labels), logits.requires_grad_())
 
 
-@pytest.mark.parametrize("gamma", [0.5, 2.0])
-def test_per_sample_gradients(gamma):
+@pytest.mark.parametrize("name", ["fl-2", "fls-531", "fla-532", "flsd-53", "adafocal", "brier"])
+def test_per_sample_gradients(name):
     """The gradients of each sample by vmap are the rows of the gradient of the sum."""
     logits, labels = batch(dtype=torch.float64)
-    loss = FocalLoss(gamma=gamma)
+    loss = trained(name)
     each = torch.func.vmap(torch.func.grad(loss))(logits, labels)
-    _, whole = gradient(FocalLoss(gamma=gamma, reduction="sum"), logits, labels)
+    loss.reduction = "sum"
+    _, whole = gradient(loss, logits, labels)
     torch.testing.assert_close(each, whole)
+
+
+@pytest.mark.parametrize("name", ["ce", "fl-2", "adafocal"])
+def test_many_gradients_at_once(name):
+    logits, labels = batch(n=4, dtype=torch.float64)
+    logits.requires_grad_()
+    loss = trained(name)
+    loss.reduction = "none"
+    directions = torch.eye(4, dtype=torch.float64)
+    (together,) = torch.autograd.grad(
+        loss(logits, labels), logits, directions, is_grads_batched=True
+    )
+    for direction, found in zip(directions, together, strict=True):
+        (alone,) = torch.autograd.grad(loss(logits, labels), logits, direction)
+        torch.testing.assert_close(found, alone)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("name", ["fls-531", "adafocal"])
+def test_a_state_that_changes_before_the_backward_pass_does_not_matter(name, smoothing):
+    logits, labels = batch(dtype=torch.float64)
+    loss = trained(name)
+    loss.label_smoothing = smoothing
+    value, expected = gradient(loss, logits, labels)
+    leaf = logits.clone().requires_grad_()
+    again = loss(leaf, labels)
+    loss.start_epoch(6, 7)
+    loss.update(logits, labels.clamp(min=0))
+    (found,) = torch.autograd.grad(again, leaf, create_graph=True)
+    torch.testing.assert_close(found.detach(), expected)
+    torch.testing.assert_close(again.detach(), value)
 
 
 @every_loss

@@ -11,6 +11,7 @@ import difflib
 import importlib.util
 import math
 import numbers
+import os
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -670,14 +671,33 @@ def signed_gamma(value: Any, *, like: Array) -> float:
     return number
 
 
-def gammas_of_policy(gammas: Array, owner: str) -> None:
-    """What a policy of one's own returns: finite numbers."""
-    xp = array_namespace(gammas)
-    if not bool(xp.all(xp.isfinite(gammas))):
+def one_weight_a_class(weight: Array, n_classes: int) -> None:
+    """Class weights that fit the logits."""
+    if len(weight) != n_classes:
+        raise ValueError(
+            f"weight must have one entry for each class; found {len(weight)} for logits of "
+            f"{n_classes} classes. Pass a tensor of {n_classes}"
+        )
+
+
+def gammas_of_policy(gammas: Any, p: Array, owner: str, *, finite: bool) -> Array:
+    """What a policy of one's own returns for p: finite gammas, one for each or one for all."""
+    xp = array_namespace(p)
+    if isinstance(gammas, (int, float)):
+        gammas = xp.full_like(p, gammas)
+    shape = getattr(gammas, "shape", None)
+    if shape is None or shape not in ((), p.shape):
+        found = type(gammas).__name__ if shape is None else f"shape {tuple(shape)}"
+        raise ValueError(
+            f"a policy must return a tensor with one gamma for each p, or one number for all; "
+            f"found {found} from {owner} for p of shape {tuple(p.shape)}"
+        )
+    if finite and not bool(xp.all(xp.isfinite(gammas))):
         raise ValueError(
             f"a policy must return finite gammas; found NaN or infinity from {owner}. "
             "Look at its forward(p), where p may be 0 or 1"
         )
+    return xp.astype(gammas, p.dtype)
 
 
 def rising_thresholds(values: Sequence[Any], *, n_gammas: int) -> tuple[float, ...]:
@@ -810,3 +830,266 @@ def trainer_labels(labels: Any) -> Any:
             "'labels'"
         )
     return labels
+
+
+def shares_of_parts(val_share: Any, test_share: Any) -> tuple[float, float]:
+    """(test, val) shares of a data set that leave something to train on."""
+    val, test = _number(val_share, "val_share"), _number(test_share, "test_share")
+    if not (val > 0.0 and test > 0.0 and val + test < 1.0):
+        raise ValueError(
+            f"val_share and test_share must be above 0 and below 1 together; found {val:g} and "
+            f"{test:g}. Pass 0.2 and 0.2, say"
+        )
+    return test, val
+
+
+def no_empty_part(n_rows: int, sizes: Sequence[int]) -> None:
+    """Enough rows for a test, a validation and a training part."""
+    if min(sizes) < 1:
+        raise ValueError(
+            f"each part must have a row; found {n_rows} rows in all, which give {sizes[2]} for "
+            f"training, {sizes[1]} for validation and {sizes[0]} for testing. Use more rows or "
+            "other shares"
+        )
+
+
+def folder_of(value: Any, name: str, page: str) -> Path:
+    """The folder (or file) that a data set is read from."""
+    if value is None:
+        raise TypeError(
+            f"{name} is read from files; found no folder. Get them from {page} and pass the folder"
+        )
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(
+            f"the folder of {name} must be a str or a Path; found {_describe(value)}. "
+            "Pass 'data', say"
+        )
+    return Path(os.fsdecode(value))
+
+
+def option(name: str, owner: str, known: Sequence[str]) -> None:
+    """An option that a data set has."""
+    if name not in known:
+        has = f"It has {', '.join(known)}" if known else "It has none"
+        raise TypeError(f"the data set {owner} has no option {name!r}. {has}")
+
+
+def layer_size(value: Any, name: str) -> int:
+    """The size of a layer, or of what it takes."""
+    return whole_number(value, name, allowed=range(1, 2**31))
+
+
+def share_left_out(value: Any, name: str) -> float:
+    """A share of a layer that dropout leaves out."""
+    number = _number(value, name)
+    if not 0.0 <= number < 1.0:
+        raise ValueError(
+            f"{name} must be at least 0 and below 1; found {number:g}. 0 leaves nothing out"
+        )
+    return number
+
+
+def depth_of_resnet(depth: Any) -> int:
+    """n of a depth 6n+2."""
+    number = whole_number(depth, "depth", allowed=range(8, 10_000))
+    if number % 6 != 2:
+        below = number - (number - 2) % 6
+        raise ValueError(
+            f"depth must be 6n+2, for three stages of n blocks of two layers; found {number}. "
+            f"Take {below} or {below + 6}"
+        )
+    return number // 6
+
+
+def images(values: Array, channels: int, *, smallest: int = 1) -> None:
+    """Images that a network takes."""
+    shape = tuple(values.shape)
+    if len(shape) != 4:
+        raise ValueError(
+            f"images must have the shape (n, channels, height, width); found {shape}. "
+            "A single image is a batch of one: image[None]"
+        )
+    if shape[1] != channels:
+        raise ValueError(
+            f"the network takes images of {channels} channels; found {shape[1]} in {shape}. "
+            f"Build it with in_channels={shape[1]}"
+        )
+    if min(shape[2:]) < smallest:
+        raise ValueError(
+            f"the network takes images of at least {smallest}x{smallest} pixels; found "
+            f"{shape[2]}x{shape[3]}. Enlarge them, or take a network with fewer stages"
+        )
+
+
+def inputs_of_size(values: Array, n_features: int) -> None:
+    """Inputs (n, ...) of so many numbers each."""
+    size = math.prod(values.shape[1:])
+    if values.ndim < 2 or size != n_features:
+        raise ValueError(
+            f"the network takes inputs of {n_features} numbers; found the shape "
+            f"{tuple(values.shape)}. Build it with n_features={size}"
+        )
+
+
+def embeddings(values: Any, n_words: Any) -> npt.NDArray[np.float32] | None:
+    """One vector for each token id; None where ``n_words`` says how many there are."""
+    if (values is None) == (n_words is None):
+        raise TypeError(
+            "exactly one of embeddings and n_words is needed; found "
+            f"{'neither' if values is None else 'both'}. Pass the word vectors, or the number of "
+            "token ids for vectors that are learnt from nothing"
+        )
+    if values is None:
+        return None
+    array = np.asarray(_as_numpy(values, "embeddings"), dtype=np.float32)
+    if array.ndim != 2 or 0 in array.shape:
+        raise ValueError(
+            f"embeddings must have the shape (words, dimensions); found {array.shape}. Give one "
+            "row for each token id, row 0 for padding"
+        )
+    if not np.isfinite(array).all():
+        row = int(np.flatnonzero(~np.isfinite(array).all(axis=1))[0])
+        raise ValueError(
+            f"embeddings must be finite; found NaN or infinity in row {row}. Put zeros, or small "
+            "noise, where a word has no vector"
+        )
+    return array
+
+
+def token_ids(tokens: Array, n_words: int) -> None:
+    """Token ids that a table of words has."""
+    # On a GPU the look would wait for all that is under way.
+    if tokens.device.type != "cpu" or tokens.numel() == 0:
+        return
+    low, high = int(tokens.min()), int(tokens.max())
+    if low < 0 or high >= n_words:
+        raise ValueError(
+            f"token ids must be from 0 to {n_words - 1}, one row of the word vectors each; found "
+            f"{low if low < 0 else high}. Build the network with the vocabulary of the data"
+        )
+
+
+def n_classes(value: Any) -> int:
+    """A number of classes to tell apart."""
+    return whole_number(value, "n_classes", allowed=range(2, 2**31))
+
+
+def options_of_network(options: Mapping[str, Any], name: str, known: Mapping[str, bool]) -> None:
+    """Options that a network has, with all that it needs (where ``known`` says true)."""
+    has = f"It has {', '.join(known)}" if known else "It has none"
+    for option in options:
+        if option not in known:
+            raise TypeError(f"the network {name} has no option {option!r}. {has}")
+    missing = [option for option, needed in known.items() if needed and option not in options]
+    if missing:
+        raise TypeError(
+            f"the network {name} needs {', '.join(missing)}; found "
+            f"{', '.join(options) or 'no options'}. Pass {missing[0]}=..."
+        )
+
+
+def importable(module: str, name: str) -> None:
+    """A module that is on this machine, for a network named ``name``."""
+    try:
+        found = importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        found = False
+    if not found:
+        raise ValueError(
+            f"model {name!r} needs the module {module!r}; found none of that name. Write it as "
+            "package.module:function, and run where Python finds the package"
+        )
+
+
+def factory(value: Any, name: str) -> None:
+    """A function that makes networks."""
+    if not callable(value):
+        raise ValueError(
+            f"model {name!r} must name a function that makes a network; found "
+            f"{'nothing' if value is None else _describe(value)} there. Write it as "
+            "package.module:function"
+        )
+
+
+def last_linear_layer(sizes: Mapping[str, int], n_classes: int, wanted: str | None) -> str:
+    """The name of the layer that gives the logits, out of all linear layers."""
+    if wanted is not None:
+        if wanted not in sizes:
+            raise ValueError(
+                f"classifier must name a linear layer of the network; found {wanted!r}. It has "
+                f"{', '.join(sizes) or 'none'}"
+            )
+        return wanted
+    fitting = [name for name, size in sizes.items() if size == n_classes]
+    if not fitting:
+        found = ", ".join(f"{name} ({size})" for name, size in list(sizes.items())[-3:])
+        raise ValueError(
+            f"the network has no linear layer of {n_classes} outputs; found {found or 'none'} at "
+            "its end. Build it for that many classes, or say where it is with classifier="
+        )
+    return fitting[-1]
+
+
+def logits_of_network(output: Any) -> Any:
+    """The logits in what a network returns."""
+    if _holds(output, "logits"):
+        output = output["logits"]
+    elif getattr(output, "logits", None) is not None:
+        output = output.logits
+    elif isinstance(output, tuple | list) and output:
+        output = output[0]
+    if not is_array_api_obj(output):
+        raise TypeError(
+            f"the network must return logits; found {_describe(output)}. Return a tensor, or an "
+            "object with .logits"
+        )
+    return output
+
+
+def page_path(path: Path) -> Path:
+    """A file name for an HTML page, in a folder that is there."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"a report is written as .html; found {str(path)!r}. Rename it")
+    if not path.resolve().parent.is_dir():  # now, and not after long fits
+        raise ValueError(f"there is no folder {path.parent} to write to. Make it first")
+    return path
+
+
+def one_name_each(
+    names: Sequence[Any] | npt.NDArray[Any] | None, name: str, of: str, n: int
+) -> None:
+    """As many ids as rows, or class names as classes, where there are any."""
+    if names is not None and len(names) != n:
+        raise ValueError(
+            f"{name} must have one entry for each of the {n} {of}; found {len(names)}. "
+            "Name all of them, or none"
+        )
+
+
+def enough_to_hold_out(n: int) -> None:
+    """Items to train on and items to hold out."""
+    if n < 2:
+        raise ValueError(
+            f"there must be two or more items to divide into training and validation; found {n}. "
+            "Look whether the files are complete"
+        )
+
+
+def finite_loss(loss: float, epoch: int) -> None:
+    """A training loss that is still a number."""
+    if not math.isfinite(loss):
+        raise ArithmeticError(
+            f"the training loss must stay finite; found {loss} in epoch {epoch}. Take a smaller "
+            "learning rate, or shorten gradients with clip_norm"
+        )
+
+
+def rising_epochs(steps: Sequence[Any], epochs: int) -> None:
+    """Epochs at which something changes, in order and within the run."""
+    for step in steps:
+        whole_number(step, "steps", allowed=range(1, 2**31))
+    if any(a >= b for a, b in pairwise(steps)) or (steps and steps[-1] >= epochs):
+        raise ValueError(
+            f"steps must rise and stay below the {epochs} epochs of the run; found "
+            f"{', '.join(map(str, steps))}. Leave out those that never come"
+        )

@@ -15,6 +15,7 @@ as much as one evaluation of the map.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -44,19 +45,53 @@ LONGEST_STEP = 0.5
 
 def inverse_logits(posterior: TopSplit, gamma: float) -> Array:
     """Logits of the output whose focal map is ``posterior``, the top one 0; -inf stays -inf."""
+    equations = _equations(posterior)
+    xp = array_namespace(posterior.z)
+    start = xp.where(equations.lonely, 0.0, posterior.log_odds)
+    x, a = _solve(detach(equations.rho), detach(start), equations.skipped, gamma)
+    return _with_derivatives(posterior, equations, x, a, gamma)
+
+
+def from_solution(posterior: TopSplit, solution: TopSplit, gamma: float) -> Array:
+    """The same where the solution is known, but not how it depends on ``posterior``."""
+    equations = _equations(posterior)
+    xp = array_namespace(posterior.z)
+    x = xp.where(equations.absent, -1.0, detach(solution.log_q))
+    a = xp.where(equations.lonely, 0.0, detach(solution.log_odds))
+    return _with_derivatives(posterior, equations, x, a, gamma)
+
+
+class _Equations(NamedTuple):
+    rho: Array
+    absent: Array
+    lonely: Array
+    """One-hot rows, which have nothing to solve: any numbers do, they are masked at the end."""
+    skipped: Array
+
+
+def _equations(posterior: TopSplit) -> _Equations:
     xp = array_namespace(posterior.z)
     absent = posterior.z == -float("inf")
-    # A one-hot row has nothing to solve: any numbers do, they are masked again at the end.
     lonely = xp.all(absent | posterior.is_top, axis=-1, keepdims=True)
     rho = xp.where(absent, 0.0, posterior.z)
-    skipped = posterior.is_top | (absent & ~lonely)
+    return _Equations(rho, absent, lonely, posterior.is_top | (absent & ~lonely))
 
-    x, a = _solve(detach(rho), detach(xp.where(lonely, 0.0, posterior.log_odds)), skipped, gamma)
+
+def _with_derivatives(
+    posterior: TopSplit, equations: _Equations, x: Array, a: Array, gamma: float
+) -> Array:
+    xp = array_namespace(posterior.z)
     # By the implicit function theorem one more step from the solution, in which only rho carries
     # a gradient, has the gradient of the solution itself.
-    x, a = newton_step(x, a, rho, skipped, gamma)
+    x, a = _newton_step(x, a, equations.rho, equations.skipped, gamma)
+    # Each step doubles the order that is right: another has the second derivative too. What is as
+    # good as 0 adds nothing to it, but the derivatives of its powers would overflow.
+    lowest = -math.log(float(xp.finfo(x.dtype).max)) / 4.0
+    x = xp.where((x > lowest) & ~equations.skipped, x, detach(x))
+    a = xp.where(a > lowest, a, detach(a))
+    x, a = _newton_step(x, a, equations.rho, equations.skipped, gamma)
     logits = xp.where(posterior.is_top, 0.0, x + softplus(a))
-    return xp.where(absent, -float("inf"), logits)
+    return xp.where(equations.absent, -float("inf"), logits)
 
 
 def _solve(rho: Array, log_odds: Array, skipped: Array, gamma: float) -> tuple[Array, Array]:
@@ -74,7 +109,7 @@ def _solve(rho: Array, log_odds: Array, skipped: Array, gamma: float) -> tuple[A
     x = xp.clip(x - _log_sum(x, skipped) - softplus(-a), max=-math.log(2.0))
     tolerance = float(xp.finfo(rho.dtype).eps) ** 0.6  # the next error is about its square
     for _ in range(MAX_STEPS):
-        new_x, new_a = newton_step(x, a, rho, skipped, gamma)
+        new_x, new_a = _newton_step(x, a, rho, skipped, gamma)
         step_x, step_a = xp.where(skipped, 0.0, new_x - x), new_a - a
         sizes = xp.max(xp.abs(step_x) / xp.clip(xp.abs(x), min=1.0), axis=-1, keepdims=True)
         size = xp.maximum(sizes, xp.abs(step_a) / xp.clip(xp.abs(a), min=1.0))
@@ -90,7 +125,7 @@ def _solve(rho: Array, log_odds: Array, skipped: Array, gamma: float) -> tuple[A
     )
 
 
-def newton_step(
+def _newton_step(
     x: Array, a: Array, rho: Array, skipped: Array, gamma: float
 ) -> tuple[Array, Array]:
     """One Newton step from (x, a); entries of x that are ``skipped`` take no part."""
@@ -132,7 +167,7 @@ def inverse_focal_map(probs: Array, *, gamma: float) -> Array:
 
     Returns:
         Probabilities of the shape of ``probs``; :func:`focal_map` takes them back. Entries of 0
-        stay 0. In PyTorch the gradient is that of the implicit function (first order).
+        stay 0. In PyTorch its first two derivatives are those of the implicit function.
 
     References:
         Charoenphakdee et al. (2021), Theorem 11; Komisarenko and Kull (2024), Prop. 4.

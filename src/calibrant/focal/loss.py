@@ -100,8 +100,7 @@ def proper_focal_loss(probs: Array, labels: Array, *, gamma: float) -> Array:
         gamma: Focusing parameter, at least 0; 0 is the log loss.
 
     Returns:
-        One loss per row; infinite where the labelled class has probability 0. In PyTorch the
-        gradient is that of the implicit function (first order).
+        One loss per row; infinite where the labelled class has probability 0.
 
     References:
         Komisarenko and Kull (2024), Proposition 4.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calibrant import _checks
 from calibrant.binning import mass_edges
-from calibrant.losses.policies import GammaPolicy
+from calibrant.losses.policies import GammaPolicy, gamma_between
 
 MOST_BINS = range(1, 100_001)
 
@@ -94,7 +94,7 @@ class AdaFocal(GammaPolicy):
         edges, gammas = self.edges, self.gammas
         if p.dtype != gammas.dtype:
             edges, gammas = edges.to(p.dtype), gammas.to(p.dtype)
-        return gammas[torch.bucketize(p, edges)]
+        return gamma_between(p, edges, gammas)
 
     def update(self, confidence: Tensor, correct: Tensor) -> None:
         """Move bins and gammas by one validation set, that of all processes together."""
@@ -106,9 +106,12 @@ class AdaFocal(GammaPolicy):
         edges, gap = _bins(claimed[order], right[order], self.n_bins)
         gammas = self.gammas.cpu().numpy().astype(np.float64)
         gammas = gammas * np.exp(np.sign(gammas) * self.rate * gap)
-        small = np.abs(gammas) < self.switch
+        small = np.abs(gammas) < float(np.float32(self.switch))  # as the buffer holds it
         gammas = np.where(small, -np.sign(gammas) * self.switch, gammas)
-        self.edges.copy_(torch.from_numpy(edges))
+        # Rounded upwards: an edge belongs to the bin below it, in double precision too.
+        coarse = edges.astype(np.float32)
+        above = np.nextafter(coarse, np.float32(np.inf))
+        self.edges.copy_(torch.from_numpy(np.where(coarse < edges, above, coarse)))
         self.gammas.copy_(torch.from_numpy(np.clip(gammas, self.lowest, self.highest)))
         self.n_updates += 1
 

@@ -69,14 +69,13 @@ class Loss(nn.Module):
             shown.append(f"ignore_index={self.ignore_index}")
         return ", ".join([*shown, f"reduction={self.reduction!r}"])
 
-    @property
-    def _settings(self) -> Settings:
-        return Settings(self.weight, self.ignore_index, self.reduction)
-
-    def _reduced(self, values: Tensor, target: Tensor) -> Tensor:
-        """Values of class indices, 0 already where the target is ignored."""
-        _, share = labels_and_share(target, self._settings, values.dtype)
-        return reduced(values, share, self.reduction)
+    def _settings_for(self, logits: Tensor) -> Settings:
+        """The settings, with class weights of the type the loss is computed in."""
+        weight = self.weight
+        if weight is not None:
+            _checks.one_weight_a_class(weight, logits.shape[class_axis(logits)])
+            weight = weight.to(torch.float32 if is_half(logits) else logits.dtype)
+        return Settings(weight, self.ignore_index, self.reduction)
 
     def _reduced_rows(self, values: Tensor) -> Tensor:
         """Values of targets that are probabilities, which all count alike."""
@@ -86,10 +85,12 @@ class Loss(nn.Module):
         return total if self.reduction == "sum" else total / max(1, values.numel())
 
 
-def reduced(values: Tensor, share: Tensor, reduction: str) -> Tensor:
+def reduced(values: Tensor, share: Tensor, settings: Settings) -> Tensor:
     """Values of class indices, 0 already where the target is ignored, by what each counts."""
-    values = values * share
-    return values if reduction == "none" else values.sum()
+    weighed = values * share
+    if settings.weight is not None:  # a class of weight 0 costs nothing, be it impossible
+        weighed = torch.where(share == 0, 0.0, weighed)
+    return weighed if settings.reduction == "none" else weighed.sum()
 
 
 def labels_and_share(
@@ -98,10 +99,7 @@ def labels_and_share(
     """(class indices, 0 in the place of an ignored one; what each counts in the reduced loss)."""
     counted = target != settings.ignore_index
     labels = (target * counted).long()
-    if settings.weight is None:
-        share = counted.to(dtype)
-    else:
-        share = settings.weight.to(dtype)[labels] * counted
+    share = counted.to(dtype) if settings.weight is None else settings.weight[labels] * counted
     return labels, share / above_zero(share.sum()) if settings.reduction == "mean" else share
 
 

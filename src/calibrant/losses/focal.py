@@ -12,6 +12,7 @@ from calibrant import _checks
 from calibrant.focal import focal_log_probs
 from calibrant.losses.base import (
     Loss,
+    Settings,
     along_classes,
     class_axis,
     expected,
@@ -66,15 +67,18 @@ class _WithGamma(Loss):
         """The focal loss of each class, with one gamma for a row, chosen by its ``p``."""
         if not isinstance(self.gamma, GammaPolicy):
             return focal_of(c, self.gamma)
-        gamma = self._gamma_of(p.detach()).expand(p.shape).unsqueeze(axis)
+        gamma = self._gamma_of(p.detach()).to(p.dtype).expand(p.shape).unsqueeze(axis)
         return focal_of(c, lambda _: gamma, signed=self.gamma.signed)
 
     def _gamma_of(self, p: Tensor) -> Tensor:
         assert isinstance(self.gamma, GammaPolicy)
         gamma: Tensor = self.gamma(p)
-        if not self.gamma.checked and not torch.compiler.is_compiling():
-            _checks.gammas_of_policy(gamma, type(self.gamma).__name__)
-        return gamma
+        if self.gamma.checked:
+            return gamma
+        looked_at = not torch.compiler.is_compiling()
+        owner = type(self.gamma).__name__
+        checked: Tensor = _checks.gammas_of_policy(gamma, p, owner, finite=looked_at)
+        return checked
 
     def extra_repr(self) -> str:
         """The number, and the settings that are not the default."""
@@ -133,36 +137,37 @@ class FocalLoss(_WithGamma):
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss of logits and of class indices or probabilities."""
+        settings = self._settings_for(logits)
         if target.is_floating_point():
-            return self._of_probabilities(logits, target)
+            return self._of_probabilities(logits, target, settings)
         if self.label_smoothing > 0.0:
-            return self._of_smoothed_labels(logits, target)
+            return self._of_smoothed_labels(logits, target, settings)
         gamma = self.gamma
         if not isinstance(gamma, GammaPolicy):
-            return focal_loss_of(logits, target, gamma, False, self._settings)
+            return focal_loss_of(logits, target, gamma, False, settings)
         rule = gamma.forward if gamma.checked else self._gamma_of
-        return focal_loss_of(logits, target, rule, gamma.signed, self._settings)
+        return focal_loss_of(logits, target, rule, gamma.signed, settings)
 
-    def _of_probabilities(self, logits: Tensor, target: Tensor) -> Tensor:
+    def _of_probabilities(self, logits: Tensor, target: Tensor, settings: Settings) -> Tensor:
         _checks.soft_targets(logits, target, self.ignore_index)
         axis = class_axis(logits)
         c = -log_softmax(logits)
         p = (target * torch.exp(-c.detach())).sum(axis)
         values = self._focal_of_rows(c, p, axis)
-        if self.weight is not None:
-            values = values * along_classes(self.weight, values)
+        if settings.weight is not None:
+            values = values * along_classes(settings.weight, values)
         target = smoothed(target, self.label_smoothing, logits.shape[axis])
         return self._reduced_rows(expected(values, target, axis))
 
-    def _of_smoothed_labels(self, logits: Tensor, target: Tensor) -> Tensor:
+    def _of_smoothed_labels(self, logits: Tensor, target: Tensor, settings: Settings) -> Tensor:
         axis = class_axis(logits)
         log_p = log_softmax(logits)
         kept = target != self.ignore_index
-        labels = torch.where(kept, target, 0).unsqueeze(axis)
+        labels = torch.where(kept, target, 0).long().unsqueeze(axis)
         p = torch.exp(log_p.detach().gather(axis, labels).squeeze(axis))
         values = self._focal_of_rows(-log_p, p, axis)
-        if self.weight is not None:
-            values = values * along_classes(self.weight, values)
+        if settings.weight is not None:
+            values = values * along_classes(settings.weight, values)
         true = values.gather(axis, labels).squeeze(axis)
         share = self.label_smoothing / logits.shape[axis]
         losses = (1.0 - self.label_smoothing) * true + share * values.sum(axis)
@@ -171,11 +176,8 @@ class FocalLoss(_WithGamma):
         if self.reduction == "none":
             return losses
         total = losses.sum()
-        return (
-            total
-            if self.reduction == "sum"
-            else total / total_weight(target, self._settings, losses.dtype)
-        )
+        mean = self.reduction == "mean"
+        return total / total_weight(target, settings, total.dtype) if mean else total
 
     def extra_repr(self) -> str:
         """The settings that are not the default."""
@@ -231,7 +233,8 @@ class SigmoidFocalLoss(_WithGamma):
         v = target.to(logits.dtype)
         with torch.no_grad():
             p = v * torch.sigmoid(logits) + (1.0 - v) * torch.sigmoid(-logits)
-        both = torch.stack([F.softplus(-logits), F.softplus(logits)])
+        # Not softplus, which is cut off at 20.
+        both = -torch.stack([F.logsigmoid(logits), F.logsigmoid(-logits)])
         first, second = self._focal_of_rows(both, p, 0)
         if self.pos_weight is not None:
             first = first * self.pos_weight

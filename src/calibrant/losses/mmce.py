@@ -10,6 +10,7 @@ from calibrant import _checks
 from calibrant.calibrators.precision import WITHOUT_FLOAT64
 from calibrant.losses.base import (
     Loss,
+    Settings,
     along_classes,
     class_axis,
     expected,
@@ -77,23 +78,24 @@ class MMCELoss(Loss):
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss of logits and of class indices or probabilities."""
+        settings = self._settings_for(logits)
         log_p = log_softmax(logits)
         mmce = self.strength * self._mmce(log_p, target)
         if target.is_floating_point():
             _checks.soft_targets(logits, target, self.ignore_index)
             axis = class_axis(logits)
             c = -log_p
-            if self.weight is not None:
-                c = c * along_classes(self.weight, c)
+            if settings.weight is not None:
+                c = c * along_classes(settings.weight, c)
             smooth = smoothed(target, self.label_smoothing, logits.shape[axis])
             return self._reduced_rows(expected(c, smooth, axis) + mmce)
         counted = target != self.ignore_index
         if self.reduction == "none":
-            return self._cross_entropy(log_p, target, "none") + torch.where(counted, mmce, 0.0)
-        total = self._cross_entropy(log_p, target, "sum")
+            return self._cross_entropy(log_p, target, settings) + torch.where(counted, mmce, 0.0)
+        total = self._cross_entropy(log_p, target, settings._replace(reduction="sum"))
         if self.reduction == "sum":
             return total + counted.sum() * mmce
-        return total / total_weight(target, self._settings, total.dtype) + mmce
+        return total / total_weight(target, settings, total.dtype) + mmce
 
     def mmce(self, logits: Tensor, target: Tensor) -> Tensor:
         """The calibration error alone, without ``strength``."""
@@ -102,23 +104,24 @@ class MMCELoss(Loss):
     def extra_repr(self) -> str:
         """The settings that are not the default."""
         own = f"weighted={self.weighted}, strength={self.strength:g}"
+        if self.label_smoothing:
+            own += f", label_smoothing={self.label_smoothing:g}"
         return f"{own}, {super().extra_repr()}"
 
-    def _cross_entropy(self, log_p: Tensor, target: Tensor, reduction: str) -> Tensor:
+    def _cross_entropy(self, log_p: Tensor, target: Tensor, settings: Settings) -> Tensor:
         # Log-probabilities are logits, and their log-softmax is themselves; only where they have
         # to be smoothed is it taken again.
+        weight, ignored, reduction = settings
         if self.label_smoothing > 0.0:
             return F.cross_entropy(
                 log_p,
                 target,
-                self.weight,
-                ignore_index=self.ignore_index,
+                weight,
+                ignore_index=ignored,
                 reduction=reduction,
                 label_smoothing=self.label_smoothing,
             )
-        return F.nll_loss(
-            log_p, target, self.weight, ignore_index=self.ignore_index, reduction=reduction
-        )
+        return F.nll_loss(log_p, target, weight, ignore_index=ignored, reduction=reduction)
 
     def _mmce(self, log_p: Tensor, target: Tensor) -> Tensor:
         axis = class_axis(log_p)
@@ -128,7 +131,9 @@ class MMCELoss(Loss):
             counted = torch.ones_like(right)
         else:
             right = (top == target).to(log_p.dtype)
-            counted = (target != self.ignore_index).to(log_p.dtype)
+            counts = target != self.ignore_index
+            log_r = torch.where(counts, log_r, 0.0)  # an ignored row may hold anything
+            counted = counts.to(log_p.dtype)
         # Sums that nearly cancel: in double precision, which a vector can afford.
         wide = torch.float32 if log_p.device.type in WITHOUT_FLOAT64 else torch.float64
         r, right, counted = (v.reshape(-1).to(wide) for v in (log_r.exp(), right, counted))
@@ -169,5 +174,5 @@ def _in_order(r: Tensor, masses: Tensor) -> Tensor:
 def _root(energy: Tensor, masses: Tensor) -> Tensor:
     """The square root, 0 with a gradient of 0 where ``energy`` is nothing but rounding."""
     noise = torch.finfo(energy.dtype).eps * masses.detach().abs().sum().square()
-    there = energy > noise
+    there = ~(energy <= noise)  # NaN is there
     return torch.where(there, torch.where(there, energy, 1.0).sqrt(), 0.0)

@@ -6,7 +6,14 @@ import torch
 from torch import Tensor
 
 from calibrant import _checks
-from calibrant.losses.base import Loss, along_classes, class_axis, log_softmax
+from calibrant.losses.base import (
+    Loss,
+    along_classes,
+    class_axis,
+    labels_and_share,
+    log_softmax,
+    reduced,
+)
 from calibrant.losses.focal import FocalLoss
 
 
@@ -75,14 +82,16 @@ class BrierLoss(Loss):
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss of logits and of class indices or probabilities."""
         axis = class_axis(logits)
+        settings = self._settings_for(logits)
         q = log_softmax(logits).exp()
         if target.is_floating_point():
             _checks.soft_targets(logits, target, self.ignore_index)
             values = (q - target).square().sum(axis)
-            if self.weight is not None:
-                values = values * (target * along_classes(self.weight, target)).sum(axis)
+            if settings.weight is not None:
+                values = values * (target * along_classes(settings.weight, target)).sum(axis)
             return self._reduced_rows(values)
-        kept = target != self.ignore_index
-        labels = torch.where(kept, target, 0).unsqueeze(axis)
-        off = q.scatter_add(axis, labels, -torch.ones_like(labels, dtype=q.dtype))
-        return self._reduced(torch.where(kept, off.square().sum(axis), 0.0), target)
+        labels, share = labels_and_share(target, settings, q.dtype)
+        places = labels.unsqueeze(axis)
+        off = q.scatter_add(axis, places, -torch.ones_like(places, dtype=q.dtype))
+        values = torch.where(target != self.ignore_index, off.square().sum(axis), 0.0)
+        return reduced(values, share, settings)

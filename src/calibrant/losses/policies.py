@@ -24,7 +24,9 @@ class GammaPolicy(nn.Module, ABC):
 
     Subclass it and write ``forward``: it gets the probabilities of a batch, and returns a gamma
     for each, or one for all. What it learns belongs into buffers, so that ``state_dict`` holds it
-    and a compiled loss sees it change. gamma below 0 means the inverse focal loss.
+    and a compiled loss sees it change. gamma below 0 means the inverse focal loss. The loss goes on
+    to use the probabilities, so they must not be changed in place; and no gradient passes through
+    gamma: it is chosen, not trained.
 
     Examples:
         >>> import torch
@@ -60,7 +62,10 @@ class GammaPolicy(nn.Module, ABC):
         def move(state: Tensor) -> Tensor:
             moved = fn(torch.empty(0, device=state.device))
             narrow = state.dtype == torch.float64 and not has_float64(moved)
-            return state.to(device=moved.device, dtype=torch.float32 if narrow else state.dtype)
+            dtype = torch.float32 if narrow else state.dtype
+            if state.is_meta:  # nothing there yet: to_empty, before a state is loaded
+                return torch.empty_like(state, device=moved.device, dtype=dtype)
+            return state.to(device=moved.device, dtype=dtype)
 
         return super()._apply(move, recurse)  # type: ignore[no-untyped-call]
 
@@ -73,7 +78,8 @@ class ScheduledGamma(GammaPolicy):
     Args:
         gammas: The gammas, in the order of their time; at least 0.
         fractions: Where the next begins, as a part of the run. By default after 100/350 and
-            250/350 of it, the schedule of the papers.
+            250/350 of it, the schedule of the papers; a run of fewer than 4 epochs does not reach
+            its last gamma.
         epochs: The same in epochs, instead of ``fractions``.
 
     References:
@@ -122,7 +128,7 @@ class ScheduledGamma(GammaPolicy):
 
     def forward(self, p: Tensor) -> Tensor:
         """The gamma of the epoch, whatever ``p``."""
-        return self.gamma  # without an axis it takes the type of what it meets
+        return self.gamma.to(p.dtype, copy=True)  # the loss keeps it, and an epoch may begin
 
     def extra_repr(self) -> str:
         """Gammas and where they change."""
@@ -170,13 +176,23 @@ class SampleGamma(GammaPolicy):
         self.gammas = tuple(_checks.signed_gamma(g, like=torch.empty(0)) for g in gammas)
         self.inclusive = inclusive
         self.signed = min(self.gammas) < 0.0
-        # Constants: they are made anew with the loss and are not saved.
-        sign = 1.0 if inclusive else -1.0
+        self._make_constants(torch.empty(0).device)
+
+    def _make_constants(self, device: torch.device) -> None:
+        """Thresholds and gammas as tensors, which are not saved."""
+        sign = 1.0 if self.inclusive else -1.0
         for name, dtype in (("32", torch.float32), ("64", torch.float64)):
             eps = torch.finfo(dtype).eps
             edges = [t * (1.0 + sign * _rounding(t, eps)) for t in self.thresholds]
-            self.register_buffer(f"edges{name}", torch.tensor(edges, dtype=dtype), False)
-            self.register_buffer(f"gammas{name}", torch.tensor(self.gammas, dtype=dtype), False)
+            kept = dtype if has_float64(torch.empty(0, device=device)) else torch.float32
+            for what, values in (("edges", edges), ("gammas", self.gammas)):
+                made = torch.tensor(values, dtype=kept, device=device)
+                self.register_buffer(what + name, made, persistent=False)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """Made anew where the network goes: there may be nothing to move yet (to_empty)."""
+        self._make_constants(fn(torch.empty(0, device=self.edges32.device)).device)
+        return self
 
     @classmethod
     def for_thresholds(cls, thresholds: Sequence[float], *, rest: float) -> SampleGamma:
@@ -197,8 +213,8 @@ class SampleGamma(GammaPolicy):
     def forward(self, p: Tensor) -> Tensor:
         """The gamma of each probability."""
         if p.dtype == torch.float64:
-            return self.gammas64[torch.bucketize(p, self.edges64)]
-        return self.gammas32[torch.bucketize(p, self.edges32)]
+            return gamma_between(p, self.edges64, self.gammas64)
+        return gamma_between(p, self.edges32, self.gammas32)
 
     def extra_repr(self) -> str:
         """Thresholds and gammas."""
@@ -206,6 +222,13 @@ class SampleGamma(GammaPolicy):
         pairs = zip(self.thresholds, self.gammas[:-1], strict=True)
         steps = [f"{g:g} for p {sign} {t:g}" for t, g in pairs]
         return ", ".join([*steps, f"else {self.gammas[-1]:g}"])
+
+
+def gamma_between(p: Tensor, edges: Tensor, gammas: Tensor) -> Tensor:
+    """The gamma of the interval in which each p lies; an edge belongs to the one below it."""
+    index = torch.bucketize(p, edges)
+    # A single sample, as vmap has it, would be indexed by a number that vmap cannot tell.
+    return gammas[index] if index.dim() > 0 else gammas[index.unsqueeze(0)].squeeze(0)
 
 
 def _rounding(p: float, eps: float) -> float:

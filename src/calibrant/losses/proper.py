@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from calibrant import _checks
-from calibrant._logspace import softplus, split_top
-from calibrant.focal.inverse import inverse_logits, newton_step
+from calibrant._logspace import split_top
+from calibrant.focal.inverse import from_solution, inverse_logits
 from calibrant.losses.base import class_axis, is_half
 from calibrant.losses.focal import FocalLoss
 
@@ -23,7 +23,7 @@ class ProperFocalLoss(FocalLoss):
     with the focal loss and apply :func:`calibrant.focal.focal_map` comes to the same.
 
     The inverse map is found by Newton's method, some 3 to 30 steps of the size of a softmax, and
-    has the gradient of the implicit function (of first order only).
+    has the first two derivatives of the implicit function.
 
     Args:
         gamma: At least 0, 0 being cross-entropy. One number: the map belongs to it.
@@ -65,6 +65,9 @@ class ProperFocalLoss(FocalLoss):
         assert isinstance(self.gamma, float)
         wide = logits.float() if is_half(logits) else logits
         rows = torch.movedim(wide, class_axis(logits), -1)
+        if not target.is_floating_point():  # an ignored row may hold anything
+            counted = (target != self.ignore_index).unsqueeze(-1)
+            rows = torch.where(counted, rows, 0.0)
         output = _output(rows, self.gamma)
         return super().forward(torch.movedim(output, -1, class_axis(logits)), target)
 
@@ -73,26 +76,18 @@ def _output(rows: Tensor, gamma: float) -> Tensor:
     """Logits whose focal map is the softmax of ``rows``."""
     if not torch.compiler.is_compiling():
         try:
-            direct: Tensor = inverse_logits(split_top(rows), gamma)
+            direct: Tensor = inverse_logits(split_top(_checks.logits(rows)), gamma)
             return direct
         except RuntimeError:  # torch.func.vmap cannot follow a loop that ends when it may
             pass
-    # The loop as one operation that transforms do not look into, and one more of its steps, which
-    # has the gradient of the solution (see focal.inverse).
-    posterior, solution = split_top(rows), split_top(_solved(rows.detach(), gamma))
-    absent = posterior.z == -float("inf")
-    lonely = torch.all(absent | posterior.is_top, dim=-1, keepdim=True)
-    rho = torch.where(absent, 0.0, posterior.z)
-    x = torch.where(absent, -1.0, solution.log_q)
-    a = torch.where(lonely, 0.0, solution.log_odds)
-    x, a = newton_step(x, a, rho, posterior.is_top | (absent & ~lonely), gamma)
-    output = torch.where(posterior.is_top, 0.0, x + softplus(a))
-    return torch.where(absent, -float("inf"), output)
+    # The loop as one operation that transforms do not look into.
+    output: Tensor = from_solution(split_top(rows), split_top(_solved(rows.detach(), gamma)), gamma)
+    return output
 
 
 @torch.library.custom_op("calibrant::focal_output", mutates_args=())
 def _solved(rows: Tensor, gamma: float) -> Tensor:
-    output: Tensor = inverse_logits(split_top(rows), gamma)
+    output: Tensor = inverse_logits(split_top(_checks.logits(rows)), gamma)
     return output
 
 

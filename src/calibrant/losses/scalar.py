@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,14 +16,22 @@ Rule = float | Callable[[Tensor], Tensor]
 """One focusing parameter, or what makes gamma from p."""
 
 
-def value_and_slope(cross_entropy: Tensor, rule: Rule, signed: bool) -> tuple[Tensor, Tensor]:
-    """(f(c), f'(c)) in new tensors, without a gradient."""
+class Evaluated(NamedTuple):
+    """f(c), f'(c) and the gamma they belong to, without a gradient."""
+
+    value: Tensor
+    slope: Tensor
+    gamma: Gamma
+
+
+def evaluate(cross_entropy: Tensor, rule: Rule, signed: bool) -> Evaluated:
+    """Everything that a step of training needs, in new tensors."""
     if isinstance(rule, float) and rule == 0.0:
-        return cross_entropy.clone(), torch.ones_like(cross_entropy)
+        return Evaluated(cross_entropy, torch.ones_like(cross_entropy), rule)
     of = parts(cross_entropy, torch)
     gamma = rule(of.p) if callable(rule) else rule
     base, power = base_and_power(of, gamma, torch, signed=signed)
-    return power * cross_entropy, slope(of, base, power, gamma)
+    return Evaluated(power * cross_entropy, slope(of, base, power, gamma), gamma)
 
 
 def focal_of(cross_entropy: Tensor, rule: Rule, *, signed: bool = False) -> Tensor:

@@ -26,7 +26,7 @@ from calibrant.losses.base import (
     labels_and_share,
     reduced,
 )
-from calibrant.losses.scalar import Rule, focal_of, value_and_slope
+from calibrant.losses.scalar import Rule, evaluate, focal_of
 
 AT_ONCE = 2**18
 """Numbers of half precision that are widened together: on a CPU as many as its cache holds."""
@@ -57,7 +57,7 @@ def _by_parts(
 ) -> Tensor:
     c = cross_entropy(logits, target, settings.ignore_index)
     _, share = labels_and_share(target, settings, c.dtype)
-    return reduced(focal_of(c, rule, signed=signed), share, settings.reduction)
+    return reduced(focal_of(c, rule, signed=signed), share, settings)
 
 
 class _Step(torch.autograd.Function):
@@ -67,20 +67,21 @@ class _Step(torch.autograd.Function):
     def forward(
         ctx: Any, logits: Tensor, target: Tensor, rule: Any, signed: bool, settings: Settings
     ) -> Tensor:
-        ctx.given = rule, signed, settings
         log_p, c = _log_probs(logits, target, settings.ignore_index)
-        value, slope = value_and_slope(c, rule, signed)
+        value, slope, gamma = evaluate(c, rule, signed)
         labels, share = labels_and_share(target, settings, c.dtype)
+        ctx.given = gamma, signed, settings
         # What an ignored target costs is 0 already; its slope is not.
-        slope.mul_(share)
-        ctx.save_for_backward(logits, log_p, target, labels, slope)
-        return reduced(value, share, settings.reduction)
+        ctx.save_for_backward(logits, log_p, target, labels, slope.mul_(share))
+        return reduced(value, share, settings)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         logits, log_p, target, labels, slope = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative will be asked for
-            value = _by_parts(logits, target, *ctx.given)
+            gamma, *rest = ctx.given
+            rule = gamma if isinstance(gamma, float) else lambda _: gamma
+            value = _by_parts(logits, target, rule, *rest)
             (gradient,) = torch.autograd.grad(value, logits, grad, create_graph=True)
             return gradient, None, None, None, None
         axis = class_axis(logits)
@@ -91,7 +92,7 @@ class _Step(torch.autograd.Function):
             gradient = torch.empty_like(logits)
             every = (_pieces(part, logits) for part in (gradient, logits, labels, factor))
             for out, piece, label, scale in zip(*every, strict=True):
-                probs = F.softmax(piece, axis, dtype=torch.float32)
+                probs = F.softmax(piece, axis, dtype=slope.dtype)
                 out.copy_(_scaled(probs, label, scale, axis))
         return gradient, None, None, None, None
 
@@ -100,7 +101,8 @@ def _log_probs(logits: Tensor, target: Tensor, ignored: int) -> tuple[Tensor | N
     """(log-probabilities, cross-entropy of each target).
 
     Logits of half precision are widened a piece at a time, and their log-probabilities not kept:
-    c is exact to float32, and nothing of the size of the logits is made in float32.
+    c is exact to float32, and nothing of the size of the logits is made in float32. Others could
+    be taken so too, for less memory, but many small operations wait for each other's threads.
     """
     if not is_half(logits):
         log_p = torch.log_softmax(logits, class_axis(logits))
@@ -122,5 +124,9 @@ def _pieces(values: Tensor, logits: Tensor) -> tuple[Tensor, ...]:
 
 
 def _scaled(probs: Tensor, labels: Tensor, factor: Tensor, axis: int) -> Tensor:
-    """factor * (probs - one-hot), in the place of ``probs``."""
-    return probs.mul_(factor).scatter_add_(axis, labels, -factor)
+    """factor * (probs - one-hot), in the place of ``probs`` where that can hold it."""
+    try:
+        scaled = probs.mul_(factor)
+    except RuntimeError:  # a whole batch of gradients at once (is_grads_batched)
+        scaled = probs * factor
+    return scaled.scatter_add_(axis, labels, -factor)
