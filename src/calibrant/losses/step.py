@@ -4,10 +4,11 @@ With class indices the focal loss is f(c) of the cross-entropy c, and its gradie
 
     d f / d logits = f'(c) (softmax(logits) - one-hot)
 
-One autograd function does it all for an ordinary training step. It keeps what cross-entropy keeps,
-the log-probabilities, and its backward pass fills one array of their size where that of
-cross-entropy fills two. ``torch.compile``, ``torch.func``, forward mode and second derivatives take
-the way over ``F.cross_entropy`` and f, which every transform can follow.
+One autograd function does it all for an ordinary training step. The gradient is made in the place
+of the log-probabilities as soon as the loss is known, and only scaled by the backward pass: one
+array of the size of the logits, where cross-entropy fills three. ``torch.compile``,
+``torch.func``, forward mode and second derivatives take the way over ``F.cross_entropy`` and f,
+which every transform can follow.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from calibrant.losses.base import (
     labels_and_share,
     reduced,
 )
-from calibrant.losses.scalar import Rule, evaluate, focal_of
+from calibrant.losses.scalar import Gamma, Rule, evaluate, focal_of
 
 AT_ONCE = 2**18
 """Numbers of half precision that are widened together: on a CPU as many as its cache holds."""
@@ -61,40 +62,65 @@ def _by_parts(
 
 
 class _Step(torch.autograd.Function):
-    """Loss and slope in one go, in the form of an autograd function that is quickest to call."""
+    """Loss and gradient in one go, in the form of an autograd function that is quickest to call."""
 
     @staticmethod
     def forward(
         ctx: Any, logits: Tensor, target: Tensor, rule: Any, signed: bool, settings: Settings
     ) -> Tensor:
-        log_p, c = _log_probs(logits, target, settings.ignore_index)
-        value, slope, gamma = evaluate(c, rule, signed)
-        labels, share = labels_and_share(target, settings, c.dtype)
-        ctx.given = gamma, signed, settings
-        # What an ignored target costs is 0 already; its slope is not.
-        ctx.save_for_backward(logits, log_p, target, labels, slope.mul_(share))
-        return reduced(value, share, settings)
+        wanted = ctx.needs_input_grad[0]
+        value, gamma, ctx.gradient = _evaluated(
+            logits, target, rule, signed, settings, wanted=wanted
+        )
+        ctx.given = gamma if isinstance(gamma, float) else lambda _: gamma, signed, settings
+        ctx.save_for_backward(logits, target)
+        return value
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        logits, log_p, target, labels, slope = ctx.saved_tensors
+        logits, target = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative will be asked for
-            gamma, *rest = ctx.given
-            rule = gamma if isinstance(gamma, float) else lambda _: gamma
-            value = _by_parts(logits, target, rule, *rest)
+            value = _by_parts(logits, target, *ctx.given)
             (gradient,) = torch.autograd.grad(value, logits, grad, create_graph=True)
             return gradient, None, None, None, None
-        axis = class_axis(logits)
-        factor, labels = (slope * grad).unsqueeze(axis), labels.unsqueeze(axis)
-        if log_p is not None:
-            gradient = _scaled(log_p.exp(), labels, factor, axis)
-        else:
-            gradient = torch.empty_like(logits)
-            every = (_pieces(part, logits) for part in (gradient, logits, labels, factor))
-            for out, piece, label, scale in zip(*every, strict=True):
-                probs = F.softmax(piece, axis, dtype=slope.dtype)
-                out.copy_(_scaled(probs, label, scale, axis))
+        # It is given away and changed in place; whoever comes a second time waits for another.
+        gradient, ctx.gradient = ctx.gradient, None
+        if gradient is None:
+            gradient = _evaluated(logits, target, *ctx.given, wanted=True)[-1]
+        scale = grad.unsqueeze(class_axis(logits)) if grad.dim() > 0 else grad
+        try:
+            gradient = gradient.mul_(scale)
+        except RuntimeError:  # a whole batch of gradients at once (is_grads_batched)
+            gradient = gradient * scale
         return gradient, None, None, None, None
+
+
+def _evaluated(
+    logits: Tensor, target: Tensor, rule: Rule, signed: bool, settings: Settings, *, wanted: bool
+) -> tuple[Tensor, Gamma, Tensor | None]:
+    """(reduced loss, gamma, its gradient by the logits if that is wanted)."""
+    log_p, c = _log_probs(logits, target, settings.ignore_index)
+    value, slope, gamma = evaluate(c, rule, signed)
+    labels, share = labels_and_share(target, settings, c.dtype)
+    value = reduced(value, share, settings)
+    if not wanted:
+        return value, gamma, None
+    # What an ignored target costs is 0 already; its slope is not.
+    return value, gamma, _gradient(logits, log_p, labels, slope.mul_(share))
+
+
+def _gradient(logits: Tensor, log_p: Tensor | None, labels: Tensor, slope: Tensor) -> Tensor:
+    """slope * (softmax(logits) - one-hot), in the place of the log-probabilities."""
+    axis = class_axis(logits)
+    slope, labels = slope.unsqueeze(axis), labels.unsqueeze(axis)
+    if log_p is not None:
+        return log_p.exp_().mul_(slope).scatter_add_(axis, labels, -slope)
+    gradient = torch.empty_like(logits)
+    every = (_pieces(part, logits) for part in (gradient, logits, labels, slope))
+    for out, piece, label, scale in zip(*every, strict=True):
+        probs = F.softmax(piece, axis, dtype=slope.dtype)
+        out.copy_(probs.mul_(scale).scatter_add_(axis, label, -scale))
+    return gradient
 
 
 def _log_probs(logits: Tensor, target: Tensor, ignored: int) -> tuple[Tensor | None, Tensor]:
@@ -121,12 +147,3 @@ def _pieces(values: Tensor, logits: Tensor) -> tuple[Tensor, ...]:
     rows = max(1, at_once * len(logits) // max(1, logits.numel()))
     pieces: tuple[Tensor, ...] = values.split(rows)  # type: ignore[no-untyped-call]
     return pieces
-
-
-def _scaled(probs: Tensor, labels: Tensor, factor: Tensor, axis: int) -> Tensor:
-    """factor * (probs - one-hot), in the place of ``probs`` where that can hold it."""
-    try:
-        scaled = probs.mul_(factor)
-    except RuntimeError:  # a whole batch of gradients at once (is_grads_batched)
-        scaled = probs * factor
-    return scaled.scatter_add_(axis, labels, -factor)
