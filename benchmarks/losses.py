@@ -1,14 +1,17 @@
 """A step of training, forward and backward: our losses against cross-entropy and the textbook.
 
-kornia and monai are measured where they are installed. Memory is what torch allocates at its
-peak during the step, by its own profiler, and counts the gradient of the logits. Measured with one
-thread and with torch's default: where others use the machine too, several operations of a step
-wait for the second thread, and the two tables differ widely.
+Focal losses of other packages are measured where they are installed, which is in the environment of
+``make bench-peers``; each is called so that it means the mean over the batch, and its value and
+gradient stand beside ours. Memory is what torch allocates at its peak during the step, by its own
+profiler, and counts the gradient of the logits. Measured with one thread and with torch's default:
+where others use the machine too, several operations of a step wait for the second thread, and the
+two tables differ widely.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -24,15 +27,21 @@ SHAPES = ((128, 10), (8192, 1000), (1024, 50257))
 ROUNDS, ROUNDS_IF_SMALL = 7, 1000
 """How often each loss takes its turn: a short step is easily disturbed, and cheap to repeat."""
 GAMMA = 3.0
-PLAIN = "F.cross_entropy"
+PLAIN, OURS = "F.cross_entropy", "calibrant focal"
+GAPS = (17.0, 120.0)
+"""By how much the largest logit is ahead of the others, or the label behind it."""
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
-def textbook(logits: Tensor, labels: Tensor) -> Tensor:
+def textbook(gamma: float) -> Loss:
     """The focal loss as it is usually written: softmax, gather, pow."""
-    p = torch.softmax(logits, dim=1).gather(1, labels.unsqueeze(1)).squeeze(1)
-    return (-((1 - p) ** GAMMA) * torch.log(p)).mean()
+
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        p = torch.softmax(logits, dim=1).gather(1, labels.unsqueeze(1)).squeeze(1)
+        return (-((1 - p) ** gamma) * torch.log(p)).mean()
+
+    return loss
 
 
 def textbook_flsd(logits: Tensor, labels: Tensor) -> Tensor:
@@ -40,6 +49,26 @@ def textbook_flsd(logits: Tensor, labels: Tensor) -> Tensor:
     p = torch.softmax(logits, dim=1).gather(1, labels.unsqueeze(1)).squeeze(1)
     gamma = torch.where(p.detach() < 0.2, 5.0, 3.0)
     return (-((1 - p) ** gamma) * torch.log(p)).mean()
+
+
+def peers(gamma: float) -> dict[str, Loss]:
+    """The focal losses of other packages, called so that they give the mean over the batch."""
+    losses: dict[str, Loss] = {}
+    if kornia := peer("kornia.losses"):
+        # Its mean is over all entries of the logits.
+        kornia_loss = kornia.FocalLoss(alpha=None, gamma=gamma, reduction="mean")
+        losses["kornia"] = lambda x, y: kornia_loss(x, y) * x.shape[1]
+    if monai := peer("monai.losses"):
+        # The same; without use_softmax it is the binary loss of every class.
+        monai_loss = monai.FocalLoss(gamma=gamma, to_onehot_y=True, use_softmax=True)
+        losses["monai"] = lambda x, y: monai_loss(x, y.unsqueeze(1)) * x.shape[1]
+    if torch_focalloss := peer("torch_focalloss"):
+        losses["pytorch-focalloss"] = torch_focalloss.MultiClassFocalLoss(gamma=gamma)
+    if focal_loss := peer("focal_loss"):
+        # It takes probabilities.
+        focal_loss_torch = focal_loss.FocalLoss(gamma=gamma)
+        losses["focal-loss-torch"] = lambda x, y: focal_loss_torch(torch.softmax(x, dim=1), y)
+    return losses
 
 
 def adafocal(logits: Tensor, labels: Tensor) -> Loss:
@@ -53,21 +82,16 @@ def adafocal(logits: Tensor, labels: Tensor) -> Loss:
 
 def candidates(logits: Tensor, labels: Tensor) -> dict[str, Loss]:
     """Every loss that is installed."""
-    losses: dict[str, Loss] = {
+    return {
         PLAIN: F.cross_entropy,
-        "textbook focal": textbook,
+        "textbook focal": textbook(GAMMA),
         "textbook FLSD-53": textbook_flsd,
         "calibrant cross-entropy": LOSSES["ce"](),
-        "calibrant focal": FocalLoss(gamma=GAMMA),
+        OURS: FocalLoss(gamma=GAMMA),
         "calibrant FLSD-53": LOSSES["flsd-53"](),
         "calibrant AdaFocal": adafocal(logits, labels),
+        **peers(GAMMA),
     }
-    if kornia := peer("kornia.losses"):
-        losses["kornia focal"] = kornia.FocalLoss(alpha=None, gamma=GAMMA, reduction="mean")
-    if monai := peer("monai.losses"):
-        monai_loss = monai.FocalLoss(gamma=GAMMA, to_onehot_y=True, use_softmax=True)
-        losses["monai focal"] = lambda x, y: monai_loss(x, y.unsqueeze(1))
-    return losses
 
 
 def peer(name: str) -> Any:
@@ -121,11 +145,53 @@ def compare(n: int, n_classes: int, dtype: torch.dtype) -> None:
     seconds = side_by_side(runs, rounds=ROUNDS_IF_SMALL if small else ROUNDS)
     kind = str(dtype).removeprefix("torch.")
     print_ratios(f"loss forward + backward, {n} x {n_classes}, {kind}", seconds, against=PLAIN)
+    print_peers("time", seconds)
     if not small:
         peaks = {name: peak_memory(run, logits) for name, run in runs.items()}
         print("  peak memory")
         for name, peak in peaks.items():
             print(f"    {name:<24} {peak:6.0f} MB   {peak / peaks[PLAIN]:6.2f} x")
+        print_peers("memory", peaks)
+
+
+def print_peers(what: str, measured: dict[str, float]) -> None:
+    """How many times as much as ours the other packages take."""
+    ratios = [f"{name} {measured[name] / measured[OURS]:.2f}" for name in peers(GAMMA)]
+    if ratios:
+        print(f"  {what}, as a multiple of {OURS}: {', '.join(ratios)}")
+
+
+def print_agreement(n: int, n_classes: int) -> None:
+    """How far value and gradient of the other focal losses are from ours in float64."""
+    logits, labels = problem(n, n_classes, torch.float32)
+    exact, direction = found(FocalLoss(gamma=GAMMA), logits.detach().double(), labels)
+    print(f"\ndifference from float64, {n} x {n_classes}, float32, relative: value, gradient")
+    ours: dict[str, Loss] = {OURS: FocalLoss(gamma=GAMMA), "textbook": textbook(GAMMA)}
+    for name, loss in (ours | peers(GAMMA)).items():
+        value, gradient = found(loss, logits.detach(), labels)
+        off = float((gradient.double() - direction).norm() / direction.norm())
+        print(f"  {name:<18} {abs(float(value / exact) - 1.0):.0e}  {off:.0e}")
+
+
+def print_gaps(gamma: float) -> None:
+    """The gradient of the largest logit, where it is the label and where it is not."""
+    print(f"\nslope at the largest logit, gamma = {gamma:g}, float32, gaps {GAPS}: right, wrong")
+    ours: dict[str, Loss] = {OURS: FocalLoss(gamma=gamma), "textbook": textbook(gamma)}
+    for name, loss in (ours | peers(gamma)).items():
+        slopes = [
+            float(found(loss, torch.tensor([[gap, 0.0, 0.0]]), torch.tensor([label]))[1][0, 0])
+            for label in (0, 1)
+            for gap in GAPS
+        ]
+        print(f"  {name:<18} {'  '.join(f'{slope:8.1e}' for slope in slopes)}")
+
+
+def found(loss: Loss, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Value and gradient."""
+    leaf = logits.clone().requires_grad_()
+    value = loss(leaf, labels)
+    (gradient,) = torch.autograd.grad(value, leaf)
+    return value.detach(), gradient
 
 
 def main() -> None:
@@ -133,23 +199,14 @@ def main() -> None:
     default = torch.get_num_threads()
     for threads in sorted({1, default}):
         torch.set_num_threads(threads)
-        print(f"\ntorch {torch.__version__}, threads: {threads}, seed 0")
+        load = os.getloadavg()[0]
+        print(f"\ntorch {torch.__version__}, threads: {threads}, load average {load:.1f}, seed 0")
         for shape in SHAPES:
             compare(*shape, torch.float32)
         compare(*SHAPES[1], torch.bfloat16)
-    wide = torch.tensor([[30.0, 0.0], [0.0, 120.0]], requires_grad=True)
-    print("\ngradients at logit gaps of 30 and 120, gamma = 0.5 (float32)")
-    for name, loss in (
-        ("textbook", lambda x, y: (-((1 - p(x, y)) ** 0.5) * torch.log(p(x, y))).mean()),
-        ("calibrant", FocalLoss(gamma=0.5)),
-    ):
-        (gradient,) = torch.autograd.grad(loss(wide, torch.tensor([0, 0])), wide)
-        print(f"  {name:<10} {gradient.tolist()}")
-
-
-def p(logits: Tensor, labels: Tensor) -> Tensor:
-    """Probability of the label."""
-    return torch.softmax(logits, dim=1).gather(1, labels.unsqueeze(1)).squeeze(1)
+    print_agreement(*SHAPES[1])
+    for gamma in (0.5, GAMMA):
+        print_gaps(gamma)
 
 
 if __name__ == "__main__":

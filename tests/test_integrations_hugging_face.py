@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -17,7 +21,14 @@ from transformers import (
 )
 
 import calibrant
-from calibrant.losses import LOSSES, AdaFocal, CrossEntropyLoss, FocalLoss, MMCELoss
+from calibrant.losses import (
+    LOSSES,
+    AdaFocal,
+    CrossEntropyLoss,
+    FocalLoss,
+    MMCELoss,
+    SigmoidFocalLoss,
+)
 from calibrant.losses.hugging_face import TrainerLoss
 
 # Advice of transformers and accelerate that is not about this package.
@@ -53,7 +64,9 @@ def dataset(n, seed, tokens=False):
     return [{"input_ids": i, "labels": label} for i, label in zip(ids, labels, strict=True)]
 
 
-def trainer_of(tmp_path, loss=None, model=None, data=None, callbacks=(), **options):
+def trainer_of(
+    tmp_path, loss=None, model=None, data=None, callbacks=(), left_out=(), eval_data=None, **options
+):
     options = {"num_train_epochs": 2, "eval_strategy": "no", "save_strategy": "no"} | options
     arguments = TrainingArguments(
         output_dir=str(tmp_path),
@@ -67,14 +80,17 @@ def trainer_of(tmp_path, loss=None, model=None, data=None, callbacks=(), **optio
     )
     ours = {}
     if loss is not None:
-        ours = {"compute_loss_func": loss, "compute_metrics": loss.metrics}
-        callbacks = [loss, *callbacks]
+        ours = {
+            "compute_loss_func": loss,
+            "compute_metrics": loss.metrics,
+            "callbacks": [loss, *callbacks],
+        }
+    ours = {"callbacks": list(callbacks)} | {k: v for k, v in ours.items() if k not in left_out}
     return Trainer(
         model_of() if model is None else model,
         arguments,
         train_dataset=dataset(24, 0) if data is None else data,
-        eval_dataset=dataset(40, 1),
-        callbacks=list(callbacks),
+        eval_dataset=dataset(40, 1) if eval_data is None else eval_data,
         **ours,
     )
 
@@ -105,6 +121,61 @@ def test_bad_arguments_get_one_clear_line():
         TrainerLoss(FocalLoss(gamma=1.0, reduction="none"))
     with pytest.raises(ValueError, match="needs labels; found none"):
         TrainerLoss(FocalLoss(gamma=1.0))({"logits": torch.zeros(1, 2)}, None)
+    with pytest.raises(TypeError, match="must return logits; found dict"):
+        TrainerLoss(FocalLoss(gamma=1.0))({"scores": torch.zeros(1, 2)}, torch.tensor([0]))
+
+
+def test_an_ignored_index_that_the_trainer_counts_is_refused():
+    with pytest.raises(ValueError, match=r"ignore_index must be -100.*found 99\. Mark labels"):
+        TrainerLoss(CrossEntropyLoss(ignore_index=99))
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (4, 3, 3)])
+def test_labels_that_are_probabilities_are_refused(shape):
+    logits = torch.randn(*shape)
+    with pytest.raises(TypeError, match=r"labels must be class indices; found torch\.float32"):
+        TrainerLoss(CrossEntropyLoss())({"logits": logits}, torch.softmax(logits, -1))
+
+
+def test_a_loss_of_one_logit_is_refused():
+    with pytest.raises(TypeError, match="losses of class indices; found SigmoidFocalLoss"):
+        TrainerLoss(SigmoidFocalLoss(gamma=2.0))
+
+
+def test_smoothing_that_the_trainer_would_leave_out_is_refused(tmp_path):
+    trainer = trainer_of(tmp_path, TrainerLoss(CrossEntropyLoss()), label_smoothing_factor=0.1)
+    with pytest.raises(ValueError, match=r"Pass label_smoothing=0\.1 to the loss"):
+        trainer.train()
+
+
+@pytest.mark.parametrize(("name", "said"), [("adafocal", 1), ("fls-531", 1), ("flsd-53", 0)])
+def test_a_missing_callback_is_warned_of_once(tmp_path, recwarn, name, said):
+    loss = TrainerLoss(LOSSES[name]())
+    trainer_of(tmp_path, loss, left_out=["callbacks"], eval_strategy="epoch").train()
+    messages = [str(w.message) for w in recwarn if "callbacks=[loss]" in str(w.message)]
+    assert len(messages) == said
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({}, "found eval_strategy='no'"),
+        (
+            {"eval_strategy": "epoch", "left_out": ["compute_metrics"]},
+            "found an evaluation without",
+        ),
+        ({"eval_strategy": "epoch", "eval_delay": 9}, "found no evaluation in the whole run"),
+        ({"eval_strategy": "epoch"}, None),
+    ],
+)
+@pytest.mark.parametrize("name", ["adafocal", "fls-531"])
+def test_a_loss_that_is_shown_no_validation_set_is_warned_of_once(
+    tmp_path, recwarn, name, options, found
+):
+    trainer_of(tmp_path, TrainerLoss(LOSSES[name]()), **options).train()
+    messages = [str(w.message) for w in recwarn if "must see the validation" in str(w.message)]
+    assert len(messages) == (name == "adafocal" and found is not None)
+    assert all(found in message for message in messages)
 
 
 def test_cross_entropy_trains_as_the_trainer_does_without_us(tmp_path):
@@ -164,6 +235,56 @@ def test_evaluation_in_training_moves_adafocal_and_logs(tmp_path):
     output = trainer.predict(dataset(40, 1))
     expected = calibrant.ece(logits=output.predictions, labels=output.label_ids)
     assert metrics["eval_ece"] == pytest.approx(expected, abs=1e-9)
+
+
+def test_adafocal_moves_once_for_each_of_several_validation_sets(tmp_path):
+    loss = TrainerLoss(LOSSES["adafocal"]())
+    sets = {"first": dataset(40, 1), "second": dataset(40, 2)}
+    trainer_of(tmp_path, loss, eval_data=sets, eval_strategy="epoch", eval_on_start=True).train()
+    assert int(loss.loss.gamma.n_updates) == 2 * (1 + 2)  # before training, and after each epoch
+
+
+TWO_PROCESSES = """
+import sys
+sys.path.insert(0, {folder!r})
+from {module} import *
+
+torch.set_num_threads(1)
+rank = int(sys.argv[1])
+torch.distributed.init_process_group(
+    "gloo", init_method="file://" + {out!r} + "/meet", rank=rank, world_size=2
+)
+loss = shown()
+torch.save(loss.loss.state_dict(), {out!r} + f"/found{{rank}}.pt")
+torch.distributed.destroy_process_group()
+"""
+
+
+def shown():
+    """A loss that has seen a validation set of 41 rows, whatever the number of processes."""
+    rng = np.random.default_rng(0)
+    loss = TrainerLoss(FocalLoss(gamma=AdaFocal(n_bins=4)))
+    loss.training = True
+    logits, labels = 3 * rng.normal(size=(41, 5, 3)), rng.integers(0, 3, size=(41, 5))
+    labels[rng.random(labels.shape) < 0.3] = -100
+    loss.metrics(EvalPrediction(predictions=logits, label_ids=labels))
+    return loss
+
+
+def test_two_processes_that_both_have_the_whole_set_find_what_one_finds(tmp_path):
+    here, script = Path(__file__), tmp_path / "run.py"
+    script.write_text(
+        TWO_PROCESSES.format(folder=str(here.parent), module=here.stem, out=str(tmp_path))
+    )
+    running = [
+        subprocess.Popen([sys.executable, "-W", "ignore", str(script), str(rank)])
+        for rank in range(2)
+    ]
+    assert [process.wait(timeout=120) for process in running] == [0, 0]
+    one = shown().loss.state_dict()
+    for rank in range(2):
+        two = torch.load(tmp_path / f"found{rank}.pt", weights_only=True)
+        assert all(torch.equal(value, two[name]) for name, value in one.items())
 
 
 def test_metrics_leave_out_ignored_tokens_and_other_outputs():

@@ -76,39 +76,107 @@ def fitted(tmp_path, module, *callbacks, **options):
 
 
 class Told(FocalLoss):
-    """Writes down what it is told."""
+    """Writes down the epochs it is told."""
 
-    def __init__(self, gamma=2.0):
-        super().__init__(gamma=gamma)
-        self.epochs, self.updates = [], []
+    def __init__(self, gamma=2.0, **options):
+        super().__init__(gamma=gamma, **options)
+        self.epochs = []
 
     def start_epoch(self, epoch, n_epochs=None):
         super().start_epoch(epoch, n_epochs)
         self.epochs.append((epoch, n_epochs))
 
-    def update(self, val_logits, val_labels):
-        super().update(val_logits, val_labels)
-        self.updates.append((val_logits, val_labels))
+
+class Shown(AdaFocal):
+    """Writes down the validation sets it is shown."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.seen = []
+
+    def update(self, confidence, correct):
+        super().update(confidence, correct)
+        self.seen.append((confidence, correct))
 
 
 def test_the_loss_is_told_epochs_and_shown_the_whole_validation_set(tmp_path):
     torch.manual_seed(0)
-    module = Module(Told(AdaFocal(n_bins=5)))
+    module = Module(Told(Shown(n_bins=5)))
     fitted(tmp_path, module)
     assert module.loss.epochs == [(0, 3), (1, 3), (2, 3)]
-    assert len(module.loss.updates) == 3 == int(module.loss.gamma.n_updates)  # no sanity check
-    logits, labels = module.loss.updates[-1]
+    policy = module.loss.gamma
+    assert len(policy.seen) == 3 == int(policy.n_updates)  # no sanity check
+    confidence, correct = policy.seen[-1]
     x, y = samples(N_VAL, 1)
     module.network.eval()
-    assert torch.equal(labels, y)
-    assert torch.allclose(logits, module.network(x), atol=1e-6)
+    with torch.no_grad():
+        expected, top = torch.softmax(module.network(x), -1).max(dim=1)
+    assert torch.allclose(confidence, expected.double(), atol=1e-6)
+    assert torch.equal(correct.bool(), top == y)
 
 
-def test_no_logits_are_kept_for_a_loss_that_does_not_ask(tmp_path):
+def test_images_of_several_sizes_and_no_logits_kept(tmp_path):
+    class Images(Module):
+        def validation_step(self, batch, batch_idx):
+            size = 2 + batch_idx  # another height in each batch
+            logits = self.network(batch[0])[:, :, None, None].expand(-1, -1, size, 3)
+            return {"logits": logits, "labels": batch[1][:, None, None].expand(-1, size, 3)}
+
+    class Sizes(Callback):
+        def on_validation_batch_end(self, *_):
+            self.kept = sum(t.numel() for pair in callback._kept[module.loss] for t in pair)
+
+    module, sizes, callback = Images(FocalLoss(gamma=Shown())), Sizes(), CalibrationCallback()
+    trainer = trainer_of(tmp_path, callback, sizes, max_epochs=1, num_sanity_val_steps=0)
+    trainer.fit(module, loader(100, 0), loader(N_VAL, 1))
+    n_pixels = 25 * 2 * 3 + 25 * 3 * 3 + 10 * 4 * 3
+    assert [len(confidence) for confidence, _ in module.loss.gamma.seen] == [n_pixels]
+    assert sizes.kept == 2 * n_pixels
+    assert not callback._kept
+
+
+@pytest.mark.parametrize("loss", ["adafocal", "flsd-53"])
+@pytest.mark.parametrize(
+    "options", [{"limit_val_batches": 0}, {"check_val_every_n_epoch": 9}, {"loader": None}]
+)
+def test_a_loss_that_is_shown_no_validation_set_is_warned_of_once(tmp_path, recwarn, loss, options):
+    options = {"max_epochs": 2} | options
+    val = options.pop("loader", loader(N_VAL, 1))
+    # Lightning says itself that a validation_step has no data.
+    trainer = trainer_of(tmp_path, CalibrationCallback(), **options)
+    trainer.fit(Module(LOSSES[loss]()), loader(100, 0), val)
+    ours = [w for w in recwarn if "must see a validation set" in str(w.message)]
+    assert len(ours) == (loss == "adafocal")
+    assert all(w.category is UserWarning for w in ours)
+
+
+def test_a_validation_set_without_a_label_that_counts_is_warned_of(tmp_path):
+    class Unlabelled(Module):
+        def validation_step(self, batch, batch_idx):
+            labels = torch.full_like(batch[1], -100)
+            return {"logits": self.network(batch[0]), "labels": labels}
+
+    module = Unlabelled(LOSSES["adafocal"]())
+    with pytest.warns(UserWarning, match="must see a validation set.*all labels are ignored"):
+        fitted(tmp_path, module)
+    assert int(module.loss.gamma.n_updates) == 0
+
+
+@pytest.mark.parametrize("put", [lambda loss: [loss], lambda loss: {"main": loss}])
+@pytest.mark.parametrize(("loss", "said"), [("fls-531", 1), ("adafocal", 1), ("flsd-53", 0)])
+def test_a_loss_in_a_plain_container_is_warned_of(tmp_path, recwarn, put, loss, said):
+    module = Module()
+    module.others = put(LOSSES[loss]())
+    fitted(tmp_path, module)
+    messages = [str(w.message) for w in recwarn if "where PyTorch finds them" in str(w.message)]
+    assert len(messages) == said
+    assert all("found some in others" in message for message in messages)
+
+
+def test_a_loss_that_does_not_ask_is_told_epochs_alone(tmp_path):
     module = Module(Told())
     fitted(tmp_path, module)
     assert len(module.loss.epochs) == 3
-    assert module.loss.updates == []
 
 
 @pytest.mark.parametrize("loss", [None, "flsd-53", "adafocal"])
@@ -157,9 +225,9 @@ def test_modes_are_left_as_found(tmp_path):
 
 def test_a_module_may_hold_the_loss_anywhere(tmp_path):
     module = Module()
-    module.losses = nn.ModuleDict({"main": Told(AdaFocal())})
+    module.losses = nn.ModuleDict({"main": FocalLoss(gamma=AdaFocal())})
     fitted(tmp_path, module)
-    assert len(module.losses["main"].updates) == 3
+    assert int(module.losses["main"].gamma.n_updates) == 3
 
 
 def test_validating_alone_logs_and_moves_nothing(tmp_path):
@@ -171,10 +239,10 @@ def test_validating_alone_logs_and_moves_nothing(tmp_path):
 
 
 def test_one_of_several_validation_sets(tmp_path):
-    module = Module(Told(AdaFocal()))
+    module = Module(FocalLoss(gamma=Shown()))
     trainer = trainer_of(tmp_path, CalibrationCallback(dataloader_idx=1), max_epochs=1)
     trainer.fit(module, loader(100, 0), [loader(N_VAL, 1), loader(20, 2)])
-    assert [len(labels) for _, labels in module.loss.updates] == [20]
+    assert [len(correct) for _, correct in module.loss.gamma.seen] == [20]
 
 
 def test_ignored_labels_and_pixels(tmp_path):
@@ -194,6 +262,31 @@ def test_ignored_labels_and_pixels(tmp_path):
     assert logged[0] == logged[1]
 
 
+class Marked(Module):
+    """The first label of a validation batch is 255."""
+
+    def validation_step(self, batch, batch_idx):
+        labels = torch.where(torch.arange(len(batch[1])) == 0, 255, batch[1])
+        return {"logits": self.network(batch[0]), "labels": labels}
+
+
+def test_the_ignored_label_is_that_of_the_loss(tmp_path):
+    module = Marked(Told(Shown(), ignore_index=255))
+    trainer = fitted(tmp_path, module, max_epochs=1)
+    assert [len(correct) for _, correct in module.loss.gamma.seen] == [N_VAL - 3]  # 3 batches
+    assert "val_ece" in trainer.callback_metrics
+
+
+def test_losses_that_ignore_different_labels_need_a_word(tmp_path):
+    module = Marked(LOSSES["ce"](ignore_index=255))
+    module.other = LOSSES["ce"]()
+    with pytest.raises(ValueError, match=r"same ignore_index; found -100 and 255\. Pass ignore_l"):
+        trainer_of(tmp_path, CalibrationCallback()).validate(module, loader(N_VAL, 1))
+    callback = CalibrationCallback(ignore_label=255)
+    (logged,) = trainer_of(tmp_path, callback).validate(module, loader(N_VAL, 1), verbose=False)
+    assert "val_ece" in logged
+
+
 @pytest.mark.parametrize("returned", [None, {"loss": 1.0, "logits": 0.0}])
 def test_a_validation_step_without_logits_gets_one_clear_line(tmp_path, returned):
     class Silent(Module):
@@ -208,6 +301,8 @@ def test_a_validation_step_without_logits_gets_one_clear_line(tmp_path, returned
 def test_unknown_metrics_are_refused():
     with pytest.raises(ValueError, match="metrics must be one of"):
         CalibrationCallback(metrics=("eec",))
+    with pytest.raises(TypeError, match=r"sequence of names; found the string 'ece'"):
+        CalibrationCallback(metrics="ece")
 
 
 @pytest.mark.parametrize(
@@ -222,6 +317,39 @@ def test_the_length_of_the_run_by_epochs_or_steps(tmp_path, options, expected):
     module = Module(Told())
     fitted(tmp_path, module, **options)
     assert module.loss.epochs == expected
+
+
+class ByHand(Module):
+    """Two optimisers, each of which makes a step for every batch."""
+
+    automatic_optimization = False
+
+    def training_step(self, batch, batch_idx):
+        for optimizer in self.optimizers():
+            optimizer.zero_grad()
+            self.manual_backward(super().training_step(batch, batch_idx))
+            optimizer.step()
+
+    def configure_optimizers(self):
+        return [torch.optim.SGD(layer.parameters(), lr=0.1) for layer in self.network[::2]]
+
+
+@pytest.mark.parametrize(
+    ("options", "length"), [({"max_epochs": 2}, 2), ({"max_epochs": -1, "max_steps": 16}, None)]
+)
+def test_steps_by_hand_do_not_tell_the_length_of_the_run(tmp_path, options, length):
+    module = ByHand(Told())
+    fitted(tmp_path, module, **options)
+    assert module.loss.epochs == [(0, length), (1, length)]
+
+
+def test_a_schedule_in_fractions_and_steps_by_hand_is_refused(tmp_path):
+    options = {"max_epochs": -1, "max_steps": 16}
+    with pytest.raises(TypeError, match=r"needs n_epochs.*max_epochs.*epochs="):
+        fitted(tmp_path, ByHand(LOSSES["fls-531"]()), **options)
+    in_epochs = ByHand(FocalLoss(gamma=ScheduledGamma((5.0, 1.0), epochs=(1,))))
+    fitted(tmp_path, in_epochs, **options)
+    assert in_epochs.loss.gamma.gamma.item() == 1.0
 
 
 def test_a_schedule_in_fractions_without_an_end_is_refused(tmp_path):

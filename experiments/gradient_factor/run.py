@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
-from calibrant.focal import confidence_thresholds, inverse_focal_map, phi
+from calibrant.focal import confidence_thresholds, focal_map, inverse_focal_map, phi
 from calibrant.plots.palette import GUIDE, look
 from experiments.gradient_factor.saving import save
 from experiments.scoreboard.tables import markdown
 
 OUT = Path("out/gradient-factor")
 GAMMAS = (1.0, 2.0, 3.0, 5.0, 7.0)
+DASHES = ("-", "--", "-.", ":", (0, (6, 1.5, 1, 1.5, 1, 1.5)))
 
 Floats = npt.NDArray[np.float64]
 
@@ -32,36 +34,40 @@ def optimal_output(p: Floats, gamma: float) -> Floats:
 
 def draw_factor() -> Figure:
     """Fig. 4a: the factor over the probability of the true class."""
-    figure = Figure(figsize=(5.2, 3.6), layout="constrained")
+    figure = Figure(figsize=(5.6, 3.6), layout="constrained")
     ax = figure.subplots()
     p = np.linspace(0.0, 1.0, 201)
     ax.axhline(1.0, **GUIDE)
+    ax.text(0.6, 1.01, "cross-entropy", color="0.4", ha="center", va="bottom")
     for i, gamma in enumerate(GAMMAS):
-        color, linestyle, marker = look(i)
-        label = rf"$\gamma$ = {gamma:g}"
-        ax.plot(p, factor(p, gamma), color=color, linestyle=linestyle, label=label)
-        crossing = confidence_thresholds(gamma=gamma)[1]
-        ax.plot([crossing], [1.0], color=color, marker=marker, markersize=5.0)
-    ax.set(xlabel="probability p of the true class", ylabel=r"$\varphi(p)$: focal / cross-entropy")
-    ax.set(xlim=(0.0, 1.0), ylim=(0.0, None))
-    ax.legend(frameon=False)
+        ax.plot(p, factor(p, gamma), **_style(i))
+    ax.set(xlabel="probability $p$ of the true class", xlim=(0.0, 1.0), ylim=(0.0, 1.6))
+    ax.set_ylabel(r"$\varphi(p)$ = gradient, focal / cross-entropy")
+    ax.legend(frameon=False, loc="upper right")
     return figure
 
 
 def draw_optimum() -> Figure:
     """Fig. 7: the optimal output over the true probability, for two classes."""
-    figure = Figure(figsize=(4.4, 4.0), layout="constrained")
+    figure = Figure(figsize=(4.2, 4.0), layout="constrained")
     ax = figure.subplots()
-    p = np.linspace(0.0, 1.0, 201)
-    ax.plot(p, p, **GUIDE, label="cross-entropy")
+    # By the output and not by the truth: the curves are steep at both ends.
+    q = np.linspace(0.0, 1.0, 201)
+    outputs = np.stack([q, 1.0 - q], axis=-1)
+    ax.plot(q, q, **GUIDE, label="cross-entropy")
     for i, gamma in enumerate(GAMMAS):
-        color, linestyle, _ = look(i)
-        label = rf"$\gamma$ = {gamma:g}"
-        ax.plot(p, optimal_output(p, gamma), color=color, linestyle=linestyle, label=label)
-    ax.set(xlabel="true probability p", ylabel="q with the smallest expected loss")
+        p = np.asarray(focal_map(outputs, gamma=gamma))[:, 0]
+        ax.plot(p, q, **_style(i))
+    ax.set(xlabel="true probability $p$", ylabel="output $q$ with the smallest expected loss")
     ax.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0), aspect="equal")
-    ax.legend(frameon=False, fontsize="small")
+    ax.legend(frameon=False)
     return figure
+
+
+def _style(i: int) -> dict[str, Any]:
+    """Of the curve of gamma number ``i``; dots of the usual width would be faint."""
+    label = rf"$\gamma$ = {GAMMAS[i]:g}"
+    return {"color": look(i).color, "linestyle": DASHES[i], "linewidth": 1.8, "label": label}
 
 
 def table() -> str:

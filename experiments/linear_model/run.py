@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from matplotlib import colormaps
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MultipleLocator, NullLocator
 from torch import Tensor
 
 import calibrant
 from calibrant.losses import SigmoidFocalLoss
-from calibrant.plots.palette import GUIDE, OVER, UNDER, look
+from calibrant.plots.palette import INK, look
 from experiments.gradient_factor.saving import save
 from experiments.scoreboard.tables import markdown
 
@@ -26,8 +29,12 @@ WIDTH = 0.5
 FLIPPED = 0.1
 STEP = 0.1
 N_RECORDED = 100
-N_SHOWN = 150
+N_SHOWN = 120
 """Points in the pictures, which would be large with all of them."""
+
+LEVELS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+"""Probabilities between which the bands of the pictures lie."""
+EXTENT = 2.6
 
 Floats = npt.NDArray[np.float64]
 
@@ -110,40 +117,61 @@ def draw_norms(runs: dict[str, Run], points: Floats) -> Figure:
         logits = points @ run.weights.T
         left.plot(run.iterations, np.sqrt((logits**2).mean(axis=0)), **style)
         right.plot(run.iterations, np.linalg.norm(run.weights, axis=1), **style)
+        last = int(run.iterations[-1])
     for ax, what in ((left, "logits, root mean square"), (right, "norm of the weights")):
-        ax.set(xlabel="iteration", ylabel=what, xscale="log", ylim=(0.0, None))
-        ax.set_xlim(left=1)
+        ax.set_title(what, fontsize="medium")
+        ax.set(xlabel="iteration", xscale="log", xlim=(1, last), ylim=(0.0, None))
+        ticks = [1, 10, 100, 1000, last]
+        ax.set_xticks(ticks, [str(tick) for tick in ticks])
+        ax.xaxis.set_minor_locator(NullLocator())
+        ax.yaxis.set_major_locator(MultipleLocator(0.5))
     left.legend(frameon=False)
     return figure
 
 
 def draw_mistakes(runs: dict[str, Run], points: Floats) -> Figure:
     """Fig. 6: the confidence of mistakes, and where each model decides."""
-    figure = Figure(figsize=(9.6, 3.2), layout="constrained")
+    figure = Figure(figsize=(9.6, 3.6), layout="constrained")
     first, *others = figure.subplots(1, 1 + len(runs))
-    bins = np.linspace(0.5, 1.0, 26)
+    bins = np.linspace(0.5, 1.0, 11)
     for i, (name, run) in enumerate(runs.items()):
         color, linestyle, _ = look(i)
         mistakes = run.confidence[run.wrong]
         style: dict[str, Any] = {"color": color, "linestyle": linestyle, "label": name}
-        first.hist(mistakes, bins=bins, histtype="step", linewidth=1.5, **style)
-    first.set(xlabel="confidence of mistakes", ylabel="test samples", xlim=(0.5, 1.0))
-    first.set_ylim(top=1.3 * first.get_ylim()[1])
-    first.legend(frameon=False, loc="upper left", fontsize="small")
-    grid = np.linspace(-2.6, 2.6, 81)
-    x, y = np.meshgrid(grid, grid)
+        first.hist(mistakes, bins=bins, histtype="step", linewidth=1.8, **style)
+    first.set_title("mistakes on the test set", fontsize="medium")
+    first.set(xlabel="confidence", ylabel="samples", xlim=(0.5, 1.0), box_aspect=1.0)
+    figure.legend(frameon=False, loc="outside lower left", ncols=2)
     for ax, (name, run) in zip(others, runs.items(), strict=True):
-        final = run.weights[-1]
-        said = 1.0 / (1.0 + np.exp(-(final[0] * x + final[1] * y)))
-        levels = [0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0]
-        ax.contourf(x, y, said, levels=levels, cmap="RdBu", alpha=0.35)
-        ax.contour(x, y, said, levels=[0.5], colors=GUIDE["color"], linestyles="--")
-        for label, color, marker in ((0, OVER, "o"), (1, UNDER, "^")):
-            shown = points[:N_SHOWN][run.labels[:N_SHOWN] == label]
-            ax.plot(*shown.T, linestyle="", marker=marker, color=color, markersize=2.5)
-        ax.set(title=name, xlim=(-2.6, 2.6), ylim=(-2.6, 2.6), xlabel="$x_1$", aspect="equal")
+        bands = _draw_decisions(ax, run, points[:N_SHOWN])
+        ax.set_title(name, fontsize="medium")
     others[0].set_ylabel("$x_2$")
+    others[1].tick_params(labelleft=False)
+    where: dict[str, Any] = {"ax": others, "spacing": "uniform", "shrink": 0.82}
+    key = figure.colorbar(bands, label="probability of label 1", **where)
+    key.set_ticks(list(key.get_ticks()), labels=[f"{level:g}" for level in LEVELS])
+    handles, labels = others[0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, loc="outside lower right", ncols=2)
     return figure
+
+
+def _draw_decisions(ax: Axes, run: Run, points: Floats) -> Any:
+    """What a model says in the plane, and the test samples; returns the bands."""
+    corners = np.array([-EXTENT, EXTENT])
+    x, y = np.meshgrid(corners, corners)
+    # Lines of equal logit are straight, so that four corners give them exactly.
+    logits = run.weights[-1][0] * x + run.weights[-1][1] * y
+    inner = np.log(LEVELS[1:-1]) - np.log1p(-np.array(LEVELS[1:-1]))
+    levels = [-1e3, *inner, 1e3]
+    shades = colormaps["RdBu"](np.linspace(0.3, 0.7, len(levels) - 1))
+    bands = ax.contourf(x, y, logits, levels=levels, colors=shades)
+    ax.contour(x, y, logits, levels=[0.0], colors=INK, linestyles="--", linewidths=1.0)
+    for label, color, marker in ((0, "#7f1d1d", "o"), (1, INK, "^")):
+        shown = points[run.labels[: len(points)] == label]
+        style: dict[str, Any] = {"color": color, "markersize": 3.5, "markeredgewidth": 0.0}
+        ax.plot(*shown.T, marker, label=f"label {label}", **style)
+    ax.set(xlim=(-EXTENT, EXTENT), ylim=(-EXTENT, EXTENT), xlabel="$x_1$", box_aspect=1.0)
+    return bands
 
 
 def table(runs: dict[str, Run]) -> str:

@@ -749,8 +749,9 @@ def length_of_run(epoch: int, n_epochs: Any) -> int:
     """How many epochs a run has, for a schedule in parts of it."""
     if n_epochs is None:
         raise TypeError(
-            "a schedule in fractions of the run needs n_epochs; found none. "
-            "Call start_epoch(epoch, n_epochs), or give the schedule in epochs="
+            "a schedule in fractions of the run needs n_epochs; found none. Call "
+            "start_epoch(epoch, n_epochs) (in Lightning: set max_epochs), or give the schedule in "
+            "epochs="
         )
     length = whole_number(n_epochs, "n_epochs", allowed=range(1, 2**53))
     if epoch >= length:
@@ -822,12 +823,60 @@ def _holds(outputs: Any, name: str) -> bool:
     return isinstance(outputs, Mapping) and outputs.get(name) is not None
 
 
+def several_of(values: Any, name: str, allowed: Sequence[str]) -> tuple[str, ...]:
+    """Some of a few names."""
+    if isinstance(values, str):
+        raise TypeError(
+            f"{name} must be a sequence of names; found the string {values!r}. Pass [{values!r}]"
+        )
+    return tuple(choice(value, name, allowed) for value in values)
+
+
+def one_ignored_index(found: set[int]) -> int:
+    """The label that all losses of a module leave out; torch's own where there are none."""
+    if len(found) > 1:
+        raise ValueError(
+            "the losses of a module must have the same ignore_index; found "
+            f"{' and '.join(map(str, sorted(found)))}. Pass ignore_label= to CalibrationCallback"
+        )
+    return next(iter(found), -100)
+
+
+def trainer_loss(loss: Any, *, binary: bool) -> None:
+    """A loss whose targets are those that the Hugging Face Trainer counts."""
+    if binary:
+        raise TypeError(
+            f"TrainerLoss is for losses of class indices; found {type(loss).__name__}. Pass a "
+            "function of your own as compute_loss_func, which calls it"
+        )
+    if loss.ignore_index != -100:
+        raise ValueError(
+            "ignore_index must be -100, since the Trainer counts all other labels; found "
+            f"{loss.ignore_index}. Mark labels that do not count with -100"
+        )
+
+
+def no_other_smoothing(factor: float) -> None:
+    """No smoothing that the Hugging Face Trainer would leave out."""
+    if factor != 0.0:
+        raise ValueError(
+            "the Trainer smooths no labels where it is given a loss; found "
+            f"label_smoothing_factor={factor:g}. Pass label_smoothing={factor:g} to the loss"
+        )
+
+
 def trainer_labels(labels: Any) -> Any:
-    """Labels that the Hugging Face Trainer has found among its inputs."""
+    """Class indices that the Hugging Face Trainer has found among its inputs."""
     if labels is None:
         raise ValueError(
             "the loss needs labels; found none among the inputs. Call the column of the data set "
             "'labels'"
+        )
+    if labels.is_floating_point():
+        raise TypeError(
+            f"labels must be class indices; found {labels.dtype} of shape {tuple(labels.shape)}, "
+            "each number of which the Trainer would count as a target. Pass integers, or a "
+            "function of your own as compute_loss_func"
         )
     return labels
 

@@ -42,6 +42,12 @@ class _WithGamma(Loss):
         """Whether the policy wants to see the validation set."""
         return isinstance(self.gamma, GammaPolicy) and self.gamma.needs_validation
 
+    @property
+    def needs_epochs(self) -> bool:
+        """Whether the policy has a use for :meth:`start_epoch`."""
+        policy = type(self.gamma)
+        return issubclass(policy, GammaPolicy) and policy.start_epoch != GammaPolicy.start_epoch
+
     def start_epoch(self, epoch: int, n_epochs: int | None = None) -> None:
         """Tell a policy which epoch begins, counted from 0, and how many there will be."""
         if isinstance(self.gamma, GammaPolicy):
@@ -54,10 +60,15 @@ class _WithGamma(Loss):
         Under ``torch.distributed`` every process passes its part, and all of them must call.
         """
         if isinstance(self.gamma, GammaPolicy) and self.needs_validation:
-            self.gamma.update(*self._top_labels(val_logits, val_labels))
+            self.gamma.update(*self.top_labels(val_logits, val_labels))
 
-    def _top_labels(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Confidence of each row, and whether it was right, of the rows that count."""
+    @torch.no_grad()
+    def top_labels(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Confidence of each row that counts, and whether it was right: what a policy looks at.
+
+        Two numbers a row, so that of a validation set too large to be kept they can be gathered
+        batch by batch, and go to ``loss.gamma.update``.
+        """
         rows = torch.movedim(logits, class_axis(logits), -1)
         labels = _checks.labels(labels, rows, ignored=self.ignore_index)
         counted = labels != self.ignore_index
@@ -92,15 +103,17 @@ class FocalLoss(_WithGamma):
     .. math:: \mathrm{FL} = -(1 - p)^\gamma \log p, \qquad p = \mathrm{softmax}(s)_y
 
     Computed as a function of the cross-entropy, with its exact derivative: with class indices it
-    takes less time and memory than ``torch.nn.CrossEntropyLoss``, and gradients are finite for
-    every gamma and every finite logit.
+    takes about the time of ``torch.nn.CrossEntropyLoss`` (of small batches, which are all overhead,
+    twice as much) and no more memory, and gradients are finite for every gamma and every finite
+    logit.
 
     Targets that are probabilities v, and label smoothing, cost
     :math:`\sum_k v_k \cdot -(1 - q_k)^\gamma \log q_k`, with one gamma for a row: a policy gets the
     probability of the label, or of the class drawn from v, :math:`\sum_k v_k q_k`.
 
-    float16 and bfloat16 logits give a float32 loss. With class indices they are widened a piece at
-    a time, with probabilities as targets and in a compiled loss all at once.
+    float16 and bfloat16 logits give a float32 loss. With class indices they are widened some
+    samples of the batch at a time (one at least, be it a large image), with probabilities as
+    targets and in a compiled loss all at once.
 
     Args:
         gamma: At least 0, 0 being cross-entropy; or a policy: :class:`ScheduledGamma`,
@@ -251,7 +264,9 @@ class SigmoidFocalLoss(_WithGamma):
         mapped: Tensor = focal_log_probs(two, gamma=gamma)[..., 1].exp()
         return mapped
 
-    def _top_labels(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    @torch.no_grad()
+    def top_labels(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Confidence of each element, and whether it was right."""
         two = torch.stack([torch.zeros_like(logits), logits], dim=-1)
         right = torch.from_numpy(_checks.truths(labels, "val_labels")).long().to(logits.device)
         return _top_labels(two.reshape(-1, 2), _checks.labels(right, two).reshape(-1))

@@ -12,13 +12,18 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from calibrant import _checks
 from calibrant.losses.base import Loss, class_axis
+from calibrant.losses.focal import FocalLoss, SigmoidFocalLoss
 from calibrant.metrics.evaluation import DEFAULT_METRICS
 from calibrant.metrics.resampling import RESAMPLES
 from calibrant.metrics.streaming import StreamedEvaluation
+
+TopLabels = tuple[Tensor, Tensor]
+"""Confidences, and whether they were right."""
 
 
 class CalibrationCallback(Callback):
@@ -27,8 +32,9 @@ class CalibrationCallback(Callback):
     For every loss of :mod:`calibrant.losses` that is an attribute of the module:
 
     * before each epoch, ``loss.start_epoch(epoch, n_epochs)``, for schedules;
-    * after each validation run of a fit, ``loss.update(val_logits, val_labels)``, for AdaFocal. The
-      logits of the run are kept for it, on the CPU, only if a policy asks for them.
+    * after each validation run of a fit, what ``loss.update(val_logits, val_labels)`` does, for
+      AdaFocal. Two numbers are kept for each sample, and no logits. A loss that wants to see the
+      validation set and never does is warned of.
 
     After each validation run the metrics are logged by ``pl_module.log``, so that any logger has
     them and ``ModelCheckpoint(monitor="val_ece")`` can choose by them. They need no loss of this
@@ -50,7 +56,8 @@ class CalibrationCallback(Callback):
         metrics: What to log: names of the default metrics of :func:`calibrant.evaluate`.
         prefix: Put before the names.
         n_bins: Number of bins of the calibration errors.
-        ignore_label: Label of samples that do not count; None if there are none.
+        ignore_label: Label of samples that do not count; by default the ``ignore_index`` of the
+            losses, or -100 where there is none.
         dataloader_idx: Which of several validation sets to use.
 
     Examples:
@@ -65,23 +72,39 @@ class CalibrationCallback(Callback):
         metrics: Sequence[str] = ("ece", "ada_ece", "nll"),
         prefix: str = "val_",
         n_bins: int = 15,
-        ignore_label: int | None = -100,
+        ignore_label: int | None = None,
         dataloader_idx: int = 0,
     ) -> None:
         super().__init__()
-        self.metrics = tuple(_checks.choice(name, "metrics", DEFAULT_METRICS) for name in metrics)
+        self.metrics = _checks.several_of(metrics, "metrics", DEFAULT_METRICS)
         self.prefix = prefix
         self.n_bins = n_bins
         self.ignore_label = _checks.ignored_label(ignore_label)
         self.dataloader_idx = dataloader_idx
-        self._kept: list[tuple[Tensor, Tensor]] = []
-        self._to_update: list[Loss] = []
+        self._waiting = False
         self._forget()
 
     @property
     def names(self) -> list[str]:
         """What is logged."""
         return [self.prefix + name for name in self.metrics]
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Warn of losses that will hear of nothing."""
+        hidden = _losses_out_of_sight(pl_module)
+        if hidden:
+            rank_zero_warn(
+                f"losses must be where PyTorch finds them; found some in {', '.join(hidden)}, a "
+                "plain list or dict. They hear of no epoch and see no validation set: use "
+                "nn.ModuleList or nn.ModuleDict"
+            )
+        self._waiting = any(loss.needs_validation for loss in losses_of(pl_module))
+        if not trainer.enable_validation:
+            self._warn_of_waiting()
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Warn of losses that have waited in vain."""
+        self._warn_of_waiting()
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Tell the losses which epoch begins."""
@@ -92,8 +115,14 @@ class CalibrationCallback(Callback):
         """Begin to count; what an interrupted run has left does not count."""
         self._forget()
         fitting = trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking
-        asking = [loss for loss in losses_of(pl_module) if loss.needs_validation]
-        self._to_update = asking if fitting else []
+        losses = losses_of(pl_module)
+        for loss in losses:
+            if fitting and loss.needs_validation:
+                # Nothing, so that there is something where another process has all batches.
+                self._kept[loss] = [(torch.empty(0), torch.empty(0))]
+        self._ignored = self.ignore_label
+        if self._ignored is None:
+            self._ignored = _checks.one_ignored_index({loss.ignore_index for loss in losses})
 
     def on_validation_batch_end(
         self,
@@ -109,9 +138,9 @@ class CalibrationCallback(Callback):
             return
         logits, labels = _checks.validation_output(outputs)
         rows = torch.movedim(logits.detach(), class_axis(logits), -1)
-        self._stream.update(logits=rows, labels=labels, ignore_label=self.ignore_label)
-        if self._to_update:
-            self._kept.append((logits.detach().cpu(), labels.detach().cpu()))
+        self._stream.update(logits=rows, labels=labels, ignore_label=self._ignored)
+        for loss, kept in self._kept.items():
+            kept.append(loss.top_labels(logits, labels))
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log the metrics, and show the losses the validation set."""
@@ -123,20 +152,24 @@ class CalibrationCallback(Callback):
             for name, metric in zip(self.names, self.metrics, strict=True):
                 # All processes have the same number; to average it keeps Lightning from warning.
                 pl_module.log(name, result[metric].value, sync_dist=True)
-        for loss in self._to_update:
-            loss.update(*self._everything())
+            for loss, kept in self._kept.items():
+                confidence, correct = zip(*kept, strict=True)
+                loss.gamma.update(torch.cat(confidence), torch.cat(correct))
+                self._waiting = False
         self._forget()
-
-    def _everything(self) -> tuple[Tensor, Tensor]:
-        """The logits and labels of this process; none, where another process has them all."""
-        if not self._kept:
-            return torch.empty(0, 2), torch.empty(0, dtype=torch.int64)
-        logits, labels = zip(*self._kept, strict=True)
-        return torch.cat(logits), torch.cat(labels)
 
     def _forget(self) -> None:
         self._stream = StreamedEvaluation(n_bins=self.n_bins)
-        self._kept, self._to_update = [], []
+        self._kept: dict[Any, list[TopLabels]] = {}
+
+    def _warn_of_waiting(self) -> None:
+        if self._waiting:
+            self._waiting = False
+            rank_zero_warn(
+                "the loss must see a validation set, and there was none, so its gammas stay as "
+                "they are. Pass val_dataloaders, let validation run during the fit, and look "
+                "whether all labels are ignored"
+            )
 
 
 def losses_of(pl_module: LightningModule) -> list[Loss]:
@@ -144,8 +177,28 @@ def losses_of(pl_module: LightningModule) -> list[Loss]:
     return [module for module in pl_module.modules() if isinstance(module, Loss)]
 
 
+def _losses_out_of_sight(pl_module: LightningModule) -> list[str]:
+    """Attributes that hold losses where neither PyTorch nor Lightning looks."""
+    found = set(losses_of(pl_module))
+    names = []
+    for name, value in vars(pl_module).items():
+        held = value.values() if isinstance(value, dict) else value
+        if isinstance(value, list | tuple | dict) and any(
+            isinstance(item, FocalLoss | SigmoidFocalLoss)
+            and item not in found
+            and (item.needs_epochs or item.needs_validation)
+            for item in held
+        ):
+            names.append(name)
+    return names
+
+
 def epochs_of(trainer: Trainer) -> int | None:
-    """How many epochs a run will have, by epochs or by steps; None where it has no end."""
+    """How many epochs a run will have, by epochs or by steps; None where nothing says it."""
+    # How many steps a batch takes, a module that optimises by hand decides: each of several
+    # optimisers counts.
+    if trainer.max_steps >= 0 and not trainer.lightning_module.automatic_optimization:
+        return None
     limits = []
     if trainer.max_epochs is not None and trainer.max_epochs >= 0:
         limits.append(trainer.max_epochs)

@@ -20,7 +20,8 @@ class ProperFocalLoss(FocalLoss):
     .. math:: L^*(s, y) = \mathrm{FL}\big((\Psi^\gamma)^{-1}(\mathrm{softmax}(s)), y\big)
 
     Strictly proper: its optimum is the posterior, and no map is to be applied afterwards. To train
-    with the focal loss and apply :func:`calibrant.focal.focal_map` comes to the same.
+    with the focal loss and apply :func:`calibrant.focal.focal_map` has the same optimum, if the
+    network can say anything, but not the same gradients.
 
     The inverse map is found by Newton's method, some 3 to 30 steps of the size of a softmax, and
     has the first two derivatives of the implicit function.
