@@ -70,13 +70,18 @@ class ComparedMethod:
     """What its constructor was given."""
     fit_seconds: float | None = None
     """Wall-clock time of the fit; what it loads, or compiles, on its first use is included."""
-    report: FitReport | None = None
-    """How the fit went; its ``warnings`` say what speaks against the method here."""
+    calibrator: Calibrator | None = None
+    """Fitted on the validation samples."""
     evaluation: Evaluation | None = None
     """What was measured on the test samples."""
     differences: Comparison | None = None
     """This method (a) and the reference (b) on the same test samples; None for the reference."""
     failure: str | None = None
+
+    @property
+    def report(self) -> FitReport | None:
+        """How the fit went; its ``warnings`` say what speaks against the method here."""
+        return None if self.calibrator is None else self.calibrator.report_
 
     def __getitem__(self, metric: str) -> Measured:
         if self.evaluation is None:
@@ -439,7 +444,7 @@ def _compared(
     row = replace(
         row,
         fit_seconds=seconds,
-        report=fitted.report_,
+        calibrator=fitted,
         evaluation=evaluation,
         differences=differences,
     )

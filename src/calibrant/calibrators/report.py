@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
@@ -97,3 +98,23 @@ class FitReport:
         lines += [f"Held out: {each}." for each in self.evidence]
         lines += [f"Warning: {warning}" for warning in self.warnings]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        gradient = "" if self.gradient is None else f"{self.gradient:.1e}"
+        rows = [
+            ("samples", f"{self.n_samples:,}", ""),
+            ("classes", f"{self.n_classes:,}", ""),
+            (self.criterion, f"{self.before:.6f}", f"{self.after:.6f}"),
+            ("accuracy", f"{self.accuracy_before:.2%}", f"{self.accuracy_after:.2%}"),
+            ("evaluations", "", f"{self.evaluations:,}"),
+            ("gradient", "", gradient),
+            ("at a bound", "", self.at_bound or "no"),
+        ]
+        cells = [("th", (self.method, "before", "after")), *(("td", row) for row in rows)]
+        table = "".join(
+            "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row) + "</tr>"
+            for tag, row in cells
+        )
+        below = [f"Held out: {each}." for each in self.evidence]
+        below += [f"Warning: {warning}" for warning in self.warnings]
+        return f"<table>{table}</table>" + "".join(f"<p>{html.escape(line)}</p>" for line in below)

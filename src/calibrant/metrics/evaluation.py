@@ -100,24 +100,37 @@ class Evaluation:
             f"{name} was not measured; there are {', '.join(r.name for r in self.measured)}"
         )
 
+    @property
+    def side(self) -> str:
+        """``calibrated``, ``over-confident``, ``under-confident`` or ``miscalibrated``.
+
+        As far as the ECE and its noise floor, and the interval of the confidence gap, can tell;
+        ``calibrated`` where nothing speaks against it.
+        """
+        floor = next((f for f in self.noise_floors if f.name == "ece"), None)
+        if floor is None or floor.p_value >= 1.0 - self.level:
+            return "calibrated"
+        gap = next((r for r in self.measured if r.name == "confidence_gap"), None)
+        if gap is not None and gap.low is not None and gap.high is not None:
+            if gap.low > 0:
+                return "over-confident"
+            if gap.high < 0:
+                return "under-confident"
+        return "miscalibrated"  # some bins up, some down
+
     def verdict(self) -> str:
         """One sentence: is it calibrated, and if not, in which direction."""
         floor = next((f for f in self.noise_floors if f.name == "ece"), None)
         if floor is None:
             return f"{self.n} samples."
         error = next(r.value for r in self.measured if r.name == "ece")
-        if floor.p_value >= 1.0 - self.level:
+        if self.side == "calibrated":
             return (
                 f"No miscalibration that {self.n} samples can show: ECE {_percent(error)}, and a "
                 f"calibrated model would show {_percent(floor.expected)}."
             )
-        gap = next((r for r in self.measured if r.name == "confidence_gap"), None)
-        side = "Miscalibrated"  # some bins up, some down
-        if gap is not None and gap.low is not None and gap.high is not None:
-            side = "Over-confident" if gap.low > 0 else side
-            side = "Under-confident" if gap.high < 0 else side
         return (
-            f"{side}: ECE {_percent(error)}, where a calibrated model would show "
+            f"{self.side.capitalize()}: ECE {_percent(error)}, where a calibrated model would show "
             f"{_percent(floor.expected)} (p = {floor.p_value:.2g})."
         )
 

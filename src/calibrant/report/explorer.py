@@ -1,0 +1,161 @@
+"""Bin statistics of Psi^gamma(softmax(s / T)) on a grid, for the sliders of the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from calibrant._logspace import floored_log_of_probs
+from calibrant.binning import EqualWidthBins
+from calibrant.calibrators.base import PROBS_FLOOR, Calibrator, FitData
+from calibrant.calibrators.comparison import Labelled
+from calibrant.calibrators.evaluator import Evaluator
+from calibrant.report.samples import Floats, spread_rows
+
+GAMMAS = tuple(i / 2 for i in range(-1, 10))
+"""-0.5, 0, ..., 4.5; the fitted one is put between them."""
+N_TEMPERATURES = 41
+OCTAVES = 2.0
+"""The temperatures reach from 2^-2 to 2^2 in equal ratios, further where a fitted one lies outside;
+those that were fitted are put between them."""
+MOST_OCTAVES = 12.0
+MOST_NUMBERS = 1_500_000
+"""Scores that the statistics are of; of more, as many rows as hold so many, evenly spread."""
+DIGITS = 6
+"""Decimals of the sums of confidences on the page."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Explorer:
+    """Sums over equal-width bins at every point of a grid of gamma and T."""
+
+    gammas: tuple[float, ...]
+    temperatures: tuple[float, ...]
+    n: int
+    """Samples that were counted."""
+    n_all: int
+    """Samples that there are."""
+    count: Floats
+    """(gammas, temperatures, bins): samples in the bin"""
+    confidence: Floats
+    """the sums of their confidences"""
+    right: Floats
+    """and how many of them were right."""
+    marks: Mapping[str, tuple[int, int]]
+    """Points by name: the model as it is, and what was fitted."""
+
+    @property
+    def start(self) -> tuple[int, int]:
+        """The point that the page opens with: the last of the marks."""
+        return list(self.marks.values())[-1]
+
+    @property
+    def ticks(self) -> tuple[int, ...]:
+        """Places of temperatures to write below the picture: both ends, 1, and 1/2 and 2."""
+        last = len(self.temperatures) - 1
+        known = {self.temperatures.index(t) for t in (0.5, 1.0, 2.0) if t in self.temperatures}
+        apart = len(self.temperatures) // 8
+        return (0, *(t for t in sorted(known) if apart < t < last - apart), last)
+
+    @property
+    def errors(self) -> Floats:
+        """The calibration error of every point, (gammas, temperatures)."""
+        errors: Floats = np.abs(self.confidence - self.right).sum(axis=-1) / self.n
+        return errors
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "gammas": list(self.gammas),
+            "temperatures": list(self.temperatures),
+            "n": self.n,
+            "n_all": self.n_all,
+            "count": self.count.astype(int).tolist(),
+            "confidence": self.confidence.round(DIGITS).tolist(),
+            "right": self.right.astype(int).tolist(),
+            "marks": {name: list(point) for name, point in self.marks.items()},
+        }
+
+
+def explore(test: Labelled, fitted: Mapping[str, Calibrator], n_bins: int) -> Explorer:
+    """Count the bins of ``test`` at every point; ``fitted`` are methods by name."""
+    data = _rows(test)
+    found = fitted_points(fitted)
+    gammas = tuple(sorted({*GAMMAS, *(gamma for gamma, _ in found.values())}))
+    temperatures = temperature_grid([t for _, t in found.values()])
+    evaluator = Evaluator(data, "ece", n_bins=n_bins, focal_gamma=0.0)
+    sums = np.empty((3, len(gammas), len(temperatures), n_bins))
+    for g, gamma in enumerate(gammas):
+        for t, temperature in enumerate(temperatures):
+            with np.errstate(over="ignore"):
+                confidence = 1.0 / (1.0 + np.exp(-evaluator.log_odds(gamma, temperature)))
+            bins = EqualWidthBins(n_bins)
+            bins.update(confidence, data.right)
+            table = bins.table()
+            sums[:, g, t] = table.weight, table.confidence_sum, table.correct_sum
+    points = {"as it is": (0.0, 1.0), **found}
+    return Explorer(
+        gammas=gammas,
+        temperatures=temperatures,
+        n=len(data),
+        n_all=len(test.labels),
+        count=sums[0],
+        confidence=sums[1],
+        right=sums[2],
+        marks={
+            name: (_nearest(gamma, gammas), _nearest(temperature, temperatures))
+            for name, (gamma, temperature) in points.items()
+        },
+    )
+
+
+def fitted_points(fitted: Mapping[str, Calibrator]) -> dict[str, tuple[float, float]]:
+    """(gamma, T) of the methods that are a point of the family, to a few digits."""
+    points = {}
+    for name in ("temperature", "focal-temperature"):
+        if name in fitted:
+            state = fitted[name].state_
+            points[name] = few_digits(state.get("gamma", 0.0)), few_digits(state["temperature"])
+    return points
+
+
+def temperature_grid(wanted: list[float]) -> tuple[float, ...]:
+    """Temperatures in equal ratios around 1, and those wanted, with room on both sides.
+
+    Examples:
+        >>> grid = temperature_grid([1.5])
+        >>> len(grid), grid[0], grid[20], grid[26], grid[41]
+        (42, 0.25, 1.0, 1.5, 4.0)
+        >>> temperature_grid([30.0])[-1] > 30.0
+        True
+    """
+    octaves = [min(max(math.log2(t), -MOST_OCTAVES), MOST_OCTAVES) for t in wanted if t > 0.0]
+    low = min([-OCTAVES, *(octave - 0.5 for octave in octaves)])
+    high = max([OCTAVES, *(octave + 0.5 for octave in octaves)])
+    step = (high - low) / (N_TEMPERATURES - 1)
+    below = round(-low / step)
+    even = [few_digits(2.0 ** (step * (i - below))) for i in range(N_TEMPERATURES)]
+    inside = [t for t in wanted if even[0] <= t <= even[-1]]
+    return tuple(sorted({*even, *inside}))
+
+
+def few_digits(value: float) -> float:
+    """Four digits, because the numbers on the page are those that the statistics are of."""
+    return float(f"{value:.4g}")
+
+
+def _nearest(value: float, values: tuple[float, ...]) -> int:
+    return int(np.abs(np.array(values) - value).argmin())
+
+
+def _rows(test: Labelled) -> FitData:
+    """The rows that are counted, as logits."""
+    rows = spread_rows(test, MOST_NUMBERS)
+    scores = test.scores[rows].astype(np.float64)
+    if test.kind == "probs":
+        scores = floored_log_of_probs(scores, PROBS_FLOOR)
+    return FitData(np.ascontiguousarray(scores), test.labels[rows], None)

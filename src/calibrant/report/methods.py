@@ -1,0 +1,71 @@
+"""Which methods a report fits, so that it is ready within a minute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.comparison import chosen_methods
+
+BEFORE = "identity"
+"""The model as it is, which all methods are compared with."""
+AFTER = "auto"
+"""The method that the page speaks for, where it can be used."""
+
+NANOSECONDS = {
+    "histogram": 450.0,
+    "isotonic": 600.0,
+    "bias-corrected-temperature": 700.0,
+    "platt": 850.0,
+    "beta": 1000.0,
+    "vector": 1150.0,
+    "bbq": 2600.0,
+    "matrix": 9000.0,
+    "dirichlet": 12000.0,
+}
+"""Time of a fit per number (samples times classes), measured on two cores with 10,000 samples of
+1000 classes. Methods that are not here are fast enough for any file that fits into memory."""
+PATIENCE = 20.0
+"""Seconds that the slow methods may take together."""
+
+
+def methods_to_fit(
+    methods: Iterable[str] | Mapping[str, Calibrator] | None, gamma: float | None, numbers: int
+) -> tuple[dict[str, Calibrator], dict[str, str]]:
+    """The methods with ``identity`` among them, and why others were left out, by name.
+
+    ``numbers`` is how many the scores to fit on are. What is asked for by name is never left out.
+    """
+    if isinstance(methods, Mapping):
+        chosen = dict(methods)
+    else:
+        names = [methods] if isinstance(methods, str) else methods
+        chosen = chosen_methods(names, gamma=gamma)
+    left_out = too_slow(chosen, numbers) if methods is None else {}
+    kept = {name: each for name, each in chosen.items() if name not in {*left_out, BEFORE}}
+    return chosen_methods([BEFORE]) | kept, left_out
+
+
+def too_slow(chosen: Mapping[str, Any], numbers: int) -> dict[str, str]:
+    """Methods beyond those, the fastest first, that together end in time; and why, in words.
+
+    Examples:
+        >>> too_slow({"temperature": None, "matrix": None}, 10_000_000)
+        {'matrix': 'left out: its fit would take about 2 minutes here. Name it to have it fitted'}
+    """
+    spent, reasons = 0.0, {}
+    for name in sorted(set(chosen) & set(NANOSECONDS), key=NANOSECONDS.__getitem__):
+        seconds = 1e-9 * NANOSECONDS[name] * numbers
+        if spent + seconds > PATIENCE:
+            reasons[name] = (
+                f"left out: its fit would take about {_duration(seconds)} here. "
+                "Name it to have it fitted"
+            )
+        else:
+            spent += seconds
+    return reasons
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} seconds" if seconds < 90.0 else f"{seconds / 60.0:.0f} minutes"

@@ -1,0 +1,116 @@
+"""From predictions to the file of a page."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from calibrant import _checks
+from calibrant.calibrators.base import Calibrator
+from calibrant.files import Predictions, read_predictions, written_whole
+from calibrant.report.render import render
+from calibrant.report.samples import Part, checked_part
+from calibrant.report.summarise import summarise
+from calibrant.report.summary import Summary
+
+Source: TypeAlias = str | os.PathLike[str] | Predictions
+"""A file of predictions, or what was read from one."""
+
+
+def write_report(
+    val: Source,
+    test: Source,
+    path: str | os.PathLike[str],
+    *,
+    title: str | None = None,
+    notes: Iterable[str] = (),
+    methods: Iterable[str] | Mapping[str, Calibrator] | None = None,
+    gamma: float | None = None,
+    n_bins: int = 15,
+    level: float = 0.95,
+    n_resamples: int = 1000,
+    seed: int = 0,
+    progress: Callable[[str], None] | None = None,
+) -> Summary:
+    """Fit every method on ``val``, measure each on ``test``, and write one HTML page about it.
+
+    Args:
+        val: Held-out predictions to fit on: a file, as :func:`calibrant.files.read_predictions`
+            takes it, or :class:`calibrant.files.Predictions`.
+        test: Other predictions of the same model to measure on. Class names and ids stand on the
+            page where they have them.
+        path: The page, a file that ends in ``.html``; one that is there is replaced.
+        title: Heading of the page; None takes the name of the test file.
+        notes: Sentences that a reader should know of the data, shown below the heading.
+        methods: Names out of ``CALIBRATORS``, or unfitted calibrators by a name of your own. None
+            is every one that needs no parameter and does not take minutes on so many samples; the
+            page says which were left out.
+        gamma: For methods by name that need one (focal): what the model was trained with.
+        n_bins: Bins of the calibration errors and diagrams.
+        level: Confidence level of the intervals.
+        n_resamples: How often the samples are redrawn; fewer for many samples.
+        seed: Seed of the redraws.
+        progress: Called with what is done next: the name of each method, then ``"page"``.
+
+    Returns:
+        Summary: what stands on the page, as plain data.
+
+    Examples:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from calibrant.files import Predictions
+        >>> from calibrant.report import write_report
+        >>> rng = np.random.default_rng(0)
+        >>> labels = rng.integers(0, 3, 1000)
+        >>> bold = 3.0 * (rng.normal(size=(1000, 3)) + 1.5 * np.eye(3)[labels])
+        >>> val = Predictions(logits=bold[:500], labels=labels[:500])
+        >>> test = Predictions(logits=bold[500:], labels=labels[500:])
+        >>> file = tempfile.mkdtemp() + "/report.html"
+        >>> summary = write_report(val, test, file, methods=["temperature"])
+        >>> summary.side
+        'over-confident'
+    """
+    target = _checks.page_path(Path(path))
+    parts = _read(val, "val", to_fit=True), _read(test, "test", to_fit=False)
+    summary = summarise(
+        *parts,
+        title=title,
+        notes=notes,
+        methods=methods,
+        gamma=gamma,
+        n_bins=n_bins,
+        level=level,
+        n_resamples=n_resamples,
+        seed=seed,
+        progress=progress,
+    )
+    if progress is not None:
+        progress("page")
+    text = render(summary)
+    with written_whole(target) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return summary
+
+
+def _read(source: Source, name: str, *, to_fit: bool) -> Part:
+    if isinstance(source, Predictions):
+        with _naming(name):
+            return checked_part(source, to_fit=to_fit)
+    file = os.fsdecode(source)
+    predictions = read_predictions(file)
+    with _naming(file):
+        part = checked_part(predictions, to_fit=to_fit)
+    return part.of_file(file, shlex.quote(file))
+
+
+@contextlib.contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """Refusals of values say which predictions they are of."""
+    try:
+        yield
+    except (ValueError, TypeError) as refusal:
+        raise ValueError(f"{where}: {refusal}") from refusal

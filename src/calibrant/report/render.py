@@ -1,0 +1,170 @@
+"""From plain data to one HTML page, by the files in ``template/``.
+
+All text goes through Jinja's automatic escaping. The page allows the browser its own script, by
+its hash, and nothing else: no network, no other script.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calibrant import _checks
+from calibrant.binning import BinTable, width_edges
+from calibrant.metrics.evaluation import Measured
+from calibrant.reliability import ReliabilityCurve, reliability_of_table
+from calibrant.report.simplex import arrows, corners
+from calibrant.report.summary import Summary
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+TEMPLATE = Path(__file__).parent / "template"
+METRICS = {
+    "ece": "ECE",
+    "ada_ece": "AdaECE",
+    "nll": "NLL",
+    "brier": "Brier score",
+    "accuracy": "accuracy",
+}
+"""Columns of the table of methods, in order, and what they are called."""
+UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+"""What could end a script element, or a line of it, as JSON also writes it."""
+
+
+def render(summary: Summary) -> str:
+    """The page, as text."""
+    script = (TEMPLATE / "script.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    gamma, temperature = summary.explorer.start
+    page = _environment().get_template("page.html")
+    return page.render(
+        summary=summary,
+        metrics=METRICS,
+        style=_trusted((TEMPLATE / "style.css").read_text(encoding="utf-8")),
+        script=_trusted(script),
+        script_hash=digest,
+        data=_trusted(safe_json(summary.to_dict())),
+        explored=explored_curve(summary, gamma, temperature),
+        arrows=arrows(
+            summary.explorer.gammas[gamma], summary.explorer.temperatures[temperature]
+        ).tolist(),
+        corners=corners().tolist(),
+        corner_names=_corner_names(summary),
+    )
+
+
+def safe_json(values: Any) -> str:
+    """JSON that can stand inside a script element, whatever strings it holds.
+
+    Examples:
+        >>> safe_json({"name": "</script>"})
+        '{"name":"\\\\u003c/script\\\\u003e"}'
+    """
+    text = json.dumps(values, allow_nan=False, separators=(",", ":"))
+    for character, escaped in UNSAFE.items():
+        text = text.replace(character, escaped)
+    return text
+
+
+def explored_curve(summary: Summary, gamma: int, temperature: int) -> ReliabilityCurve:
+    """The bins at one point of the explorer's grid, as the diagrams take them."""
+    explorer = summary.explorer
+    at = gamma, temperature
+    edges = width_edges(explorer.count.shape[-1])
+    none = np.zeros(len(edges) - 1)  # sums that a curve does not need
+    sums = explorer.count[at], explorer.confidence[at], explorer.right[at], none, none
+    table = BinTable(edges[:-1], edges[1:], *sums)
+    return reliability_of_table(table, binning="width", level=summary.comparison.level)
+
+
+def _corner_names(summary: Summary) -> list[str]:
+    test = summary.test
+    return [test.class_name(k) if test.n_classes == 3 else f"class {k + 1}" for k in range(3)]
+
+
+@cache
+def _environment() -> Environment:
+    _checks.installed("jinja2", extra="report", purpose="writing a report")
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        autoescape=True,
+        loader=FileSystemLoader(TEMPLATE),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "percent": percent,
+        "figure": figure,
+        "count": lambda n: f"{n:,.0f}",
+        "interval": interval,
+        "brief": lambda measured: (
+            interval(measured).replace("% to ", "\u2013").replace(" to ", "\u2013")
+        ),
+        "sort_key": sort_key,
+    }
+    return environment
+
+
+def _trusted(text: str) -> Any:
+    """Our own text, which is not escaped."""
+    from markupsafe import Markup
+
+    return Markup(text)
+
+
+def percent(value: float) -> str:
+    """A share for people.
+
+    Examples:
+        >>> percent(0.0441), percent(0.962), percent(0.9987), percent(0.999999), percent(1.0)
+        ('4.41%', '96.2%', '99.87%', '>99.99%', '100%')
+    """
+    points = 100.0 * value
+    if points >= 99.995:
+        return "100%" if points >= 100.0 else ">99.99%"
+    return f"{points:.1f}%" if 9.995 <= abs(points) < 98.95 else f"{points:.2f}%"
+
+
+def figure(measured: Measured) -> str:
+    """The value of a metric, in percent where it is a share.
+
+    Examples:
+        >>> figure(Measured("nll", 0.25, None, None)), figure(Measured("ece", 0.25, None, None))
+        ('0.2500', '25.0%')
+    """
+    return _shown(measured.name, measured.value)
+
+
+def interval(measured: Measured) -> str:
+    """Its interval in words, or nothing.
+
+    Examples:
+        >>> interval(Measured("ece", 0.02, 0.01, 0.03))
+        '1.00% to 3.00%'
+    """
+    if measured.low is None or measured.high is None:
+        return ""
+    return f"{_shown(measured.name, measured.low)} to {_shown(measured.name, measured.high)}"
+
+
+def _shown(name: str, value: float) -> str:
+    if not math.isfinite(value):
+        return "infinite"
+    if name in ("nll", "brier"):
+        return f"{value:.4f}" if abs(value) < 1000.0 else f"{value:.3g}"
+    return percent(value)
+
+
+def sort_key(value: float) -> str:
+    """A number as the script reads it; infinity is the largest there is."""
+    return f"{value:.12g}" if math.isfinite(value) else "1e308"

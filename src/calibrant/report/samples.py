@@ -1,0 +1,142 @@
+"""The samples a report is about, and what each method makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant import _checks
+from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.comparison import Labelled
+from calibrant.files import Predictions
+from calibrant.metrics.calibration import class_gap_sums
+from calibrant.metrics.samples import Samples
+from calibrant.metrics.samples import summarise as samples_of
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+NUMBERS_AT_ONCE = 1 << 22
+"""Probabilities held in memory at a time."""
+LONGEST_NAME = 80
+"""Characters of a class name or an id that stand on the page."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Checked samples, and what people call them."""
+
+    samples: Labelled
+    ids: npt.NDArray[Any] | None = None
+    class_names: tuple[str, ...] | None = None
+    file: str | None = None
+    """Where they were read."""
+    quoted: str | None = None
+    """The same as a shell takes it."""
+
+    def of_file(self, file: str, quoted: str) -> Self:
+        """The same, read from a file."""
+        return replace(self, file=file, quoted=quoted)
+
+    def __len__(self) -> int:
+        return len(self.samples.labels)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return int(self.samples.scores.shape[1])
+
+    def class_name(self, k: int) -> str:
+        """What class ``k`` is called, shortened."""
+        return str(k) if self.class_names is None else shortened(self.class_names[k])
+
+    def row_name(self, i: int) -> str:
+        """The id of row ``i``, or its number."""
+        return str(i) if self.ids is None else shortened(str(self.ids[i]))
+
+
+def shortened(text: str) -> str:
+    """``text``, cut where it is longer than what a table has room for."""
+    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
+
+
+def checked_part(predictions: Predictions, *, to_fit: bool) -> Part:
+    """Scores and labels that every method may be given."""
+    kind, scores = ("logits", predictions.logits)
+    if scores is None:
+        kind, scores = ("probs", predictions.probs)
+    if scores is None:
+        raise ValueError(
+            "a report needs the scores of all classes; found confidence only. Write logits or probs"
+        )
+    if predictions.labels is None:
+        raise ValueError("labels are needed; found none. Add an array labels (or a column label)")
+    checked = getattr(_checks, kind)(scores)
+    flat = _checks.as_numpy(checked).reshape(-1, checked.shape[-1])
+    labels = _checks.as_numpy(_checks.labels(predictions.labels, checked)).reshape(-1)
+    _checks.something_to_measure(len(labels))
+    if to_fit:
+        _checks.possible_labels(flat, labels, np.full(len(labels), True))
+    names = predictions.class_names
+    _checks.one_name_each(names, "class_names", "classes", flat.shape[1])
+    _checks.one_name_each(predictions.ids, "ids", "rows", len(labels))
+    return Part(samples=Labelled(kind, flat, labels), ids=predictions.ids, class_names=names)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """One method's answers on the test samples."""
+
+    samples: Samples
+    """Confidence and correctness of each row."""
+    predicted: npt.NDArray[np.int64]
+    """Most probable class of each row."""
+    class_errors: Floats
+    """Calibration error of each class's probability, (K,)."""
+    class_confidence: Floats
+    """Mean probability of each class, (K,)."""
+
+
+def outcome_of(calibrator: Calibrator, test: Labelled, n_bins: int) -> Outcome:
+    """What ``calibrator`` says of every test sample, a few rows at a time."""
+    n, n_classes = test.scores.shape
+    confidence, correct = np.empty(n), np.empty(n, dtype=np.bool_)
+    predicted = np.empty(n, dtype=np.int64)
+    gaps = np.zeros((n_classes, n_bins))
+    total = np.zeros(n_classes)
+    step = max(1, NUMBERS_AT_ONCE // n_classes)
+    for start in range(0, n, step):
+        rows = slice(start, start + step)
+        probs = probs_of(calibrator, test, rows)
+        block = samples_of(probs, test.labels[rows])
+        confidence[rows], correct[rows] = block.confidence, block.correct
+        predicted[rows] = probs.argmax(axis=1)
+        gaps += class_gap_sums(block, n_bins)
+        total += probs.sum(axis=0)
+    return Outcome(
+        samples=Samples(confidence, correct, None),
+        predicted=predicted,
+        class_errors=np.abs(gaps).sum(axis=1) / n,
+        class_confidence=total / n,
+    )
+
+
+def spread_rows(test: Labelled, numbers: int) -> npt.NDArray[np.intp]:
+    """All rows, or as many as hold about ``numbers`` scores, evenly spread.
+
+    Examples:
+        >>> spread_rows(Labelled("logits", np.zeros((9, 2)), np.zeros(9, dtype=int)), 10).tolist()
+        [0, 2, 4, 6, 8]
+    """
+    n, n_classes = test.scores.shape
+    kept = min(n, max(1, numbers // n_classes))
+    return np.linspace(0, n - 1, kept).round().astype(np.intp)
+
+
+def probs_of(calibrator: Calibrator, test: Labelled, rows: Any) -> Floats:
+    """Calibrated probabilities of some rows, in double precision."""
+    scores: dict[str, Any] = {test.kind: test.scores[rows].astype(np.float64)}
+    probs: Floats = calibrator.predict_proba(**scores)
+    return probs

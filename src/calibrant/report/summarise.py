@@ -1,0 +1,256 @@
+"""From checked predictions to what the page says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrant import _checks
+from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.comparison import (
+    SORTABLE,
+    ComparedMethod,
+    MethodComparison,
+    compare,
+)
+from calibrant.metrics.comparison import paired_difference
+from calibrant.metrics.evaluation import CONFIDENCE_METRICS, evaluate_samples
+from calibrant.reliability import (
+    RiskCoverageCurve,
+    histogram_of,
+    reliability_of,
+    risk_coverage_of,
+)
+from calibrant.report.explorer import explore
+from calibrant.report.methods import AFTER, BEFORE, methods_to_fit
+from calibrant.report.samples import Outcome, Part, outcome_of, probs_of, spread_rows
+from calibrant.report.summary import Method, Summary, Surest, WorstClass, WrongSample
+
+WORST_CLASSES = 12
+WRONG_SAMPLES = 40
+RISK_POINTS = 120
+"""Points of a risk-coverage curve that are drawn."""
+REDRAWN_ROWS = 10_000_000
+"""Rows redrawn for one method: fewer resamples where there are more samples."""
+FEWEST_RESAMPLES = 200
+JUDGED_NUMBERS = 10_000_000
+"""Probabilities by which two methods are told apart; of more, as many rows as hold so many."""
+SURE = (0.99, 0.9, 0.75)
+ENOUGH = 50
+SAME = 1e-9
+"""Values closer than this are of the same probabilities."""
+
+
+def summarise(
+    val: Part,
+    test: Part,
+    *,
+    title: str | None = None,
+    notes: Iterable[str] = (),
+    methods: Iterable[str] | Mapping[str, Calibrator] | None = None,
+    gamma: float | None = None,
+    n_bins: int = 15,
+    level: float = 0.95,
+    n_resamples: int = 1000,
+    seed: int = 0,
+    progress: Callable[[str], None] | None = None,
+) -> Summary:
+    """Compute all that :func:`calibrant.report.write_report` writes; its arguments are the same."""
+    _checks.same_scores(
+        val.samples.kind, val.samples.scores, test.samples.kind, test.samples.scores
+    )
+    chosen, left_out = methods_to_fit(methods, gamma, val.samples.scores.size)
+    most = max(FEWEST_RESAMPLES, REDRAWN_ROWS // len(test))
+    options: dict[str, Any] = {
+        "n_bins": n_bins,
+        "level": level,
+        "n_resamples": min(n_resamples, most),
+        "seed": seed,
+    }
+    scores: dict[str, Any] = {
+        f"val_{val.samples.kind}": val.samples.scores,
+        f"test_{test.samples.kind}": test.samples.scores,
+    }
+    comparison = compare(
+        **scores,
+        val_labels=val.samples.labels,
+        test_labels=test.samples.labels,
+        methods=chosen,
+        against=BEFORE,
+        progress=progress,
+        **options,
+    )
+    fitted = {row.name: row.calibrator for row in comparison.rows if row.calibrator is not None}
+    outcomes = {name: outcome_of(method, test.samples, n_bins) for name, method in fitted.items()}
+    after = next((name for name in (AFTER, "temperature", *fitted) if name in fitted), BEFORE)
+    differences = _Differences(fitted, test, options)
+    rows = [
+        *comparison.rows,
+        *(
+            ComparedMethod(name=name, params={}, failure=reason)
+            for name, reason in left_out.items()
+        ),
+    ]
+    return Summary(
+        title=title or (Path(test.file).name if test.file else "Predictions of a model"),
+        notes=(*notes, *comparison.notes),
+        val=val,
+        test=test,
+        comparison=comparison,
+        methods=tuple(_with_curves(row, outcomes.get(row.name), n_bins, level) for row in rows),
+        after=after,
+        evaluations={
+            name: evaluate_samples(outcomes[name].samples, metrics=CONFIDENCE_METRICS, **options)
+            for name in {BEFORE, after}
+        },
+        best=_best(comparison, differences),
+        n_judged=len(differences.rows),
+        rival=_rival(comparison, after, differences),
+        worst_classes=_worst_classes(test, outcomes),
+        wrong_samples=_wrong_samples(test, outcomes),
+        n_wrong=int((~outcomes[BEFORE].samples.correct).sum()),
+        surest=_surest(outcomes[BEFORE]),
+        explorer=explore(test.samples, fitted, n_bins),
+    )
+
+
+def _with_curves(row: ComparedMethod, outcome: Outcome | None, n_bins: int, level: float) -> Method:
+    if outcome is None:
+        return Method(row=row)
+    return Method(
+        row=row,
+        curve=reliability_of(outcome.samples, n_bins=n_bins, level=level),
+        histogram=histogram_of(outcome.samples, n_bins=n_bins),
+        risk=_thinned(risk_coverage_of(outcome.samples)),
+    )
+
+
+def _thinned(curve: RiskCoverageCurve) -> RiskCoverageCurve:
+    """Fewer points of the same curve, the last among them."""
+    n = len(curve.coverage)
+    kept = np.unique(np.linspace(0, n - 1, min(n, RISK_POINTS)).round().astype(np.intp))
+    return replace(
+        curve,
+        coverage=curve.coverage[kept],
+        risk=curve.risk[kept],
+        confidence=curve.confidence[kept],
+    )
+
+
+class _Differences:
+    """Paired differences between methods, each computed when it is asked for."""
+
+    def __init__(
+        self, fitted: Mapping[str, Calibrator], test: Part, options: Mapping[str, Any]
+    ) -> None:
+        self.fitted = fitted
+        self.test = test.samples
+        self.options = options
+        self.rows = spread_rows(test.samples, JUDGED_NUMBERS)
+
+    def better(self, first: str, second: str, metrics: list[str]) -> list[str]:
+        """The metrics in which ``first`` is distinguishably better than ``second``."""
+        names = {m: "error_rate" if m == "accuracy" else m for m in metrics}
+        differences = paired_difference(
+            probs_of(self.fitted[first], self.test, self.rows),
+            probs_of(self.fitted[second], self.test, self.rows),
+            self.test.labels[self.rows],
+            metrics=list(names.values()),
+            **self.options,
+        )
+        return [m for m, name in names.items() if differences[name].verdict == "better"]
+
+
+def _best(comparison: MethodComparison, differences: _Differences) -> dict[str, tuple[str, ...]]:
+    """By metric, the methods with the best value, if the next best is distinguishable from it."""
+    pairs: dict[tuple[str, str], list[str]] = {}
+    groups: dict[str, tuple[str, ...]] = {}
+    for metric in SORTABLE:
+        group, others = _first_and_rest(comparison, metric)
+        groups[metric] = group
+        if others:
+            pairs.setdefault((group[0], others[0]), []).append(metric)
+    marked: dict[str, tuple[str, ...]] = dict.fromkeys(SORTABLE, ())
+    for (first, second), metrics in pairs.items():
+        for metric in differences.better(first, second, metrics):
+            marked[metric] = groups[metric]
+    return marked
+
+
+def _rival(comparison: MethodComparison, after: str, differences: _Differences) -> str | None:
+    group, _ = _first_and_rest(comparison, "nll")
+    if after in group:
+        return None
+    return group[0] if differences.better(group[0], after, ["nll"]) else None
+
+
+def _first_and_rest(
+    comparison: MethodComparison, metric: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The methods that share the best value, and the others, best first."""
+    ranked = [row for row in comparison.sorted_by(metric).rows if row.failure is None]
+    best = ranked[0][metric].value
+    group = tuple(row.name for row in ranked if _same(row[metric].value, best))
+    return group, tuple(row.name for row in ranked if row.name not in group)
+
+
+def _same(a: float, b: float) -> bool:
+    return a == b or abs(a - b) <= SAME  # the first for infinities
+
+
+def _surest(outcome: Outcome) -> Surest | None:
+    """The answers above the highest threshold that enough of them exceed."""
+    for above in SURE:
+        inside = outcome.samples.confidence > above
+        if inside.sum() >= ENOUGH:
+            right = float(outcome.samples.correct[inside].mean())
+            return Surest(above=above, count=int(inside.sum()), right=right)
+    return None
+
+
+def _worst_classes(test: Part, outcomes: Mapping[str, Outcome]) -> tuple[WorstClass, ...]:
+    """The classes with the largest calibration error in the model as it is."""
+    before = outcomes[BEFORE]
+    count = np.bincount(test.samples.labels, minlength=test.n_classes)
+    return tuple(
+        WorstClass(
+            index=int(k),
+            name=test.class_name(k),
+            count=int(count[k]),
+            claimed=float(before.class_confidence[k]),
+            share=float(count[k] / len(test)),
+            errors={name: float(each.class_errors[k]) for name, each in outcomes.items()},
+        )
+        for k in np.argsort(-before.class_errors, kind="stable")[:WORST_CLASSES]
+    )
+
+
+def _wrong_samples(test: Part, outcomes: Mapping[str, Outcome]) -> tuple[WrongSample, ...]:
+    """The most confidently wrong ones of the model as it is."""
+    before = outcomes[BEFORE]
+    wrong = np.flatnonzero(~before.samples.correct)
+    order = np.argsort(-before.samples.confidence[wrong], kind="stable")
+    found = []
+    for i in wrong[order][:WRONG_SAMPLES]:
+        label, predicted = int(test.samples.labels[i]), int(before.predicted[i])
+        others = {name: int(outcome.predicted[i]) for name, outcome in outcomes.items()}
+        found.append(
+            WrongSample(
+                row=int(i),
+                id=test.row_name(int(i)),
+                label=test.class_name(label),
+                predicted=test.class_name(predicted),
+                confidence={
+                    name: float(outcome.samples.confidence[i]) for name, outcome in outcomes.items()
+                },
+                otherwise={
+                    name: test.class_name(k) for name, k in others.items() if k != predicted
+                },
+                corrected=tuple(name for name, k in others.items() if k == label),
+            )
+        )
+    return tuple(found)

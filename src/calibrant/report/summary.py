@@ -1,0 +1,212 @@
+"""What a report says, as plain data: nothing here knows of HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+from calibrant._version import __version__
+from calibrant.calibrators.comparison import ComparedMethod, MethodComparison
+from calibrant.metrics.evaluation import Evaluation, Measured, NoiseFloor
+from calibrant.reliability import ConfidenceHistogram, ReliabilityCurve, RiskCoverageCurve
+from calibrant.report.explorer import Explorer
+from calibrant.report.methods import BEFORE
+from calibrant.report.samples import Part
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Method:
+    """One method: its figures, and its curves unless it failed."""
+
+    row: ComparedMethod
+    curve: ReliabilityCurve | None = None
+    histogram: ConfidenceHistogram | None = None
+    risk: RiskCoverageCurve | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name in the comparison."""
+        return self.row.name
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        curves = {"curve": self.curve, "histogram": self.histogram, "risk": self.risk}
+        drawn = {name: curve.to_dict() for name, curve in curves.items() if curve is not None}
+        return {"name": self.name, "failure": self.row.failure, **drawn}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorstClass:
+    """A class whose probability is far from how often it is the label."""
+
+    index: int
+    name: str
+    count: int
+    """Test samples of it."""
+    claimed: float
+    """Mean probability that the model gives it, as it is."""
+    share: float
+    """How often it is the label."""
+    errors: Mapping[str, float]
+    """Calibration error of its probability, by method."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrongSample:
+    """A test sample that the model got wrong."""
+
+    row: int
+    id: str
+    label: str
+    predicted: str
+    confidence: Mapping[str, float]
+    """By method."""
+    otherwise: Mapping[str, str]
+    """The predicted class of methods that predict another one."""
+    corrected: tuple[str, ...]
+    """Methods that predict the label."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surest:
+    """Answers that the model as it is gave with more than some confidence."""
+
+    above: float
+    count: int
+    right: float
+    """Share of them that were right."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Summary:
+    """Everything that a report says. ``to_dict`` is plain data for JSON.
+
+    Made by :func:`calibrant.report.write_report`.
+    """
+
+    title: str
+    notes: tuple[str, ...]
+    val: Part
+    test: Part
+    comparison: MethodComparison
+    """Every method that was fitted, compared with the model as it is."""
+    methods: tuple[Method, ...]
+    """All of them, those that failed or were left out last."""
+    after: str
+    """The method that the page speaks for."""
+    evaluations: Mapping[str, Evaluation]
+    """Calibration errors and their direction, of the model as it is and of ``after``."""
+    best: Mapping[str, tuple[str, ...]]
+    """By metric, the methods that are distinguishable from every other; none where none is."""
+    n_judged: int
+    """Test samples by which methods were told apart for ``best`` and ``rival``."""
+    rival: str | None
+    """The method of the smallest log-loss, where ``after`` is distinguishably worse."""
+    worst_classes: tuple[WorstClass, ...]
+    wrong_samples: tuple[WrongSample, ...]
+    n_wrong: int
+    surest: Surest | None
+    """The answers given with the highest confidence, where there are enough to speak of."""
+    explorer: Explorer
+    version: str = __version__
+
+    @property
+    def before(self) -> str:
+        """The name of the model as it is."""
+        return BEFORE
+
+    @property
+    def side(self) -> str:
+        """``calibrated``, ``over-confident``, ``under-confident`` or ``miscalibrated``."""
+        return self.evaluations[self.before].side
+
+    @property
+    def drawn(self) -> tuple[Method, ...]:
+        """The methods that have curves."""
+        return tuple(method for method in self.methods if method.curve is not None)
+
+    @property
+    def pair_first(self) -> tuple[Method, ...]:
+        """The same, with the model as it is and ``after`` first."""
+        places = {self.before: 0, self.after: 1}
+        return tuple(sorted(self.drawn, key=lambda method: places.get(method.name, 2)))
+
+    def __getitem__(self, name: str) -> Method:
+        for method in self.methods:
+            if method.name == name:
+                return method
+        raise KeyError(f"{name} is not in the report")
+
+    def curve(self, name: str) -> ReliabilityCurve:
+        """The reliability curve of a method that did not fail."""
+        curve = self[name].curve
+        if curve is None:
+            raise KeyError(f"{name} has no curve: {self[name].row.failure}")
+        return curve
+
+    def error(self, name: str) -> Measured:
+        """The calibration error of one method, with its interval."""
+        return self[name].row["ece"]
+
+    def floor(self, name: str) -> NoiseFloor:
+        """What the same error of a calibrated model would be."""
+        evaluation = self[name].row.evaluation
+        floors = () if evaluation is None else evaluation.noise_floors
+        return next(floor for floor in floors if floor.name == "ece")
+
+    def gain(self, metric: str) -> str:
+        """``better``, ``worse`` or ``not distinguishable``: ``after`` beside the model as it is."""
+        return self[self.after].row.verdict(metric) or "not distinguishable"
+
+    def verdict(self) -> str:
+        """Two sentences: is the model calibrated, and what does ``after`` make of it."""
+        first = self.evaluations[self.before].verdict()
+        if self.after == self.before:
+            return first
+        after, words = self.error(self.after).value, self.gain("ece")
+        return f"{first} After {self.after}: {100 * after:.2f}% ({words})."
+
+    @property
+    def advice(self) -> str:
+        """``calibrate``, ``leave`` or ``look``: what the samples speak for."""
+        gains = {self.gain("ece"), self.gain("nll")}
+        if "worse" in gains:
+            return "look" if "better" in gains else "leave"
+        return "calibrate" if "better" in gains else "leave"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, which the script on the page reads."""
+        return {
+            "title": self.title,
+            "notes": list(self.notes),
+            "val": self.val.file,
+            "test": self.test.file,
+            "version": self.version,
+            "before": self.before,
+            "after": self.after,
+            "side": self.side,
+            "advice": self.advice,
+            "comparison": self.comparison.to_dict(),
+            "n_judged": self.n_judged,
+            "rival": self.rival,
+            "best": {metric: list(names) for metric, names in self.best.items()},
+            "methods": [method.to_dict() for method in self.methods],
+            "worst_classes": [
+                {**vars(each), "errors": dict(each.errors)} for each in self.worst_classes
+            ],
+            "wrong_samples": [
+                {
+                    **vars(each),
+                    "confidence": dict(each.confidence),
+                    "otherwise": dict(each.otherwise),
+                    "corrected": list(each.corrected),
+                }
+                for each in self.wrong_samples
+            ],
+            "n_wrong": self.n_wrong,
+            "surest": None if self.surest is None else vars(self.surest),
+            "normal_quantile": NormalDist().inv_cdf((1.0 + self.comparison.level) / 2.0),
+            "explorer": self.explorer.to_dict(),
+        }

@@ -1,0 +1,380 @@
+"""What the report page says is what the library computes, for good samples and odd ones."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import calibrant
+from calibrant import CALIBRATORS, TemperatureScaling, ada_ece, classwise_ece, ece
+from calibrant.calibrators import FitReport, compare
+from calibrant.files import Predictions
+from calibrant.focal import focal_log_probs
+from calibrant.report import explorer as explorer_module
+from calibrant.report import write_report
+from calibrant.report.methods import NANOSECONDS, methods_to_fit, too_slow
+from calibrant.report.render import safe_json
+
+RNG = np.random.default_rng(0)
+LABELS = RNG.integers(0, 5, 1200)
+LOGITS = 3.0 * (RNG.standard_normal((1200, 5)) + 1.5 * np.eye(5)[LABELS])
+VAL, TEST = slice(0, 600), slice(600, 1200)
+FEW = ("auto", "temperature", "vector", "histogram")
+SCRIPT = "</script><script>window.hacked = 1</script>"
+IMAGE = '"><img src=x onerror="window.hacked = 1">'
+
+
+def predictions(part: slice, **more: object) -> Predictions:
+    return Predictions(logits=LOGITS[part], labels=LABELS[part], **more)  # type: ignore[arg-type]
+
+
+def data_of(path) -> dict:
+    text = path.read_text(encoding="utf-8")
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    return json.loads(found)
+
+
+class Elements(HTMLParser):
+    """The tags of a page, how often each occurs, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: dict[str, int] = {}
+        self.addresses: list[str] = []
+        self.handlers: list[str] = []
+        self.words = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags[tag] = self.tags.get(tag, 0) + 1
+        self.addresses += [value for name, value in attrs if name in ("src", "href")]
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
+
+    def handle_data(self, data):
+        self.words += data
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    summary = write_report(predictions(VAL), predictions(TEST), path, methods=FEW)
+    return summary, path
+
+
+def test_the_figures_are_those_of_compare(written):
+    summary, path = written
+    expected = compare(
+        LOGITS[VAL],
+        LABELS[VAL],
+        LOGITS[TEST],
+        LABELS[TEST],
+        methods=["identity", *FEW],
+        against="identity",
+    )
+    found = data_of(path)["comparison"]
+    for name, row in expected.to_dict()["methods"].items():
+        for key in ("metrics", "noise_floor", "differences", "params", "failure"):
+            assert found["methods"][name][key] == row[key]
+    text = Elements(path.read_text(encoding="utf-8")).words
+    assert f"{100 * expected['auto']['ece'].value:.2f}%" in text
+    assert summary.side == "over-confident"
+    assert "Over-confident:" in text
+
+
+def test_the_curves_are_those_of_the_library(written):
+    summary, _ = written
+    temperature = TemperatureScaling().fit(LOGITS[VAL], LABELS[VAL])
+    probs = temperature.predict_proba(LOGITS[TEST])
+    method = summary["temperature"]
+    curve = calibrant.reliability_curve(probs, LABELS[TEST])
+    np.testing.assert_allclose(method.curve.accuracy, curve.accuracy)
+    np.testing.assert_allclose(method.curve.confidence, curve.confidence)
+    assert method.curve.ece == pytest.approx(method.row["ece"].value)
+    assert method.histogram.right.sum() == (probs.argmax(axis=1) == LABELS[TEST]).sum()
+    assert method.risk.risk[-1] == pytest.approx(1.0 - method.row["accuracy"].value)
+    errors = [each.errors["temperature"] for each in summary.worst_classes]
+    assert np.mean(errors) == pytest.approx(classwise_ece(probs, LABELS[TEST]))
+
+
+def test_the_worst_samples_come_first(written):
+    summary, _ = written
+    probs = np.exp(LOGITS[TEST]) / np.exp(LOGITS[TEST]).sum(axis=1, keepdims=True)
+    wrong = np.flatnonzero(probs.argmax(axis=1) != LABELS[TEST])
+    order = wrong[np.argsort(-probs[wrong].max(axis=1))]
+    assert [each.row for each in summary.wrong_samples] == order[:40].tolist()
+    assert summary.n_wrong == len(wrong)
+    first = summary.wrong_samples[0]
+    assert first.confidence["identity"] == pytest.approx(probs[order[0]].max())
+    assert first.label == str(LABELS[TEST][order[0]])
+    vector = CALIBRATORS["vector"]().fit(LOGITS[VAL], LABELS[VAL]).predict(LOGITS[TEST])
+    for each in summary.wrong_samples:
+        assert ("vector" in each.corrected) == (vector[each.row] == LABELS[TEST][each.row])
+        assert ("vector" in each.otherwise) == (str(vector[each.row]) != each.predicted)
+
+
+def test_the_explorer_has_the_numbers_of_the_library(written):
+    summary, path = written
+    data = data_of(path)["explorer"]
+    for g, gamma in enumerate(data["gammas"]):
+        for t in range(g % 5, len(data["temperatures"]), 5):
+            temperature = data["temperatures"][t]
+            log_probs = focal_log_probs(LOGITS[TEST], gamma=gamma, temperature=temperature)
+            gaps = np.subtract(data["confidence"][g][t], data["right"][g][t])
+            expected = ece(logits=log_probs, labels=LABELS[TEST])
+            assert np.abs(gaps).sum() / data["n"] == pytest.approx(expected, abs=1e-7)
+    g, t = summary.explorer.marks["temperature"]
+    assert data["gammas"][g] == 0.0
+    fitted = TemperatureScaling().fit(LOGITS[VAL], LABELS[VAL]).temperature_
+    assert data["temperatures"][t] == pytest.approx(fitted, rel=1e-3)
+    g, t = summary.explorer.marks["as it is"]
+    assert (data["gammas"][g], data["temperatures"][t]) == (0.0, 1.0)
+    assert summary.explorer.errors[g, t] == pytest.approx(summary.error("identity").value)
+
+
+def test_the_explorer_says_how_many_rows_it_counts(monkeypatch, tmp_path):
+    monkeypatch.setattr(explorer_module, "MOST_NUMBERS", 500)
+    path = tmp_path / "page.html"
+    summary = write_report(predictions(VAL), predictions(TEST), path, methods=["temperature"])
+    assert (summary.explorer.n, summary.explorer.n_all) == (100, 600)
+    words = " ".join(Elements(path.read_text(encoding="utf-8")).words.split())
+    assert "Counted on 100 of the 600 test samples" in words
+    assert summary.explorer.count.sum(axis=-1).max() == 100
+
+
+def test_best_is_marked_only_where_it_can_be_told(tmp_path):
+    # Temperature scaling is right here, and the model far off: told apart. Two equal maps are not.
+    clear = write_report(
+        predictions(VAL), predictions(TEST), tmp_path / "clear.html", methods=["temperature"]
+    )
+    assert clear.best["nll"] == ("temperature",)
+    assert clear.best["accuracy"] == ()
+    equal = write_report(
+        predictions(VAL),
+        predictions(TEST),
+        tmp_path / "equal.html",
+        methods={"one": TemperatureScaling(), "other": TemperatureScaling()},
+    )
+    assert set(equal.best["nll"]) == {"one", "other"}
+    close = write_report(
+        predictions(VAL), predictions(TEST), tmp_path / "close.html", methods=["platt", "vector"]
+    )
+    assert not any(close.best.values())
+    assert "★</abbr>" not in (tmp_path / "close.html").read_text(encoding="utf-8")
+
+
+def test_a_distinguishably_better_method_is_named(tmp_path):
+    shifted = LOGITS + np.array([4.0, 0.0, 0.0, 0.0, 0.0])  # one class is said far too often
+    summary = write_report(
+        Predictions(logits=shifted[VAL], labels=LABELS[VAL]),
+        Predictions(logits=shifted[TEST], labels=LABELS[TEST]),
+        tmp_path / "page.html",
+        methods=["auto", "vector"],
+    )
+    assert summary.rival == "vector"
+    assert "does distinguishably better here" in (tmp_path / "page.html").read_text("utf-8")
+
+
+def test_an_honest_model_is_left_as_it_is(tmp_path):
+    labels = (LOGITS + RNG.gumbel(size=LOGITS.shape)).argmax(axis=1)
+    path = tmp_path / "page.html"
+    summary = write_report(
+        Predictions(logits=LOGITS[VAL], labels=labels[VAL]),
+        Predictions(logits=LOGITS[TEST], labels=labels[TEST]),
+        path,
+        methods=["temperature"],
+    )
+    assert (summary.side, summary.advice) == ("calibrated", "leave")
+    text = " ".join(Elements(path.read_text(encoding="utf-8")).words.split())
+    assert "No miscalibration that 600 samples can show" in text
+    assert "Leave it as it is." in text
+
+
+def test_hostile_names_are_text(tmp_path):
+    names = (SCRIPT, IMAGE, "a & b", "\u2028", "x" * 500)
+    ids = np.array([f"{IMAGE}{i}" for i in range(600)])
+    path = tmp_path / "page.html"
+    summary = write_report(
+        predictions(VAL),
+        predictions(TEST, class_names=names, ids=ids),
+        path,
+        methods={IMAGE: TemperatureScaling()},
+        title=SCRIPT,
+        notes=[IMAGE],
+    )
+    text = path.read_text(encoding="utf-8")
+    page = Elements(text)
+    assert page.tags["script"] == 2
+    assert "img" not in page.tags
+    assert page.handlers == []
+    assert page.words.count(SCRIPT) >= 2  # the heading, and a class
+    assert IMAGE in page.words
+    assert "\u2028" not in safe_json(summary.to_dict())
+    assert data_of(path) == summary.to_dict()
+    assert max(len(each.name) for each in summary.worst_classes) <= 80
+
+
+def test_the_page_loads_nothing(written):
+    _, path = written
+    text = path.read_text(encoding="utf-8")
+    addresses = Elements(text).addresses
+    assert addresses
+    assert all(address.startswith(("#", "data:,")) for address in addresses)
+    assert "http:" not in text
+    assert "https:" not in text
+    assert "url(http" not in text
+    assert "@import" not in text
+
+
+def test_the_page_is_the_same_every_time(written, tmp_path):
+    _, path = written
+    write_report(predictions(VAL), predictions(TEST), tmp_path / "again.html", methods=FEW)
+    pages = [
+        re.sub(r'"fit_seconds":[^,]*|data-value="[^"]*">[\d.]+</td>\s*</tr>', "", page)
+        for page in (path.read_text("utf-8"), (tmp_path / "again.html").read_text("utf-8"))
+    ]
+    assert pages[0] == pages[1]
+
+
+def test_slow_methods_are_left_out_and_named(monkeypatch, tmp_path):
+    assert too_slow(dict.fromkeys(CALIBRATORS), 1000) == {}
+    slow = too_slow(dict.fromkeys(CALIBRATORS), 50_000_000)
+    assert set(slow) == set(NANOSECONDS)
+    assert set(NANOSECONDS) < set(CALIBRATORS)
+    kept, left_out = methods_to_fit(None, None, 50_000_000)
+    assert {"identity", "auto", "temperature", "top-rest"} <= set(kept)
+    assert set(left_out).isdisjoint(kept)
+    asked, none = methods_to_fit(["matrix"], None, 50_000_000)
+    assert set(asked) == {"identity", "matrix"}
+    assert none == {}
+    for name in [name for name in CALIBRATORS if name not in ("auto", "identity", "matrix")]:
+        monkeypatch.delitem(CALIBRATORS, name)
+    monkeypatch.setattr("calibrant.report.methods.PATIENCE", 0.0)
+    path = tmp_path / "page.html"
+    summary = write_report(predictions(VAL), predictions(TEST), path)
+    assert summary["matrix"].curve is None
+    assert "left out: its fit would take about" in path.read_text(encoding="utf-8")
+
+
+def test_a_method_that_fails_says_why(tmp_path):
+    class Refusing(TemperatureScaling):
+        def _fit(self, data):
+            raise ValueError("found <5> classes. Use another")
+
+    path = tmp_path / "page.html"
+    methods = {"refusing": Refusing(), "temperature": TemperatureScaling()}
+    summary = write_report(predictions(VAL), predictions(TEST), path, methods=methods)
+    assert summary.after == "temperature"
+    assert "found &lt;5&gt; classes. Use another" in path.read_text(encoding="utf-8")
+
+
+def test_calibrators_that_are_given_stay_as_they_are(tmp_path):
+    given = TemperatureScaling(criterion="brier")
+    page = tmp_path / "page.html"
+    summary = write_report(predictions(VAL), predictions(TEST), page, methods={"mine": given})
+    assert not hasattr(given, "state_")
+    assert summary["mine"].row.params["criterion"] == "brier"
+    with pytest.raises(TypeError, match="must be a Calibrator"):
+        write_report(predictions(VAL), predictions(TEST), page, methods={"mine": "temperature"})
+
+
+def odd_samples() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    masked = LOGITS[:200].copy()
+    masked[np.arange(200), (LABELS[:200] + 1) % 5] = -np.inf
+    sure = np.full((200, 5), -80.0)
+    sure[np.arange(200), LABELS[:200]] = 80.0
+    present = LABELS[:200] % 4
+    return {
+        "two classes": (LOGITS[:200, :2], LABELS[:200] % 2),
+        "one sample": (LOGITS[:1], LABELS[:1]),
+        "masked": (masked, LABELS[:200]),
+        "never wrong": (sure, LABELS[:200]),
+        "always wrong": (sure, (LABELS[:200] + 1) % 5),
+        "a class absent": (LOGITS[:200], present),
+        "ties": (np.zeros((200, 5)), LABELS[:200]),
+        "half precision": (LOGITS[:200].astype(np.float16), LABELS[:200]),
+        "huge": (1e30 * LOGITS[:200], LABELS[:200]),
+        "many classes": (RNG.standard_normal((60, 1000)), RNG.integers(0, 1000, 60)),
+    }
+
+
+@pytest.mark.parametrize("case", odd_samples())
+def test_odd_samples_make_a_page(case, tmp_path):
+    logits, labels = odd_samples()[case]
+    part = Predictions(logits=logits, labels=labels)
+    path = tmp_path / "page.html"
+    summary = write_report(part, part, path, methods=["auto", "focal-temperature", "histogram"])
+    text = path.read_text(encoding="utf-8")
+    assert path.stat().st_size < 1_500_000
+    data_of(path)  # no NaN, no infinity
+    page = Elements(re.sub(r"<script.*?</script>|<style.*?</style>", "", text, flags=re.S))
+    assert not re.search(r"\b(nan|inf|None|undefined)\b", page.words)
+    assert not re.search(r'="(nan|inf|None)"', text.split("<script")[0])
+    assert "too good to be true" in page.words  # fitted and measured on the same samples
+    assert summary.comparison.n == len(labels)
+
+
+def test_probabilities_with_zeros(tmp_path):
+    probs = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
+    probs[probs < 1e-3] = 0.0
+    probs /= probs.sum(axis=1, keepdims=True)
+    path = tmp_path / "page.html"
+    summary = write_report(
+        Predictions(probs=probs[VAL], labels=LABELS[VAL]),
+        Predictions(probs=probs[TEST], labels=LABELS[TEST]),
+        path,
+        methods=["temperature"],
+    )
+    assert summary["identity"].row["ada_ece"].value == pytest.approx(
+        ada_ece(probs[TEST], LABELS[TEST]), abs=1e-5
+    )
+    assert "cal.fit(probs=probs" in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("val", "message"),
+    [
+        (Predictions(logits=LOGITS[VAL]), "val: labels are needed"),
+        (Predictions(confidence=np.ones(3), correct=np.ones(3, bool)), "found confidence only"),
+        (predictions(VAL, class_names=("a",)), "class_names must have one entry for each of the 5"),
+        (predictions(VAL, ids=np.arange(3)), "ids must have one entry for each of the 600"),
+        (Predictions(probs=LOGITS[VAL], labels=LABELS[VAL]), "val: probs"),
+        (Predictions(logits=LOGITS[VAL, :3], labels=LABELS[VAL] % 3), "the same classes"),
+    ],
+)
+def test_samples_that_cannot_be_used(val, message, tmp_path):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        write_report(val, predictions(TEST), tmp_path / "page.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["page.txt", "missing/page.html"])
+def test_a_page_that_cannot_be_written(name, tmp_path):
+    with pytest.raises(ValueError, match=r"written as \.html|there is no folder"):
+        write_report(predictions(VAL), predictions(TEST), tmp_path / name)
+
+
+def test_progress_names_what_comes_next(tmp_path):
+    seen: list[str] = []
+    write_report(
+        predictions(VAL),
+        predictions(TEST),
+        tmp_path / "page.html",
+        methods=["temperature"],
+        progress=seen.append,
+    )
+    assert seen == ["identity", "temperature", "page"]
+
+
+def test_a_fit_report_shows_itself_in_a_notebook():
+    report = CALIBRATORS["auto"]().fit(LOGITS[VAL], LABELS[VAL]).report_
+    shown = report._repr_html_()
+    assert shown.startswith("<table>")
+    assert f"{report.after:.6f}" in shown
+    assert "Held out: temperature" in shown
+    hostile = FitReport.from_dict({**report.to_dict(), "warnings": [IMAGE], "at_bound": SCRIPT})
+    assert "<img" not in hostile._repr_html_()
+    assert "<script" not in hostile._repr_html_()
