@@ -10,16 +10,26 @@ PEERS_READY := $(PEERS)/ready
 # A test process on each core, so the libraries in them use one thread (ours two, to be tested).
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=2
 
-.PHONY: help demo test lint format bench bench-peers peers scoreboard docs experiments clean
+.PHONY: help demo test test-slow test-browser lint format bench bench-peers peers scoreboard docs experiments clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
-demo: $(READY) ## recover a known posterior from a focal optimum, with a picture
-	$(BIN)/python examples/recover_posterior.py --out out/demo.png
+demo: $(READY) ## train four networks, calibrate each, and write pages to look at
+	$(BIN)/calibrant demo --out out/demo
 
 test: lint $(READY) ## lint, then every test and doctest
 	$(ONE_THREAD) $(BIN)/python -m pytest -n auto
+
+test-slow: $(READY) ## the tests that take minutes: large networks learn a batch by heart
+	$(BIN)/python -m pytest -m slow
+
+test-browser: $(READY) ## the report page in a real browser, which is installed if it is missing
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt playwright
+	@command -v chromium || command -v chromium-browser || command -v google-chrome \
+	  || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq chromium > /dev/null; } \
+	  || { echo "no browser was found or could be installed: on Debian, apt-get install chromium"; exit 1; }
+	$(ONE_THREAD) $(BIN)/python -m pytest tests/browser
 
 lint: $(READY) ## ruff, mypy strict, and the layers
 	$(BIN)/ruff check .

@@ -7,10 +7,13 @@ import click
 from calibrant import __version__
 from calibrant.cli.apply import apply
 from calibrant.cli.compare import compare
+from calibrant.cli.demo import demo
 from calibrant.cli.evaluate import evaluate
 from calibrant.cli.export import export
 from calibrant.cli.fit import fit
+from calibrant.cli.report import report
 from calibrant.cli.theory import theory
+from calibrant.cli.train import train
 
 
 class Refusal(click.ClickException):
@@ -42,14 +45,19 @@ def main() -> None:
       calibrant evaluate predictions.npz
     Which calibrator suits them, and what does it gain?
       calibrant compare network.npz::val network.npz::test
+    The same as a page to look at and to show:
+      calibrant report network.npz::val network.npz::test -o report.html
     Fit one on held-out samples, use it on others, put it into production:
       calibrant fit network.npz::val --method temperature -o cal.json
       calibrant apply cal.json network.npz::test -o calibrated.npz
       calibrant export cal.json --format onnx
+    Train a network by a paper's recipe, and calibrate it:
+      calibrant train digits --loss fl-3 --preset cpu -o out/digits
     A first look, without any data:
+      calibrant demo
       calibrant theory --gamma 3 --classes 10
     """
 
 
-for command in (evaluate, compare, fit, apply, export, theory):
+for command in (evaluate, compare, report, fit, apply, export, theory, demo, train):
     main.add_command(command)

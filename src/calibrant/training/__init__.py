@@ -1,0 +1,29 @@
+"""Training by the papers' recipes, resumable to the bit.
+
+    short = recipe("fashion-mnist", loss="flsd-53", preset="cpu")
+    run = train(short, "out/fashion")
+    print(run.comparison)
+
+This package needs Lightning: ``pip install 'calibrant[lightning]'``.
+"""
+
+from calibrant.training.module import TrainingModule
+from calibrant.training.observations import observe, predict
+from calibrant.training.papers import CPU, OTHERS, PAPERS, PRESETS, RECIPES, recipe
+from calibrant.training.recipes import Recipe
+from calibrant.training.run import Run, train
+
+__all__ = [
+    "CPU",
+    "OTHERS",
+    "PAPERS",
+    "PRESETS",
+    "RECIPES",
+    "Recipe",
+    "Run",
+    "TrainingModule",
+    "observe",
+    "predict",
+    "recipe",
+    "train",
+]

@@ -1,0 +1,270 @@
+"""Many runs: data sets x networks x losses x seeds, one process a core, each result kept."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from calibrant import _checks
+from calibrant.training.checkpoints import write_synced
+from calibrant.training.folders import RunFolder
+from calibrant.training.papers import recipe
+from calibrant.training.recipes import Recipe
+
+AXES = ("data", "model", "loss", "seed")
+DEFAULTS = {"data": None, "model": None, "loss": "ce", "seed": 0}
+OTHERS = ("preset", "paper", "files", "settings")
+LOG = "log.txt"
+POLL = 0.2
+COLUMNS = (
+    ("test error %", "test", "error"),
+    ("ECE %", "identity", "ece"),
+    ("ECE % temperature", "temperature", "ece"),
+    ("ECE % focal map", "focal", "ece"),
+    ("ECE % focal temperature", "focal-temperature", "ece"),
+    ("ECE % auto", "auto", "ece"),
+    ("NLL", "identity", "nll"),
+    ("NLL auto", "auto", "nll"),
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a grid, and where its files are."""
+
+    recipe: Recipe
+    data_folder: str | None = None
+    embeddings: str | None = None
+
+
+@dataclass(frozen=True)
+class GridResult:
+    """What a grid has found: print it for a table in Markdown.
+
+    Attributes:
+        n_runs: How many runs there are.
+        results: What each finished run has found, in the order of the grid.
+        failures: The runs that did not finish, each with the last line it said.
+    """
+
+    n_runs: int
+    results: tuple[Mapping[str, Any], ...]
+    failures: Mapping[str, str]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each data set, network and loss: mean and deviation over the seeds."""
+        groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+        for result in self.results:
+            key = tuple(str(result["recipe"][axis]) for axis in AXES[:-1])
+            groups.setdefault(key, []).append(result)
+        return [
+            {
+                **dict(zip(AXES, key, strict=False)),
+                "seeds": [result["recipe"]["seed"] for result in results],
+                "seconds": round(mean(result["seconds"] for result in results), 1),
+                **{name: _spread(results, *place) for name, *place in COLUMNS},
+            }
+            for key, results in groups.items()
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: the rows, and the single runs behind them."""
+        runs = [
+            {
+                "hash": result["hash"],
+                **{axis: result["recipe"][axis] for axis in AXES},
+                "seconds": result["seconds"],
+                **{name: _figure(result, *place) for name, *place in COLUMNS},
+            }
+            for result in self.results
+        ]
+        return {"rows": self.rows(), "runs": runs, "failures": dict(self.failures)}
+
+    def __str__(self) -> str:
+        head = [*AXES[:-1], "seeds", *(name for name, *_ in COLUMNS)]
+        lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+        for row in self.rows():
+            cells = [row["data"], row["model"], row["loss"], str(len(row["seeds"]))]
+            cells += [_shown(name, row[name]) for name, *_ in COLUMNS]
+            lines.append("| " + " | ".join(cells) + " |")
+        lines += [f"\nFailed: {name}: {said}" for name, said in self.failures.items()]
+        return "\n".join(lines)
+
+
+def read_grid(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """A grid out of a ``.json`` or ``.toml`` file."""
+    source = Path(path)
+    _checks.choice(source.suffix.lower(), "the ending of a grid", (".json", ".toml"))
+    text = source.read_text()
+    try:
+        parsed = json.loads(text) if source.suffix.lower() == ".json" else tomllib.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{source} cannot be read: {error}. Correct it there") from error
+    _checks.instance(parsed, dict, f"what {source} holds")
+    plain: dict[str, Any] = parsed
+    return plain
+
+
+def jobs_of(grid: Mapping[str, Any]) -> list[Job]:
+    """The runs of a grid.
+
+    Args:
+        grid: ``data``, ``model``, ``loss`` and ``seed``, each a value or a list (``model`` and
+            ``seed`` may be missing); ``preset`` and ``paper`` as :func:`recipe` takes them;
+            ``settings``, fields of the recipe for all runs; ``files``, for each data set its
+            ``data`` and ``embeddings``.
+
+    Examples:
+        >>> from calibrant.training.grid import jobs_of
+        >>> jobs = jobs_of({"data": "digits", "loss": ["ce", "fl-3"], "seed": [0, 1]})
+        >>> [job.recipe.name for job in jobs]
+        ['digits/mlp/ce/0', 'digits/mlp/ce/1', 'digits/mlp/fl-3/0', 'digits/mlp/fl-3/1']
+    """
+    for name in grid:
+        _checks.parameter(name, "a grid", (*AXES, *OTHERS))
+    axes = [_listed({**DEFAULTS, **grid}[axis]) for axis in AXES]
+    common = {name: grid[name] for name in ("preset", "paper") if name in grid}
+    jobs = {}
+    for data, model, loss, seed in itertools.product(*axes):
+        made = recipe(
+            data, model=model, loss=loss, **common, **{**grid.get("settings", {}), "seed": seed}
+        )
+        files = grid.get("files", {}).get(data, {})
+        jobs[made.hash] = Job(made, files.get("data"), files.get("embeddings"))
+    return list(jobs.values())
+
+
+def run_grid(
+    grid: Mapping[str, Any] | Sequence[Job],
+    folder: str | os.PathLike[str],
+    *,
+    processes: int | None = None,
+    say: Callable[[str], None] | None = None,
+) -> GridResult:
+    """Run every run of a grid that has not been run yet, and make a table of all.
+
+    Each run has a process with one thread of its own, and the folder ``HASH`` of its recipe. A run
+    that is there and finished is not run again; one that is there in part is resumed. A run that
+    fails or is killed stops no other, and is named at the end; ``HASH.log.txt`` has what it said.
+    The same call goes on after a stop.
+
+    Args:
+        grid: As :func:`jobs_of` takes it, or the runs themselves.
+        folder: Where all runs are; ``table.md`` and ``table.json`` are written there.
+        processes: Runs at once; None is one for each core.
+        say: Called with a line for each run that begins or ends.
+
+    Returns:
+        GridResult: what all runs have found.
+    """
+    jobs = jobs_of(grid) if isinstance(grid, Mapping) else list(grid)
+    at_once = _checks.whole_number(
+        os.cpu_count() if processes is None else processes, "processes", allowed=range(1, 1025)
+    )
+    root = Path(folder)
+    root.mkdir(parents=True, exist_ok=True)
+    say = say or (lambda _: None)
+    waiting = [job for job in jobs if _result_of(root, job) is None]
+    say(f"{len(jobs)} runs: {len(jobs) - len(waiting)} are there, {len(waiting)} to run")
+    running: dict[subprocess.Popen[bytes], Job] = {}
+    failures: dict[str, str] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                job = waiting.pop(0)
+                running[_started(job, root)] = job
+                say(f"begun: {job.recipe.name} in {folder_of(job, root).name}")
+            for process in [process for process in running if process.poll() is not None]:
+                job = running.pop(process)
+                if process.returncode:
+                    failures[job.recipe.name] = _last_words(job, root, process.returncode)
+                outcome = "failed" if process.returncode else "done"
+                say(f"{outcome}: {job.recipe.name}; {len(waiting) + len(running)} left")
+            time.sleep(POLL)
+    finally:
+        for process in running:
+            process.terminate()
+    found = (_result_of(root, job) for job in jobs)
+    result = GridResult(len(jobs), tuple(entry for entry in found if entry is not None), failures)
+    write_synced(root / "table.md", f"{result}\n".encode())
+    write_synced(root / "table.json", (json.dumps(result.to_dict(), indent=2) + "\n").encode())
+    return result
+
+
+def folder_of(job: Job, root: Path) -> Path:
+    """Where a run of a grid is."""
+    return root / job.recipe.hash[:16]
+
+
+def _started(job: Job, root: Path) -> subprocess.Popen[bytes]:
+    """A process of its own, so that none can bring down another."""
+    place = folder_of(job, root)
+    request = {
+        "recipe": job.recipe.to_dict(),
+        "folder": str(place),
+        "data_folder": job.data_folder,
+        "embeddings": job.embeddings,
+        "resume": RunFolder(place).config.exists(),
+    }
+    one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    with (root / f"{place.name}.{LOG}").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "calibrant.training.one_run", json.dumps(request)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **one_thread},
+        )
+
+
+def _last_words(job: Job, root: Path, status: int) -> str:
+    """Why a run failed, in one line."""
+    if status < 0:
+        return f"killed by signal {-status}"
+    said = (root / f"{folder_of(job, root).name}.{LOG}").read_text(errors="replace").split("\n")
+    return next((line for line in reversed(said) if line.strip()), f"exit status {status}")
+
+
+def _result_of(root: Path, job: Job) -> dict[str, Any] | None:
+    result = RunFolder(folder_of(job, root)).read_result()
+    return result if result is not None and result["hash"] == job.recipe.hash else None
+
+
+def _figure(result: Mapping[str, Any], method: str, metric: str) -> float | None:
+    if method == "test":
+        return float(result["test"][metric])
+    found = result["comparison"]["methods"].get(method)
+    measured = found and found["metrics"]
+    return None if not measured else float(measured[metric]["value"])
+
+
+def _spread(
+    results: Sequence[Mapping[str, Any]], method: str, metric: str
+) -> dict[str, float] | None:
+    figures = [f for result in results if (f := _figure(result, method, metric)) is not None]
+    if not figures:
+        return None
+    spread = {"mean": mean(figures)}
+    return {**spread, "sd": stdev(figures)} if len(figures) > 1 else spread
+
+
+def _shown(name: str, spread: Mapping[str, float] | None) -> str:
+    if spread is None:
+        return ""
+    scale, digits = (100.0, 2) if "%" in name else (1.0, 4)
+    text = f"{scale * spread['mean']:.{digits}f}"
+    return f"{text} ± {scale * spread['sd']:.{digits}f}" if "sd" in spread else text
+
+
+def _listed(values: Any) -> list[Any]:
+    return list(values) if isinstance(values, list | tuple) else [values]

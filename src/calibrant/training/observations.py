@@ -1,0 +1,221 @@
+"""What is measured after each epoch: the quantities of Mukhoti et al. (2020), Figures 1 to 4."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from calibrant.datasets import Part
+from calibrant.losses import Loss
+from calibrant.metrics import ada_ece, ece
+from calibrant.reliability import reliability_curve
+from calibrant.training.loaders import ALONE, World
+
+BATCH = 256
+"""Samples that are measured at once."""
+RELIABILITY_BINS = 25
+"""As in Figure 2."""
+NORM_EXPONENTS = np.linspace(-8.0, 3.0, 45)
+"""Where the bins of gradient norms meet, as powers of ten; the first and the last are open."""
+
+Floats = npt.NDArray[np.float64]
+
+
+class Predicted(NamedTuple):
+    """A part as the network sees it, in the order asked for."""
+
+    logits: npt.NDArray[np.float32]
+    labels: npt.NDArray[np.int64]
+    gradient_norms: Floats | None
+    own: tuple[Tensor, Tensor]
+    """Logits and labels of the rows that this process has computed."""
+
+
+def predict(
+    network: nn.Module,
+    part: Part,
+    places: Tensor | None = None,
+    *,
+    device: torch.device | str = "cpu",
+    world: World = ALONE,
+    loss: Loss | None = None,
+) -> Predicted:
+    """Logits of a part, each process computing its share and all of them getting everything.
+
+    Args:
+        network: Put into evaluation mode, and back.
+        part: Whose items are judged, one target each.
+        places: Which of them; None is all.
+        device: Where the network is.
+        world: Which of how many processes this is.
+        loss: With it the norm of each sample's gradient is computed, of the weights of the last
+            linear layer: the gradient of a row's loss by its logits times the layer's input, an
+            outer product, so that the norm is the product of two norms. Without such a layer
+            there are none, nor if it sees other rows. A loss of whole batches, such as MMCE, is
+            that of batches of ``BATCH``.
+    """
+    part = part.evaluation()
+    places = torch.arange(len(part)) if places is None else places
+    own = places[world.rank :: world.size]
+    layer = last_layer(network) if loss is not None else None
+    columns = []
+    mode = network.training
+    network.eval()
+    for some in torch.split(own, BATCH):
+        inputs, targets = part.batch(some)
+        with torch.no_grad(), _Inputs(layer) as seen:
+            logits = network(inputs.to(device))
+        rows = [logits.float()]
+        if loss is not None and layer is not None:
+            norms = _gradient_norms(loss, rows[0], targets.to(device), seen.value)
+            rows.append(norms)
+        columns.append(torch.cat(rows, 1).cpu())
+    network.train(mode)
+    mine = torch.cat(columns) if columns else torch.empty(0, 0)
+    table = gathered(mine, len(places), device, world).numpy()
+    n_classes = table.shape[1] - (layer is not None)
+    norms_of_all = table[:, n_classes:].astype(np.float64).ravel()
+    return Predicted(
+        np.ascontiguousarray(table[:, :n_classes]),
+        part.labels[places].numpy(),
+        norms_of_all if layer is not None and not np.isnan(norms_of_all).any() else None,
+        (mine[:, :n_classes], part.labels[own]),
+    )
+
+
+def observe(
+    logits: npt.NDArray[Any],
+    labels: npt.NDArray[np.int64],
+    gradient_norms: Floats | None = None,
+    *,
+    bins: bool = False,
+) -> dict[str, Any]:
+    """How sure a network is, and how right, as JSON holds it.
+
+    Args:
+        logits: (n, K).
+        labels: (n,).
+        gradient_norms: (n,) of the samples; their histogram is added.
+        bins: Whether to add the reliability in 25 bins.
+
+    Returns:
+        dict: ``n``, ``error``, ``nll``, ``entropy``, ``true_prob`` (of the true class), each also
+        with ``_right`` and ``_wrong`` for the samples that are classified so (None where there are
+        none), ``ece`` and ``ada_ece`` in 15 bins.
+
+    References:
+        Mukhoti et al. (2020), Figures 1 to 4.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant.training.observations import observe
+        >>> seen = observe(np.log([[0.8, 0.2], [0.6, 0.4]]), np.array([0, 1]))
+        >>> seen["error"], round(seen["true_prob_wrong"], 4), round(seen["nll"], 4)
+        (0.5, 0.4, 0.5697)
+    """
+    scores = logits.astype(np.float64)
+    scores = scores - scores.max(axis=1, keepdims=True)
+    log_probs = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+    probs = np.exp(log_probs)
+    of_label = log_probs[np.arange(len(labels)), labels]
+    right = scores.argmax(axis=1) == labels
+    surprise = np.where(probs > 0.0, -log_probs, 0.0)  # a class without mass adds nothing
+    quantities = {
+        "nll": -of_label,
+        "entropy": (probs * surprise).sum(axis=1),
+        "true_prob": np.exp(of_label),
+    }
+    found: dict[str, Any] = {"n": len(labels), "error": float(1.0 - right.mean())}
+    for name, values in quantities.items():
+        found[name] = _mean(values)
+        found[f"{name}_right"] = _mean(values[right])
+        found[f"{name}_wrong"] = _mean(values[~right])
+    found["ece"] = float(ece(logits=logits, labels=labels))
+    found["ada_ece"] = float(ada_ece(logits=logits, labels=labels))
+    if bins:
+        curve = reliability_curve(logits=logits, labels=labels, n_bins=RELIABILITY_BINS).to_dict()
+        found["reliability"] = {name: curve[name] for name in ("count", "confidence", "accuracy")}
+    if gradient_norms is not None:
+        found["gradient_norm"] = histogram(gradient_norms)
+    return found
+
+
+def histogram(norms: Floats) -> dict[str, Any]:
+    """Counts over powers of ten, the same bins in every epoch, with mean and median."""
+    with np.errstate(divide="ignore"):
+        place = np.searchsorted(NORM_EXPONENTS, np.log10(norms), side="right")
+    counts = np.bincount(place, minlength=len(NORM_EXPONENTS) + 1)
+    return {"mean": _mean(norms), "median": float(np.median(norms)), "count": counts.tolist()}
+
+
+def last_layer(network: nn.Module) -> nn.Linear | None:
+    """The linear layer that gives the logits: ``classifier``, or the last there is."""
+    named = getattr(network, "classifier", None)
+    if isinstance(named, nn.Linear):
+        return named
+    layers = [layer for layer in network.modules() if isinstance(layer, nn.Linear)]
+    return layers[-1] if layers else None
+
+
+def weight_norm(network: nn.Module) -> float | None:
+    """The L2 norm of the weights of the last linear layer, without biases (Figure 3h)."""
+    layer = last_layer(network)
+    return None if layer is None else float(layer.weight.detach().norm())
+
+
+def gathered(own: Tensor, total: int, device: torch.device | str, world: World) -> Tensor:
+    """The rows of all processes, where process r has computed rows r, r + size, ..."""
+    if world.size == 1:
+        return own
+    most = math.ceil(total / world.size)
+    width = torch.tensor([own.shape[1]], device=device)
+    torch.distributed.all_reduce(width, torch.distributed.ReduceOp.MAX)
+    padded = torch.zeros(most, int(width), device=device)
+    padded[: len(own), : own.shape[1]] = own.to(device)
+    parts = [torch.empty_like(padded) for _ in range(world.size)]
+    torch.distributed.all_gather(parts, padded)
+    return torch.stack(parts, 1).flatten(0, 1)[:total].cpu()
+
+
+def _gradient_norms(loss: Loss, logits: Tensor, targets: Tensor, features: Tensor) -> Tensor:
+    """(n, 1) norms of the gradients of each row's loss by the weights of the last layer.
+
+    NaN where the layer does not see one row for each row of logits.
+    """
+    if features.dim() != 2 or len(features) != len(logits):
+        return torch.full((len(logits), 1), torch.nan, device=logits.device)
+    with torch.enable_grad():
+        free = logits.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(loss(free, targets), free)
+    slope = slope * len(slope)  # of the row's own loss, where the loss is a mean over rows
+    norms: Tensor = slope.norm(dim=1, keepdim=True) * features.float().norm(dim=1, keepdim=True)
+    return norms
+
+
+def _mean(values: Floats) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+class _Inputs:
+    """What goes into a layer while the block runs."""
+
+    def __init__(self, layer: nn.Module | None) -> None:
+        self.layer = layer
+        self.value = torch.empty(0)
+
+    def __enter__(self) -> _Inputs:
+        if self.layer is not None:
+            self.hook = self.layer.register_forward_pre_hook(self._keep)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.layer is not None:
+            self.hook.remove()
+
+    def _keep(self, _: nn.Module, inputs: tuple[Any, ...]) -> None:
+        self.value = inputs[0].detach()

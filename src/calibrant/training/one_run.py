@@ -1,0 +1,25 @@
+"""One run of a grid, in a process of its own: ``python -m calibrant.training.one_run REQUEST``."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from calibrant.training.recipes import Recipe
+from calibrant.training.run import train
+
+
+def main(request: str) -> int:
+    """Train as the JSON says; what is refused is the last line, and the status 2."""
+    wanted = json.loads(request)
+    made = Recipe.from_dict(wanted.pop("recipe"))
+    try:
+        train(made, wanted.pop("folder"), threads=1, **wanted)
+    except (ValueError, TypeError, ArithmeticError, OSError, ImportError) as refusal:
+        print(" ".join(str(refusal).split()), file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

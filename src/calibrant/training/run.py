@@ -1,0 +1,309 @@
+"""One run from a recipe to calibrated figures, in a folder that it can be resumed from."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning
+import numpy as np
+import torch
+from torch import nn
+
+from calibrant import _checks
+from calibrant.calibrators.comparison import MethodComparison, compare
+from calibrant.datasets import DataSet, load
+from calibrant.losses import LOSSES, FocalLoss, GammaPolicy, Loss
+from calibrant.models import build
+from calibrant.training import checkpoints
+from calibrant.training.folders import RunFolder, bytes_needed, environment, flat
+from calibrant.training.module import Record, TrainingModule, network_options
+from calibrant.training.observations import observe
+from calibrant.training.recipes import Recipe
+
+LOGGERS = ("csv", "tensorboard", "none")
+METHODS = ("identity", "temperature", "focal-temperature", "auto")
+"""What a run ends with; ``focal`` too where the loss has one gamma."""
+SMALL = 100_000
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run.
+
+    Attributes:
+        folder: Where it is.
+        recipe: What it was.
+        records: What was measured after each epoch.
+        comparison: Calibrators fitted on the validation logits, measured on the test logits.
+        notes: What a reader should know of how it came about.
+    """
+
+    folder: Path
+    recipe: Recipe
+    records: list[Record]
+    comparison: MethodComparison
+    notes: tuple[str, ...] = ()
+
+
+def train(
+    recipe: Recipe,
+    folder: str | os.PathLike[str],
+    *,
+    data: DataSet | None = None,
+    data_folder: str | os.PathLike[str] | None = None,
+    embeddings: str | os.PathLike[str] | None = None,
+    network: nn.Module | None = None,
+    resume: bool = False,
+    devices: int = 1,
+    nodes: int = 1,
+    accelerator: str = "auto",
+    logger: str = "csv",
+    threads: int | None = None,
+    on_step: Callable[[int, int, int], None] | None = None,
+    on_epoch: Callable[[Record], None] | None = None,
+) -> Run | None:
+    """Train, measure after each epoch, and calibrate at the end.
+
+    Whatever can be refused is refused before the first step: a folder that is in use or cannot be
+    written, a disk without room, a recipe other than that of the run to resume, missing data.
+    After each epoch a checkpoint is written; a run that is killed, at whatever moment, goes on from
+    the last one, to the same bits where it runs on the same CPU with the same versions and number
+    of threads.
+
+    Args:
+        recipe: How to train.
+        folder: Where to write; new or empty, unless ``resume``.
+        data: The data set, where it is not one of ``calibrant.datasets``.
+        data_folder: Where the files of the data set are.
+        embeddings: File of word vectors, for text.
+        network: The network, where it is none of ``calibrant.models``; its weights are those it
+            starts from.
+        resume: Go on with the run in ``folder``.
+        devices: Processes on each machine, as Lightning counts them.
+        nodes: Machines.
+        accelerator: ``"cpu"``, ``"gpu"``, ... as Lightning has it.
+        logger: ``"csv"`` or ``"tensorboard"`` beside ``metrics.jsonl``; ``"none"``.
+        threads: Of torch, in each process. None leaves torch's own number, but for networks with
+            fewer than ``SMALL`` weights, which one thread trains faster than two.
+        on_step: Called in each step with its epoch, its number in it and how many there are.
+        on_epoch: Called after each epoch with what was measured.
+
+    Returns:
+        Run | None: the finished run; None in processes other than the first.
+
+    Examples:
+        >>> import tempfile
+        >>> from calibrant.training import recipe, train
+        >>> short = recipe("digits", loss="fl-3", epochs=2, limit=200)
+        >>> run = train(short, tempfile.mkdtemp() + "/run", accelerator="cpu")
+        >>> len(run.records), run.comparison["focal"].params
+        (2, {'gamma': 3.0})
+    """
+    place, first = RunFolder(folder), is_first_process()
+    _checks.choice(logger, "logger", LOGGERS)
+    _checks.choice(recipe.loss, "loss", tuple(LOSSES))
+    if resume:
+        place.refuse_other(recipe)
+    elif first:
+        place.refuse_unless_new()
+    note = _tensorboard(place) if logger == "tensorboard" else None
+    own_data = data is None
+    if data is None:
+        data = _loaded(recipe, data_folder, embeddings)
+    files = {"data": _text(data_folder), "embeddings": _text(embeddings)} if own_data else {}
+    if resume:
+        place.refuse_other_data(data)
+    with _reproducible(accelerator):
+        torch.manual_seed(recipe.seed)
+        if network is None:
+            network = build(recipe.model, data.n_classes, **network_options(recipe, data))
+        _set_threads(threads, network)
+        loss = LOSSES[recipe.loss](**recipe.loss_options)
+        state = checkpoints.newest(place.checkpoints) if resume else None
+        module = TrainingModule(recipe, data, network, loss, on_step=on_step)
+        if state is not None:
+            module.resume(state)
+        notes: list[str] = []
+        if first:
+            place.prepare(bytes_needed(recipe, data, network))
+            if not resume:
+                place.begin(recipe, data, files)
+            started = {"devices": devices, "nodes": nodes, "accelerator": accelerator}
+            notes = place.note_environment(environment(from_epoch=module.first_epoch, **started))
+            place.rewrite_records(place.records(before=module.first_epoch))
+        if not place.predictions.exists() or module.first_epoch < recipe.epochs:
+            module.on_epoch = _Writer(place, module, first, logger, note, on_epoch)
+            _fitted(module, place, devices, nodes, accelerator)
+            if module.final is None or not is_first_process():
+                return None
+            place.write_predictions(data, module.final)
+    return _finished(place, recipe, loss, notes)
+
+
+def is_first_process() -> bool:
+    """Whether this process writes: the only one, or the first of several."""
+    names = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "NODE_RANK", "GROUP_RANK")
+    ranks = [os.environ[name] for name in names if name in os.environ]
+    return all(rank.strip() in ("", "0") for rank in ranks)
+
+
+def fixed_gamma(loss: Loss) -> float | None:
+    """The gamma whose map belongs to a loss: that of a focal loss with one gamma above 0."""
+    # Cross-entropy and the proper focal loss are kinds of it that need no map.
+    if type(loss) is not FocalLoss or isinstance(loss.gamma, GammaPolicy):
+        return None
+    return loss.gamma
+
+
+class _Writer:
+    """What every epoch leaves: a record, then a checkpoint."""
+
+    def __init__(
+        self,
+        place: RunFolder,
+        module: TrainingModule,
+        first: bool,
+        logger: str,
+        note: Any,
+        on_epoch: Callable[[Record], None] | None,
+    ) -> None:
+        self.place, self.module, self.first = place, module, first
+        self.logger, self.note, self.on_epoch = logger, note, on_epoch
+
+    def __call__(self, record: Record) -> None:
+        if not self.first:
+            return
+        self.place.add_record(record)
+        if self.logger == "csv":
+            self.place.write_table(self.place.records())
+        if self.note is not None:
+            self.note.log_metrics(flat(record), step=record["epoch"])
+        # Last: what a kill before this moment has left of the epoch is run again.
+        checkpoints.save(self.place.checkpoints, self.module.state())
+        if self.on_epoch is not None:
+            self.on_epoch(record)
+
+
+def _fitted(
+    module: TrainingModule, place: RunFolder, devices: int, nodes: int, accelerator: str
+) -> None:
+    """Run the epochs that are left, and predict."""
+    left = module.recipe.epochs - module.first_epoch
+    if left == 0:
+        if is_first_process():
+            device = "cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu"
+            module.network.to(device)
+            module.finish(device)
+        return
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        # Lightning's advice on what is chosen here on purpose, and its own deprecations.
+        warnings.filterwarnings("ignore", module=r"lightning\.")
+        warnings.filterwarnings("ignore", message=".*LeafSpec")
+        trainer = lightning.Trainer(
+            accelerator=accelerator,
+            devices=devices,
+            num_nodes=nodes,
+            strategy="auto" if devices * nodes == 1 else "ddp",
+            max_epochs=left,
+            gradient_clip_val=module.recipe.clip_norm,
+            default_root_dir=place.path,
+            reload_dataloaders_every_n_epochs=1,  # each epoch has an order of its own
+            use_distributed_sampler=False,
+            # All that costs time in each step, and all that is done here in another way.
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            enable_checkpointing=False,
+            limit_val_batches=0,
+            num_sanity_val_steps=0,
+        )
+        trainer.fit(module)
+
+
+def _finished(place: RunFolder, recipe: Recipe, loss: Loss, differing: list[str]) -> Run:
+    """Calibrate, and write what the run has found."""
+    with np.load(place.predictions, allow_pickle=False) as stored:
+        arrays = {
+            name: stored[name]
+            for name in ("val_logits", "val_labels", "test_logits", "test_labels")
+        }
+    gamma = fixed_gamma(loss)
+    methods = METHODS if gamma is None else (*METHODS, "focal")
+    comparison = compare(**arrays, methods=methods, gamma=gamma, seed=recipe.seed)
+    records = place.records()
+    notes = []
+    if differing:
+        notes.append(
+            f"The run was resumed where {', '.join(differing)} differ from its beginning: the "
+            "last bits may differ from those of a run that was not stopped."
+        )
+    seconds = [sum(record["seconds"].values()) for record in records]
+    place.write_result(
+        {
+            "hash": recipe.hash,
+            "name": recipe.name,
+            "recipe": recipe.to_dict(),
+            "seconds": round(sum(seconds), 2),
+            "notes": notes,
+            "val": observe(arrays["val_logits"], arrays["val_labels"]),
+            "test": observe(arrays["test_logits"], arrays["test_labels"]),
+            "comparison": comparison.to_dict(),
+        }
+    )
+    return Run(place.path, recipe, records, comparison, tuple(notes))
+
+
+def _loaded(recipe: Recipe, folder: Any, embeddings: Any) -> DataSet:
+    options = dict(recipe.data_options)
+    if embeddings is not None:
+        options["embeddings"] = embeddings
+    return load(recipe.data, folder, seed=recipe.seed, limit=recipe.limit, **options)
+
+
+def _text(path: str | os.PathLike[str] | None) -> str | None:
+    return None if path is None else str(Path(path).resolve())
+
+
+def _tensorboard(place: RunFolder) -> Any:
+    _checks.installed("tensorboard", extra="tensorboard", purpose="--logger tensorboard")
+    from lightning.pytorch.loggers import TensorBoardLogger
+
+    return TensorBoardLogger(place.path, name="", version="tensorboard")
+
+
+def _set_threads(threads: int | None, network: nn.Module) -> None:
+    if threads is None and sum(p.numel() for p in network.parameters()) < SMALL:
+        threads = 1
+    if threads is not None:
+        most = range(1, 1025)
+        torch.set_num_threads(_checks.whole_number(threads, "threads", allowed=most))
+
+
+@contextlib.contextmanager
+def _reproducible(accelerator: str) -> Iterator[None]:
+    """Deterministic algorithms, and the caller's chance left as it was."""
+    before = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    threads = torch.get_num_threads()
+    settings: Any = torch.utils.deterministic
+    filled = settings.fill_uninitialized_memory
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    # Some layers have no deterministic form on a GPU; there it is said, not refused.
+    on_cpu = accelerator == "cpu" or not torch.cuda.is_available()
+    torch.use_deterministic_algorithms(True, warn_only=not on_cpu)
+    settings.fill_uninitialized_memory = False
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warn_only)
+        settings.fill_uninitialized_memory = filled
+        torch.set_num_threads(threads)

@@ -1,0 +1,139 @@
+"""``calibrant train`` on digits, and on what cannot be."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+
+from calibrant.cli import Commands
+from calibrant.cli.train import train
+from calibrant.losses import LOSSES
+from calibrant.models import MODELS
+
+SHORT = ("--epochs", 2, "--limit", 128, "--observed", 50, "--accelerator", "cpu")
+
+
+def run(*arguments: object) -> Result:
+    group = Commands(commands=[train])
+    return CliRunner().invoke(group, ["train", *(str(argument) for argument in arguments)])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli") / "run"
+    result = run("digits", "--loss", "fl-3", "--preset", "cpu", *SHORT, "-o", folder)
+    assert result.exit_code == 0, result.output
+    return folder, result
+
+
+def test_a_table_with_all_methods_and_what_to_do_next(finished):
+    folder, result = finished
+    lines = result.stdout.splitlines()
+    assert lines[0] == "digits/mlp/fl-3/0: 2 epochs (cpu preset; no paper has digits)"
+    methods = {line.split()[0] for line in lines if line and line[0].isalpha()}
+    assert {"identity", "temperature", "focal", "focal-temperature", "auto"} < methods
+    assert "95% interval" in result.stdout
+    assert lines[
+        -1
+    ] == f"To keep one: calibrant fit {folder}/predictions.npz::val --method NAME " + (
+        "-o cal.json"
+    )
+    assert result.stderr == ""  # no bar where nobody watches
+
+
+def test_a_finished_run_says_the_same_again(finished):
+    folder, result = finished
+    written = (folder / "predictions.npz").stat().st_mtime_ns
+    again = run("--resume", folder, "--accelerator", "cpu")
+    assert again.exit_code == 0, again.output
+    first = [line for line in again.stdout.splitlines() if not line.startswith(" ")][:3]
+    assert first == [line for line in result.stdout.splitlines() if not line.startswith(" ")][:3]
+    assert (folder / "predictions.npz").stat().st_mtime_ns == written
+
+
+def test_json(finished):
+    folder, _ = finished
+    again = run("--resume", folder, "--accelerator", "cpu", "--json")
+    data = json.loads(again.stdout)
+    assert data["name"] == "digits/mlp/fl-3/0"
+    assert data["recipe"]["limit"] == 128
+
+
+def test_options_reach_the_recipe(tmp_path):
+    options = ("--set", "model_options.hidden=[8]", "--set", "nesterov=true", "--seed", 3)
+    more = (
+        "--set",
+        "optimizer=sgd",
+        "--learning-rate",
+        0.2,
+        "--clip-norm",
+        1.0,
+        "--batch-size",
+        50,
+    )
+    result = run("digits", *SHORT, *options, *more, "-o", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    stored = json.loads((tmp_path / "run" / "config.json").read_text())["recipe"]
+    assert stored["model_options"] == {"hidden": [8]}
+    assert (stored["nesterov"], stored["optimizer"], stored["seed"]) == (True, "sgd", 3)
+    assert (stored["learning_rate"], stored["clip_norm"], stored["batch_size"]) == (0.2, 1.0, 50)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("digits",), "one of -o FOLDER (a new run) and --resume FOLDER is needed; found neither"),
+        (("-o", "FOLDER/new"), "DATASET is needed; found none"),
+        (("digit", "-o", "FOLDER/new"), "Did you mean 'digits'?"),
+        (("digits", "--loss", "focal", "-o", "FOLDER/new"), "loss must be one of ce,"),
+        (("digits", "--model", "resnet-8", "-o", "FOLDER/new"), "Did you mean 'resnet8'?"),
+        (("digits", "--logger", "wandb", "-o", "FOLDER/new"), "logger must be one of csv"),
+        (("digits", "--set", "depth", "-o", "FOLDER/new"), "--set takes NAME=VALUE"),
+        (("digits", "--set", "depth=3", "-o", "FOLDER/new"), "a recipe has no parameter 'depth'"),
+        (("digits", "--epochs", 0, "-o", "FOLDER/new"), "epochs must be"),
+        (("cifar10", "-o", "FOLDER/new"), "cifar10"),
+        (("digits", "-o", "FOLDER/run"), "must be new or empty; found a run in it"),
+        (("digits", "--resume", "FOLDER/run"), "was begun with another recipe"),
+        (("--resume", "FOLDER/nothing"), "holds no run to resume"),
+        (("digits", "-o", "/proc/run"), "cannot write to /proc/run"),
+        (("digits", "--grid", "grid.toml", "-o", "FOLDER/grid"), "Leave it out"),
+        (("--grid", "grid.toml"), "a grid needs -o FOLDER"),
+        (("--grid", "FOLDER/none.toml", "-o", "FOLDER/grid"), "No such file"),
+    ],
+)
+def test_one_line_and_exit_status_2(arguments, message, finished):
+    folder = finished[0].parent
+    result = run(*(str(a).replace("FOLDER", str(folder)) for a in arguments))
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert not (folder / "new").exists()
+
+
+def test_the_help_lists_the_names():
+    # Names are broken between lines.
+    said = "".join(run("--help").stdout.split())
+    for name in (*MODELS, *LOSSES):
+        assert name in said
+
+
+def test_a_grid(tmp_path):
+    (tmp_path / "grid.json").write_text(
+        json.dumps(
+            {"data": "digits", "settings": {"epochs": 1, "limit": 64, "observed": 0}, "seed": 7}
+        )
+    )
+    result = run("--grid", tmp_path / "grid.json", "-o", tmp_path / "grid", "--processes", 1)
+    assert result.exit_code == 0, result.output
+    assert "| digits | mlp | ce | 1 |" in result.stdout
+    assert "done: digits/mlp/ce/7; 0 left" in result.stderr
+
+
+def test_a_grid_with_a_failure(tmp_path):
+    grid = {"data": "digits", "settings": {"data_options": {"colour": 1}}}
+    (tmp_path / "grid.json").write_text(json.dumps(grid))
+    result = run("--grid", tmp_path / "grid.json", "-o", tmp_path / "grid")
+    assert result.exit_code == 1
+    assert "1 of 1 runs failed: digits/mlp/ce/0" in result.stderr

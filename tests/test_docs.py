@@ -1,0 +1,225 @@
+"""What the pages say runs, and the built pages load nothing from the network."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import calibrant
+from calibrant.cli import main
+from experiments.__main__ import TARGETS
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+TAKE_MINUTES = ("demo", "train")
+"""Commands whose lines are parsed only; they have tests of their own."""
+PACKAGES = ("calibrant", "focal", "losses", "metrics", "plots", "report", "calibrators", "files")
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The fenced blocks of a page."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.M)
+
+
+def spoken_commands(page: Path, start: str) -> list[str]:
+    """What stands in a line of a shell block, or in backquotes, and begins with ``start``."""
+    lines = [line for block in blocks(page, "sh") for line in block.splitlines()]
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.M)
+    inline = [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", text)]
+    # A sentence may break a line within backquotes; a shell comment ends at the line.
+    found = [re.sub(r"\s+#.*", "", line).strip() for line in lines] + inline
+    return [command for command in found if command.startswith(f"{start} ")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A user's folder: a network's logits in every format."""
+    from pyarrow import csv, parquet, table
+
+    where = tmp_path_factory.mktemp("user")
+    rng = np.random.default_rng(0)
+    truth = 2 * rng.normal(size=(400, 3))
+    labels = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
+    parts = {"val": slice(0, 200), "test": slice(200, 400)}
+    arrays = {}
+    for name, rows in parts.items():
+        logits = 2 * truth[rows]
+        arrays |= {f"{name}_logits": logits, f"{name}_labels": labels[rows]}
+        columns = {f"logit_{k}": logits[:, k] for k in range(3)} | {"label": labels[rows]}
+        csv.write_csv(table(columns), where / f"{name}.csv")
+        parquet.write_table(table(columns), where / f"{name}.parquet")
+    np.savez(where / "network.npz", **arrays)
+    (where / "serving").mkdir()
+    return where
+
+
+def test_every_console_line_of_the_pages_runs(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    lines = [
+        re.sub(r"\s+#.*", "", line)
+        for page in PAGES
+        for block in blocks(page, "sh")
+        for line in block.splitlines()
+        if line.startswith("calibrant ")
+    ]
+    lines = [line for line in dict.fromkeys(lines) if line.split()[1] not in TAKE_MINUTES]
+    assert len(lines) > 10
+    for line in lines:
+        done = CliRunner().invoke(main, shlex.split(line)[1:])
+        assert done.exit_code == 0, f"{line}: {done.output}"
+    written = {"report.html", "cal.json", "calibrated.npz", "rel.png", "cal.onnx"}
+    assert written <= {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_that_a_page_names_has_these_options(page):
+    for command in spoken_commands(page, "calibrant"):
+        name, *arguments = shlex.split(command)[1:]
+        assert name in main.commands, command
+        if arguments:  # a command may also be named without any
+            main.commands[name].make_context(name, arguments)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_else_a_page_tells_to_type_exists(page):
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for command in spoken_commands(page, "make"):
+        assert command.split()[1] in targets, command
+    for command in spoken_commands(page, "python -m experiments"):
+        assert command.split()[3] in {*TARGETS, "--list"}, command
+    text = page.read_text()
+    for extras in re.findall(r"pip install '(?:calibrant|\.)\[([a-z,]+)\]'", text):
+        assert set(extras.split(",")) <= set(project["optional-dependencies"]), extras
+    for file in re.findall(r"`((?:examples|tests|docs|experiments)/[\w./-]*\w)`", text):
+        assert (ROOT / file).exists() or file.startswith("docs/_build"), file
+
+
+def test_every_experiment_is_on_the_page_about_reproduction():
+    page = ROOT / "docs" / "reproduction.md"
+    said = {command.split()[3] for command in spoken_commands(page, "python -m experiments")}
+    assert set(TARGETS) <= said | {"scoreboard"}
+
+
+def test_figures_of_the_decision_picture_are_those_of_the_scoreboard():
+    picture = (ROOT / "docs" / "pictures" / "choosing.svg").read_text()
+    evidence = " ".join(re.findall(r'class="evidence"[^>]*>([^<]+)<', picture))
+    scoreboard = (ROOT / "docs" / "scoreboard.md").read_text()
+    rows = {}
+    for heading, table in re.findall(r"^## (.+?)\n(.*?)(?=^## )", scoreboard, flags=re.S | re.M):
+        for name, *cells in re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|", table, flags=re.M):
+            rows[heading, name] = [cell.strip() for cell in cells]
+    for heading, networks in (("CIFAR-10: 27", "27 CIFAR-10"), ("CIFAR-100: 8", "8 CIFAR-100")):
+        heading = f"{heading} networks"
+        before, one, auto = (
+            rows[heading, name][1] for name in ("identity", "temperature by nll", "auto")
+        )
+        assert f"{networks} networks: {before}% to {one}%" in evidence
+        floor = re.search(rf"## {heading}\n\nNoise floor of ada_ece: (\S+)%\.", scoreboard)[1]
+        assert f"{networks} networks: {before}% to {auto}% (noise floor {floor}%)" in evidence
+    nll = {
+        name: re.search(rf"^\| {name} \| 43 \| \S+ \| \S+ \| (\S+) \|", scoreboard, flags=re.M)[1]
+        for name in ("dirichlet", "vector", "auto")
+    }
+    assert f"all 43 networks: NLL {', '.join(nll.values())}" in evidence
+    (tabular,) = re.findall(r"^\| tabular \| 140 \|(.+)$", scoreboard, flags=re.MULTILINE)
+    _, auto, vector, dirichlet, *_ = (cell.strip(" *") for cell in tabular.split("|"))
+    assert f"140 tabular models: NLL {dirichlet} (dirichlet), {vector} (vector), {auto}" in evidence
+    digits = (ROOT / "docs" / "focal-trained-models.md").read_text()
+    as_it_is, mapped = (
+        re.findall(r"\((\S+)\)", re.search(rf"^\| {row} \|(.+)$", digits, flags=re.MULTILINE)[1])
+        for row in ("as it is", "map")
+    )
+    assert f"linear model {as_it_is[0]}% to {mapped[0]}%" in evidence
+    assert f"knows its training set {as_it_is[2]}% to {mapped[2]}%" in evidence
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The pages, with warnings as errors: a link to nowhere is one."""
+    target = tmp_path_factory.mktemp("html")
+    command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", "docs", str(target)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+class Loaded(HTMLParser):
+    """Addresses that a browser loads with a page; links to click on are not among them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.n_formulas = 0
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.n_formulas += tag == "math"
+        wanted = {"src", "srcset", "data", "poster", *({"href"} if tag == "link" else ())}
+        self.addresses += [value or "" for name, value in attributes if name in wanted]
+
+
+def loaded_by(page: Path) -> Loaded:
+    parser = Loaded()
+    parser.feed(page.read_text())
+    return parser
+
+
+def test_the_parser_sees_what_is_loaded(tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text('<script src="https://x"></script><link href="//y"><a href="http://z">z</a>')
+    assert loaded_by(page).addresses == ["https://x", "//y"]
+
+
+def test_the_built_pages_load_nothing_from_the_network(built):
+    pages = list(built.rglob("*.html"))
+    assert len(pages) > 20
+    for page in pages:
+        away = [a for a in loaded_by(page).addresses if re.match(r"(\w+:)?//", a)]
+        assert not away, f"{page.name} loads {away}"
+    for sheet in built.rglob("*.css"):
+        assert not re.search(r"(url\(|@import)\s*['\"]?(https?:)?//", sheet.read_text()), sheet
+
+
+def test_formulas_are_in_the_pages(built):
+    assert loaded_by(built / "mathematics.html").n_formulas > 30
+    assert loaded_by(built / "api.html").n_formulas > 20
+    for page in built.rglob("*.html"):
+        assert not re.search(r"\\\(|\\\[", page.read_text()), f"{page.name} has formulas as LaTeX"
+
+
+def test_the_reference_has_every_public_name(built):
+    documented = set()
+    for name in re.findall(r'<dt class="sig[^"]*" id="(calibrant[\w.]+)"', page_of(built, "api")):
+        thing, _, attribute = name.rpartition(".")
+        documented.add(id(_resolved(thing, attribute)))
+    for package in PACKAGES:
+        module = importlib.import_module(
+            "calibrant" if package == "calibrant" else f"calibrant.{package}"
+        )
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if not isinstance(thing, type(calibrant) | str):
+                assert id(thing) in documented, f"{module.__name__}.{name}"
+
+
+def page_of(built: Path, name: str) -> str:
+    return (built / f"{name}.html").read_text()
+
+
+def _resolved(owner: str, attribute: str) -> object:
+    """What ``owner.attribute`` is; the owner is a module or a class in one."""
+    try:
+        return getattr(importlib.import_module(owner), attribute)
+    except ImportError:
+        outer, _, inner = owner.rpartition(".")
+        return getattr(_resolved(outer, inner), attribute, None)

@@ -1,0 +1,261 @@
+"""A run that is killed goes on to the same bits; what cannot run is refused before it begins."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from collections import namedtuple
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant.training import Recipe, checkpoints, train
+from calibrant.training.folders import RunFolder
+
+RECIPE = Recipe(
+    data="digits",
+    model="mlp",
+    loss="adafocal",
+    epochs=4,
+    steps=(3,),
+    batch_size=64,
+    learning_rate=0.05,
+    choice="best",
+    limit=256,
+    observed=100,
+    model_options={"hidden": [32], "dropout": 0.2},
+    data_options={"augment": "crop"},
+)
+
+MIDDLE_OF_AN_EPOCH = """
+from calibrant.training.module import TrainingModule
+original = TrainingModule.training_step
+def step(self, batch, batch_idx):
+    if self.epoch == 2 and batch_idx == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return original(self, batch, batch_idx)
+TrainingModule.training_step = step
+"""
+WHILE_A_CHECKPOINT_IS_WRITTEN = """
+original = torch.save
+def save(state, path):
+    original(state, path)
+    if state["epoch"] == 3:
+        with open(path, "r+b") as file:  # half of it has reached the disk
+            file.truncate(os.path.getsize(path) // 2)
+        os.kill(os.getpid(), signal.SIGKILL)
+torch.save = save
+"""
+BEFORE_A_CHECKPOINT_HAS_ITS_NAME = """
+original = os.replace
+def replace(source, target):
+    if str(target).endswith("epoch_00003.pt"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    original(source, target)
+os.replace = replace
+"""
+BEFORE_THE_PREDICTIONS = """
+from calibrant.training.folders import RunFolder
+def write_predictions(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+RunFolder.write_predictions = write_predictions
+"""
+KILLS = {
+    "middle of an epoch": MIDDLE_OF_AN_EPOCH,
+    "half a checkpoint": WHILE_A_CHECKPOINT_IS_WRITTEN,
+    "before the rename": BEFORE_A_CHECKPOINT_HAS_ITS_NAME,
+    "before the predictions": BEFORE_THE_PREDICTIONS,
+}
+NEXT_EPOCH = {
+    "middle of an epoch": 2,
+    "half a checkpoint": 2,
+    "before the rename": 2,
+    "before the predictions": 4,
+}
+
+
+def killed(folder, how):
+    program = textwrap.dedent(
+        """
+        import json, os, signal, sys, torch
+        recipe, folder = json.loads(sys.argv[1]), sys.argv[2]
+        """
+    ) + textwrap.dedent(how)
+    program += "\nfrom calibrant.training import Recipe, train\n"
+    program += "train(Recipe.from_dict(recipe), folder, accelerator='cpu')\n"
+    asked = [sys.executable, "-c", program, json.dumps(RECIPE.to_dict()), str(folder)]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=300)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def logits_of(folder):
+    with np.load(RunFolder(folder).predictions) as stored:
+        return stored["val_logits"], stored["test_logits"]
+
+
+def measured(folder):
+    return [{**record, "seconds": 0} for record in RunFolder(folder).records()]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    train(RECIPE, folder, accelerator="cpu")
+    return folder
+
+
+@pytest.mark.parametrize("how", KILLS)
+def test_a_killed_run_goes_on_to_the_same_bits(how, whole, tmp_path):
+    folder = tmp_path / "run"
+    killed(folder, KILLS[how])
+    assert checkpoints.newest(folder / "checkpoints")["epoch"] == NEXT_EPOCH[how]
+    assert not RunFolder(folder).predictions.exists()
+    train(RECIPE, folder, resume=True, accelerator="cpu")
+    for ours, expected in zip(logits_of(folder), logits_of(whole), strict=True):
+        np.testing.assert_array_equal(ours, expected)
+    assert measured(folder) == measured(whole)
+    assert not list(folder.rglob(".*"))  # nothing half written is left
+    ends = [checkpoints.newest(place / "checkpoints") for place in (folder, whole)]
+    for name, tensor in ends[0]["module"].items():
+        assert torch.equal(tensor, ends[1]["module"][name])
+    starts = json.loads((folder / "environment.json").read_text())
+    assert [start["from_epoch"] for start in starts] == [0, NEXT_EPOCH[how]]
+
+
+def test_a_damaged_checkpoint_leaves_the_one_before_it(whole, tmp_path):
+    folder = shutil.copytree(whole, tmp_path / "run")
+    (folder / "predictions.npz").unlink()
+    last = checkpoints.found(folder / "checkpoints")[-1]
+    last.write_bytes(last.read_bytes()[:1000])
+    train(RECIPE, folder, resume=True, accelerator="cpu")
+    np.testing.assert_array_equal(logits_of(folder)[1], logits_of(whole)[1])
+
+
+def test_a_checkpoint_holds_no_code(tmp_path):
+    class Hostile:
+        def __reduce__(self):
+            return os.system, ("touch hacked",)
+
+    torch.save({"epoch": 1, "module": Hostile()}, tmp_path / "epoch_00001.pt")
+    assert checkpoints.newest(tmp_path) is None
+    assert not os.path.exists("hacked")
+
+
+def test_a_finished_run_is_not_run_again(whole, tmp_path):
+    folder = shutil.copytree(whole, tmp_path / "run")
+    before = (folder / "predictions.npz").stat().st_mtime_ns
+    run = train(RECIPE, folder, resume=True, accelerator="cpu")
+    assert (folder / "predictions.npz").stat().st_mtime_ns == before
+    assert len(run.records) == RECIPE.epochs
+
+
+def test_other_bits_of_the_machine_are_said(whole, tmp_path):
+    folder = shutil.copytree(whole, tmp_path / "run")
+    (start,) = json.loads((folder / "environment.json").read_text())
+    (folder / "environment.json").write_text(json.dumps([{**start, "threads": 99}]))
+    run = train(RECIPE, folder, resume=True, accelerator="cpu")
+    assert "threads" in run.notes[0]
+
+
+def test_the_best_epoch_is_the_one_kept(whole):
+    errors = [record["val"]["error"] for record in RunFolder(whole).records()]
+    state = checkpoints.newest(whole / "checkpoints")
+    assert state["best"]["epoch"] == int(np.argmin(errors))
+    with np.load(whole / "predictions.npz") as stored:
+        wrong = stored["val_logits"].argmax(1) != stored["val_labels"]
+    assert wrong.mean() == pytest.approx(min(errors))
+
+
+class NeverCalled:
+    def __getattr__(self, name):
+        raise AssertionError("training has begun")
+
+
+@pytest.fixture
+def no_training(monkeypatch):
+    monkeypatch.setattr("calibrant.training.run.lightning", NeverCalled())
+
+
+@pytest.mark.usefixtures("no_training")
+class TestRefusedBeforeTraining:
+    def test_a_folder_with_a_run_in_it(self, whole):
+        with pytest.raises(FileExistsError, match=r"found a run in it\. Go on .* --resume"):
+            train(RECIPE, whole)
+
+    def test_a_folder_with_other_files(self, tmp_path):
+        (tmp_path / "thesis.tex").write_text("precious")
+        with pytest.raises(FileExistsError, match="found other files in it"):
+            train(RECIPE, tmp_path)
+
+    def test_a_file(self, tmp_path):
+        (tmp_path / "file").write_text("precious")
+        with pytest.raises(FileExistsError, match="found a file"):
+            train(RECIPE, tmp_path / "file")
+
+    def test_a_folder_that_cannot_be_made(self):
+        with pytest.raises(OSError, match=r"cannot write to /proc/run: .*Choose another folder"):
+            train(RECIPE, "/proc/run")
+
+    def test_a_folder_that_cannot_be_written(self, tmp_path, monkeypatch):
+        def refuse(*_):
+            raise OSError(30, "Read-only file system")
+
+        monkeypatch.setattr(checkpoints, "try_writing", refuse)
+        with pytest.raises(OSError, match=r"cannot write to .*: Read-only file system\. Choose"):
+            train(RECIPE, tmp_path / "run")
+
+    def test_a_full_disk(self, tmp_path, monkeypatch):
+        usage = namedtuple("usage", "total used free")(10**9, 10**9, 10**4)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+        with pytest.raises(OSError, match=r"too little room: the run writes up to \d.* MiB"):
+            train(RECIPE, tmp_path / "run")
+
+    def test_another_recipe(self, whole):
+        other = Recipe.from_dict({**RECIPE.to_dict(), "loss": "ce", "epochs": 5})
+        match = r"another recipe: loss, epochs differ \(loss: 'adafocal' there, 'ce' here\)"
+        with pytest.raises(ValueError, match=match):
+            train(other, whole, resume=True)
+
+    def test_other_data(self, whole, tmp_path):
+        folder = shutil.copytree(whole, tmp_path / "run")
+        config = json.loads((folder / "config.json").read_text())
+        config["data"]["split"] = "another"
+        (folder / "config.json").write_text(json.dumps(config))
+        with pytest.raises(ValueError, match="begun on other data: split differ"):
+            train(RECIPE, folder, resume=True)
+
+    def test_nothing_to_resume(self, tmp_path):
+        with pytest.raises(FileNotFoundError, match="no run to resume"):
+            train(RECIPE, tmp_path, resume=True)
+
+    def test_a_damaged_config(self, tmp_path):
+        (tmp_path / "config.json").write_text("{")
+        with pytest.raises(ValueError, match=r"config\.json cannot be read"):
+            train(RECIPE, tmp_path, resume=True)
+
+    def test_tensorboard_that_is_not_there(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+        with pytest.raises(ImportError, match="--logger tensorboard needs tensorboard"):
+            train(RECIPE, tmp_path / "run", logger="tensorboard")
+        assert not (tmp_path / "run").exists()
+
+
+def test_the_room_that_a_run_needs_is_what_it_takes(whole):
+    """More than what it leaves, which is two of three checkpoints, and not ten times as much."""
+    from calibrant.datasets import load
+    from calibrant.models import build
+    from calibrant.training.folders import bytes_needed
+
+    data = load("digits", limit=256)
+    network = build("mlp", 10, n_features=64, hidden=(4096,))
+    adam = Recipe(data="digits", model="mlp", epochs=1, optimizer="adam")
+    weights = sum(t.nbytes for t in network.state_dict().values())
+    assert 9 * weights < bytes_needed(adam, data, network) < 9 * weights + 2e6
+    left = sum(f.stat().st_size for f in whole.rglob("*") if f.is_file())
+    assert left < bytes_needed(RECIPE, data, build("mlp", 10, n_features=64, hidden=(32,)))
