@@ -8,8 +8,9 @@ LIMITS = {
         "logit of its row; fit on more samples, with mistakes among them."
     ),
     "T -> infinity": (
-        "the criterion falls all the way to T = infinity, because the model is worse than chance; "
-        "check that labels and classes have the same order."
+        "the criterion falls all the way to T = infinity, because the log-loss is worse than "
+        "chance; check that labels and classes have the same order, and look for mistakes of huge "
+        "logits, which outweigh all else in it (histogram and isotonic do not mind them)."
     ),
 }
 """By the name of the limit, as it stands in ``at_bound``."""
