@@ -97,7 +97,7 @@ def test_a_forked_process_can_predict():
 
 @pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
 @pytest.mark.parametrize("share", [0.05, 0.3, 1.0])
-@pytest.mark.parametrize("name", ["temperature", "top-rest", "auto"])
+@pytest.mark.parametrize("name", ["temperature", "focal-temperature", "top-rest", "auto"])
 def test_differences_beyond_any_float(name, share):
     logits = np.where(RNG.random(LOGITS.shape) < share, np.sign(LOGITS) * 1.7e308, LOGITS)[:400]
     calibrator = CALIBRATORS[name]().fit(logits, LABELS[:400])
@@ -112,3 +112,20 @@ def test_a_temperature_at_the_largest_float_has_its_own_nll():
     log_probs = scaling.predict_log_proba(1e300 * LOGITS[:400])
     held = -log_probs[np.arange(400), LABELS[:400]].mean()
     assert scaling.report_.after == pytest.approx(held, rel=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
+@pytest.mark.parametrize("size", [1e100, 1e300])
+@pytest.mark.parametrize("name", sorted(CALIBRATORS))
+def test_logits_of_any_size(name, size):
+    options = {"gamma": 2.0} if name == "focal" else {}
+    logits = size * LOGITS[:200]
+    probs = CALIBRATORS[name](**options).fit(logits, LABELS[:200]).predict_proba(logits)
+    np.testing.assert_allclose(probs.sum(axis=1), 1.0, atol=1e-6)
+
+
+def test_a_search_by_bins_does_not_mind_how_far_below_a_class_lies():
+    far = np.where(LOGITS[:400] == LOGITS[:400].max(axis=1, keepdims=True), LOGITS[:400], -2e6)
+    scaling = CALIBRATORS["focal-temperature"]
+    fits = [scaling().fit(logits, LABELS[:400]) for logits in (far, np.maximum(far, -9e5))]
+    assert fits[0].state_ == fits[1].state_

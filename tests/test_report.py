@@ -193,6 +193,60 @@ def test_an_honest_model_is_left_as_it_is(tmp_path):
     assert "Leave it as it is." in text
 
 
+def page_of(val: Predictions, test: Predictions, path, **options: object) -> tuple[object, str]:
+    summary = write_report(val, test, path, **options)  # type: ignore[arg-type]
+    return summary, " ".join(Elements(path.read_text(encoding="utf-8")).words.split())
+
+
+def test_the_page_speaks_for_what_was_asked_for_first(tmp_path):
+    val, test = predictions(VAL), predictions(TEST)
+    summary, words = page_of(val, test, tmp_path / "a.html", methods=["vector", "platt"])
+    assert summary.after == "vector"
+    # Even where the model as it is has the smaller error.
+    summary, words = page_of(val, test, tmp_path / "b.html", methods=["focal"], gamma=-0.9)
+    assert summary.after == "focal"
+    assert "none was fitted" not in words
+    summary, words = page_of(val, test, tmp_path / "c.html", methods=["identity"])
+    assert summary.after == "identity"
+    assert "Compare it with a method: none was fitted." in words
+
+
+def test_a_method_that_harms_is_not_recommended(tmp_path):
+    """A few mistakes of huge logits decide the log-loss: no temperature can be good."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 600)
+    logits = 4.0 * (rng.standard_normal((600, 3)) + 2.0 * np.eye(3)[labels])
+    logits[::20] = 1e8 * np.eye(3)[(labels[::20] + 1) % 3]
+    parts = [Predictions(logits=logits[i::2], labels=labels[i::2]) for i in (0, 1)]
+    parts[1] = Predictions(logits=logits[::2], labels=labels[::2])
+    summary, words = page_of(*parts, tmp_path / "page.html", methods=["temperature"])
+    assert summary.error("temperature").value > 2 * summary.error("identity").value
+    assert "raises the calibration error here, though it lowers the log-loss" in words
+    assert "calibrant.CALIBRATORS" not in words
+    assert "mistakes of huge logits" in words
+
+
+def test_few_samples_get_no_yes(tmp_path):
+    few = Predictions(logits=LOGITS[:1], labels=LABELS[:1])
+    _, words = page_of(predictions(VAL), few, tmp_path / "page.html", methods=["temperature"])
+    assert "1 sample cannot tell" in words
+    assert "1 samples" not in words
+
+
+def test_probabilities_of_half_precision(tmp_path):
+    probs = np.exp(calibrant.focal.focal_log_probs(LOGITS / 3.0, gamma=0.0)).astype(np.float16)
+    parts = [Predictions(probs=probs[part], labels=LABELS[part]) for part in (VAL, TEST)]
+    summary, _ = page_of(*parts, tmp_path / "page.html", methods=["temperature", "histogram"])
+    assert all(method.row.failure is None for method in summary.methods)
+
+
+def test_names_that_are_not_text_are_shown_as_far_as_they_are(tmp_path):
+    _, words = page_of(
+        predictions(VAL), predictions(TEST), tmp_path / "a.html", methods=[], title="caf\udce9"
+    )
+    assert "caf?" in words
+
+
 def test_hostile_names_are_text(tmp_path):
     names = (SCRIPT, IMAGE, "a & b", "\u2028", "x" * 500)
     ids = np.array([f"{IMAGE}{i}" for i in range(600)])
@@ -240,14 +294,15 @@ def test_the_page_is_the_same_every_time(written, tmp_path):
 
 
 def test_slow_methods_are_left_out_and_named(monkeypatch, tmp_path):
-    assert too_slow(dict.fromkeys(CALIBRATORS), 1000) == {}
-    slow = too_slow(dict.fromkeys(CALIBRATORS), 50_000_000)
+    assert too_slow(dict.fromkeys(CALIBRATORS), 100, 10) == {}
+    slow = too_slow(dict.fromkeys(CALIBRATORS), 50_000, 1000)
     assert set(slow) == set(NANOSECONDS)
     assert set(NANOSECONDS) < set(CALIBRATORS)
-    kept, left_out = methods_to_fit(None, None, 50_000_000)
+    assert "matrix" in too_slow(dict.fromkeys(CALIBRATORS), 5, 2000)  # a parameter for each pair
+    kept, left_out = methods_to_fit(None, None, 50_000, 1000)
     assert {"identity", "auto", "temperature", "top-rest"} <= set(kept)
     assert set(left_out).isdisjoint(kept)
-    asked, none = methods_to_fit(["matrix"], None, 50_000_000)
+    asked, none = methods_to_fit(["matrix"], None, 50_000, 1000)
     assert set(asked) == {"identity", "matrix"}
     assert none == {}
     for name in [name for name in CALIBRATORS if name not in ("auto", "identity", "matrix")]:

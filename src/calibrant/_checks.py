@@ -1099,8 +1099,13 @@ def page_path(path: Path) -> Path:
     """A file name for an HTML page, in a folder that is there."""
     if path.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"a report is written as .html; found {str(path)!r}. Rename it")
-    if not path.resolve().parent.is_dir():  # now, and not after long fits
+    # Now, and not after long fits.
+    if not path.resolve().parent.is_dir():
         raise ValueError(f"there is no folder {path.parent} to write to. Make it first")
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; a report is one file. Name another")
+    if not os.access(path.resolve().parent, os.W_OK):
+        raise ValueError(f"{path.parent} cannot be written to. Name a folder of your own")
     return path
 
 

@@ -320,8 +320,8 @@ def compare(
     """
     _checks.choice(sort, "sort", SORTABLE)
     chosen = _made(methods, gamma, against)
-    fit_on = _checked(val_labels, logits=val_logits, probs=val_probs)
-    test = _checked(test_labels, logits=test_logits, probs=test_probs)
+    fit_on = labelled(val_labels, logits=val_logits, probs=val_probs)
+    test = labelled(test_labels, logits=test_logits, probs=test_probs)
     _checks.possible_labels(fit_on.scores, fit_on.labels, np.full(len(fit_on.scores), True))
     _checks.same_scores(fit_on.kind, fit_on.scores, test.kind, test.scores)
     # The work of all methods together is what has to end.
@@ -404,12 +404,17 @@ def _made(
     return chosen
 
 
-def _checked(labels: Array, **scores: Array) -> Labelled:
+def labelled(labels: Array, **scores: Array) -> Labelled:
+    """Checked samples from ``logits`` or ``probs``, whichever is given."""
     kind, values = _checks.one_of(**scores)
     checked = getattr(_checks, kind)(values)
     labels = _checks.as_numpy(_checks.labels(labels, checked)).reshape(-1)
     _checks.something_to_measure(len(labels))
-    return Labelled(kind, _checks.as_numpy(checked).reshape(-1, checked.shape[-1]), labels)
+    flat = _checks.as_numpy(checked).reshape(-1, checked.shape[-1])
+    if kind == "probs" and checked.dtype != _checks.as_array(values, "probs").dtype:
+        # Widened from half precision, whose sums are further from 1 than those of wider types may.
+        flat = flat / flat.sum(axis=1, keepdims=True)
+    return Labelled(kind, flat, labels)
 
 
 def _compared(

@@ -36,6 +36,8 @@ MOST_GAMMA = 1e4
 """Far beyond any gamma that was ever trained with, and what single precision can tell apart."""
 MOST_GAMMA_IN_SINGLE = 10.0
 """Above this, the logarithms that gamma multiplies need double precision for six digits."""
+REACH = 1e6
+"""Gap between logits that is beyond every temperature of a search."""
 CRITERIA = (*SMOOTH, *BINNED)
 COMPILED_GAMMAS = (-0.9, 100.0)
 """Between these the compiled map is exact to rounding; beyond them the general one is used."""
@@ -292,6 +294,8 @@ class FocalTemperatureScaling(_MapAndTemperature):
         _checks.choice(self.search, "search", tuple(searches.SEARCHES))
 
     def _fit(self, data: FitData) -> Fitted:
+        if self.criterion in BINNED:
+            data = within_reach(data)
         evaluator = _evaluator(data, self.criterion, self.focal_gamma, self.n_bins)
         before = evaluator(0.0, 1.0)
         point = searches.SEARCHES[self.search](evaluator)
@@ -308,6 +312,21 @@ class FocalTemperatureScaling(_MapAndTemperature):
             n_parameters=2,
             warnings=doubts,
         )
+
+
+def within_reach(data: FitData) -> FitData:
+    """The same samples with logits that the search can compute with; often the very same.
+
+    A class that lies REACH below the top one has probability 0 at every temperature of the search,
+    and does not count in a calibration error, however far below it lies.
+    """
+    lowest = np.min(data.logits, where=data.logits > -np.inf, initial=0.0)
+    if max(-lowest, data.logits.max()) < REACH:
+        return data
+    with np.errstate(over="ignore"):
+        below = data.logits - data.logits.max(axis=1, keepdims=True)
+    below = np.where(data.logits == -np.inf, -np.inf, np.maximum(below, -REACH))
+    return replace(data, logits=below)
 
 
 def _beyond_bounds(point: Point) -> tuple[str, ...]:

@@ -109,6 +109,7 @@ def explore(test: Labelled, fitted: Mapping[str, Calibrator], n_bins: int) -> Ex
         marks={
             name: (_nearest(gamma, gammas), _nearest(temperature, temperatures))
             for name, (gamma, temperature) in points.items()
+            if temperatures[0] <= temperature <= temperatures[-1]
         },
     )
 

@@ -31,30 +31,35 @@ PATIENCE = 20.0
 
 
 def methods_to_fit(
-    methods: Iterable[str] | Mapping[str, Calibrator] | None, gamma: float | None, numbers: int
+    methods: Iterable[str] | Mapping[str, Calibrator] | None,
+    gamma: float | None,
+    n: int,
+    n_classes: int,
 ) -> tuple[dict[str, Calibrator], dict[str, str]]:
     """The methods with ``identity`` among them, and why others were left out, by name.
 
-    ``numbers`` is how many the scores to fit on are. What is asked for by name is never left out.
+    ``n`` is how many samples there are to fit on. What is asked for by name is never left out.
     """
     if isinstance(methods, Mapping):
         chosen = dict(methods)
     else:
         names = [methods] if isinstance(methods, str) else methods
         chosen = chosen_methods(names, gamma=gamma)
-    left_out = too_slow(chosen, numbers) if methods is None else {}
+    left_out = too_slow(chosen, n, n_classes) if methods is None else {}
     kept = {name: each for name, each in chosen.items() if name not in {*left_out, BEFORE}}
     return chosen_methods([BEFORE]) | kept, left_out
 
 
-def too_slow(chosen: Mapping[str, Any], numbers: int) -> dict[str, str]:
+def too_slow(chosen: Mapping[str, Any], n: int, n_classes: int) -> dict[str, str]:
     """Methods beyond those, the fastest first, that together end in time; and why, in words.
 
     Examples:
-        >>> too_slow({"temperature": None, "matrix": None}, 10_000_000)
+        >>> too_slow({"temperature": None, "matrix": None}, 10_000, 1000)
         {'matrix': 'left out: its fit would take about 2 minutes here. Name it to have it fitted'}
     """
     spent, reasons = 0.0, {}
+    # Of many classes even few samples take their time: there are parameters for each.
+    numbers = max(n, n_classes) * n_classes
     for name in sorted(set(chosen) & set(NANOSECONDS), key=NANOSECONDS.__getitem__):
         seconds = 1e-9 * NANOSECONDS[name] * numbers
         if spent + seconds > PATIENCE:

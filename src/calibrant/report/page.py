@@ -92,7 +92,8 @@ def write_report(
         progress("page")
     text = render(summary)
     with written_whole(target) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        # A file name need not be text that UTF-8 has.
+        temporary.write_text(text, encoding="utf-8", errors="replace")
     return summary
 
 

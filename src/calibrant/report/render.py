@@ -35,6 +35,8 @@ METRICS = {
     "accuracy": "accuracy",
 }
 """Columns of the table of methods, in order, and what they are called."""
+ENOUGH = 100
+"""Test samples below which the page does not say yes."""
 UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 """What could end a script element, or a line of it, as JSON also writes it."""
 
@@ -48,6 +50,7 @@ def render(summary: Summary) -> str:
     return page.render(
         summary=summary,
         metrics=METRICS,
+        enough=ENOUGH,
         style=_trusted((TEMPLATE / "style.css").read_text(encoding="utf-8")),
         script=_trusted(script),
         script_hash=digest,
@@ -106,6 +109,8 @@ def _environment() -> Environment:
         "percent": percent,
         "figure": figure,
         "count": lambda n: f"{n:,.0f}",
+        "samples": lambda n: f"{n:,.0f} sample{'' if n == 1 else 's'}",
+        "capitalised": lambda sentence: sentence[:1].upper() + sentence[1:],
         "interval": interval,
         "brief": lambda measured: (
             interval(measured).replace("% to ", "\u2013").replace(" to ", "\u2013")

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from calibrant import _checks
 from calibrant.calibrators.base import Calibrator
-from calibrant.calibrators.comparison import Labelled
+from calibrant.calibrators.comparison import Labelled, labelled
 from calibrant.files import Predictions
 from calibrant.metrics.calibration import class_gap_sums
 from calibrant.metrics.samples import Samples
@@ -64,25 +64,20 @@ def shortened(text: str) -> str:
 
 def checked_part(predictions: Predictions, *, to_fit: bool) -> Part:
     """Scores and labels that every method may be given."""
-    kind, scores = ("logits", predictions.logits)
-    if scores is None:
-        kind, scores = ("probs", predictions.probs)
-    if scores is None:
+    if predictions.logits is None and predictions.probs is None:
         raise ValueError(
             "a report needs the scores of all classes; found confidence only. Write logits or probs"
         )
     if predictions.labels is None:
         raise ValueError("labels are needed; found none. Add an array labels (or a column label)")
-    checked = getattr(_checks, kind)(scores)
-    flat = _checks.as_numpy(checked).reshape(-1, checked.shape[-1])
-    labels = _checks.as_numpy(_checks.labels(predictions.labels, checked)).reshape(-1)
-    _checks.something_to_measure(len(labels))
+    samples = labelled(predictions.labels, logits=predictions.logits, probs=predictions.probs)
     if to_fit:
-        _checks.possible_labels(flat, labels, np.full(len(labels), True))
+        everyone = np.full(len(samples.labels), True)
+        _checks.possible_labels(samples.scores, samples.labels, everyone)
     names = predictions.class_names
-    _checks.one_name_each(names, "class_names", "classes", flat.shape[1])
-    _checks.one_name_each(predictions.ids, "ids", "rows", len(labels))
-    return Part(samples=Labelled(kind, flat, labels), ids=predictions.ids, class_names=names)
+    _checks.one_name_each(names, "class_names", "classes", samples.scores.shape[1])
+    _checks.one_name_each(predictions.ids, "ids", "rows", len(samples.labels))
+    return Part(samples=samples, ids=predictions.ids, class_names=names)
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,6 +30,8 @@ from calibrant.report.methods import AFTER, BEFORE, methods_to_fit
 from calibrant.report.samples import Outcome, Part, outcome_of, probs_of, spread_rows
 from calibrant.report.summary import Method, Summary, Surest, WorstClass, WrongSample
 
+MOST_BINS = range(1, 101)
+"""Bins at every point of the explorer are on the page."""
 WORST_CLASSES = 12
 WRONG_SAMPLES = 40
 RISK_POINTS = 120
@@ -63,7 +65,8 @@ def summarise(
     _checks.same_scores(
         val.samples.kind, val.samples.scores, test.samples.kind, test.samples.scores
     )
-    chosen, left_out = methods_to_fit(methods, gamma, val.samples.scores.size)
+    n_bins = _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
+    chosen, left_out = methods_to_fit(methods, gamma, *val.samples.scores.shape)
     most = max(FEWEST_RESAMPLES, REDRAWN_ROWS // len(test))
     options: dict[str, Any] = {
         "n_bins": n_bins,
@@ -81,12 +84,15 @@ def summarise(
         test_labels=test.samples.labels,
         methods=chosen,
         against=BEFORE,
+        sort="nll",  # a method that gives up accuracy can have a small calibration error
         progress=progress,
         **options,
     )
     fitted = {row.name: row.calibrator for row in comparison.rows if row.calibrator is not None}
     outcomes = {name: outcome_of(method, test.samples, n_bins) for name, method in fitted.items()}
-    after = next((name for name in (AFTER, "temperature", *fitted) if name in fitted), BEFORE)
+    # What was asked for comes in that order, not in that of its test figures.
+    candidates = [name for name in (AFTER, "temperature", *chosen) if name in fitted]
+    after = next((name for name in candidates if name != BEFORE), BEFORE)
     differences = _Differences(fitted, test, options)
     rows = [
         *comparison.rows,
@@ -183,7 +189,7 @@ def _best(comparison: MethodComparison, differences: _Differences) -> dict[str, 
 
 def _rival(comparison: MethodComparison, after: str, differences: _Differences) -> str | None:
     group, _ = _first_and_rest(comparison, "nll")
-    if after in group:
+    if after in group or BEFORE in group:
         return None
     return group[0] if differences.better(group[0], after, ["nll"]) else None
 

@@ -118,7 +118,7 @@ function drawBins(svg, g, t) {
     place(bin.querySelector(".count"), { height: (strip * counts[i]) / most });
     bin.querySelector("title").textContent = counts[i]
       ? `${edges(i)} to ${edges(i + 1)}: says ${percent(confidence)}, ` +
-        `right ${percent(accuracy)}; ${counts[i]} samples`
+        `right ${percent(accuracy)}; ${counts[i]} sample${counts[i] === 1 ? "" : "s"}`
       : "no samples";
   });
 }
