@@ -117,7 +117,7 @@ def test_a_temperature_at_the_largest_float_has_its_own_nll():
 @pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
 @pytest.mark.parametrize("size", [1e100, 1e300])
 @pytest.mark.parametrize("name", sorted(CALIBRATORS))
-def test_logits_of_any_size(name, size):
+def test_logits_far_beyond_single_precision(name, size):
     options = {"gamma": 2.0} if name == "focal" else {}
     logits = size * LOGITS[:200]
     probs = CALIBRATORS[name](**options).fit(logits, LABELS[:200]).predict_proba(logits)
