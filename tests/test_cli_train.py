@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 
 import pytest
 from click.testing import CliRunner, Result
 
 from calibrant.cli import Commands
-from calibrant.cli.train import train
+from calibrant.cli.train import _watched, train
 from calibrant.losses import LOSSES
 from calibrant.models import MODELS
+from calibrant.training import recipe
 
 SHORT = ("--epochs", 2, "--limit", 128, "--observed", 50, "--accelerator", "cpu")
 
@@ -79,6 +82,20 @@ def test_options_reach_the_recipe(tmp_path):
     assert stored["model_options"] == {"hidden": [8]}
     assert (stored["nesterov"], stored["optimizer"], stored["seed"]) == (True, "sgd", 3)
     assert (stored["learning_rate"], stored["clip_norm"], stored["batch_size"]) == (0.2, 1.0, 50)
+
+
+def test_a_bar_where_somebody_watches(tmp_path, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    short = recipe("digits", epochs=2, limit=128, observed=0)
+    _watched(short, tmp_path / "run", accelerator="cpu")
+    assert "digits/mlp/ce/0" in screen.getvalue()
+    assert "epoch 2: error 0." in screen.getvalue()
+    assert "100%" in screen.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -508,6 +508,23 @@ def test_any_module_plugs_in_and_the_folder_holds_what_it_should(tmp_path):
     }
 
 
+def test_another_logger_gets_the_numbers_of_each_epoch(tmp_path, monkeypatch):
+    """TensorBoard's place is taken by a list."""
+    logged = []
+
+    class Logger:
+        def log_metrics(self, numbers, step):
+            logged.append((step, numbers))
+
+    monkeypatch.setattr("calibrant.training.run._tensorboard", lambda _: Logger())
+    _, data = KINDS["features"]
+    made = Recipe(data="made", model="mlp", epochs=2, batch_size=4)
+    run = train(made, tmp_path / "run", data=data, accelerator="cpu", logger="tensorboard")
+    assert [step for step, _ in logged] == [0, 1]
+    assert logged[1][1]["val_nll"] == run.records[1]["val"]["nll"]
+    assert not (tmp_path / "run" / "metrics.csv").exists()
+
+
 def test_which_losses_have_a_map_of_their_own():
     found = {name: fixed_gamma(make()) for name, make in LOSSES.items()}
     assert {name: gamma for name, gamma in found.items() if gamma is not None} == {

@@ -80,7 +80,21 @@ NEXT_EPOCH = {
 }
 
 
-def killed(folder, how):
+CONVOLUTIONS = Recipe(
+    data="digits",
+    model="resnet8",
+    loss="fls-531",
+    epochs=4,
+    batch_size=50,
+    limit=256,
+    observed=0,
+    optimizer="adam",
+    learning_rate=0.001,
+    data_options={"augment": "crop"},
+)
+
+
+def killed(folder, how, recipe=RECIPE):
     program = textwrap.dedent(
         """
         import json, os, signal, sys, torch
@@ -89,7 +103,7 @@ def killed(folder, how):
     ) + textwrap.dedent(how)
     program += "\nfrom calibrant.training import Recipe, train\n"
     program += "train(Recipe.from_dict(recipe), folder, accelerator='cpu')\n"
-    asked = [sys.executable, "-c", program, json.dumps(RECIPE.to_dict()), str(folder)]
+    asked = [sys.executable, "-c", program, json.dumps(recipe.to_dict()), str(folder)]
     done = subprocess.run(asked, capture_output=True, text=True, timeout=300)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
@@ -126,6 +140,40 @@ def test_a_killed_run_goes_on_to_the_same_bits(how, whole, tmp_path):
         assert torch.equal(tensor, ends[1]["module"][name])
     starts = json.loads((folder / "environment.json").read_text())
     assert [start["from_epoch"] for start in starts] == [0, NEXT_EPOCH[how]]
+
+
+def test_a_network_with_batch_normalisation_does_too(tmp_path):
+    """Its sums depend on the number of threads, which the first use of a kernel may change."""
+    killed(tmp_path / "run", MIDDLE_OF_AN_EPOCH, CONVOLUTIONS)
+    for name, resume in (("run", True), ("whole", False)):
+        train(CONVOLUTIONS, tmp_path / name, resume=resume, accelerator="cpu", threads=1)
+    for ours, expected in zip(
+        logits_of(tmp_path / "run"), logits_of(tmp_path / "whole"), strict=True
+    ):
+        np.testing.assert_array_equal(ours, expected)
+
+
+def test_the_number_of_threads_stays(tmp_path):
+    """Whatever sets it in the midst of a run."""
+    seen = []
+
+    def meddle(record):
+        torch.set_num_threads(2)
+
+    def look(*_):
+        seen.append(torch.get_num_threads())
+
+    before = torch.get_num_threads()
+    train(
+        CONVOLUTIONS,
+        tmp_path / "run",
+        accelerator="cpu",
+        threads=1,
+        on_epoch=meddle,
+        on_step=look,
+    )
+    assert set(seen) == {1}
+    assert torch.get_num_threads() == before
 
 
 def test_a_damaged_checkpoint_leaves_the_one_before_it(whole, tmp_path):

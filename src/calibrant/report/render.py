@@ -116,6 +116,7 @@ def _environment() -> Environment:
             interval(measured).replace("% to ", "\u2013").replace(" to ", "\u2013")
         ),
         "sort_key": sort_key,
+        "four_round_steps": four_round_steps,
     }
     return environment
 
@@ -173,3 +174,15 @@ def _shown(name: str, value: float) -> str:
 def sort_key(value: float) -> str:
     """A number as the script reads it; infinity is the largest there is."""
     return f"{value:.12g}" if math.isfinite(value) else "1e308"
+
+
+def four_round_steps(share: float) -> float:
+    """The end of an axis for shares up to this, a quarter of which is a round number.
+
+    Examples:
+        >>> four_round_steps(0.31), four_round_steps(0.0711), four_round_steps(0.9)
+        (0.4, 0.08, 1.0)
+    """
+    size = 10.0 ** math.floor(math.log10(share / 4.0))
+    ends = (4.0 * size * step for step in (1.0, 2.0, 2.5, 5.0, 10.0))
+    return min(1.0, round(next(end for end in ends if end >= share - 1e-12), 12))

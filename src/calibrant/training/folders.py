@@ -259,6 +259,8 @@ def _size(count: int) -> str:
 def _commit() -> str | None:
     """The commit of the checkout this package runs from, if it runs from one."""
     here = Path(__file__).resolve().parent
+    if here.parents[1].name != "src":  # installed, perhaps within the checkout of something else
+        return None
     try:
         asked = subprocess.run(
             ["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, timeout=10

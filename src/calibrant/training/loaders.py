@@ -100,7 +100,15 @@ class EpochBatches:
             inputs, targets = self.part.batch(own)
             if self.augment is not None:
                 inputs = self.augment(inputs, chance)
-            yield TrainBatch(inputs, targets, len(own) * self.world.size / len(batch))
+            share = len(own) * self.world.size / len(batch)
+            yield TrainBatch(channels_last(inputs), targets, share)
+
+
+def channels_last(inputs: Any) -> Any:
+    """Images with their channels side by side in memory, which convolutions read faster."""
+    if isinstance(inputs, Tensor) and inputs.dim() == 4:
+        return inputs.contiguous(memory_format=torch.channels_last)
+    return inputs
 
 
 def generator_of(seed: int, epoch: int, purpose: str, rank: int = 0) -> torch.Generator:

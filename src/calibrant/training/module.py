@@ -35,7 +35,7 @@ class TrainingModule(LightningModule):
         network: Any module that gives logits of the inputs of ``data``.
         loss: What to train with.
         on_epoch: Called after each epoch, in every process, with the record of it.
-        on_step: Called in each step with the epoch, the number of the step in it, and how many
+        on_step: Called before each step with the epoch, the number of the step in it, and how many
             there are.
     """
 
@@ -52,6 +52,8 @@ class TrainingModule(LightningModule):
         super().__init__()
         self.recipe = recipe
         self.data = data
+        if data.kind == "images":
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.network = network
         self.loss = loss
         self.on_epoch = on_epoch
@@ -61,6 +63,7 @@ class TrainingModule(LightningModule):
         self._optimizer_state: dict[str, Any] | None = None
         self._losses: list[Tensor] = []
         self._started, self._epoch = 0.0, 0
+        self._threads = torch.get_num_threads()
         self.final: dict[str, Predicted] | None = None
         self._places = {
             name: drawn(len(part), recipe.observed, recipe.seed)
@@ -115,6 +118,7 @@ class TrainingModule(LightningModule):
 
     def on_train_epoch_start(self) -> None:
         """Set all that depends on the number of the epoch."""
+        self._keep_threads()
         self._started, self._epoch = time.perf_counter(), self.epoch
         self._losses = []
         self.loss.start_epoch(self.epoch, self.recipe.epochs)
@@ -125,12 +129,12 @@ class TrainingModule(LightningModule):
 
     def training_step(self, batch: TrainBatch, batch_idx: int) -> Tensor:
         """The loss of a batch."""
+        if self.on_step is not None:
+            self.on_step(self._epoch, batch_idx, int(self.trainer.num_training_batches))
         loss: Tensor = self.loss(self.network(batch.inputs), batch.targets)
         if batch.share != 1.0:
             loss = loss * batch.share
         self._losses.append(loss.detach())
-        if self.on_step is not None:
-            self.on_step(self._epoch, batch_idx, int(self.trainer.num_training_batches))
         return loss
 
     def on_train_epoch_end(self) -> None:
@@ -168,6 +172,7 @@ class TrainingModule(LightningModule):
 
     def finish(self, device: torch.device | str, world: World = ALONE) -> None:
         """Predict the validation and the test part, whole, by the weights the recipe chooses."""
+        self._keep_threads()
         if self.best is not None:
             self.network.load_state_dict(self.best["network"])
         parts = (("val", self.data.val), ("test", self.data.test))
@@ -177,6 +182,7 @@ class TrainingModule(LightningModule):
 
     def _predictions(self) -> Iterator[tuple[str, Predicted]]:
         for name in ("train", "val", "test"):
+            self._keep_threads()
             places = self._places.get(name)
             if places is None or len(places):
                 yield (
@@ -190,6 +196,14 @@ class TrainingModule(LightningModule):
                         loss=self.loss if name == "train" else None,
                     ),
                 )
+
+    def _keep_threads(self) -> None:
+        """Torch's threads as at the beginning, for sums over them are rounded by their number.
+
+        Compiled kernels of the metrics, on their first use, change it for the whole process.
+        """
+        if torch.get_num_threads() != self._threads:
+            torch.set_num_threads(self._threads)
 
     def _keep_best(self, error: float) -> None:
         """The network of the epoch with the smallest validation error so far, on the CPU."""

@@ -14,7 +14,7 @@ from calibrant.datasets import Part
 from calibrant.losses import Loss
 from calibrant.metrics import ada_ece, ece
 from calibrant.reliability import reliability_curve
-from calibrant.training.loaders import ALONE, World
+from calibrant.training.loaders import ALONE, World, channels_last
 
 BATCH = 256
 """Samples that are measured at once."""
@@ -69,7 +69,7 @@ def predict(
     for some in torch.split(own, BATCH):
         inputs, targets = part.batch(some)
         with torch.no_grad(), _Inputs(layer) as seen:
-            logits = network(inputs.to(device))
+            logits = network(channels_last(inputs).to(device))
         rows = [logits.float()]
         if loss is not None and layer is not None:
             norms = _gradient_norms(loss, rows[0], targets.to(device), seen.value)

@@ -92,7 +92,7 @@ def train(
         logger: ``"csv"`` or ``"tensorboard"`` beside ``metrics.jsonl``; ``"none"``.
         threads: Of torch, in each process. None leaves torch's own number, but for networks with
             fewer than ``SMALL`` weights, which one thread trains faster than two.
-        on_step: Called in each step with its epoch, its number in it and how many there are.
+        on_step: Called before each step with its epoch, its number in it and how many there are.
         on_epoch: Called after each epoch with what was measured.
 
     Returns:
@@ -202,7 +202,8 @@ def _fitted(
             module.network.to(device)
             module.finish(device)
         return
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    for chatty in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(chatty).setLevel(logging.ERROR)
     with warnings.catch_warnings():
         # Lightning's advice on what is chosen here on purpose, and its own deprecations.
         warnings.filterwarnings("ignore", module=r"lightning\.")
