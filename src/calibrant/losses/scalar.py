@@ -31,7 +31,7 @@ def evaluate(cross_entropy: Tensor, rule: Rule, signed: bool) -> Evaluated:
     of = parts(cross_entropy, torch)
     gamma = rule(of.p) if callable(rule) else rule
     base, power = base_and_power(of, gamma, torch, signed=signed)
-    return Evaluated(power * cross_entropy, slope(of, base, power, gamma), gamma)
+    return Evaluated(power * cross_entropy, slope(of, base, power, gamma, torch), gamma)
 
 
 def focal_of(cross_entropy: Tensor, rule: Rule, *, signed: bool = False) -> Tensor:
@@ -85,5 +85,5 @@ def _slope(ctx: Any) -> Tensor:
     gamma = saved[0] if saved else ctx.number
     of = parts(cross_entropy, torch)
     base, power = base_and_power(of, gamma, torch, signed=ctx.signed)
-    rising: Tensor = slope(of, base, power, gamma)
+    rising: Tensor = slope(of, base, power, gamma, torch)
     return rising

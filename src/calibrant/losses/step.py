@@ -101,12 +101,27 @@ def _evaluated(
     """(reduced loss, gamma, its gradient by the logits if that is wanted)."""
     log_p, c = _log_probs(logits, target, settings.ignore_index)
     value, slope, gamma = evaluate(c, rule, signed)
-    labels, share = labels_and_share(target, settings, c.dtype)
-    value = reduced(value, share, settings)
-    if not wanted:
-        return value, gamma, None
-    # What an ignored target costs is 0 already; its slope is not.
-    return value, gamma, _gradient(logits, log_p, labels, slope.mul_(share))
+    if _count_alike(target, settings):
+        labels = target.long()
+        if settings.reduction == "mean":
+            slope.div_(target.numel())
+        value = value if settings.reduction == "none" else getattr(value, settings.reduction)()
+    else:
+        labels, share = labels_and_share(target, settings, c.dtype)
+        value = reduced(value, share, settings)
+        slope.mul_(share)  # what an ignored target costs is 0 already; its slope is not
+    return value, gamma, _gradient(logits, log_p, labels, slope) if wanted else None
+
+
+def _count_alike(target: Tensor, settings: Settings) -> bool:
+    """Whether no target has a weight or is ignored, where it takes no time to see that.
+
+    In a small batch, weights of 1 for all would cost as much as the loss.
+    """
+    plain = settings.weight is None and settings.ignore_index < 0
+    if not (plain and target.device.type == "cpu" and target.numel() > 0):
+        return False
+    return int(target.min()) >= 0  # others that are negative have been refused
 
 
 def _gradient(logits: Tensor, log_p: Tensor | None, labels: Tensor, slope: Tensor) -> Tensor:
