@@ -227,8 +227,8 @@ class SampleGamma(GammaPolicy):
 def gamma_between(p: Tensor, edges: Tensor, gammas: Tensor) -> Tensor:
     """The gamma of the interval in which each p lies; an edge belongs to the one below it."""
     index = torch.bucketize(p, edges)
-    # A single sample, as vmap has it, would be indexed by a number that vmap cannot tell.
-    return gammas[index] if index.dim() > 0 else gammas[index.unsqueeze(0)].squeeze(0)
+    # Faster than an index, and vmap, which may have a single sample in hand, can follow it.
+    return gammas[index] if index.dim() > 1 else gammas.gather(0, index)
 
 
 def _rounding(p: float, eps: float) -> float:
