@@ -86,7 +86,7 @@ def test_every_command_that_a_page_names_has_these_options(page):
     for command in spoken_commands(page, "calibrant"):
         name, *arguments = shlex.split(command)[1:]
         assert name in main.commands, command
-        if arguments:  # a command may also be named without any
+        if arguments and arguments != ["--help"]:  # a command may also be named without any
             main.commands[name].make_context(name, arguments)
 
 

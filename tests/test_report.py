@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import calibrant
 from calibrant import CALIBRATORS, TemperatureScaling, ada_ece, classwise_ece, ece
 from calibrant.calibrators import FitReport, compare
+from calibrant.cli import main
 from calibrant.files import Predictions
 from calibrant.focal import focal_log_probs
 from calibrant.report import explorer as explorer_module
@@ -35,7 +38,7 @@ def predictions(part: slice, **more: object) -> Predictions:
 def data_of(path) -> dict:
     text = path.read_text(encoding="utf-8")
     (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
-    return json.loads(found)
+    return json.loads(found, parse_constant=pytest.fail)  # no NaN, no infinity
 
 
 class Elements(HTMLParser):
@@ -187,7 +190,7 @@ def test_an_honest_model_is_left_as_it_is(tmp_path):
         path,
         methods=["temperature"],
     )
-    assert (summary.side, summary.advice) == ("calibrated", "leave")
+    assert (summary.side, summary.advice) == ("calibrated", "avoid")  # the fit is worse than the truth
     text = " ".join(Elements(path.read_text(encoding="utf-8")).words.split())
     assert "No miscalibration that 600 samples can show" in text
     assert "Leave it as it is." in text
@@ -203,7 +206,7 @@ def test_the_page_speaks_for_what_was_asked_for_first(tmp_path):
     summary, words = page_of(val, test, tmp_path / "a.html", methods=["vector", "platt"])
     assert summary.after == "vector"
     # Even where the model as it is has the smaller error.
-    summary, words = page_of(val, test, tmp_path / "b.html", methods=["focal"], gamma=-0.9)
+    summary, words = page_of(val, test, tmp_path / "b.html", methods=["focal"], gamma=3.0)
     assert summary.after == "focal"
     assert "none was fitted" not in words
     summary, words = page_of(val, test, tmp_path / "c.html", methods=["identity"])
@@ -224,6 +227,46 @@ def test_a_method_that_harms_is_not_recommended(tmp_path):
     assert "raises the calibration error here, though it lowers the log-loss" in words
     assert "calibrant.CALIBRATORS" not in words
     assert "mistakes of huge logits" in words
+
+
+def test_what_the_page_says_to_write_can_be_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("net.npz", val_logits=LOGITS[VAL], val_labels=LABELS[VAL],
+             test_logits=LOGITS[TEST], test_labels=LABELS[TEST])  # fmt: skip
+    files = "net.npz::val", "net.npz::test"
+    mine = {"focal": calibrant.FocalCalibration(gamma=2.0), "x; rm": calibrant.TemperatureScaling()}
+    summary = write_report(*files, "a.html", methods=mine)
+    assert summary.lines_to_fit("focal")[0] == (
+        "calibrant fit net.npz::val --method focal --set gamma=2.0 -o cal.json"
+    )
+    assert summary.lines_to_fit("x; rm")[0] == (
+        "calibrant fit net.npz::val --method temperature -o cal.json"
+    )
+    for line in summary.lines_to_fit("focal"):
+        words = shlex.split(line.replace("FILE", "net.npz::test"))[1:]
+        outcome = CliRunner().invoke(main, words)
+        assert outcome.exit_code == 0, outcome.output
+
+    class Own(calibrant.TemperatureScaling):
+        """Not in the registry."""
+
+    summary = write_report(*files, "b.html", methods={"own": Own()})
+    assert summary.lines_to_fit("own") == ()
+    cal, fit, use = write_report(
+        predictions(VAL), predictions(TEST), "c.html", methods=["focal"], gamma=2.0
+    ).lines_to_fit("focal")
+    names = {"calibrant": calibrant, "logits": LOGITS[VAL], "labels": LABELS[VAL], "new": LOGITS}
+    exec(f"{cal}\n{fit}\nprobs = {use}", names)
+    assert names["probs"].shape == LOGITS.shape
+
+
+def test_a_method_that_is_worse_in_all_is_to_be_avoided(tmp_path):
+    path = tmp_path / "page.html"
+    summary, words = page_of(
+        predictions(VAL), predictions(TEST), path, methods=["focal"], gamma=3.0
+    )
+    assert summary.advice == "avoid"
+    assert "focal makes it worse here: do not use it" in words
 
 
 def test_few_samples_get_no_yes(tmp_path):
@@ -364,7 +407,7 @@ def test_odd_samples_make_a_page(case, tmp_path):
     summary = write_report(part, part, path, methods=["auto", "focal-temperature", "histogram"])
     text = path.read_text(encoding="utf-8")
     assert path.stat().st_size < 1_500_000
-    data_of(path)  # no NaN, no infinity
+    data_of(path)
     page = Elements(re.sub(r"<script.*?</script>|<style.*?</style>", "", text, flags=re.S))
     assert not re.search(r"\b(nan|inf|None|undefined)\b", page.words)
     assert not re.search(r'="(nan|inf|None)"', text.split("<script")[0])

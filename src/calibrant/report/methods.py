@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -48,6 +49,19 @@ def methods_to_fit(
     left_out = too_slow(chosen, n, n_classes) if methods is None else {}
     kept = {name: each for name, each in chosen.items() if name not in {*left_out, BEFORE}}
     return chosen_methods([BEFORE]) | kept, left_out
+
+
+def changed_params(calibrator: Calibrator) -> dict[str, Any]:
+    """The parameters that are not the default.
+
+    Examples:
+        >>> from calibrant import FocalCalibration, TemperatureScaling
+        >>> changed_params(TemperatureScaling()), changed_params(FocalCalibration(gamma=2.0))
+        ({}, {'gamma': 2.0})
+    """
+    defaults = inspect.signature(type(calibrator)).parameters
+    given = calibrator.get_params()
+    return {name: value for name, value in given.items() if value != defaults[name].default}
 
 
 def too_slow(chosen: Mapping[str, Any], n: int, n_classes: int) -> dict[str, str]:

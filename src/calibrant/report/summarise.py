@@ -103,7 +103,7 @@ def summarise(
     ]
     return Summary(
         title=title or (Path(test.file).name if test.file else "Predictions of a model"),
-        notes=(*notes, *comparison.notes),
+        notes=(*((notes,) if isinstance(notes, str) else notes), *comparison.notes),
         val=val,
         test=test,
         comparison=comparison,

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
 from calibrant._version import __version__
+from calibrant.calibrators import CALIBRATORS
 from calibrant.calibrators.comparison import ComparedMethod, MethodComparison
 from calibrant.metrics.evaluation import Evaluation, Measured, NoiseFloor
 from calibrant.reliability import ConfidenceHistogram, ReliabilityCurve, RiskCoverageCurve
 from calibrant.report.explorer import Explorer
-from calibrant.report.methods import BEFORE
+from calibrant.report.methods import AFTER, BEFORE, changed_params
 from calibrant.report.samples import Part
 
 
@@ -170,14 +172,40 @@ class Summary:
 
     @property
     def advice(self) -> str:
-        """``calibrate``, ``leave`` or ``look``: what the samples speak for."""
+        """``calibrate``, ``leave``, ``avoid`` or ``look``: what the samples speak for."""
         gains = {self.gain("ece"), self.gain("nll")}
         if "worse" in gains:
-            return "look" if "better" in gains else "leave"
+            return "look" if "better" in gains else "avoid"
         return "calibrate" if "better" in gains else "leave"
 
+    def lines_to_fit(self, name: str) -> tuple[str, ...]:
+        """How to fit a method and use it: on the command line, or in Python where there is no file.
+
+        None for a calibrator of one's own.
+        """
+        calibrator = self[name].row.calibrator
+        if calibrator is None or CALIBRATORS.get(calibrator.NAME) is not type(calibrator):
+            return ()
+        settings = changed_params(calibrator)
+        if self.val.quoted is None:
+            given = ", ".join(f"{each}={value!r}" for each, value in settings.items())
+            kind = self.val.samples.kind
+            return (
+                f'cal = calibrant.CALIBRATORS["{calibrator.NAME}"]({given})',
+                f"cal.fit({kind}={kind}, labels=labels)",
+                f"cal.predict_proba({kind}=new)",
+            )
+        words = ["calibrant fit", self.val.quoted]
+        if calibrator.NAME != AFTER:
+            words += ["--method", calibrator.NAME]
+        words += [f"--set {shlex.quote(f'{each}={value}')}" for each, value in settings.items()]
+        return (
+            " ".join([*words, "-o cal.json"]),
+            "calibrant apply cal.json FILE -o calibrated.npz",
+        )
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, which the script on the page reads."""
+        """Plain data, as it also stands on the page, for its script and for others."""
         return {
             "title": self.title,
             "notes": list(self.notes),

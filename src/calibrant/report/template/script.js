@@ -174,8 +174,11 @@ function explore() {
   document.getElementById("temperature-value").textContent = temperature;
   sliders.gamma.setAttribute("aria-valuetext", `gamma ${gamma}`);
   sliders.temperature.setAttribute("aria-valuetext", `T ${temperature}`);
-  document.getElementById("explored-error").textContent = percent(errorAt(g, t));
-  drawBins(document.getElementById("explored"), g, t);
+  const error = percent(errorAt(g, t));
+  document.getElementById("explored-error").textContent = error;
+  const diagram = document.getElementById("explored");
+  diagram.setAttribute("aria-label", `Reliability diagram at gamma ${gamma}, T ${temperature}: calibration error ${error}`);
+  drawBins(diagram, g, t);
   drawArrows(document.getElementById("simplex"), gamma, temperature);
   moveMark(document.getElementById("heat"), g, t);
 }
