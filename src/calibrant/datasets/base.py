@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -26,7 +25,7 @@ class Part(ABC):
     """
 
     labels: Tensor
-    ids: NDArray[np.str_]
+    ids: NDArray[Any]
 
     def __len__(self) -> int:
         return len(self.labels)
