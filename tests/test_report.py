@@ -190,7 +190,7 @@ def test_an_honest_model_is_left_as_it_is(tmp_path):
         path,
         methods=["temperature"],
     )
-    assert (summary.side, summary.advice) == ("calibrated", "avoid")  # the fit is worse than the truth
+    assert (summary.side, summary.advice) == ("calibrated", "avoid")
     text = " ".join(Elements(path.read_text(encoding="utf-8")).words.split())
     assert "No miscalibration that 600 samples can show" in text
     assert "Leave it as it is." in text
