@@ -148,6 +148,7 @@ def test_a_grid(tmp_path):
     assert "done: digits/mlp/ce/7; 0 left" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_grid_with_a_failure(tmp_path):
     grid = {"data": "digits", "settings": {"data_options": {"colour": 1}}}
     (tmp_path / "grid.json").write_text(json.dumps(grid))

@@ -124,7 +124,15 @@ def whole(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("how", KILLS)
+@pytest.mark.parametrize(
+    "how",
+    [
+        "middle of an epoch",
+        "half a checkpoint",
+        pytest.param("before the rename", marks=pytest.mark.slow),
+        pytest.param("before the predictions", marks=pytest.mark.slow),
+    ],
+)
 def test_a_killed_run_goes_on_to_the_same_bits(how, whole, tmp_path):
     folder = tmp_path / "run"
     killed(folder, KILLS[how])
@@ -142,6 +150,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(how, whole, tmp_path):
     assert [start["from_epoch"] for start in starts] == [0, NEXT_EPOCH[how]]
 
 
+@pytest.mark.slow
 def test_a_network_with_batch_normalisation_does_too(tmp_path):
     """Its sums depend on the number of threads, which the first use of a kernel may change."""
     killed(tmp_path / "run", MIDDLE_OF_AN_EPOCH, CONVOLUTIONS)
