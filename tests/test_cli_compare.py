@@ -151,7 +151,7 @@ def test_a_terminal_sees_how_far_it_is(parts, monkeypatch):
     class System:
         stderr = Terminal()
 
-    monkeypatch.setattr(sys.modules["calibrant.cli.compare"], "sys", System)
+    monkeypatch.setattr(sys.modules["calibrant.cli.fitting"], "sys", System)
     assert run(*parts, "--method", "identity").exit_code == 0
     shown = "".join(written)
     assert "fitting on net.npz::val" in shown

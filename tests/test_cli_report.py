@@ -115,7 +115,7 @@ def test_a_terminal_sees_how_far_it_is(parts, tmp_path, monkeypatch):
     class System:
         stderr = Terminal()
 
-    monkeypatch.setattr(sys.modules["calibrant.cli.report"], "sys", System)
+    monkeypatch.setattr(sys.modules["calibrant.cli.fitting"], "sys", System)
     assert run(*parts, "-o", tmp_path / "page.html", *QUICK).exit_code == 0
     shown = "".join(written)
     assert "fitting on net.npz::val" in shown

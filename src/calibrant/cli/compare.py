@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import click
 
 from calibrant import _checks
-from calibrant.calibrators import CALIBRATORS
-from calibrant.calibrators.comparison import REFERENCE, SORTABLE, chosen_methods, required
+from calibrant.calibrators.comparison import REFERENCE, SORTABLE
 from calibrant.calibrators.comparison import compare as compare_methods
 from calibrant.cli.fit import MethodsCommand, naming, read_labelled
+from calibrant.cli.fitting import fitting_bar, named_methods
 
 
 @click.command(cls=MethodsCommand)
@@ -76,15 +74,7 @@ def compare(
       calibrant compare val.csv test.csv --gamma 3 --json
     """
     _checks.choice(sort, "--sort", SORTABLE)
-    wanted = [name.strip() for given in names for name in given.split(",")] or None
-    chosen = chosen_methods(wanted, gamma=gamma)
-    if against not in chosen:
-        chosen |= chosen_methods([against], gamma=gamma)
-    if gamma is not None and not any("gamma" in required(CALIBRATORS[name]) for name in chosen):
-        raise ValueError(
-            "--gamma is for methods that need it (focal); found none among those to compare. "
-            "Leave it out"
-        )
+    chosen = named_methods(names, gamma, against=against)
     fit_on, measure_on = read_labelled(val, to_fit=True), read_labelled(test, to_fit=False)
     with naming(f"{val} and {test}"):
         _checks.same_scores(fit_on.kind, fit_on.scores, measure_on.kind, measure_on.scores)
@@ -92,17 +82,7 @@ def compare(
         f"val_{fit_on.kind}": fit_on.scores,
         f"test_{measure_on.kind}": measure_on.scores,
     }
-    with click.progressbar(
-        length=len(chosen),
-        label=f"fitting on {Path(val).name}",
-        item_show_func=lambda name: name or "",
-        file=sys.stderr,
-        hidden=not sys.stderr.isatty(),
-    ) as bar:
-
-        def show(name: str) -> None:
-            bar.update(0 if bar.current_item is None else 1, name)
-
+    with fitting_bar(val, len(chosen)) as show:
         result = compare_methods(
             **scores,
             val_labels=fit_on.labels,
@@ -115,7 +95,6 @@ def compare(
             seed=seed,
             progress=show,
         )
-        bar.update(1)
     if as_json:
         click.echo(result.to_json())
         return

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
 from calibrant import _checks
-from calibrant.calibrators import CALIBRATORS
-from calibrant.calibrators.comparison import chosen_methods, required
 from calibrant.cli.fit import MethodsCommand, refuse_overwriting
+from calibrant.cli.fitting import fitting_bar, named_methods
 
 
 @click.command(cls=MethodsCommand)
@@ -69,39 +67,22 @@ def report(
     """
     _checks.page_path(output)
     refuse_overwriting(output, val, test)
-    wanted = [name.strip() for given in names for name in given.split(",")] or None
-    chosen = chosen_methods(wanted, gamma=gamma)
-    if gamma is not None and not any("gamma" in required(CALIBRATORS[name]) for name in chosen):
-        raise ValueError(
-            "--gamma is for methods that need it (focal); found none among those to compare. "
-            "Leave it out"
-        )
+    chosen = named_methods(names, gamma)
     from calibrant.report import write_report
 
-    with click.progressbar(
-        length=len(chosen) + 1,
-        label=f"fitting on {Path(val).name}",
-        item_show_func=lambda name: name or "",
-        file=sys.stderr,
-        hidden=not sys.stderr.isatty(),
-    ) as bar:
-
-        def show(name: str) -> None:
-            bar.update(0 if bar.current_item is None else 1, name)
-
+    with fitting_bar(val, len(chosen) + 1) as show:
         summary = write_report(
             val,
             test,
             output,
             title=title,
-            methods=wanted,
+            methods=list(chosen) if names else None,
             gamma=gamma,
             n_bins=n_bins,
             level=level,
             seed=seed,
             progress=show,
         )
-        bar.update(1)
     click.echo(summary.verdict())
     left_out = [method.name for method in summary.methods if method.curve is None]
     if left_out:
