@@ -12,7 +12,8 @@ import importlib.util
 import math
 import numbers
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -1147,3 +1148,27 @@ def rising_epochs(steps: Sequence[Any], epochs: int) -> None:
             f"steps must rise and stay below the {epochs} epochs of the run; found "
             f"{', '.join(map(str, steps))}. Leave out those that never come"
         )
+
+
+@contextmanager
+def naming(where: str) -> Iterator[None]:
+    """Refusals of values say which file or argument they are of."""
+    try:
+        yield
+    except (ValueError, TypeError) as refusal:
+        raise ValueError(f"{where}: {refusal}") from refusal
+
+
+def some_scores(logits: Any, probs: Any) -> None:
+    """Scores of every class, of one kind or the other."""
+    if logits is None and probs is None:
+        raise ValueError(
+            "a calibrator needs the scores of all classes; found confidence only. "
+            "Write logits or probs"
+        )
+
+
+def some_labels(labels: Any) -> None:
+    """Labels, whatever they are."""
+    if labels is None:
+        raise ValueError("labels are needed; found none. Add an array labels (or a column label)")

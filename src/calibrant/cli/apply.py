@@ -18,7 +18,7 @@ from calibrant import _checks
 from calibrant._logspace import split_top
 from calibrant.calibrators import Calibrator, load
 from calibrant.calibrators.base import row_blocks
-from calibrant.cli.fit import naming, refuse_overwriting, scores_of
+from calibrant.cli.fit import refuse_overwriting, scores_of
 from calibrant.files import (
     Predictions,
     count_rows,
@@ -114,7 +114,7 @@ def _calibrated(
     calibrator: Calibrator, batches: Iterable[Predictions], file: str, tally: _Tally
 ) -> Iterator[Batch]:
     for batch in batches:
-        with naming(f"{file}, counting from row {tally.rows}" if tally.rows else file):
+        with _checks.naming(f"{file}, counting from row {tally.rows}" if tally.rows else file):
             kind, scores = scores_of(batch)
             probs = calibrator.predict_proba(**{kind: scores})
             labels = None if batch.labels is None else _checks.labels(batch.labels, probs)

@@ -9,7 +9,7 @@ import click
 from calibrant import _checks
 from calibrant.calibrators.comparison import REFERENCE, SORTABLE
 from calibrant.calibrators.comparison import compare as compare_methods
-from calibrant.cli.fit import MethodsCommand, naming, read_labelled
+from calibrant.cli.fit import MethodsCommand, read_labelled
 from calibrant.cli.fitting import fitting_bar, named_methods
 
 
@@ -76,7 +76,7 @@ def compare(
     _checks.choice(sort, "--sort", SORTABLE)
     chosen = named_methods(names, gamma, against=against)
     fit_on, measure_on = read_labelled(val, to_fit=True), read_labelled(test, to_fit=False)
-    with naming(f"{val} and {test}"):
+    with _checks.naming(f"{val} and {test}"):
         _checks.same_scores(fit_on.kind, fit_on.scores, measure_on.kind, measure_on.scores)
     scores: dict[str, Any] = {
         f"val_{fit_on.kind}": fit_on.scores,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import json
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +80,7 @@ def fit(val: str, method: str, settings: tuple[str, ...], output: Path, as_json:
     calibrator = _made(method, settings)
     samples = read_labelled(val, to_fit=True)
     # What the fit warns of is part of its report, which is printed below.
-    with warnings.catch_warnings(), naming(val):
+    with warnings.catch_warnings(), _checks.naming(val):
         warnings.simplefilter("ignore", CalibrationWarning)
         calibrator.fit(**samples.named(), labels=samples.labels)
     calibrator.save(output)
@@ -97,12 +95,9 @@ def fit(val: str, method: str, settings: tuple[str, ...], output: Path, as_json:
 def read_labelled(file: str, *, to_fit: bool) -> Labelled:
     """Scores and labels of a file; a refusal of their values names it."""
     predictions = read_predictions(file)
-    with naming(file):
+    with _checks.naming(file):
         kind, scores = scores_of(predictions)
-        if predictions.labels is None:
-            raise ValueError(
-                "labels are needed; found none. Add an array labels (or a column label)"
-            )
+        _checks.some_labels(predictions.labels)
         checked = getattr(_checks, kind)(scores)
         labels = _checks.labels(predictions.labels, checked)
         if to_fit:
@@ -112,22 +107,11 @@ def read_labelled(file: str, *, to_fit: bool) -> Labelled:
 
 def scores_of(predictions: Predictions) -> tuple[str, npt.NDArray[Any]]:
     """``"logits"`` or ``"probs"``, and the array; confidence alone cannot be calibrated."""
+    _checks.some_scores(predictions.logits, predictions.probs)
     if predictions.logits is not None:
         return "logits", predictions.logits
-    if predictions.probs is not None:
-        return "probs", predictions.probs
-    raise ValueError(
-        "a calibrator needs the scores of all classes; found confidence only. Write logits or probs"
-    )
-
-
-@contextlib.contextmanager
-def naming(where: str) -> Iterator[None]:
-    """Refusals of values say which file they are of."""
-    try:
-        yield
-    except (ValueError, TypeError) as refusal:
-        raise ValueError(f"{where}: {refusal}") from refusal
+    assert predictions.probs is not None
+    return "probs", predictions.probs
 
 
 def refuse_overwriting(output: Path, *sources: str) -> None:

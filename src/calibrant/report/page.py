@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -99,19 +98,10 @@ def write_report(
 
 def _read(source: Source, name: str, *, to_fit: bool) -> Part:
     if isinstance(source, Predictions):
-        with _naming(name):
+        with _checks.naming(name):
             return checked_part(source, to_fit=to_fit)
     file = os.fsdecode(source)
     predictions = read_predictions(file)
-    with _naming(file):
+    with _checks.naming(file):
         part = checked_part(predictions, to_fit=to_fit)
     return part.of_file(file, shlex.quote(file))
-
-
-@contextlib.contextmanager
-def _naming(where: str) -> Iterator[None]:
-    """Refusals of values say which predictions they are of."""
-    try:
-        yield
-    except (ValueError, TypeError) as refusal:
-        raise ValueError(f"{where}: {refusal}") from refusal

@@ -64,12 +64,8 @@ def shortened(text: str) -> str:
 
 def checked_part(predictions: Predictions, *, to_fit: bool) -> Part:
     """Scores and labels that every method may be given."""
-    if predictions.logits is None and predictions.probs is None:
-        raise ValueError(
-            "a report needs the scores of all classes; found confidence only. Write logits or probs"
-        )
-    if predictions.labels is None:
-        raise ValueError("labels are needed; found none. Add an array labels (or a column label)")
+    _checks.some_scores(predictions.logits, predictions.probs)
+    _checks.some_labels(predictions.labels)
     samples = labelled(predictions.labels, logits=predictions.logits, probs=predictions.probs)
     if to_fit:
         everyone = np.full(len(samples.labels), True)
