@@ -10,8 +10,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from calibrant import CALIBRATORS, FocalCalibration, Identity, TemperatureScaling
 from calibrant.calibrators.comparison import MethodComparison, chosen_methods, compare, required

@@ -18,8 +18,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import calibrant
 from calibrant import FocalCalibration, TemperatureScaling

@@ -10,8 +10,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import calibrant
 from calibrant import CALIBRATORS, FocalCalibration, Identity, TemperatureScaling

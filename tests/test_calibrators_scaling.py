@@ -11,15 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 
 import calibrant
 from calibrant import FocalCalibration, FocalTemperatureScaling, Identity, TemperatureScaling
 from calibrant.calibrators import CalibrationWarning
-from tests.reference import focal_mpmath
-from tests.reference import scaling_slow as slow
+from tests.reference import focal_mpmath, scaling_slow as slow
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
 

@@ -11,8 +11,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 from hypothesis.extra import numpy as hnp
 
 import calibrant

@@ -15,8 +15,7 @@ from click.testing import CliRunner
 
 import calibrant
 from calibrant.cli import main
-from calibrant.cli.demo import NEEDED, TRAINED_WITH, run
-from calibrant.cli.demo import training as loop
+from calibrant.cli.demo import NEEDED, TRAINED_WITH, run, training as loop
 from calibrant.files import read_predictions
 from calibrant.losses import LOSSES
 

@@ -7,8 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from calibrant.datasets import CropAndFlip, DataSet, Part, TreeBatch, load
 from calibrant.datasets.splitting import Chance, held_out, in_three

@@ -13,8 +13,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from mpmath import mp, mpf
 from scipy.special import entr, expit, rel_entr, xlogy
 

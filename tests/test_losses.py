@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from calibrant.losses import (
     LOSSES,
@@ -22,8 +21,7 @@ from calibrant.losses import (
     ScheduledGamma,
     SigmoidFocalLoss,
 )
-from tests.reference import focal_mpmath as oracle
-from tests.reference import losses_slow as slow
+from tests.reference import focal_mpmath as oracle, losses_slow as slow
 
 NAMES = [
     *("ce", "label-smoothing", "brier", "mmce", "mmce-weighted"),

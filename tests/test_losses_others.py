@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from calibrant import focal
 from calibrant.losses import (
@@ -21,9 +20,7 @@ from calibrant.losses import (
     SampleGamma,
     SigmoidFocalLoss,
 )
-from tests.reference import focal_mpmath as oracle
-from tests.reference import losses_slow as slow
-from tests.reference import metrics_slow
+from tests.reference import focal_mpmath as oracle, losses_slow as slow, metrics_slow
 
 
 def rows_of(confidence: list[float], correct: list[int]) -> tuple[torch.Tensor, torch.Tensor]:

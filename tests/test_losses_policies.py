@@ -18,8 +18,7 @@ from calibrant.losses import (
     SampleGamma,
     ScheduledGamma,
 )
-from tests.reference import losses_slow as slow
-from tests.reference import metrics_slow
+from tests.reference import losses_slow as slow, metrics_slow
 
 BOTH = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from calibrant.losses import LOSSES, FocalLoss, GammaPolicy, SigmoidFocalLoss
-from calibrant.losses import step as step_module
+from calibrant.losses import LOSSES, FocalLoss, GammaPolicy, SigmoidFocalLoss, step as step_module
 
 every_loss = pytest.mark.parametrize("name", LOSSES)
 # What torch says of itself.

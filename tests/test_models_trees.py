@@ -11,8 +11,7 @@ from itertools import islice
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from calibrant.datasets import TreeBatch
 from calibrant.models import TreeLSTM

@@ -17,8 +17,7 @@ from calibrant.calibrators import FitReport, compare
 from calibrant.cli import main
 from calibrant.files import Predictions
 from calibrant.focal import focal_log_probs
-from calibrant.report import explorer as explorer_module
-from calibrant.report import write_report
+from calibrant.report import explorer as explorer_module, write_report
 from calibrant.report.methods import NANOSECONDS, methods_to_fit, too_slow
 from calibrant.report.render import safe_json
 

@@ -10,8 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from calibrant.losses import FocalLoss, SigmoidFocalLoss
 from tests.peers.cases import REASON
-from tests.reference import focal_mpmath as oracle
-from tests.reference import losses_slow as slow
+from tests.reference import focal_mpmath as oracle, losses_slow as slow
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from calibrant import _checks
-from calibrant.calibrators.comparison import REFERENCE, SORTABLE
-from calibrant.calibrators.comparison import compare as compare_methods
+from calibrant.calibrators.comparison import REFERENCE, SORTABLE, compare as compare_methods
 from calibrant.cli.fit import MethodsCommand, read_labelled
 from calibrant.cli.fitting import fitting_bar, named_methods
 

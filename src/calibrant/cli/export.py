@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from calibrant.calibrators import load
-from calibrant.calibrators.export import DTYPES, FORMATS, format_of
-from calibrant.calibrators.export import export as write
+from calibrant.calibrators.export import DTYPES, FORMATS, export as write, format_of
 
 USES = {
     "numpy": "from {stem} import predict_proba",

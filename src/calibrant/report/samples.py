@@ -13,8 +13,7 @@ from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.comparison import Labelled, labelled
 from calibrant.files import Predictions
 from calibrant.metrics.calibration import class_gap_sums
-from calibrant.metrics.samples import Samples
-from calibrant.metrics.samples import summarise as samples_of
+from calibrant.metrics.samples import Samples, summarise as samples_of
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 

@@ -1,0 +1,45 @@
+"""Data sets: their folders and how they are split."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from calibrant._checks.values import described, finite_number
+
+
+def shares_of_parts(val_share: Any, test_share: Any) -> tuple[float, float]:
+    """(test, val) shares of a data set that leave something to train on."""
+    val, test = finite_number(val_share, "val_share"), finite_number(test_share, "test_share")
+    if not (val > 0.0 and test > 0.0 and val + test < 1.0):
+        raise ValueError(
+            f"val_share and test_share must be above 0 and below 1 together; found {val:g} and "
+            f"{test:g}. Pass 0.2 and 0.2, say"
+        )
+    return test, val
+
+
+def no_empty_part(n_rows: int, sizes: Sequence[int]) -> None:
+    """Enough rows for a test, a validation and a training part."""
+    if min(sizes) < 1:
+        raise ValueError(
+            f"each part must have a row; found {n_rows} rows in all, which give {sizes[2]} for "
+            f"training, {sizes[1]} for validation and {sizes[0]} for testing. Use more rows or "
+            "other shares"
+        )
+
+
+def folder_of(value: Any, name: str, page: str) -> Path:
+    """The folder (or file) that a data set is read from."""
+    if value is None:
+        raise TypeError(
+            f"{name} is read from files; found no folder. Get them from {page} and pass the folder"
+        )
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(
+            f"the folder of {name} must be a str or a Path; found {described(value)}. "
+            "Pass 'data', say"
+        )
+    return Path(os.fsdecode(value))

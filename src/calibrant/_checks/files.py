@@ -1,0 +1,80 @@
+"""Files: their names, their endings and what is in them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+PICTURES = (".png", ".svg", ".pdf")
+
+
+def picture_path(path: Path) -> Path:
+    """A file name whose ending says how to draw it."""
+    if path.suffix.lower() not in PICTURES:
+        raise ValueError(
+            f"a picture must end in {', '.join(PICTURES)}; found {str(path)!r}. Rename it"
+        )
+    return path
+
+
+def ending_of_format(name: str, ending: str, path: Path, others: Sequence[str]) -> None:
+    """A file whose name does not say that it is of another format."""
+    if path.suffix.lower() != ending and path.suffix.lower() in others:
+        raise ValueError(
+            f"the format {name} is written to {ending} files; found {path.name!r}. "
+            f"Rename it, or leave the format out, which {path.suffix.lower()} tells"
+        )
+
+
+def page_path(path: Path) -> Path:
+    """A file name for an HTML page, in a folder that is there."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"a report is written as .html; found {str(path)!r}. Rename it")
+    # Now, and not after long fits.
+    if not path.resolve().parent.is_dir():
+        raise ValueError(f"there is no folder {path.parent} to write to. Make it first")
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; a report is one file. Name another")
+    if not os.access(path.resolve().parent, os.W_OK):
+        raise ValueError(f"{path.parent} cannot be written to. Name a folder of your own")
+    return path
+
+
+def one_name_each(
+    names: Sequence[Any] | npt.NDArray[Any] | None, name: str, of: str, n: int
+) -> None:
+    """As many ids as rows, or class names as classes, where there are any."""
+    if names is not None and len(names) != n:
+        raise ValueError(
+            f"{name} must have one entry for each of the {n} {of}; found {len(names)}. "
+            "Name all of them, or none"
+        )
+
+
+@contextmanager
+def naming(where: str) -> Iterator[None]:
+    """Refusals of values say which file or argument they are of."""
+    try:
+        yield
+    except (ValueError, TypeError) as refusal:
+        raise ValueError(f"{where}: {refusal}") from refusal
+
+
+def some_scores(logits: Any, probs: Any) -> None:
+    """Scores of every class, of one kind or the other."""
+    if logits is None and probs is None:
+        raise ValueError(
+            "a calibrator needs the scores of all classes; found confidence only. "
+            "Write logits or probs"
+        )
+
+
+def some_labels(labels: Any) -> None:
+    """Labels, whatever they are."""
+    if labels is None:
+        raise ValueError("labels are needed; found none. Add an array labels (or a column label)")
