@@ -10,10 +10,10 @@ PEERS_READY := $(PEERS)/ready
 # A test process on each core, so the libraries in them use one thread (ours two, to be tested).
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=2
 
-.PHONY: help demo test test-slow test-browser lint format bench bench-peers peers scoreboard docs experiments clean
+.PHONY: help demo test test-slow test-browser lint format bench bench-peers peers scoreboard docs experiments reproduce-quick clean
 
 help: ## show the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
 
 demo: $(READY) ## train four networks, calibrate each, and write pages to look at
 	$(BIN)/calibrant demo --out out/demo
@@ -59,6 +59,9 @@ docs: $(READY) ## the documentation, into docs/_build/html
 
 experiments: $(READY) ## the papers' tables and figures: what there is
 	$(BIN)/python -m experiments --list
+
+reproduce-quick: $(READY) ## every result of the papers that takes minutes, checked
+	$(BIN)/python -m experiments quick
 
 clean: ## remove the environment and everything made
 	rm -rf $(VENV) $(PEERS) out docs/_build docs/api build dist

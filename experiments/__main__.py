@@ -1,78 +1,122 @@
-"""``python -m experiments TARGET``: regenerate one result of the papers."""
+"""Regenerate one result of the papers, or all that take minutes.
+
+TARGET is one of those below, or `quick` for all under ten minutes, each checked against its
+expected values, or `page` to write what was published into docs/reproduction.md.
+"""
 
 from __future__ import annotations
 
 import argparse
+import sys
+import time
+from pathlib import Path
 
-from experiments.auto_elsewhere import run as auto_elsewhere
-from experiments.closest_temperature import run as closest_temperature
-from experiments.focal_digits import run as focal_digits
-from experiments.gradient_factor import run as gradient_factor
-from experiments.interval_coverage import run as interval_coverage
-from experiments.learning_curves import run as learning_curves
-from experiments.line_search import run as line_search
-from experiments.linear_model import run as linear_model
-from experiments.scoreboard import run as scoreboard
-from experiments.shrinkage import run as shrinkage
+from experiments.catalogue import Experiment, catalogue
 
-TARGETS = {
-    "auto-elsewhere": (
-        auto_elsewhere.main,
-        "auto on forests, boosting, tabular data, text and a shifted network; 3 min",
-    ),
-    "closest-temperature": (
-        closest_temperature.main,
-        "Komisarenko and Kull (2024), Figs 2 and 6; 10 s",
-    ),
-    "focal-digits": (
-        focal_digits.main,
-        "what a focal-trained model should use at prediction time, on digits; 4 min",
-    ),
-    "gradient-factor": (
-        gradient_factor.main,
-        "Mukhoti et al. (2020), Figs 4a and 7: phi, and the optimum of the focal loss; 2 s",
-    ),
-    "interval-coverage": (
-        interval_coverage.main,
-        "do the intervals of calibration errors cover the truth; 8 min",
-    ),
-    "learning-curves": (
-        learning_curves.main,
-        "how many validation samples auto needs to beat temperature scaling; 5 min",
-    ),
-    "line-search": (
-        line_search.main,
-        "Komisarenko and Kull (2024), Sec. 5.2: what the line search loses against the grid; 3 min",
-    ),
-    "linear-model": (
-        linear_model.main,
-        "Mukhoti et al. (2020), App. G, Figs 5 and 6: norms and the confidence of mistakes; 10 s",
-    ),
-    "one-vs-rest-constants": (
-        shrinkage.main,
-        "how the constants of Platt, beta, isotonic and histogram were chosen; 5 min",
-    ),
-    "scoreboard": (
-        scoreboard.main,
-        "every calibrator, and those of other packages, on real networks; 20 min (make scoreboard)",
-    ),
-}
+PAGE = Path("docs/reproduction.md")
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     """Run the target named on the command line, or list all of them."""
-    parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
-    parser.add_argument("target", nargs="?", choices=sorted(TARGETS), help="what to regenerate")
+    experiments = catalogue()
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=listed(experiments),
+    )
+    names = [*experiments, "quick", "page"]
+    parser.add_argument("target", nargs="?", choices=names, metavar="TARGET")
     parser.add_argument("--list", action="store_true", help="show every target")
     parser.add_argument(
         "options", nargs=argparse.REMAINDER, help="those of the target; TARGET --help lists them"
     )
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     if arguments.list or arguments.target is None:
-        for name, (_, what) in sorted(TARGETS.items()):
-            print(f"{name:<24}{what}")
+        print(listed(experiments))
+    elif arguments.target == "quick":
+        sys.exit(run_quick(experiments, arguments.options))
+    elif arguments.target == "page":
+        from experiments.page import write_page
+
+        write_page(PAGE, experiments)
+    elif experiments[arguments.target].is_study:
+        experiments[arguments.target].module.main(arguments.options)
     else:
-        TARGETS[arguments.target][0](arguments.options)
+        sys.exit(run_one(experiments[arguments.target], arguments.options))
+
+
+def run_one(experiment: Experiment, options: list[str]) -> int:
+    """Run, write, compare; 0 where all is as expected."""
+    from experiments.results import reproduce
+
+    parser = argparse.ArgumentParser(
+        prog=f"python -m experiments {experiment.name}", description=experiment.config["title"]
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("out") / experiment.name, help="where results go"
+    )
+    parser.add_argument(
+        "--publish", action="store_true", help="keep the result beside its config, for the page"
+    )
+    arguments = parser.parse_args(options)
+    refuse_without_files(experiment)
+    wrong = reproduce(experiment, arguments.out, publish=arguments.publish)
+    print("\n".join(wrong) or "As expected.")
+    return 1 if wrong else 0
+
+
+def run_quick(experiments: dict[str, Experiment], options: list[str]) -> int:
+    """Everything under ten minutes, one after the other; 0 where all is as expected."""
+    from experiments.results import reproduce
+
+    parser = argparse.ArgumentParser(prog="python -m experiments quick")
+    parser.add_argument("--out", type=Path, default=Path("out"), help="a folder for each result")
+    parser.add_argument("--publish", action="store_true", help="keep the results for the page")
+    arguments = parser.parse_args(options)
+    said: list[str] = []
+    failed = False
+    for name, experiment in experiments.items():
+        if not experiment.is_quick:
+            continue
+        if experiment.missing:
+            said.append(f"{name:<28}skipped: {experiment.missing} is not there")
+            continue
+        print(f"\n## {name}: {experiment.config['title']}\n", flush=True)
+        started = time.perf_counter()
+        wrong = reproduce(experiment, arguments.out / name, publish=arguments.publish)
+        verdict = (
+            "\n".join(wrong) if wrong else f"as expected ({len(experiment.expected())} values)"
+        )
+        said.append(f"{name:<28}{verdict}, {time.perf_counter() - started:.0f} s")
+        failed = failed or bool(wrong)
+    print("\n" + "\n".join(said))
+    return 1 if failed else 0
+
+
+def refuse_without_files(experiment: Experiment) -> None:
+    """Stop where files are missing that the experiment needs."""
+    if experiment.missing:
+        sys.exit(
+            f"{experiment.name} needs {experiment.missing}, which is not there. See its README"
+        )
+
+
+def listed(experiments: dict[str, Experiment]) -> str:
+    """Every target with what it shows, what it needs and how long it takes."""
+    lines = []
+    for name, experiment in experiments.items():
+        config = experiment.config
+        source = f"{config['source']}: " if config["source"] else ""
+        needs = f"; needs {', '.join(config['needs'])}" if config.get("needs") else ""
+        lines.append(f"{name:<28}{source}{config['title']}; {_time(config['minutes'])}{needs}")
+    return "\n".join(lines)
+
+
+def _time(minutes: float) -> str:
+    if minutes < 1:
+        return f"{60 * minutes:.0f} s"
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
 
 
 if __name__ == "__main__":

@@ -30,7 +30,8 @@ from experiments.auto_elsewhere.sources import (
 from experiments.scoreboard.networks import DATA
 from experiments.scoreboard.resampling import Interval
 from experiments.scoreboard.run import ONE_THREAD
-from experiments.scoreboard.tables import PERCENT, TIE, markdown
+from experiments.scoreboard.tables import PERCENT, TIE
+from experiments.tables import markdown
 
 OUT = Path("out/auto-elsewhere")
 METHODS = ("identity", "temperature", "auto", "vector", "dirichlet", "isotonic")

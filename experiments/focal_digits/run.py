@@ -17,7 +17,7 @@ import calibrant
 from calibrant.calibrators import CalibrationWarning
 from calibrant.focal import focal_log_probs
 from calibrant.losses import FocalLoss
-from experiments.scoreboard.tables import markdown
+from experiments.tables import markdown
 
 OUT = Path("out/focal-digits")
 GAMMA = 3.0

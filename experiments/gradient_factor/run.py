@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 
 from calibrant.focal import confidence_thresholds, focal_map, inverse_focal_map, phi
 from calibrant.plots.palette import GUIDE, look
-from experiments.gradient_factor.saving import save
-from experiments.scoreboard.tables import markdown
+from experiments.pictures import save
+from experiments.tables import markdown
 
 OUT = Path("out/gradient-factor")
 GAMMAS = (1.0, 2.0, 3.0, 5.0, 7.0)

@@ -31,7 +31,8 @@ from experiments.learning_curves.picture import Curve, draw
 from experiments.scoreboard.networks import DATA, Network, all_networks
 from experiments.scoreboard.resampling import LEVEL, RESAMPLES, Interval
 from experiments.scoreboard.run import ONE_THREAD
-from experiments.scoreboard.tables import PERCENT, TIE, markdown
+from experiments.scoreboard.tables import PERCENT, TIE
+from experiments.tables import markdown
 
 OUT = Path("out/learning-curves")
 CHECK = "All that auto was not designed on"

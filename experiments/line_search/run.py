@@ -14,6 +14,7 @@ from experiments.scoreboard.methods import Method, calibrant_method
 from experiments.scoreboard.networks import DATA, all_networks, families
 from experiments.scoreboard.run import grouped, measure_all
 from experiments.scoreboard.tables import PERCENT, Family, shown_difference
+from experiments.tables import markdown
 
 OUT = Path("out/line-search")
 CRITERIA = ("ada_ece", "nll")
@@ -97,7 +98,7 @@ def table(criterion: str, results: dict[str, list[Result]]) -> str:
         "w-l-t",
     ]
     cells = [list(_cells(title, criterion, chosen, family, compared)) for title in chosen]
-    return tables.markdown(head, cells)
+    return markdown(head, cells)
 
 
 def _cells(

@@ -19,8 +19,8 @@ from torch import Tensor
 import calibrant
 from calibrant.losses import SigmoidFocalLoss
 from calibrant.plots.palette import INK, look
-from experiments.gradient_factor.saving import save
-from experiments.scoreboard.tables import markdown
+from experiments.pictures import save
+from experiments.tables import markdown
 
 OUT = Path("out/linear-model")
 GAMMAS = {"cross-entropy": 0.0, "focal loss": 1.0}

@@ -24,6 +24,7 @@ from experiments.scoreboard.methods import (
     missing_packages,
 )
 from experiments.scoreboard.networks import DATA, Network, all_networks, families
+from experiments.tables import latex, markdown
 
 OUT = Path("out/scoreboard")
 COMPARED = (
@@ -66,8 +67,8 @@ def report(
     for family in all_families:
         title = f"{family.title}: {family.n_networks} networks"
         head, cells = tables.head_and_cells(family, COMPARED)
-        parts += [f"## {title}", tables.markdown(head, cells)]
-        tex.append(tables.latex(title, head, cells))
+        parts += [f"## {title}", markdown(head, cells)]
+        tex.append(latex(title, head, cells))
     parts.append("\n".join(notes(results)))
     text = "\n\n".join(parts) + "\n"
     out.mkdir(parents=True, exist_ok=True)

@@ -195,36 +195,6 @@ def _networks(row: Row) -> str:
     return f"{row.n_networks}" + (f" ({', '.join(notes)})" if notes else "")
 
 
-def markdown(head: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown."""
-    lines = [head, ["---"] * len(head), *cells]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def latex(title: str, head: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
-    """A table for LaTeX with the package booktabs."""
-
-    def escaped(cell: str) -> str:
-        bold = cell.startswith("**")
-        text = cell.strip("*").replace("%", r"\%").replace("_", r"\_")
-        return rf"\textbf{{{text}}}" if bold else text
-
-    lines = [" & ".join(map(escaped, line)) + r" \\" for line in cells]
-    columns = "l" + "r" * (len(head) - 1)
-    return "\n".join(
-        [
-            f"% {title}",
-            rf"\begin{{tabular}}{{{columns}}}",
-            r"\toprule",
-            " & ".join(map(escaped, head)) + r" \\",
-            r"\midrule",
-            *lines,
-            r"\bottomrule",
-            r"\end{tabular}",
-        ]
-    )
-
-
 def as_csv(families: Iterable[Family], compared: Sequence[tuple[str, str]]) -> str:
     """Every number of every family, at full precision."""
     names = ["family", "method", "networks", "failed", "skipped", *MEASURED]

@@ -28,7 +28,8 @@ from calibrant.calibrators import (
 )
 from experiments.scoreboard.networks import DATA
 from experiments.scoreboard.run import ONE_THREAD
-from experiments.scoreboard.tables import TIE, markdown
+from experiments.scoreboard.tables import TIE
+from experiments.tables import markdown
 
 FOLDERS = (DATA, DATA.parent / "probs")
 OUT = Path("out/one-vs-rest-constants")

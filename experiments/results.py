@@ -1,0 +1,113 @@
+"""What a run has found: written with where it came from, compared with what it should be."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from calibrant import __version__
+from experiments.catalogue import Experiment
+from experiments.pictures import save
+from experiments.tables import Table
+
+NOT_CODE = (":(top,exclude)experiments/*/result.json", ":(top,exclude)docs", ":(top,exclude)*.md")
+"""What may differ from a commit when a result is made by it."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run has found.
+
+    Attributes:
+        values: Single numbers by name; those in ``expected.toml`` are checked.
+        tables: By the names of their files.
+        pictures: By the names of their files.
+        notes: What a reader should know.
+    """
+
+    values: Mapping[str, float]
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    pictures: Mapping[str, Figure] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+
+def reproduce(experiment: Experiment, out: Path, *, publish: bool = False) -> list[str]:
+    """Run, write, print; what is not as expected, a line each."""
+    started = time.perf_counter()
+    result: Result = experiment.module.run(experiment.parameters)
+    record = recorded(experiment, result, seconds=time.perf_counter() - started)
+    write(result, record, out)
+    print("\n\n".join([*(f"{t.title}\n\n{t.markdown()}" for t in result.tables.values())]))
+    print("\n".join(["", *result.notes, f"Written to {out}"]))
+    wrong = differences(experiment, result.values)
+    if publish and not wrong:
+        text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+        (experiment.folder / "result.json").write_text(text)
+    return wrong
+
+
+def recorded(experiment: Experiment, result: Result, *, seconds: float) -> dict[str, Any]:
+    """The result as plain data, with what made it."""
+    return {
+        "experiment": experiment.name,
+        "parameters": experiment.parameters,
+        "config_hash": experiment.hash,
+        "commit": commit(),
+        "calibrant": __version__,
+        "seconds": round(seconds, 1),
+        "values": {name: float(value) for name, value in result.values.items()},
+        "tables": {
+            name: {"title": table.title, "head": list(table.head), "rows": [*map(list, table.rows)]}
+            for name, table in result.tables.items()
+        },
+        "notes": list(result.notes),
+    }
+
+
+def write(result: Result, record: Mapping[str, Any], out: Path) -> None:
+    """``result.json``, each table in three forms, each picture."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "result.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    for name, table in result.tables.items():
+        (out / f"{name}.md").write_text(f"{table.title}\n\n{table.markdown()}\n")
+        (out / f"{name}.csv").write_text(table.csv())
+        (out / f"{name}.tex").write_text(table.latex() + "\n")
+    for name, figure in result.pictures.items():
+        save(figure, out / f"{name}.svg")
+
+
+def differences(experiment: Experiment, values: Mapping[str, float]) -> list[str]:
+    """What a run should have found and has not."""
+    wrong = []
+    for name, expected in experiment.expected().items():
+        if name not in values:
+            wrong.append(f"{experiment.name}: {name} is expected and was not found")
+        elif not expected.holds(values[name]):
+            wrong.append(
+                f"{experiment.name}: {name} is {values[name]:.6g}; "
+                f"expected {expected.here:.6g} ± {expected.tolerance:g}"
+            )
+    return wrong
+
+
+def commit() -> str:
+    """The commit of this checkout, with ``+changes`` where files differ from it."""
+
+    def said(*command: str) -> str:
+        finished = subprocess.run(
+            ["git", *command], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        )
+        return finished.stdout.strip()
+
+    try:
+        changed = said("status", "--porcelain", "--", ":(top)", *NOT_CODE)
+        return said("rev-parse", "--short=12", "HEAD") + ("+changes" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
