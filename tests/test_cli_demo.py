@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import importlib.util
+import io
+import json
 import re
 import shlex
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -15,21 +19,46 @@ from click.testing import CliRunner
 
 import calibrant
 from calibrant.cli import main
-from calibrant.cli.demo import NEEDED, TRAINED_WITH, run, training as loop
+from calibrant.cli.demo import NEEDED, TRAINED_WITH, run
+from calibrant.cli.demo.folder import DemoFolder
+from calibrant.cli.demo.training import LABEL_NOISE, data_of, gamma_of, recipe_of
 from calibrant.files import read_predictions
 from calibrant.losses import LOSSES
+from calibrant.report.render import percent
+from calibrant.training import Recipe
+from calibrant.training.folders import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
 METHODS = ["identity", "temperature", "auto"]
 FEW = {"ce": "cross-entropy", "fl-3": "focal, gamma 3"}
+OF_RUN = {
+    *("config.json", "environment.json", "metrics.jsonl", "metrics.csv", "predictions.npz"),
+    *("result.json", "checkpoints/epoch_00001.pt", "checkpoints/epoch_00002.pt"),
+}
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """The folder of a short demo; a name with a space, as folders have."""
-    folder = tmp_path_factory.mktemp("demo") / "my demo"
+    """The folder of a short demo; a name with a space and with what HTML would take for a tag."""
+    folder = tmp_path_factory.mktemp("demo") / "my <b>demo"
     run(folder, epochs=2, losses=FEW, methods=[*METHODS, "focal"])
     return folder
+
+
+@pytest.fixture(scope="module")
+def again(written, tmp_path_factory):
+    """A demo of one loss where there was one of two, and where somebody has put a file."""
+    folder = tmp_path_factory.mktemp("again") / "demo"
+    shutil.copytree(written, folder)
+    (folder / "notes.txt").write_text("mine")
+    shutil.copy(folder / "ce/checkpoints/epoch_00002.pt", folder / "ce/checkpoints/epoch_00099.pt")
+    (folder / "ce/checkpoints/.epoch_00100.pt.partial").write_text("half a file")
+    run(folder, epochs=2, losses={"ce": "cross-entropy"}, methods=METHODS)
+    return folder
+
+
+def files_below(folder: Path) -> set[str]:
+    return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
 
 
 def spoken(written: Path) -> str:
@@ -38,24 +67,56 @@ def spoken(written: Path) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
 
 
-def test_it_writes_logits_a_report_for_each_loss_and_the_page(written):
-    names = {path.name for path in written.iterdir()}
-    assert names == {"index.html", "ce.npz", "ce.html", "fl-3.npz", "fl-3.html"}
+def test_it_writes_runs_logits_reports_and_the_page(written):
+    of_runs = {f"{loss}/{name}" for loss in FEW for name in OF_RUN}
+    beside = {f"{loss}.{ending}" for loss in FEW for ending in ("npz", "html")}
+    assert files_below(written) == {"index.html", *beside, *of_runs}
     page = (written / "index.html").read_text()
-    assert set(re.findall(r'href="([^"]+)"', page)) == {"ce.html", "fl-3.html"}
+    assert set(re.findall(r'href="([^"]+)"', page)) == {"data:,", "ce.html", "fl-3.html"}
+
+
+def test_the_runs_are_those_of_calibrant_train(written):
+    config = json.loads((written / "fl-3" / "config.json").read_text())
+    recipe = Recipe.from_dict(config["recipe"])
+    assert recipe == recipe_of("fl-3", seed=0, epochs=2)
+    assert config["data"] == data_of(recipe).record
+    records = (written / "fl-3" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(record)["epoch"] for record in records] == [0, 1]
+    inside, beside = written / "fl-3" / "predictions.npz", written / "fl-3.npz"
+    assert inside.read_bytes() == beside.read_bytes()
+
+
+def test_calibrant_train_goes_on_with_a_run(written, tmp_path):
+    shutil.copytree(written / "ce", tmp_path / "ce")
+    (tmp_path / "ce" / "result.json").unlink()
+    done = CliRunner().invoke(main, ["train", "--resume", str(tmp_path / "ce"), "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["hash"] == recipe_of("ce", seed=0, epochs=2).hash
 
 
 def test_the_files_are_read_by_every_command(written):
-    val, test = (read_predictions(f"{written}/ce.npz::{part}") for part in ("val", "test"))
-    assert (len(val), len(test)) == (loop.N_VAL, 1797 - loop.N_TRAIN - loop.N_VAL)
-    assert val.class_names == loop.CLASS_NAMES
-    assert np.intersect1d(val.ids, test.ids).size == 0
-    labels = np.concatenate([val.labels, test.labels])
     from sklearn.datasets import load_digits
 
-    truth = load_digits().target[np.concatenate([val.ids, test.ids])]
-    changed = (labels != truth).mean()
-    assert 0.5 * loop.MISLABELLED < changed < 1.5 * loop.MISLABELLED
+    parts = [read_predictions(f"{written}/ce.npz::{part}") for part in ("val", "test")]
+    assert [len(part) for part in parts] == [599, 998]
+    assert parts[0].class_names == tuple("0123456789")
+    ids = np.concatenate([part.ids for part in parts])
+    assert len(set(ids)) == len(ids)
+    truth = load_digits().target[[int(name.removeprefix("digits/")) for name in ids]]
+    changed = (np.concatenate([part.labels for part in parts]) != truth).mean()
+    assert 0.5 * LABEL_NOISE < changed < 1.5 * LABEL_NOISE
+
+
+def test_an_earlier_demo_is_replaced_and_nothing_else(written, again):
+    assert files_below(again) == {*files_below(written), "notes.txt"}
+    assert (again / "notes.txt").read_text() == "mine"
+    assert (again / "fl-3.html").read_bytes() == (written / "fl-3.html").read_bytes()
+    assert "fl-3.html" not in (again / "index.html").read_text()
+
+
+def test_the_same_seed_gives_the_same_logits(written, again):
+    first, second = (read_predictions(f"{folder}/ce.npz::test") for folder in (written, again))
+    np.testing.assert_array_equal(first.logits, second.logits)
 
 
 def test_the_page_says_what_the_library_computes(written):
@@ -68,18 +129,17 @@ def test_the_page_says_what_the_library_computes(written):
     probs = np.exp(test.logits - test.logits.max(axis=1, keepdims=True))
     says = (probs.max(axis=1) / probs.sum(axis=1)).mean()
     text = spoken(written)
-    assert f"says {says:.1%} on average and is right {right:.1%} of the time" in text
+    assert f"says {percent(says)} on average and is right {percent(right)} of the time" in text
     row = text.split("auto cross-entropy ")[1]
-    assert re.match(
-        rf"{100 * says:.1f} {100 * right:.1f} {100 * before:.1f} \S+ to \S+ {100 * after:.1f} ", row
-    )
+    errors = rf"{percent(before)} \S+%? {percent(after)} "
+    assert re.match(rf"{percent(says)} {percent(right)} {errors}", row)
 
 
 def test_label_noise_is_said_on_the_page_and_in_the_reports(written):
-    assert "600 to calibrate on, 997 to measure on" in spoken(written)
+    assert "200 images to train on, 599 to calibrate on, 998 to measure on" in spoken(written)
     for name in ("index.html", "ce.html"):
         text = (written / name).read_text()
-        assert f"Label noise: {loop.MISLABELLED:.0%} of all labels, in every part" in text
+        assert f"Label noise: {LABEL_NOISE:.0%} of all labels, in every part" in text
 
 
 def test_the_focal_map_is_tried_where_there_is_one_gamma(written):
@@ -87,57 +147,86 @@ def test_the_focal_map_is_tried_where_there_is_one_gamma(written):
     assert re.search(r"focal \N{EN DASH} \d", table)
 
 
-def test_the_page_loads_nothing(written):
+def test_only_a_loss_with_one_gamma_has_a_map():
+    gammas = {loss: gamma_of(recipe_of(loss, seed=0)) for loss in TRAINED_WITH}
+    assert gammas == {"ce": None, "fl-3": 3.0, "flsd-53": None, "adafocal": None}
+
+
+def test_the_page_loads_nothing_and_takes_no_name_for_markup(written):
     page = (written / "index.html").read_text()
-    assert not re.search(r"https?:|<script|<link|<img|@import|url\(", page)
+    assert not re.search(r"https?:|<script|<img|@import|url\(", page)
+    assert re.findall(r"<link [^>]*>", page) == ['<link rel="icon" href="data:,">']
+    assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in page
+    assert "my &lt;b&gt;demo" in page
+    assert "<b>" not in page
 
 
-def test_the_same_seed_gives_the_same_logits(written):
-    def again(seed: int) -> np.ndarray:
-        digits = loop.noisy_digits(seed)
-        said = loop.train("ce", digits, seed=seed, epochs=2, after_epoch=lambda: None)
-        return said["test"].logits
-
-    first = read_predictions(f"{written}/ce.npz::test").logits
-    np.testing.assert_array_equal(first, again(0))
-    assert not np.array_equal(first, again(1))
-
-
-def test_what_it_prints_at_the_end_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    run(Path("out") / "my demo", epochs=2, losses={"ce": "cross-entropy"}, methods=METHODS)
-    printed = capsys.readouterr()
-    assert "Open out/my demo/index.html" in printed.out
-    assert "training with cross-entropy" in printed.err
-    lines = re.findall(r"^  (calibrant .+)$", printed.out, flags=re.MULTILINE)
-    assert len(lines) == 3
-    for line in lines:
-        done = CliRunner().invoke(main, shlex.split(line)[1:])
-        assert done.exit_code == 0, done.output
-    assert {"report.html", "cal.json", "calibrated.npz"} <= {p.name for p in tmp_path.iterdir()}
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    """A demo of one loss as long as it is for users, the folder it ran in, and what was printed."""
+    folder = tmp_path_factory.mktemp("watched")
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        run(Path("out") / "my demo", losses={"ce": "cross-entropy"}, methods=METHODS)
+    return folder, out.getvalue(), err.getvalue()
 
 
-def test_the_readme_shows_what_the_demo_prints(tmp_path, capsys):
-    run(tmp_path, losses={"ce": "cross-entropy"}, methods=METHODS)
+def next_lines(printed: str) -> list[list[str]]:
+    """The words of the lines that the demo ends with."""
+    lines = re.findall(r"^  (calibrant .+)$", printed, flags=re.MULTILINE)
+    return [shlex.split(line) for line in lines]
+
+
+def test_it_says_what_it_does_and_where_to_look(watched):
+    _, out, err = watched
+    assert "Open out/my demo/index.html" in out
+    assert err.splitlines() == ["training with cross-entropy", "calibrating cross-entropy"]
+    assert [words[1] for words in next_lines(out)] == ["report", "fit", "apply"]
+
+
+@pytest.mark.parametrize(
+    ("commands", "leave"),
+    [
+        (("fit", "apply"), {"cal.json", "calibrated.npz"}),
+        pytest.param(("report",), {"report.html"}, marks=pytest.mark.slow),
+    ],
+)
+def test_what_it_prints_at_the_end_runs(commands, leave, watched, monkeypatch):
+    folder, printed, _ = watched
+    monkeypatch.chdir(folder)
+    for words in next_lines(printed):
+        if words[1] in commands:
+            done = CliRunner().invoke(main, words[1:])
+            assert done.exit_code == 0, done.output
+    assert leave <= {path.name for path in folder.iterdir()}
+
+
+def test_the_readme_shows_what_the_demo_prints(watched):
     (printed,), (shown,) = (
         re.findall(r"^cross-entropy +([\d. ]+)$", text, flags=re.MULTILINE)
-        for text in (capsys.readouterr().out, (ROOT / "README.md").read_text())
+        for text in (watched[1], (ROOT / "README.md").read_text())
     )
     figures = [[float(figure) for figure in row.split()] for row in (printed, shown)]
     np.testing.assert_allclose(*figures, atol=0.5)  # machines differ in the last digits
 
 
-@pytest.mark.parametrize("missing", [["torch"], ["sklearn"], ["torch", "sklearn"]])
-def test_without_torch_or_scikit_learn_one_line_says_what_to_install(
-    tmp_path, monkeypatch, missing
-):
+def test_another_seed_gives_other_data(written):
+    first = data_of(recipe_of("ce", seed=0)).test.ids
+    assert set(first) == set(read_predictions(f"{written}/ce.npz::test").ids)
+    assert set(first) != set(data_of(recipe_of("ce", seed=1)).test.ids)
+
+
+@pytest.mark.parametrize("missing", [["lightning"], ["sklearn"], ["torch", "sklearn"]])
+def test_without_what_it_needs_one_line_says_what_to_install(tmp_path, monkeypatch, missing):
     found = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name in missing else found(name)
     )
     done = CliRunner().invoke(main, ["demo", "--out", str(tmp_path / "demo")])
     assert done.exit_code == 2
-    needs = f"the demo needs {' and '.join(missing)}: pip install 'calibrant[torch,sklearn,"
+    needs = (
+        f"the demo needs {' and '.join(missing)}: pip install 'calibrant[lightning,sklearn,report]'"
+    )
     assert needs in done.output
     assert list(tmp_path.iterdir()) == []
 
@@ -163,6 +252,71 @@ def test_bad_input_gets_one_line_and_status_two(arguments, message, tmp_path, mo
     assert done.exit_code == 2
     assert message in done.output
     assert Path("taken").read_text() == "mine"
+
+
+def its(folder: Path, *names: str) -> DemoFolder:
+    """A folder with these files, of which the demo has written none."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("{}" if name.endswith(".json") else "mine")
+    return DemoFolder(folder, FEW)
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        *((name, name) for name in ("index.html", "ce.npz", "fl-3.html", "ce", "ce/config.json")),
+        ("fl-3/checkpoints/epoch_00001.pt", "fl-3/checkpoints"),
+    ],
+)
+def test_what_no_demo_has_written_is_not_replaced(name, named, tmp_path):
+    with pytest.raises(ValueError, match=re.escape(f"found {tmp_path / named}, which is of none")):
+        its(tmp_path, name).prepare()
+    assert files_below(tmp_path) == {name}
+
+
+@pytest.mark.parametrize("name", ["ce/cal.json", "ce/checkpoints/best.pt"])
+def test_a_file_among_those_of_a_run_is_not_lost(name, written, tmp_path):
+    folder = tmp_path / "demo"
+    shutil.copytree(written, folder)
+    before = files_below(folder)
+    with pytest.raises(ValueError, match=re.escape(f"found {folder / name}, which is of none")):
+        its(folder, name).prepare()
+    assert files_below(folder) == {*before, name}
+
+
+def test_a_run_of_another_recipe_is_not_lost(written, tmp_path):
+    shutil.copytree(written / "ce", tmp_path / "ce")
+    config = tmp_path / "ce" / "config.json"
+    config.write_text(config.read_text().replace("calibrant demo", "no paper has digits"))
+    with pytest.raises(ValueError, match="must be new, empty or of an earlier demo; found"):
+        DemoFolder(tmp_path, FEW).prepare()
+
+
+def test_other_files_are_no_obstacle(tmp_path):
+    its(tmp_path, "notes.txt", "ce.json", "other/index.html").prepare()
+    DemoFolder(tmp_path / "new" / "below", FEW).prepare()
+    assert (tmp_path / "new" / "below").is_dir()
+
+
+@pytest.mark.parametrize("left", [["ce/config.json"], ["ce/config.json", "ce.npz"], ["index.html"]])
+def test_a_demo_that_was_stopped_can_be_begun_anew(left, written, tmp_path):
+    for name in left:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(written / name, tmp_path / name)
+    folder = DemoFolder(tmp_path, FEW)
+    folder.prepare()
+    folder.make_room("ce")
+    assert files_below(tmp_path) == {name for name in left if "/" not in name}
+
+
+def test_a_demo_at_work_is_left_to_it(written, tmp_path):
+    pytest.importorskip("fcntl")
+    shutil.copytree(written, tmp_path / "demo")
+    folder = DemoFolder(tmp_path / "demo", FEW)
+    with RunFolder(folder.run("ce")).held(), pytest.raises(ValueError, match="another process"):
+        folder.make_room("ce")
+    assert files_below(tmp_path / "demo") == files_below(written)
 
 
 def test_every_loss_of_the_demo_is_one_of_the_library():

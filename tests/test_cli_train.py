@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import sys
 
 import pytest
@@ -15,6 +16,8 @@ from calibrant.losses import LOSSES
 from calibrant.models import MODELS
 from calibrant.training import recipe
 
+NESTEROV = ("--set", "optimizer=sgd", "--set", "nesterov=true")
+THREE = ("--set", "model_options=3")
 SHORT = ("--epochs", 2, "--limit", 128, "--observed", 50, "--accelerator", "cpu")
 
 
@@ -91,7 +94,7 @@ def test_a_bar_where_somebody_watches(tmp_path, monkeypatch):
 
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
-    short = recipe("digits", epochs=2, limit=128, observed=0)
+    short = recipe("digits", epochs=2, limit=128, observed=50)
     _watched(short, tmp_path / "run", accelerator="cpu")
     assert "digits/mlp/ce/0" in screen.getvalue()
     assert "epoch 2: error 0." in screen.getvalue()
@@ -118,6 +121,58 @@ def test_a_bar_where_somebody_watches(tmp_path, monkeypatch):
         (("digits", "--grid", "grid.toml", "-o", "FOLDER/grid"), "Leave it out"),
         (("--grid", "grid.toml"), "a grid needs -o FOLDER"),
         (("--grid", "FOLDER/none.toml", "-o", "FOLDER/grid"), "No such file"),
+        # What Lightning or torch would refuse when the folder is there already.
+        (("digits", "--accelerator", "foo", "-o", "FOLDER/new"), "accelerator='foo' with 1 dev"),
+        (("digits", "--devices", 0, "-o", "FOLDER/new"), "devices must be from 1"),
+        (("digits", "--nodes", -1, "-o", "FOLDER/new"), "nodes must be from 1"),
+        (
+            ("digits", "--devices", 2, "--batch-size", 1, "-o", "FOLDER/new"),
+            "batch_size must be at least the number of processes, 2; found 1",
+        ),
+        (
+            ("digits", "--devices", 2, "--limit", 1, "-o", "FOLDER/new"),
+            "the training part must be at least the number of processes, 2; found 1",
+        ),
+        (("digits", "--model", "text-cnn", "-o", "FOLDER/new"), "text-cnn takes tokens; found im"),
+        (("digits", "--model", "tree-lstm", "-o", "FOLDER/new"), "takes trees; found images in d"),
+        (("digits", "--model", "torch.nn:Linear", "-o", "FOLDER/new"), "out_features"),
+        (("digits", "--set", "loss_options.gama=2", "-o", "FOLDER/new"), "loss_options of ce: "),
+        (
+            ("digits", "--set", "loss_options.reduction=none", "-o", "FOLDER/new"),
+            "must be one number; found reduction='none'. Pass 'mean' or 'sum'",
+        ),
+        # Values of the wrong kind, and those that would silently count as another.
+        (("digits", "--set", "nesterov=yes", "-o", "FOLDER/new"), "nesterov must be true or fal"),
+        (
+            ("digits", *NESTEROV, "--set", "momentum=0", "-o", "FOLDER/new"),
+            "nesterov needs a momentum above 0",
+        ),
+        (("digits", "--set", "steps=5", "-o", "FOLDER/new"), "steps must be a list; found int 5"),
+        (("digits", "--set", "betas=[0.9]", "-o", "FOLDER/new"), "betas must be a list of 2 num"),
+        (("digits", "--set", "betas=0.9", "-o", "FOLDER/new"), "betas must be a list"),
+        (("digits", "--set", "model_options=3", "-o", "FOLDER/new"), "model_options must be opt"),
+        (
+            ("digits", *THREE, "--set", "model_options.x=3", "-o", "FOLDER/new"),
+            "model_options must be options by name; found int 3",
+        ),
+        (("digits", "--set", "model_options.hidden=64", "-o", "FOLDER/new"), "hidden must be a l"),
+        (("digits", "--set", "loss=fl-3", "-o", "FOLDER/new"), "Write --loss NAME"),
+        (("digits", "--set", "data=digits", "-o", "FOLDER/new"), "Write it first, as DATASET"),
+        (("digits", "--learning-rate", "nan", "-o", "FOLDER/new"), "learning_rate must be finite"),
+        (("digits", "--seed", -1, "-o", "FOLDER/new"), "seed must be from 0"),
+        (("digits", "--limit", 0, "-o", "FOLDER/new"), "limit must be from 1"),
+        # Options without an effect.
+        (
+            ("--resume", "FOLDER/run", "--epochs", 9, "--loss", "ce"),
+            "goes without --loss, --epochs",
+        ),
+        (("--resume", "FOLDER/run", "--set", "momentum=0"), "--resume FOLDER goes without --set"),
+        (("digits", "--processes", 2, "-o", "FOLDER/new"), "a single run goes without --processes"),
+        (
+            ("--grid", "grid.toml", "--epochs", 2, "-o", "FOLDER/new"),
+            "--grid FILE goes without --epochs",
+        ),
+        (("--grid", "g.toml", "-o", "FOLDER/a", "--resume", "FOLDER/b"), "a grid has one folder"),
     ],
 )
 def test_one_line_and_exit_status_2(arguments, message, finished):
@@ -127,6 +182,36 @@ def test_one_line_and_exit_status_2(arguments, message, finished):
     assert message in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
     assert not (folder / "new").exists()
+
+
+def test_a_folder_with_a_space_in_its_name(tmp_path):
+    folder = tmp_path / "über zwei"
+    result = run("digits", *SHORT, "--observed", 0, "-o", folder)
+    assert result.exit_code == 0, result.output
+    assert f"calibrant fit '{folder}/predictions.npz::val' --method" in result.stdout
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_ctrl_c_says_in_one_line_how_to_go_on(begun, tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    where = "TrainingModule.on_train_epoch_end" if begun else "_try_out"
+    place = "calibrant.training.module" if begun else "calibrant.training.run"
+    monkeypatch.setattr(f"{place}.{where}", stop)
+    heard = signal.getsignal(signal.SIGINT)
+    folder = tmp_path / "a run"
+    result = run("digits", *SHORT, "-o", folder)
+    assert result.exit_code == 130
+    (line,) = result.stderr.splitlines()
+    if begun:
+        assert line.endswith(f"0 whole epochs. To go on: calibrant train --resume '{folder}'")
+        monkeypatch.undo()
+        assert run("--resume", folder, "--accelerator", "cpu").exit_code == 0
+    else:
+        assert line == "Error: stopped before the run began; nothing was written"
+        assert not folder.exists()
+    assert signal.getsignal(signal.SIGINT) is heard  # Lightning would have it ignored
 
 
 def test_the_help_lists_the_names():

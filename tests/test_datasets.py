@@ -134,6 +134,29 @@ def test_batches_do_not_share_memory():
     assert torch.equal(labels, digits.train.labels[:4])
 
 
+@pytest.mark.parametrize("share", [0.02, 0.5])
+def test_a_share_of_the_labels_of_digits_is_drawn_at_random(share):
+    """All classes alike, in every part, and neither parts nor images change with it."""
+    clean, noisy = load("digits", seed=1), load("digits", seed=1, label_noise=share)
+    n_changed = 0
+    for part in ("train", "val", "test"):
+        before, after = getattr(clean, part), getattr(noisy, part)
+        assert before.ids.tolist() == after.ids.tolist()
+        changed = before.labels != after.labels
+        assert 0.3 * share < changed.double().mean() < 1.5 * share
+        n_changed += int(changed.sum())
+        if share == 0.5:
+            counts = torch.bincount(after.labels[changed], minlength=10) / int(changed.sum())
+            assert (counts - 0.1).abs().max() < 0.06
+    assert noisy.record["label_noise"] == {"share": share, "changed": n_changed, "of": 1797}
+    assert abs(n_changed - 0.9 * share * 1797) < 4 * (0.09 * share * 1797) ** 0.5
+    again, other = (load("digits", seed=seed, label_noise=share) for seed in (1, 2))
+    assert torch.equal(noisy.train.labels, again.train.labels)
+    assert not torch.equal(noisy.train.labels, other.train.labels)
+    assert "label_noise" not in clean.record
+    assert torch.equal(noisy.train.batch(torch.arange(9))[0], clean.train.batch(torch.arange(9))[0])
+
+
 def test_a_channel_of_one_value():
     """It is centred, and divided by 1."""
     from calibrant.datasets.images import Pool, image_data_set

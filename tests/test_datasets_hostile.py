@@ -96,6 +96,8 @@ def test_wrong_arguments(tmp_path):
         load("digits", augment="flip")
     with pytest.raises(ValueError, match="val_share and test_share must be above 0"):
         load("digits", val_share=0.6, test_share=0.4)
+    with pytest.raises(ValueError, match="label_noise must be at least 0 and below 1; found 1"):
+        load("digits", label_noise=1)
     with pytest.raises(ValueError, match="val_size must be from 1 to 19; found 20"):
         mnist(tmp_path, "mnist", zipped=True).load(val_size=20)
     with pytest.raises(ValueError, match="neutral must be one of left-out, class"):
@@ -349,6 +351,29 @@ def test_json_lines_of_something_else(tmp_path):
     refused(made, "cannot be read as lines of UTF-8 text")
     path.write_bytes(gzip.compress(b'{"text": "a", "group": "b"}\n{"text": "c", "group": "b"}'))
     refused(made, "tests on the group sci.space, without training it")
+    path.write_bytes(gzip.compress(b'{"text": "a", "group": "b", "id": 1}\n' * 2))
+    refused(made, "has messages of 20news-bydate-train that share an id")
+    refused(made, "headers must be true or false; found str 'no'", TypeError, headers="no")
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("svhn", "train_32x32.mat"),
+        ("svhn-subset", "svhn32_subset.npz"),
+        ("mnist", "train-images-idx3-ubyte.gz"),
+        ("cifar10-jpeg", "cifar10_jpegq75.tar.xz"),
+        ("sst-fine", "trees/train.txt"),
+    ],
+)
+def test_a_folder_where_a_file_is_looked_for(name, file, tmp_path):
+    (tmp_path / file).mkdir(parents=True)
+    refused(Made(name, tmp_path), "is a folder, where a file is looked for")
+
+
+def test_nobody_is_told_to_unpickle(tmp_path):
+    (tmp_path / "a.npz").write_bytes(b"hello")
+    refused(Made("svhn-subset", tmp_path / "a.npz"), "it is no .zip archive of arrays")
 
 
 def test_word_vectors_of_something_else(tmp_path):
@@ -418,6 +443,7 @@ def test_tables_of_something_else(tmp_path):
         ({"X": x, "y": y, "classes": np.array(["a"])}, "has labels outside 0 to 0"),
         ({"X": x, "y": y * np.nan}, "has a label y that is not finite"),
         ({"X": x, "y": y * 0}, "there must be two or more classes"),
+        ({"X": x, "y": y * 0, "classes": np.array(["a", "b"])}, "two or more classes"),
         ({"X": x[:2], "y": y[:2]}, "each part must have a row; found 2 rows in all"),
     ]:
         np.savez(tmp_path / "a.npz", **arrays)
@@ -430,6 +456,16 @@ def test_tables_of_something_else(tmp_path):
         ("y,label\n1,2\n", "found 2 among y, label. Pass label='its name'"),
         ("a,label\n1,2\n1\n", "has 1 fields in row 2, not 2"),
         ("a,label\n1,2\ninf,3\n", "has an infinite number in a"),
+        ("a,label\n" + "1,x\n2,y\n3,\n" * 9, "none in 9 of 27 rows. Leave these rows out"),
+        ("a,label\n" + "1,x\n2,y\n3,?\n" * 9, "a class in the column 'label'; found none"),
+        (
+            "a,label\n" + "".join(f"1,{i / 7}\n" for i in range(50)),
+            "two or more rows a class on average; found 50 classes in 50 rows",
+        ),
+        (
+            "name,label\n" + "".join(f"n{i},{i % 2}\n" for i in range(3000)),
+            "may have 1000 different ones; found 1800 in 'name'. Leave the column out",
+        ),
     ]:
         (tmp_path / "a.csv").write_text(text)
         refused(made, message)

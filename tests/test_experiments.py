@@ -89,7 +89,7 @@ def test_a_run_leaves_its_tables_in_three_forms_and_where_it_came_from(tmp_path,
     record = json.loads((tmp_path / "result.json").read_text())
     assert record["config_hash"] == ALL["closest-temperature"].hash
     assert record["commit"]
-    rows = list(csv.reader((tmp_path / "fits.csv").open()))
+    rows = list(csv.reader(io.StringIO((tmp_path / "fits.csv").read_text())))
     assert [row[0] for row in rows] == ["classes", "2", "3", "4"]
     assert (tmp_path / "fits.md").read_text().count("|") == 4 * 5
     assert r"\begin{tabular}{lrr}" in (tmp_path / "fits.tex").read_text()

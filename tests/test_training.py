@@ -117,6 +117,21 @@ def test_other_epochs_move_the_steps():
     assert recipe("cifar10", model="resnet50", epochs=1).steps == ()
 
 
+def test_none_undoes_what_a_preset_sets():
+    assert recipe("cifar10", preset="cpu").limit is not None
+    assert recipe("cifar10", preset="cpu", limit=None).limit is None
+
+
+def test_hashes_stay():
+    """Results are kept by them: a recipe of before must be found again."""
+    known = {
+        "7a52bddfc1fb05dc": recipe("cifar10"),
+        "c2e268a86f3e1d79": recipe("sst-binary"),
+        "0dec14a27f0d30d6": recipe("tinyimagenet"),
+    }
+    assert {made.hash[:16]: made for made in known.values()} == known
+
+
 def test_the_hash_is_that_of_what_decides_the_run():
     one = recipe("digits", loss="fl-3")
     assert one.hash == Recipe.from_dict(json.loads(json.dumps(one.to_dict()))).hash
@@ -237,6 +252,34 @@ def test_a_lone_sample_joins_the_batch_before_it():
     assert sizes == [4, 5]
 
 
+class Groups(Part):
+    """Items with as many targets as their label says, and one more."""
+
+    def __init__(self, labels):
+        self.labels = torch.tensor(labels)
+        self.ids = np.array([str(i) for i in range(len(labels))], dtype=np.str_)
+
+    def batch(self, indices):
+        return indices, self.labels[indices].repeat_interleave(self.labels[indices] + 1)
+
+    def n_targets(self, indices):
+        return int((self.labels[indices] + 1).sum())
+
+
+def test_processes_share_targets_and_not_items():
+    """A tree has many targets: the mean over a batch is that over all of its nodes."""
+    part = Groups([0, 7, 1, 2, 9, 4, 0, 3, 5])
+    options = {"batch_size": 4, "seed": 5, "epoch": 1}
+    whole = list(EpochBatches(part, None, **options))
+    halves = zip(
+        *(EpochBatches(part, None, **options, world=World(rank, 2)) for rank in (0, 1)), strict=True
+    )
+    for batch, own in zip(whole, halves, strict=True):
+        assert batch.share == 1.0
+        together = sum(half.targets.double().mean() * half.share for half in own) / 2
+        assert together == pytest.approx(batch.targets.double().mean().item())
+
+
 def test_what_is_observed_is_drawn_once():
     places = drawn(1000, 10, seed=3)
     assert torch.equal(places, drawn(1000, 10, seed=3))
@@ -330,6 +373,17 @@ def test_gradient_norms_are_those_of_autograd(name):
         assert found.gradient_norms[i] == pytest.approx(slope.norm().item(), rel=1e-4)
     np.testing.assert_allclose(found.logits, network(part.x).detach().numpy(), atol=1e-6)
     assert network.training
+
+
+@pytest.mark.parametrize("name", ["ce", "fl-3"])
+def test_gradient_norms_are_of_the_sample_where_losses_are_added(name):
+    torch.manual_seed(0)
+    network, part = nn.Linear(4, 3), Table(20)
+    mean, added = (
+        predict(network, part, loss=LOSSES[name](reduction=how)).gradient_norms
+        for how in ("mean", "sum")
+    )
+    np.testing.assert_allclose(added, mean, rtol=1e-5)
 
 
 def test_a_network_without_a_linear_layer_has_no_norms():

@@ -36,7 +36,8 @@ PROGRAM = textwrap.dedent(
     from calibrant.training import Recipe, loaders, module, train
 
     recipe, folder = Recipe.from_dict(json.loads(sys.argv[1])), sys.argv[2]
-    seen, records, said = [], [], {}
+    seen, records = [], []
+    ZERO = {"seconds": 0, "cpu": 0}
 
     class Watched(loaders.EpochBatches):
         def places(self):
@@ -50,7 +51,7 @@ PROGRAM = textwrap.dedent(
 
     def on_train_epoch_end(self):
         write = self.on_epoch
-        self.on_epoch = lambda record: (records.append({**record, "seconds": 0}), write(record))
+        self.on_epoch = lambda record: (records.append({**record, **ZERO}), write(record))
         original(self)
         self.on_epoch = write
 

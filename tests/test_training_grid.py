@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -141,6 +145,58 @@ def test_toml_and_json_say_the_same(tmp_path):
         '{"data": "digits", "seed": [0, 1], "settings": {"epochs": 2}}'
     )
     assert read_grid(tmp_path / "a.toml") == read_grid(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data": []}, "data of a grid must have an entry; found an empty list"),
+        ({"data": "digit"}, "Did you mean 'digits'"),
+        ({"loss": "fl3"}, "loss must be one of .* Did you mean 'fl-3'"),
+        ({"model": "resnet-8"}, "Did you mean 'resnet8'"),
+        ({"model": 8}, "model must be a name; found int 8"),
+        ({"seed": "a"}, "seed must be a whole number; found str 'a'"),
+        ({"preset": "gpu"}, "preset must be one of paper, cpu"),
+        ({"settings": 3}, r"settings of a grid must be names with values; found int 3"),
+        ({"settings": {"epoch": 3}}, "a recipe has no parameter 'epoch'"),
+        ({"settings": {"loss": "ce"}}, r"loss is not among .* Write loss = \.\.\. above"),
+        ({"settings": {"loss_options": {"gama": 3}}}, "loss_options of ce: .*gama"),
+        ({"files": "data"}, "files of a grid must be names with values"),
+        ({"files": {"digits": "data"}}, "digits of a grid must be names with values"),
+        ({"files": {"digit": {"data": "x"}}}, "files of a grid must be one of digits; found 'dig"),
+        ({"files": {"digits": {"folder": "x"}}}, "files.digits of a grid has no parameter 'folder"),
+        ({"files": {"digits": {"data": 3}}}, r"files\.digits\.data must be a name; found int 3"),
+    ],
+)
+def test_typos_are_refused_before_the_first_run(changes, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        jobs_of({"data": "digits", **changes})
+
+
+def test_a_folder_that_is_a_file(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"cannot write to .*file: .* Choose another folder"):
+        run_grid({"data": "digits"}, tmp_path / "file")
+
+
+def test_a_stop_leaves_nobody_behind(tmp_path, monkeypatch):
+    begun = []
+    original = subprocess.Popen
+    sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
+
+    def popen(*_, **options):
+        begun.append(original(sleep, **options))
+        return begun[-1]
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    monkeypatch.setattr(time, "sleep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_grid({"data": "digits"}, tmp_path, processes=1)
+    (process,) = begun
+    assert process.returncode == -signal.SIGTERM
 
 
 def test_an_unknown_axis():

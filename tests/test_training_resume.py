@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections import namedtuple
 
 import numpy as np
@@ -114,7 +115,7 @@ def logits_of(folder):
 
 
 def measured(folder):
-    return [{**record, "seconds": 0} for record in RunFolder(folder).records()]
+    return [{**record, "seconds": 0, "cpu": 0} for record in RunFolder(folder).records()]
 
 
 @pytest.fixture(scope="module")
@@ -216,8 +217,86 @@ def test_other_bits_of_the_machine_are_said(whole, tmp_path):
     folder = shutil.copytree(whole, tmp_path / "run")
     (start,) = json.loads((folder / "environment.json").read_text())
     (folder / "environment.json").write_text(json.dumps([{**start, "threads": 99}]))
+    assert train(RECIPE, folder, resume=True, accelerator="cpu").notes == ()  # nothing was run
+    (folder / "predictions.npz").unlink()
     run = train(RECIPE, folder, resume=True, accelerator="cpu")
     assert "threads" in run.notes[0]
+    assert json.loads((folder / "result.json").read_text())["notes"] == list(run.notes)
+
+
+def test_a_finished_run_without_its_checkpoints_stays_as_it_is(whole, tmp_path):
+    folder = shutil.copytree(whole, tmp_path / "run")
+    shutil.rmtree(folder / "checkpoints")
+    run = train(RECIPE, folder, resume=True, accelerator="cpu")
+    assert len(run.records) == RECIPE.epochs
+    for name in ("metrics.jsonl", "predictions.npz", "result.json"):
+        assert (folder / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_a_run_that_begins_anew_says_so(whole, tmp_path):
+    folder = shutil.copytree(whole, tmp_path / "run")
+    (folder / "predictions.npz").unlink()
+    for path in checkpoints.found(folder / "checkpoints"):
+        torch.save({"epoch": 2}, path)  # of another program
+    run = train(RECIPE, folder, resume=True, accelerator="cpu")
+    assert run.notes == ("No checkpoint of the run could be read: it began anew.",)
+    np.testing.assert_array_equal(logits_of(folder)[1], logits_of(whole)[1])
+
+
+def test_two_processes_do_not_share_a_folder(whole, tmp_path):
+    pytest.importorskip("fcntl")
+    folder = shutil.copytree(whole, tmp_path / "run")
+    (folder / "predictions.npz").unlink()
+    with (
+        RunFolder(folder).held(),
+        pytest.raises(ValueError, match=r"must be free; found another process at work in it\."),
+    ):
+        train(RECIPE, folder, resume=True, accelerator="cpu")
+    assert not (folder / "predictions.npz").exists()
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "loss", "choice"),
+    [("sgd", "fls-532", "last"), ("adam", "adafocal", "best"), ("adagrad", "mmce", "best")],
+)
+def test_every_optimiser_goes_on_to_the_same_bits(optimizer, loss, choice, tmp_path, monkeypatch):
+    changes = {"optimizer": optimizer, "loss": loss, "choice": choice, "weight_decay": 1e-3}
+    more = {"learning_rate": 0.01, "epochs": 3, "steps": [2], "clip_norm": 0.5, "observed": 50}
+    made = Recipe.from_dict({**RECIPE.to_dict(), **changes, **more})
+    # The table of calibrators takes longer than all else, and is not asked for.
+    monkeypatch.setattr("calibrant.training.run.METHODS", ("identity",))
+    train(made, tmp_path / "whole", accelerator="cpu")
+
+    def stop(epoch, step, _):
+        if (epoch, step) == (2, 1):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(made, tmp_path / "cut", accelerator="cpu", on_step=stop)
+    train(made, tmp_path / "cut", resume=True, accelerator="cpu")
+    pairs = zip(logits_of(tmp_path / "cut"), logits_of(tmp_path / "whole"), strict=True)
+    for found, wanted in pairs:
+        np.testing.assert_array_equal(found, wanted)
+    assert measured(tmp_path / "cut") == measured(tmp_path / "whole")
+
+
+def test_seconds_of_the_process_are_beside_those_of_the_wall(whole):
+    records = RunFolder(whole).records()
+    result = json.loads((whole / "result.json").read_text())
+    for record in records:
+        assert set(record["cpu"]) == set(record["seconds"]) == {"train", "measure"}
+        assert all(value >= 0.0 for value in record["cpu"].values())
+    spent = sum(sum(record["cpu"].values()) for record in records)
+    assert result["cpu_seconds"] == pytest.approx(spent, abs=0.01)
+    assert result["cpu_seconds"] > 0.0
+
+
+def test_time_asleep_counts_on_the_wall_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("calibrant.training.run.METHODS", ("identity",))
+    made = Recipe.from_dict({**RECIPE.to_dict(), "epochs": 1, "steps": []})
+    run = train(made, tmp_path / "run", accelerator="cpu", on_step=lambda *_: time.sleep(0.05))
+    (record,) = run.records
+    assert record["cpu"]["train"] < record["seconds"]["train"] - 0.1
 
 
 def test_the_best_epoch_is_the_one_kept(whole):
@@ -229,14 +308,13 @@ def test_the_best_epoch_is_the_one_kept(whole):
     assert wrong.mean() == pytest.approx(min(errors))
 
 
-class NeverCalled:
-    def __getattr__(self, name):
-        raise AssertionError("training has begun")
+def never_called(*_):
+    raise AssertionError("training has begun")
 
 
 @pytest.fixture
 def no_training(monkeypatch):
-    monkeypatch.setattr("calibrant.training.run.lightning", NeverCalled())
+    monkeypatch.setattr("lightning.Trainer.fit", never_called)
 
 
 @pytest.mark.usefixtures("no_training")
@@ -291,10 +369,45 @@ class TestRefusedBeforeTraining:
         with pytest.raises(FileNotFoundError, match="no run to resume"):
             train(RECIPE, tmp_path, resume=True)
 
-    def test_a_damaged_config(self, tmp_path):
-        (tmp_path / "config.json").write_text("{")
-        with pytest.raises(ValueError, match=r"config\.json cannot be read"):
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("{", r"config\.json cannot be read: .* Begin the run anew"),
+            ("[1]", r"config\.json cannot be used: it must be a dict; found list"),
+            ('{"recipe": 3}', r"config\.json cannot be used: recipe must be a dict"),
+            (json.dumps({"recipe": {}, "files": {}, "data": {}}), "cannot be used: .* required"),
+            (json.dumps({"recipe": RECIPE.to_dict()}), "must have files; found recipe"),
+        ],
+    )
+    def test_a_damaged_config(self, tmp_path, text, message):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(ValueError, match=message):
             train(RECIPE, tmp_path, resume=True)
+
+    def test_a_network_of_other_classes(self, tmp_path):
+        network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 7))
+        match = r"mlp does not fit digits: .* shape \(2, 10\) .* found \(2, 7\)"
+        with pytest.raises(ValueError, match=match):
+            train(RECIPE, tmp_path / "run", network=network, accelerator="cpu")
+        assert not (tmp_path / "run").exists()
+
+    def test_a_network_that_takes_something_else(self, tmp_path):
+        network = torch.nn.Linear(3, 10)
+        with pytest.raises(ValueError, match="the network mlp does not fit digits: mat1 and mat2"):
+            train(RECIPE, tmp_path / "run", network=network, accelerator="cpu")
+        assert not (tmp_path / "run").exists()
+
+    def test_another_network_than_that_of_the_checkpoints(self, whole, tmp_path):
+        folder = shutil.copytree(whole, tmp_path / "run")
+        (folder / "predictions.npz").unlink()
+        network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+        with pytest.raises(ValueError, match=r"the checkpoint does not fit the network: .*\."):
+            train(RECIPE, folder, resume=True, network=network, accelerator="cpu")
+
+    def test_what_lightning_refuses(self, tmp_path):
+        with pytest.raises(ValueError, match="accelerator='tpu' with 1 devices cannot be used: "):
+            train(RECIPE, tmp_path / "run", accelerator="tpu")
+        assert not (tmp_path / "run").exists()
 
     def test_tensorboard_that_is_not_there(self, tmp_path, monkeypatch):
         monkeypatch.setattr("importlib.util.find_spec", lambda _: None)

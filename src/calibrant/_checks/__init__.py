@@ -32,9 +32,12 @@ from calibrant._checks.arrays import (
     unit_interval as unit_interval,
 )
 from calibrant._checks.datasets import (
+    fewer_classes_than_rows as fewer_classes_than_rows,
     folder_of as folder_of,
+    label_of_each_row as label_of_each_row,
     no_empty_part as no_empty_part,
     shares_of_parts as shares_of_parts,
+    words_of_column as words_of_column,
 )
 from calibrant._checks.estimators import (
     all_classes_to_train as all_classes_to_train,
@@ -90,8 +93,23 @@ from calibrant._checks.networks import (
     token_ids as token_ids,
 )
 from calibrant._checks.training import (
+    axis_of_grid as axis_of_grid,
+    entry as entry,
+    field_without_option as field_without_option,
     finite_loss as finite_loss,
+    kind_of_network as kind_of_network,
+    momentum_for_nesterov as momentum_for_nesterov,
+    not_with as not_with,
+    plain_options as plain_options,
+    reduced_loss as reduced_loss,
+    refusing as refusing,
     rising_epochs as rising_epochs,
+    samples_for_processes as samples_for_processes,
+    section_of_grid as section_of_grid,
+    several as several,
+    shape_of_logits as shape_of_logits,
+    text as text,
+    yes_or_no as yes_or_no,
 )
 from calibrant._checks.values import (
     above_zero as above_zero,

@@ -43,3 +43,30 @@ def folder_of(value: Any, name: str, page: str) -> Path:
             "Pass 'data', say"
         )
     return Path(os.fsdecode(value))
+
+
+def label_of_each_row(n_missing: int, n_rows: int, name: str) -> None:
+    """A class in every row of a table."""
+    if n_missing:
+        raise ValueError(
+            f"every row must have a class in the column {name!r}; found none in {n_missing} of "
+            f"{n_rows} rows. Leave these rows out"
+        )
+
+
+def fewer_classes_than_rows(n_classes: int, n_rows: int) -> None:
+    """Classes, and not measurements: most have more than one row."""
+    if 2 * n_classes > n_rows:
+        raise ValueError(
+            f"there must be two or more rows a class on average; found {n_classes} classes in "
+            f"{n_rows} rows. Choose the column of the class, or group its values"
+        )
+
+
+def words_of_column(n_words: int, name: str, most: int) -> None:
+    """A column of words that can be learnt from; one of names or dates has too many."""
+    if n_words > most:
+        raise ValueError(
+            f"a column of words may have {most} different ones; found {n_words} in {name!r}. "
+            "Leave the column out, or group its words"
+        )

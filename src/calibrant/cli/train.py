@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+from click.core import ParameterSource
 
 from calibrant import _checks
 
@@ -25,8 +27,25 @@ CHANGES = (
     "seed",
 )
 """Options that stand for the field of the recipe of that name."""
+ELSEWHERE = {
+    "data": "Write it first, as DATASET",
+    "model": "Write --model NAME",
+    "loss": "Write --loss NAME",
+    "preset": "Write --preset NAME",
+    "paper": "Write --paper NAME",
+}
+"""What --set does not set."""
+WITH_A_RUN = ("data_folder", "embeddings", "devices", "nodes", "accelerator", "threads", "logger")
+"""Options that may differ when a run goes on."""
+WITH_A_GRID = ("grid", "output", "resume", "processes", "as_json")
 PARTS = 20
 """How often the bar moves in an epoch."""
+
+
+class Stopped(click.ClickException):
+    """Ctrl-C."""
+
+    exit_code = 130  # as shells have it
 
 
 class NamesCommand(click.Command):
@@ -65,7 +84,7 @@ class NamesCommand(click.Command):
 @click.option("--weight-decay", type=float, help="Pull of the weights towards 0.")
 @click.option("--clip-norm", type=float, help="Longest gradient.")
 @click.option("--limit", type=int, help="Samples of the training part to use.")
-@click.option("--observed", type=int, help="Training and test samples to measure each epoch.")
+@click.option("--observed", type=int, help="Samples of each part to measure each epoch.")
 @click.option("--seed", type=int, help="Of split, weights, order and augmentation.  [default: 0]")
 @click.option(
     "--set",
@@ -117,17 +136,49 @@ def train(
     if grid is not None:
         _run_grid(grid, data, output, resume, processes, as_json)
         return
+    _checks.not_with(_given("processes"), "a single run", "Leave it out, or add --grid FILE")
     folder, going_on = _folder(output, resume)
     wanted, where = _wanted(data, folder, going_on, options)
-    run = _watched(
-        wanted,
-        folder,
-        resume=going_on,
-        **where,
-        **{n: options[n] for n in ("devices", "nodes", "accelerator", "threads", "logger")},
-    )
+    try:
+        run = _watched(
+            wanted,
+            folder,
+            resume=going_on,
+            **where,
+            **{n: options[n] for n in ("devices", "nodes", "accelerator", "threads", "logger")},
+        )
+    except KeyboardInterrupt:
+        _say_stopped(folder)
     if run is not None:  # else another process speaks
         _say(run, as_json)
+
+
+def _given(*names: str, but: tuple[str, ...] = ()) -> list[str]:
+    """The options that were written, out of ``names`` or all ``but`` some, as they are written."""
+    context = click.get_current_context()
+    return [
+        parameter.opts[-1]
+        for parameter in context.command.params
+        if isinstance(parameter, click.Option)
+        and context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
+        and (parameter.name in names if names else parameter.name not in but)
+    ]
+
+
+def _say_stopped(folder: Path) -> NoReturn:
+    """How to go on after Ctrl-C; the first of several processes says it."""
+    from calibrant.training.folders import RunFolder
+    from calibrant.training.run import is_first_process
+
+    if not is_first_process():
+        sys.exit(Stopped.exit_code)
+    if not RunFolder(folder).config.exists():
+        raise Stopped("stopped before the run began; nothing was written")
+    done = len(RunFolder(folder).records())
+    raise Stopped(
+        f"stopped after {done} whole epochs. To go on: "
+        f"calibrant train --resume {shlex.quote(str(folder))}"
+    )
 
 
 def _folder(output: str | None, resume: str | None) -> tuple[Path, bool]:
@@ -155,10 +206,13 @@ def _wanted(
         for name, entry in before.items():
             where[name] = where[name] or stored["files"].get(entry)
         if data is None:
+            others = _given(but=(*WITH_A_RUN, *WITH_A_GRID))
+            remedy = "The run goes on as it was begun: leave it out"
+            _checks.not_with(others, "--resume FOLDER", remedy)
             return Recipe.from_dict(stored["recipe"]), where
     if data is None:
         raise ValueError("DATASET is needed; found none. Write calibrant train digits -o out/run")
-    changes = {name: options[name] for name in CHANGES}
+    changes = {name: options[name] for name in CHANGES if options[name] is not None}
     made = recipe(
         data,
         **{name: options[name] for name in ("model", "loss", "preset", "paper")},
@@ -181,8 +235,11 @@ def _settings(settings: tuple[str, ...]) -> dict[str, Any]:
         except ValueError:
             value = text
         field, dot, entry = name.partition(".")
+        _checks.field_without_option(f"--set {field}", ELSEWHERE.get(field))
         if dot:
-            found.setdefault(field, {})[entry] = value
+            entries = found.setdefault(field, {})
+            _checks.plain_options(entries, field)
+            entries[entry] = value
         else:
             found[field] = value
     return found
@@ -208,8 +265,9 @@ def _watched(wanted: Recipe, folder: Path, **options: Any) -> Run | None:
                 bar.update(reached - bar.pos)
 
         def epoch_done(record: dict[str, Any]) -> None:
-            val = record["val"]
-            text = f"epoch {record['epoch'] + 1}: error {val['error']:.3f} ece {val['ece']:.3f}"
+            text = f"epoch {record['epoch'] + 1}"
+            if "val" in record:
+                text += ": error {error:.3f} ece {ece:.3f}".format_map(record["val"])
             bar.update(PARTS * (record["epoch"] + 1) - bar.pos, text)
 
         return run_training(
@@ -226,17 +284,21 @@ def _say(run: Run, as_json: bool) -> None:
     if as_json:
         click.echo((run.folder / "result.json").read_text().rstrip())
         return
-    recipe, last = run.recipe, run.records[-1]
+    recipe, last = run.recipe, run.records[-1] if run.records else {}
     click.echo(f"{recipe.name}: {recipe.epochs} epochs ({recipe.source})")
-    sizes = f"Measured after the last epoch: validation error {100 * last['val']['error']:.2f}%"
-    if "train" in last:
-        sizes += f", training error {100 * last['train']['error']:.2f}%"
-    click.echo(f"{sizes}\n\n{run.comparison}\n")
+    errors = [
+        f"{what} error {100 * last[part]['error']:.2f}%"
+        for part, what in (("val", "validation"), ("train", "training"))
+        if part in last
+    ]
+    if errors:
+        click.echo(f"Measured after the last epoch: {', '.join(errors)}")
+    click.echo(f"\n{run.comparison}\n")
     for note in run.notes:
         click.echo(note)
     click.echo(f"Written to {run.folder}")
-    files = f"{run.folder}/predictions.npz"
-    click.echo(f"To keep one: calibrant fit {files}::val --method NAME -o cal.json")
+    files = shlex.quote(f"{run.folder}/predictions.npz::val")
+    click.echo(f"To keep one: calibrant fit {files} --method NAME -o cal.json")
 
 
 def _run_grid(
@@ -251,12 +313,18 @@ def _run_grid(
 
     if data is not None:
         raise ValueError(f"--grid FILE names the data sets; found {data!r} too. Leave it out")
+    _checks.not_with(_given(but=WITH_A_GRID), "--grid FILE", "Write it into the file")
+    if output is not None and resume is not None:
+        raise ValueError("a grid has one folder; found -o and --resume. Either goes on with it")
     folder = output or resume
     if folder is None:
         raise ValueError("a grid needs -o FOLDER; found none. The same folder goes on with it")
-    result = run_grid(
-        read_grid(grid), folder, processes=processes, say=lambda t: click.echo(t, err=True)
-    )
+    try:
+        result = run_grid(
+            read_grid(grid), folder, processes=processes, say=lambda t: click.echo(t, err=True)
+        )
+    except KeyboardInterrupt as stop:
+        raise Stopped("stopped. The same command goes on with what is left") from stop
     click.echo(json.dumps(result.to_dict(), indent=2) if as_json else f"{result}")
     if result.failures:
         raise click.ClickException(

@@ -42,6 +42,10 @@ class Part(ABC):
             for trees in training there is one for every labelled node.
         """
 
+    def n_targets(self, indices: Tensor) -> int:
+        """How many targets :meth:`batch` gives for these items; trees have several an item."""
+        return len(indices)
+
     def evaluation(self) -> Part:
         """The same items with one target each, for measuring; trees differ here, others do not."""
         return self

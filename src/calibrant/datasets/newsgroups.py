@@ -69,6 +69,7 @@ def read_newsgroups(
     Reference: K. Lang, NewsWeeder: learning to filter netnews (1995).
     """
     files = Files(_checks.folder_of(folder, "20newsgroups", ARCHIVE.page), "20newsgroups")
+    _checks.yes_or_no(headers, "headers")
     length = _checks.whole_number(length, "length", allowed=range(1, 2**31))
     n_words = _checks.whole_number(n_words, "n_words", allowed=range(1, 2**31))
     train, test = _messages(files)
@@ -156,6 +157,8 @@ def _messages(files: Files) -> tuple[list[Message], list[Message]]:
     for part, messages in zip(_PARTS, found, strict=True):
         if not messages:
             raise damaged(files.folder, f"has no messages of 20news-bydate-{part}")
+        if len({message[:2] for message in messages}) < len(messages):
+            raise damaged(files.folder, f"has messages of 20news-bydate-{part} that share an id")
     return found[0], found[1]
 
 

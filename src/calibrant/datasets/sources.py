@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import lzma
 import tarfile
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,6 +83,8 @@ class Files:
 
     def note(self, path: Path, official: Official | None = None) -> None:
         """Write down a file that is read; ``official`` is the published one it should be."""
+        if path.is_dir():
+            raise damaged(path, "is a folder, where a file is looked for")
         sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
         with path.open("rb") as file:
             while chunk := file.read(_CHUNK):
@@ -138,6 +141,9 @@ def opened(path: Path) -> BinaryIO:
 def npz_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of an ``.npz`` file; objects in it are never unpickled."""
     with reading(path, "an .npz file"), path.open("rb") as file:
+        if not zipfile.is_zipfile(file):  # of which NumPy would say how to unpickle it
+            raise ValueError("it is no .zip archive of arrays")
+        file.seek(0)
         stored = np.load(file, allow_pickle=False)
         if not isinstance(stored, np.lib.npyio.NpzFile):
             raise ValueError("it holds a single array without a name")

@@ -40,6 +40,7 @@ def read_svhn(
     Reference: Y. Netzer et al., Reading digits in natural images with unsupervised feature
     learning (2011).
     """
+    _checks.yes_or_no(extra, "extra")
     files = Files(_checks.folder_of(folder, "svhn", PAGE), "svhn")
     pools = [_mat(files, file) for file in ((TRAIN, EXTRA) if extra else (TRAIN,))]
     train = Pool(

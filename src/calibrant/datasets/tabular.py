@@ -20,6 +20,8 @@ from calibrant.datasets.splitting import Rows, in_three, limited
 
 LABEL_COLUMNS = ("label", "class", "target", "y")
 MISSING = ("", "?", "NA", "nan", "NaN")
+MOST_WORDS = 1000
+"""In one column: each becomes a column of its own."""
 
 
 class FeaturePart(Part):
@@ -67,13 +69,15 @@ def read_tabular(
     else:
         raise ValueError(f"{path} must end in .npz, .csv or .csv.gz. Save the table as one of them")
     files.note(path)
-    _checks.two_or_more_classes(len(classes))
+    n_found = len(np.unique(labels))
+    _checks.two_or_more_classes(n_found)
     for column_name, column in columns:
         if column.dtype.kind == "f" and np.isinf(column).any():
             raise damaged(path, f"has an infinite number in {column_name}")
     if not columns:
         raise damaged(path, "has no columns to learn from")
     train, val, test = in_three(labels, val_share, test_share, seed)
+    _checks.fewer_classes_than_rows(n_found, len(labels))
     train = limited(train, limit)
     features, normalisation = _standardised(columns, train)
     tensor = torch.from_numpy(features)
@@ -153,6 +157,7 @@ def _from_csv(
         if len(row) != len(header):
             raise damaged(path, f"has {len(row)} fields in row {i}, not {len(header)}")
     cells = np.array([[cell.strip() for cell in row] for row in rows[1:]], dtype=np.str_)
+    _checks.label_of_each_row(int(np.isin(cells[:, place], MISSING).sum()), len(cells), label)
     found, labels = np.unique(cells[:, place], return_inverse=True)
     table = zip(header, cells.T, strict=True)
     columns = [(name, _numbers_or_words(column)) for name, column in table]
@@ -178,6 +183,7 @@ def _standardised(
     for name, column in columns:
         if column.dtype.kind == "U":
             known = np.unique(column[train])
+            _checks.words_of_column(len(known), name, MOST_WORDS)
             words[name] = [str(word) for word in known]
             numbers.extend((column == word).astype(np.float64) for word in known)
         else:

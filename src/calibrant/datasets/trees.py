@@ -138,10 +138,16 @@ class TreePart(Part):
         tokens = [0 if word is None else numbers.get(plain_word(word), 1) for word in words]
         self.tokens = np.array(tokens, dtype=np.int32)
         self.targets = np.array(classes, dtype=np.int64)[labels]
+        counted = np.concatenate([[0], np.cumsum(self.targets >= 0)])
+        self.labelled = counted[self.starts + sizes] - counted[self.starts]
         self.heights = np.array([h for tree in trees for h in _heights(tree)], dtype=np.int32)
         self.labels = torch.from_numpy(self.targets[self.starts + sizes - 1])
         self.ids = np.array(ids, dtype=np.str_)
         self.every_node = every_node
+
+    def n_targets(self, indices: Tensor) -> int:
+        """The labelled nodes of these trees, or their roots."""
+        return int(self.labelled[indices.numpy()].sum()) if self.every_node else len(indices)
 
     def evaluation(self) -> TreePart:
         """The same trees, asked for the root alone."""

@@ -38,6 +38,7 @@ class MLP(nn.Module):
         super().__init__()
         self.n_features = _checks.layer_size(n_features, "n_features")
         dropout = _checks.share_left_out(dropout, "dropout")
+        hidden = _checks.several(hidden, "hidden")
         sizes = [self.n_features, *(_checks.layer_size(size, "hidden") for size in hidden)]
         layers: list[nn.Module] = []
         for before, after in pairwise(sizes):

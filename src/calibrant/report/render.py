@@ -46,12 +46,11 @@ def render(summary: Summary) -> str:
     script = (TEMPLATE / "script.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     gamma, temperature = summary.explorer.start
-    page = _environment().get_template("page.html")
-    return page.render(
+    return render_template(
+        "page.html",
         summary=summary,
         metrics=METRICS,
         enough=ENOUGH,
-        style=_trusted((TEMPLATE / "style.css").read_text(encoding="utf-8")),
         script=_trusted(script),
         script_hash=digest,
         data=_trusted(safe_json(summary.to_dict())),
@@ -62,6 +61,12 @@ def render(summary: Summary) -> str:
         corners=corners().tolist(),
         corner_names=_corner_names(summary),
     )
+
+
+def render_template(name: str, **values: Any) -> str:
+    """A file of ``template/`` with these values, and with the one style sheet."""
+    style = _trusted((TEMPLATE / "style.css").read_text(encoding="utf-8"))
+    return _environment().get_template(name).render(style=style, **values)
 
 
 def safe_json(values: Any) -> str:

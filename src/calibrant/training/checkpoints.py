@@ -11,6 +11,8 @@ import torch
 KEPT = 2
 """How many checkpoints stay: the last, and one before it should that be damaged."""
 PARTIAL = ".partial"
+PARTS = frozenset({"epoch", "module", "optimizer", "best"})
+"""What a checkpoint holds."""
 
 
 def write_synced(path: Path, content: bytes) -> None:
@@ -41,7 +43,8 @@ def newest(folder: Path) -> dict[str, Any] | None:
             state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         except Exception:  # whatever a damaged file makes torch raise: the one before it serves
             continue
-        return state
+        if isinstance(state, dict) and state.keys() >= PARTS:
+            return state
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -18,11 +19,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from calibrant import __version__
+from calibrant import __version__, _checks
 from calibrant.datasets import DataSet
 from calibrant.training import checkpoints
 from calibrant.training.observations import NORM_EXPONENTS, Predicted
 from calibrant.training.recipes import Recipe
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
 
 RECORD_BYTES = 8_192
 """Of one epoch in the metrics, generously."""
@@ -65,13 +71,13 @@ class RunFolder:
                 f"{self.path} holds no run to resume; found no {self.config.name} there. "
                 "Begin it without --resume"
             )
-        try:
-            plain: dict[str, Any] = json.loads(self.config.read_text())
+        plain: dict[str, Any] = self._read(self.config)
+        with _checks.refusing(f"{self.config} cannot be used", "Begin the run anew elsewhere"):
+            _checks.instance(plain, dict, "it")
+            for name in ("recipe", "files", "data"):
+                _checks.entry(plain, name)
+                _checks.instance(plain[name], dict, name)
             Recipe.from_dict(plain["recipe"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"{self.config} cannot be read: {error}. Begin the run anew in another folder"
-            ) from error
         return plain
 
     def refuse_other(self, recipe: Recipe) -> None:
@@ -132,7 +138,7 @@ class RunFolder:
 
     def note_environment(self, start: Mapping[str, Any]) -> list[str]:
         """Add where the run goes on; returns what differs from where it began."""
-        starts = json.loads(self.environment.read_text()) if self.environment.exists() else []
+        starts = self._read(self.environment) if self.environment.exists() else []
         self._write(self.environment, [*starts, dict(start)])
         if not starts:
             return []
@@ -183,17 +189,52 @@ class RunFolder:
         """What a finished run has found; None where it is not finished."""
         if not self.result.is_file():
             return None
-        plain: dict[str, Any] = json.loads(self.result.read_text())
+        plain: dict[str, Any] = self._read(self.result)
         return plain
+
+    def is_finished(self) -> bool:
+        """Whether all is there that a run leaves; checkpoints may have been removed."""
+        return self.result.is_file() and self.predictions.is_file()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes out, who would write the same files; a kill lets go of the folder.
+
+        Where the system has no such lock, or the disk is of another machine, nothing is kept out.
+        """
+        if fcntl is None:
+            yield
+            return
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ValueError(
+                    f"{self.path} must be free; found another process at work in it. Let it "
+                    "finish, or stop it, or choose another folder"
+                ) from error
+            except OSError:  # a network disk without locks
+                pass
+            yield
+        finally:
+            os.close(handle)
 
     def _lines(self) -> Iterator[dict[str, Any]]:
         if not self.metrics.exists():
             return
-        for line in self.metrics.read_text().splitlines():
+        for line in self.metrics.read_text(errors="replace").splitlines():
             try:
-                yield json.loads(line)
+                record = json.loads(line)
             except ValueError:  # the line that a kill has cut short
                 return
+            if not isinstance(record, dict) or "epoch" not in record:
+                return
+            yield record
+
+    def _read(self, path: Path) -> Any:
+        with _checks.refusing(f"{path} cannot be read", "Begin the run anew in another folder"):
+            return json.loads(path.read_text())
 
     def _write(self, path: Path, plain: Any) -> None:
         text = json.dumps(plain, indent=2, allow_nan=False)

@@ -16,14 +16,17 @@ from statistics import mean, stdev
 from typing import Any
 
 from calibrant import _checks
-from calibrant.training.checkpoints import write_synced
+from calibrant.models import MODELS
+from calibrant.training.checkpoints import try_writing, write_synced
 from calibrant.training.folders import RunFolder
 from calibrant.training.papers import recipe
 from calibrant.training.recipes import Recipe
+from calibrant.training.run import loss_of
 
 AXES = ("data", "model", "loss", "seed")
 DEFAULTS = {"data": None, "model": None, "loss": "ce", "seed": 0}
 OTHERS = ("preset", "paper", "files", "settings")
+FILES = ("data", "embeddings")
 LOG = "log.txt"
 POLL = 0.2
 COLUMNS = (
@@ -84,6 +87,7 @@ class GridResult:
                 "hash": result["hash"],
                 **{axis: result["recipe"][axis] for axis in AXES},
                 "seconds": result["seconds"],
+                "cpu_seconds": result.get("cpu_seconds"),
                 **{name: _figure(result, *place) for name, *place in COLUMNS},
             }
             for result in self.results
@@ -105,11 +109,9 @@ def read_grid(path: str | os.PathLike[str]) -> dict[str, Any]:
     """A grid out of a ``.json`` or ``.toml`` file."""
     source = Path(path)
     _checks.choice(source.suffix.lower(), "the ending of a grid", (".json", ".toml"))
-    text = source.read_text()
-    try:
+    with _checks.refusing(f"{source} cannot be read", "Correct it there"):
+        text = source.read_text(encoding="utf-8")
         parsed = json.loads(text) if source.suffix.lower() == ".json" else tomllib.loads(text)
-    except ValueError as error:
-        raise ValueError(f"{source} cannot be read: {error}. Correct it there") from error
     _checks.instance(parsed, dict, f"what {source} holds")
     plain: dict[str, Any] = parsed
     return plain
@@ -119,8 +121,8 @@ def jobs_of(grid: Mapping[str, Any]) -> list[Job]:
     """The runs of a grid.
 
     Args:
-        grid: ``data``, ``model``, ``loss`` and ``seed``, each a value or a list (``model`` and
-            ``seed`` may be missing); ``preset`` and ``paper`` as :func:`recipe` takes them;
+        grid: ``data``, ``model``, ``loss`` and ``seed``, each a value or a list (all but ``data``
+            may be missing); ``preset`` and ``paper`` as :func:`recipe` takes them;
             ``settings``, fields of the recipe for all runs; ``files``, for each data set its
             ``data`` and ``embeddings``.
 
@@ -133,15 +135,33 @@ def jobs_of(grid: Mapping[str, Any]) -> list[Job]:
     for name in grid:
         _checks.parameter(name, "a grid", (*AXES, *OTHERS))
     axes = [_listed({**DEFAULTS, **grid}[axis]) for axis in AXES]
+    for axis, values in zip(AXES, axes, strict=True):
+        _checks.axis_of_grid(values, axis)
+    settings, files = (_section(grid, name) for name in ("settings", "files"))
+    for name in settings:
+        place = f"Write {name} = ... above [settings]" if name in (*AXES, *OTHERS) else None
+        _checks.field_without_option(name, place)
+    for name, entries in files.items():
+        _checks.choice(name, "files of a grid", axes[0])
+        for kind in _section(files, name):
+            _checks.parameter(kind, f"files.{name} of a grid", FILES)
+            _checks.text(entries[kind], f"files.{name}.{kind}")
     common = {name: grid[name] for name in ("preset", "paper") if name in grid}
     jobs = {}
     for data, model, loss, seed in itertools.product(*axes):
-        made = recipe(
-            data, model=model, loss=loss, **common, **{**grid.get("settings", {}), "seed": seed}
-        )
-        files = grid.get("files", {}).get(data, {})
-        jobs[made.hash] = Job(made, files.get("data"), files.get("embeddings"))
+        made = recipe(data, model=model, loss=loss, **common, **{**settings, "seed": seed})
+        # Now, and not in each of the processes.
+        if ":" not in made.model:
+            _checks.choice(made.model, "model", tuple(MODELS))
+        loss_of(made)
+        jobs[made.hash] = Job(made, *(files.get(data, {}).get(kind) for kind in FILES))
     return list(jobs.values())
+
+
+def _section(plain: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = plain.get(name, {})
+    _checks.section_of_grid(found, name)
+    return found
 
 
 def run_grid(
@@ -172,7 +192,9 @@ def run_grid(
         os.cpu_count() if processes is None else processes, "processes", allowed=range(1, 1025)
     )
     root = Path(folder)
-    root.mkdir(parents=True, exist_ok=True)
+    with _checks.refusing(f"cannot write to {root}", "Choose another folder"):
+        root.mkdir(parents=True, exist_ok=True)
+        try_writing(root)
     say = say or (lambda _: None)
     waiting = [job for job in jobs if _result_of(root, job) is None]
     say(f"{len(jobs)} runs: {len(jobs) - len(waiting)} are there, {len(waiting)} to run")
@@ -194,6 +216,8 @@ def run_grid(
     finally:
         for process in running:
             process.terminate()
+        for process in running:  # they write no more when this returns
+            process.wait()
     found = (_result_of(root, job) for job in jobs)
     result = GridResult(len(jobs), tuple(entry for entry in found if entry is not None), failures)
     write_synced(root / "table.md", f"{result}\n".encode())

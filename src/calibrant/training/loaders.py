@@ -28,7 +28,7 @@ class TrainBatch(NamedTuple):
     inputs: Any
     targets: Tensor
     share: float
-    """What the mean over these samples counts in the mean over the whole batch, times the number
+    """What the mean over these targets counts in the mean over the whole batch, times the number
     of processes: averaged over all processes, gradients are those of the whole batch."""
 
 
@@ -100,7 +100,9 @@ class EpochBatches:
             inputs, targets = self.part.batch(own)
             if self.augment is not None:
                 inputs = self.augment(inputs, chance)
-            share = len(own) * self.world.size / len(batch)
+            share = 1.0
+            if self.world.size > 1:  # targets, and not items: a tree has many
+                share = self.part.n_targets(own) * self.world.size / self.part.n_targets(batch)
             yield TrainBatch(channels_last(inputs), targets, share)
 
 

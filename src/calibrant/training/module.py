@@ -14,11 +14,25 @@ from torch import Tensor, nn
 from calibrant import _checks
 from calibrant.datasets import DataSet
 from calibrant.losses import Loss
+from calibrant.models import MODELS
 from calibrant.training.loaders import ALONE, EpochBatches, TrainBatch, World, drawn, seed_of
 from calibrant.training.observations import Predicted, observe, predict, weight_norm
 from calibrant.training.recipes import Recipe
 
 Record = dict[str, Any]
+TAKES = {"mlp": ("images", "features"), "text-cnn": ("tokens",), "tree-lstm": ("trees",)}
+"""What networks take that do not take images alone."""
+
+
+class Clock:
+    """A moment: on the wall, and in what this process has computed.
+
+    A run that is paused, or shares its core, takes longer on the wall alone.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = time.perf_counter()
+        self.cpu = time.process_time()
 
 
 class TrainingModule(LightningModule):
@@ -62,12 +76,14 @@ class TrainingModule(LightningModule):
         self.best: dict[str, Any] | None = None
         self._optimizer_state: dict[str, Any] | None = None
         self._losses: list[Tensor] = []
-        self._started, self._epoch = 0.0, 0
+        self._started, self._epoch = Clock(), 0
         self._threads = torch.get_num_threads()
         self.final: dict[str, Predicted] | None = None
+        observed = {"train": data.train, "val": data.val, "test": data.test}
+        if loss.needs_validation or recipe.choice == "best":
+            del observed["val"]  # all of it counts
         self._places = {
-            name: drawn(len(part), recipe.observed, recipe.seed)
-            for name, part in (("train", data.train), ("test", data.test))
+            name: drawn(len(part), recipe.observed, recipe.seed) for name, part in observed.items()
         }
 
     @property
@@ -92,7 +108,10 @@ class TrainingModule(LightningModule):
 
     def resume(self, state: dict[str, Any]) -> None:
         """Begin with the state that :meth:`state` gave, before the trainer runs."""
-        self.load_state_dict(state["module"])
+        with _checks.refusing(
+            "the checkpoint does not fit the network", "Resume with the network of the run"
+        ):
+            self.load_state_dict(state["module"])
         self.first_epoch = state["epoch"]
         self.best = state["best"]
         self._optimizer_state = state["optimizer"]
@@ -119,7 +138,7 @@ class TrainingModule(LightningModule):
     def on_train_epoch_start(self) -> None:
         """Set all that depends on the number of the epoch."""
         self._keep_threads()
-        self._started, self._epoch = time.perf_counter(), self.epoch
+        self._started, self._epoch = Clock(), self.epoch
         self._losses = []
         self.loss.start_epoch(self.epoch, self.recipe.epochs)
         torch.manual_seed(seed_of(self.recipe.seed, self.epoch, "network", self.world.rank))
@@ -132,14 +151,16 @@ class TrainingModule(LightningModule):
         if self.on_step is not None:
             self.on_step(self._epoch, batch_idx, int(self.trainer.num_training_batches))
         loss: Tensor = self.loss(self.network(batch.inputs), batch.targets)
-        if batch.share != 1.0:
-            loss = loss * batch.share
+        # A sum over the whole batch is that of all processes, whose gradients are averaged.
+        share = batch.share if self.loss.reduction == "mean" else float(self.world.size)
+        if share != 1.0:
+            loss = loss * share
         self._losses.append(loss.detach())
         return loss
 
     def on_train_epoch_end(self) -> None:
         """Measure the network, show the loss the validation part, and report."""
-        trained = time.perf_counter()
+        trained = Clock()
         loss = self._over_processes(float(torch.stack(self._losses).double().mean()))
         _checks.finite_loss(loss, self.epoch)
         self._share_buffers()
@@ -158,11 +179,12 @@ class TrainingModule(LightningModule):
                 predicted.gradient_norms,
                 bins=name == "train",
             )
-        self._keep_best(record["val"]["error"])
-        record["seconds"] = {
-            "train": trained - self._started,
-            "measure": time.perf_counter() - trained,
-        }
+        if self.recipe.choice == "best":
+            self._keep_best(record["val"]["error"])
+        measured = Clock()
+        for name in ("seconds", "cpu"):
+            begun, halfway, ended = (getattr(c, name) for c in (self._started, trained, measured))
+            record[name] = {"train": halfway - begun, "measure": ended - halfway}
         if self.on_epoch is not None:
             self.on_epoch(record)
 
@@ -207,7 +229,7 @@ class TrainingModule(LightningModule):
 
     def _keep_best(self, error: float) -> None:
         """The network of the epoch with the smallest validation error so far, on the CPU."""
-        if self.recipe.choice == "best" and (self.best is None or error < self.best["error"]):
+        if self.best is None or error < self.best["error"]:
             network = {name: v.cpu().clone() for name, v in self.network.state_dict().items()}
             self.best = {"epoch": self.epoch, "error": error, "network": network}
 
@@ -253,8 +275,10 @@ def network_options(recipe: Recipe, data: DataSet) -> dict[str, Any]:
     """What the data set says of the network: channels, columns, words; the recipe has the rest."""
     known: dict[str, Any] = {}
     if ":" in recipe.model:  # a network of others takes what it is told
-        pass
-    elif recipe.model == "mlp":
+        return dict(recipe.model_options)
+    model = _checks.choice(recipe.model, "model", tuple(MODELS))
+    _checks.kind_of_network(model, TAKES.get(model, ("images",)), data.name, data.kind)
+    if model == "mlp":
         known = {"n_features": math.prod(data.input_shape)}
     elif data.kind == "images":
         known = {"in_channels": data.input_shape[0]}

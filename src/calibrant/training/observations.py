@@ -192,7 +192,8 @@ def _gradient_norms(loss: Loss, logits: Tensor, targets: Tensor, features: Tenso
     with torch.enable_grad():
         free = logits.detach().requires_grad_()
         (slope,) = torch.autograd.grad(loss(free, targets), free)
-    slope = slope * len(slope)  # of the row's own loss, where the loss is a mean over rows
+    if loss.reduction == "mean":
+        slope = slope * len(slope)  # of the row's own loss, and not of its part in the mean
     norms: Tensor = slope.norm(dim=1, keepdim=True) * features.float().norm(dim=1, keepdim=True)
     return norms
 

@@ -10,7 +10,7 @@ from calibrant.training.run import train
 
 
 def main(request: str) -> int:
-    """Train as the JSON says; what is refused is the last line, and the status 2."""
+    """Train as the JSON says; what is refused is the last line, with status 2 (130: stopped)."""
     wanted = json.loads(request)
     made = Recipe.from_dict(wanted.pop("recipe"))
     try:
@@ -18,6 +18,9 @@ def main(request: str) -> int:
     except (ValueError, TypeError, ArithmeticError, OSError, ImportError) as refusal:
         print(" ".join(str(refusal).split()), file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
     return 0
 
 

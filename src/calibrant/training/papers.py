@@ -44,7 +44,8 @@ RECIPES: tuple[Entry, ...] = (
             "steps": (150, 250),  # 0.1 for 150 epochs, 0.01 for the next 100, 0.001 for 100
             "epochs": 350,
             "batch_size": 128,
-            "weight_decay": 5e-4,  # not in App. D; as paper 2, which follows its set-up
+            "weight_decay": 5e-4,  # not in App. D; as paper 2, mainly consistent with its set-up
+            # The weights of the last epoch: not in App. D; paper 2 says so of its own runs.
             "data_options": {"augment": "crop-flip"},
         },
     ),
@@ -73,8 +74,8 @@ RECIPES: tuple[Entry, ...] = (
             "weight_decay": 1e-4,
             "epochs": 25,
             "choice": "best",
-            # Not in App. D, which follows Tai et al. (2015), Sec. 5.3: minibatches of 25, word
-            # vectors trained at a rate of 0.1.
+            # Not in App. D, which says only that word vectors were tuned. Commonly used with this
+            # network: batches of 25, word vectors at a rate of 0.1.
             "batch_size": 25,
             "words_learning_rate": 0.1,
         },
@@ -176,7 +177,7 @@ _SHORT = MappingProxyType(
     {
         "model": "resnet8",
         "epochs": 12,
-        "limit": 8_000,
+        "limit": 5_000,
         "observed": 1_000,
         "data_options": {"augment": "none"},
     }
@@ -224,7 +225,8 @@ def recipe(
         paper: One of ``PAPERS``, where several have the data set; None takes the first that
             trains this network on it, and else the first that has the data set.
         changes: Any field of :class:`Recipe`. Other ``epochs`` move the steps of the learning
-            rate along; options are added to those of the recipe.
+            rate along; options are added to those of the recipe; ``limit=None`` takes all samples
+            where a preset takes some.
 
     Examples:
         >>> from calibrant.training import recipe
@@ -256,11 +258,12 @@ def recipe(
 
 def changed(made: Recipe, changes: Mapping[str, Any]) -> Recipe:
     """A recipe with other values; options are added to those there are."""
-    rest = {name: value for name, value in changes.items() if value is not None}
+    rest = dict(changes)
     if "epochs" in rest:
         made = made.lasting(rest.pop("epochs"))
     for name in ("data_options", "model_options", "loss_options"):
         if name in rest:
+            _checks.plain_options(rest[name], name)
             rest[name] = {**getattr(made, name), **rest[name]}
     return Recipe.from_dict({**made.to_dict(), **rest})
 

@@ -42,9 +42,9 @@ class Recipe:
         choice: ``"last"`` keeps the weights of the last epoch; ``"best"`` those of the epoch with
             the best validation accuracy, the first of equal ones.
         limit: Samples of the training part that are used; None takes all.
-        observed: Samples of the training and of the test part that are measured after each epoch,
-            drawn by the seed; None takes all, 0 none. The validation part is always measured
-            whole, and the test part at the end.
+        observed: Samples of each part that are measured after each epoch, drawn by the seed; None
+            takes all, 0 none. The validation part is measured whole where the loss learns from it
+            or the best epoch is chosen by it; both held-out parts are at the end.
         data_options: What the reader of the data set is told besides.
         model_options: What the network is told besides.
         loss_options: What the loss is told besides.
@@ -85,6 +85,8 @@ class Recipe:
     source: str = ""
 
     def __post_init__(self) -> None:
+        for name in ("data", "model", "loss"):
+            _checks.text(getattr(self, name), name)
         whole, most = _checks.whole_number, 2**31
         whole(self.seed, "seed", allowed=range(2**63))
         whole(self.epochs, "epochs", allowed=range(1, most))
@@ -99,9 +101,15 @@ class Recipe:
             if getattr(self, name) is not None:
                 _checks.above_zero(getattr(self, name), name)
         _checks.not_negative(self.weight_decay, "weight_decay")
-        for name, value in (("momentum", self.momentum), *(("betas", b) for b in self.betas)):
+        betas = _checks.several(self.betas, "betas", count=2)
+        for name, value in (("momentum", self.momentum), *(("betas", beta) for beta in betas)):
             _checks.share_left_out(value, name)
+        _checks.yes_or_no(self.nesterov, "nesterov")
+        if self.nesterov and self.optimizer == "sgd":
+            _checks.momentum_for_nesterov(self.momentum)
         _checks.rising_epochs(self.steps, self.epochs)
+        for name in ("data_options", "model_options", "loss_options"):
+            _checks.plain_options(getattr(self, name), name)
 
     @property
     def hash(self) -> str:
@@ -142,5 +150,6 @@ class Recipe:
         known = {entry.name for entry in fields(cls)}
         for name in plain:
             _checks.parameter(name, "a recipe", sorted(known))
-        tuples = {name: tuple(plain[name]) for name in ("steps", "betas") if name in plain}
+        listed = (name for name in ("steps", "betas") if name in plain)
+        tuples = {name: _checks.several(plain[name], name) for name in listed}
         return cls(**{**plain, **tuples})

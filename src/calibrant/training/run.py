@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
+import signal
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ from calibrant.losses import LOSSES, FocalLoss, GammaPolicy, Loss
 from calibrant.models import build
 from calibrant.training import checkpoints
 from calibrant.training.folders import RunFolder, bytes_needed, environment, flat
+from calibrant.training.loaders import channels_last
 from calibrant.training.module import Record, TrainingModule, network_options
 from calibrant.training.observations import observe
 from calibrant.training.recipes import Recipe
@@ -108,7 +111,11 @@ def train(
     """
     place, first = RunFolder(folder), is_first_process()
     _checks.choice(logger, "logger", LOGGERS)
-    _checks.choice(recipe.loss, "loss", tuple(LOSSES))
+    processes = math.prod(
+        _checks.whole_number(count, name, allowed=range(1, 2**16))
+        for name, count in (("devices", devices), ("nodes", nodes))
+    )
+    loss = loss_of(recipe)
     if resume:
         place.refuse_other(recipe)
     elif first:
@@ -120,31 +127,52 @@ def train(
     files = {"data": _text(data_folder), "embeddings": _text(embeddings)} if own_data else {}
     if resume:
         place.refuse_other_data(data)
-    with _reproducible(accelerator):
+        if place.is_finished():
+            return _known(place, recipe, loss) if first else None
+    _checks.samples_for_processes("batch_size", recipe.batch_size, processes)
+    _checks.samples_for_processes("the training part", len(data.train), processes)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_reproducible(accelerator))
+        if resume and first:
+            stack.enter_context(place.held())
         torch.manual_seed(recipe.seed)
         if network is None:
             network = build(recipe.model, data.n_classes, **network_options(recipe, data))
         _set_threads(threads, network)
-        loss = LOSSES[recipe.loss](**recipe.loss_options)
+        _try_out(network, recipe, data)
         state = checkpoints.newest(place.checkpoints) if resume else None
         module = TrainingModule(recipe, data, network, loss, on_step=on_step)
         if state is not None:
             module.resume(state)
+        trainer = _trainer(module, place, devices, nodes, accelerator)
         notes: list[str] = []
         if first:
             place.prepare(bytes_needed(recipe, data, network))
             if not resume:
+                stack.enter_context(place.held())
                 place.begin(recipe, data, files)
             started = {"devices": devices, "nodes": nodes, "accelerator": accelerator}
-            notes = place.note_environment(environment(from_epoch=module.first_epoch, **started))
+            starting = environment(from_epoch=module.first_epoch, **started)
+            notes = _notes(place.note_environment(starting))
+            if state is None and place.records():
+                notes.append("No checkpoint of the run could be read: it began anew.")
             place.rewrite_records(place.records(before=module.first_epoch))
         if not place.predictions.exists() or module.first_epoch < recipe.epochs:
             module.on_epoch = _Writer(place, module, first, logger, note, on_epoch)
-            _fitted(module, place, devices, nodes, accelerator)
+            _fit(trainer, module, accelerator)
             if module.final is None or not is_first_process():
                 return None
             place.write_predictions(data, module.final)
-    return _finished(place, recipe, loss, notes)
+        return _finished(place, recipe, loss, notes)
+
+
+def loss_of(recipe: Recipe) -> Loss:
+    """The loss of a recipe, with its options."""
+    _checks.choice(recipe.loss, "loss", tuple(LOSSES))
+    with _checks.refusing(f"loss_options of {recipe.loss}", "Leave them out, or correct them"):
+        loss = LOSSES[recipe.loss](**recipe.loss_options)
+        _checks.reduced_loss(loss.reduction)
+    return loss
 
 
 def is_first_process() -> bool:
@@ -191,29 +219,41 @@ class _Writer:
             self.on_epoch(record)
 
 
-def _fitted(
+def _try_out(network: nn.Module, recipe: Recipe, data: DataSet) -> None:
+    """Have the network judge two samples: one that cannot is refused before anything is written."""
+    some = torch.arange(min(2, len(data.val)))
+    mode = network.training
+    network.eval()
+    with _checks.refusing(
+        f"the network {recipe.model} does not fit {data.name}", "Choose another, or other options"
+    ):
+        inputs, targets = data.val.evaluation().batch(some)
+        where = next((p.device for p in network.parameters()), torch.device("cpu"))
+        with torch.no_grad():
+            logits = network(channels_last(inputs).to(where))
+        _checks.shape_of_logits(logits.shape, len(targets), data.n_classes)
+    network.train(mode)
+
+
+def _trainer(
     module: TrainingModule, place: RunFolder, devices: int, nodes: int, accelerator: str
-) -> None:
-    """Run the epochs that are left, and predict."""
-    left = module.recipe.epochs - module.first_epoch
-    if left == 0:
-        if is_first_process():
-            device = "cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu"
-            module.network.to(device)
-            module.finish(device)
-        return
+) -> lightning.Trainer:
+    """Lightning's trainer for the epochs that are left."""
     for chatty in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(chatty).setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        # Lightning's advice on what is chosen here on purpose, and its own deprecations.
-        warnings.filterwarnings("ignore", module=r"lightning\.")
-        warnings.filterwarnings("ignore", message=".*LeafSpec")
-        trainer = lightning.Trainer(
+    with (
+        _quiet(),
+        _checks.refusing(
+            f"accelerator={accelerator!r} with {devices} devices cannot be used",
+            "Choose others; accelerator='cpu' is always there",
+        ),
+    ):
+        return lightning.Trainer(
             accelerator=accelerator,
             devices=devices,
             num_nodes=nodes,
             strategy="auto" if devices * nodes == 1 else "ddp",
-            max_epochs=left,
+            max_epochs=module.recipe.epochs - module.first_epoch,
             gradient_clip_val=module.recipe.clip_norm,
             default_root_dir=place.path,
             reload_dataloaders_every_n_epochs=1,  # each epoch has an order of its own
@@ -226,33 +266,65 @@ def _fitted(
             limit_val_batches=0,
             num_sanity_val_steps=0,
         )
-        trainer.fit(module)
 
 
-def _finished(place: RunFolder, recipe: Recipe, loss: Loss, differing: list[str]) -> Run:
+def _fit(trainer: lightning.Trainer, module: TrainingModule, accelerator: str) -> None:
+    """Run the epochs that are left, and predict."""
+    if module.first_epoch == module.recipe.epochs:
+        if is_first_process():
+            device = "cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu"
+            module.network.to(device)
+            module.finish(device)
+        return
+    answer = signal.getsignal(signal.SIGINT)
+    try:
+        with _quiet():
+            trainer.fit(module)
+    except SystemExit as ending:
+        # Lightning ends the program on Ctrl-C, and lets it be heard no more.
+        if isinstance(ending.__context__, KeyboardInterrupt):
+            signal.signal(signal.SIGINT, answer)
+            raise KeyboardInterrupt from ending
+        raise
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without Lightning's advice on what is chosen here on purpose, and its own deprecations."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"lightning\.")
+        warnings.filterwarnings("ignore", message=".*LeafSpec")
+        yield
+
+
+def _notes(differing: list[str]) -> list[str]:
+    if not differing:
+        return []
+    return [
+        f"The run was resumed where {', '.join(differing)} differ from its beginning: the "
+        "last bits may differ from those of a run that was not stopped."
+    ]
+
+
+def _known(place: RunFolder, recipe: Recipe, loss: Loss) -> Run:
+    """A run that is finished already."""
+    result = place.read_result() or {}
+    comparison = _compared(_stored_logits(place), recipe, loss)
+    return Run(place.path, recipe, place.records(), comparison, tuple(result.get("notes", ())))
+
+
+def _finished(place: RunFolder, recipe: Recipe, loss: Loss, notes: list[str]) -> Run:
     """Calibrate, and write what the run has found."""
-    with np.load(place.predictions, allow_pickle=False) as stored:
-        arrays = {
-            name: stored[name]
-            for name in ("val_logits", "val_labels", "test_logits", "test_labels")
-        }
-    gamma = fixed_gamma(loss)
-    methods = METHODS if gamma is None else (*METHODS, "focal")
-    comparison = compare(**arrays, methods=methods, gamma=gamma, seed=recipe.seed)
+    arrays = _stored_logits(place)
+    comparison = _compared(arrays, recipe, loss)
     records = place.records()
-    notes = []
-    if differing:
-        notes.append(
-            f"The run was resumed where {', '.join(differing)} differ from its beginning: the "
-            "last bits may differ from those of a run that was not stopped."
-        )
-    seconds = [sum(record["seconds"].values()) for record in records]
     place.write_result(
         {
             "hash": recipe.hash,
             "name": recipe.name,
             "recipe": recipe.to_dict(),
-            "seconds": round(sum(seconds), 2),
+            "seconds": _total(records, "seconds"),
+            "cpu_seconds": _total(records, "cpu"),
             "notes": notes,
             "val": observe(arrays["val_logits"], arrays["val_labels"]),
             "test": observe(arrays["test_logits"], arrays["test_labels"]),
@@ -260,6 +332,29 @@ def _finished(place: RunFolder, recipe: Recipe, loss: Loss, differing: list[str]
         }
     )
     return Run(place.path, recipe, records, comparison, tuple(notes))
+
+
+def _stored_logits(place: RunFolder) -> dict[str, Any]:
+    names = ("val_logits", "val_labels", "test_logits", "test_labels")
+    with (
+        _checks.refusing(f"{place.predictions} cannot be read", "Remove it and resume the run"),
+        np.load(place.predictions, allow_pickle=False) as stored,
+    ):
+        return {name: stored[name] for name in names}
+
+
+def _compared(arrays: dict[str, Any], recipe: Recipe, loss: Loss) -> MethodComparison:
+    """Calibrators fitted on the validation part, measured on the test part."""
+    gamma = fixed_gamma(loss)
+    methods = METHODS if gamma is None else (*METHODS, "focal")
+    return compare(**arrays, methods=methods, gamma=gamma, seed=recipe.seed)
+
+
+def _total(records: list[Record], clock: str) -> float | None:
+    """The seconds of all epochs; None where an older version has not counted them."""
+    if not all(clock in record for record in records):
+        return None
+    return round(sum(sum(record[clock].values()) for record in records), 2)
 
 
 def _loaded(recipe: Recipe, folder: Any, embeddings: Any) -> DataSet:

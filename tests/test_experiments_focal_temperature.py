@@ -1,0 +1,144 @@
+"""Focal temperature scaling's tables: lines, closest temperatures, gains and the paper's cells."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from calibrant import FocalTemperatureScaling, TemperatureScaling
+from calibrant.focal import closest_temperature, focal_log_probs
+from experiments.composed_temperature.run import mean_ratio
+from experiments.focal_temperature.gains import counts, gain
+from experiments.focal_temperature.methods import CHANGED, FOCAL, compared, counting
+from experiments.focal_temperature.paper import table_1
+from experiments.focal_temperature_trained.networks import complete, finished, settings
+from experiments.scoreboard.measuring import Result
+from experiments.scoreboard.methods import Fitted, Method
+from experiments.temperature_line.closest import closest_after, closest_before
+from experiments.temperature_line.lines import Line, best_line
+
+
+def drawn(gamma: float, temperature: float, *, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Logits, and labels that are calibrated after the map at this gamma and temperature."""
+    rng = np.random.default_rng(0)
+    logits = 3.0 * rng.normal(size=(n, k))
+    truth = focal_log_probs(logits, gamma=gamma, temperature=temperature)
+    return logits, (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
+
+
+def test_the_line_passes_through_the_gamma_and_temperature_that_made_the_labels():
+    logits, labels = drawn(2.0, 3.0, n=6000, k=3)
+    lines = best_line(logits, labels, [0.0, 2.0])
+    assert lines["nll"].temperatures[1] == pytest.approx(3.0, rel=0.05)
+    assert lines["ada_ece"].temperatures[1] == pytest.approx(3.0, rel=0.15)
+    assert lines["nll"].at_edge == 0
+
+
+def test_at_gamma_0_the_line_is_temperature_scaling():
+    logits, labels = drawn(0.0, 2.0, n=3000, k=4)
+    found = best_line(logits, labels, [0.0])["nll"].at_zero
+    assert found == pytest.approx(
+        TemperatureScaling(criterion="nll").fit(logits, labels).temperature_, rel=0.003
+    )
+
+
+def test_a_line_knows_how_straight_and_how_steep_it_is():
+    gammas = np.array([-0.5, 0.0, 1.0, 3.0])
+    line = Line(gammas, 2.0 + 3.0 * gammas, at_edge=0)
+    assert line.straightness == pytest.approx(1.0)
+    assert line.straightness_of_inverse < 0.9
+    assert line.slope_from_zero == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 3.0])
+def test_the_closest_temperature_on_many_outputs_is_that_of_the_simplex(gamma):
+    gap = np.linspace(-20.0, 20.0, 4001)
+    logits = np.stack([gap, np.zeros_like(gap)], axis=1)
+    wanted = closest_temperature(gamma=gamma, n_classes=2)
+    assert closest_after(logits, gamma) == pytest.approx(wanted, rel=2e-3)
+    assert closest_before(logits, gamma) == pytest.approx(1.0 / wanted, rel=2e-3)
+
+
+def result(name: str, value: float, rng: np.random.Generator, spread: float) -> Result:
+    redrawn = value + spread * rng.normal(size=200)
+    noise = np.abs(spread * rng.normal(size=200))
+    return Result(
+        name, "m", {"ada_ece": value}, {}, {"ada_ece": redrawn, "ada_ece_noise": noise}, {}
+    )
+
+
+def test_a_gain_is_of_the_means_and_inside_its_interval():
+    rng = np.random.default_rng(0)
+    mine = [result("a", 0.01, rng, 1e-4), result("b", 0.03, rng, 1e-4)]
+    reference = [result("a", 0.02, rng, 1e-4), result("b", 0.03, rng, 1e-4)]
+    found = gain(mine, reference, "ada_ece")
+    assert found.value == pytest.approx(20.0)
+    assert found.low is not None
+    assert found.high is not None
+    assert 18.0 < found.low < 20.0 < found.high < 22.0
+    assert counts(mine, reference, "ada_ece") == (1, 0)
+    worse = gain(reference, mine, "ada_ece")
+    assert worse.value == pytest.approx(-25.0)
+    assert worse.high is not None
+    assert worse.high < 0.0
+
+
+def test_a_changed_prediction_is_counted():
+    turned = Method("t", "calibrant", lambda logits, labels: Fitted(lambda new: -new, {}))
+    new = np.array([[1.0, 0.0], [0.0, 0.0], [0.0, 2.0]])
+    fitted = counting(turned).fit(new, np.array([0, 0, 1]))
+    fitted.apply(new)
+    assert fitted.facts[CHANGED] == 2
+
+
+def test_the_methods_are_those_of_the_library_and_change_nothing():
+    logits, labels = drawn(1.0, 2.0, n=500, k=3)
+    method = next(each for each in compared() if each.title == FOCAL["ada_ece"])
+    fitted = method.fit(logits, labels)
+    own = FocalTemperatureScaling(criterion="ada_ece").fit(logits, labels)
+    np.testing.assert_array_equal(fitted.apply(logits), own.predict_proba(logits))
+    assert fitted.facts[CHANGED] == 0
+
+
+def test_the_paper_s_table_is_whole():
+    rows = table_1()
+    assert len(rows) == 18
+    for row in rows.values():
+        assert 0.0 < float(row.focal_ece) < float(row.ece)
+        assert float(row.gamma) in {-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0}
+        assert all(0.01 <= float(t) <= 5.0 for t in (row.nll_t, row.ece_t, row.focal_ece_t))
+
+
+def test_only_finished_runs_count_and_only_whole_settings_have_numbers(tmp_path):
+    for i, (data, loss, done) in enumerate(
+        [("one", "ce", True), ("one", "fl-3", True), ("two", "ce", True), ("two", "fl-3", False)]
+    ):
+        folder = tmp_path / f"run{i}"
+        folder.mkdir()
+        recipe = {"data": data, "model": "mlp", "loss": loss, "seed": 0, "epochs": 3}
+        (folder / "config.json").write_text(json.dumps({"recipe": recipe}))
+        labels = np.zeros(4, dtype=np.int64)
+        np.savez(folder / "predictions.npz", test_logits=np.zeros((4, 2)), test_labels=labels)
+        if done:
+            (folder / "result.json").write_text("{}")
+    found = settings(finished(tmp_path))
+    assert {setting: list(by_loss) for setting, by_loss in found.items()} == {
+        "one, mlp": ["ce", "fl-3"],
+        "two, mlp": ["ce"],
+    }
+    assert list(complete(found, ["fl-3", "ce"])["one, mlp"]) == ["fl-3", "ce"]
+    assert list(complete(found, ["fl-3", "ce"])) == ["one, mlp"]
+    with pytest.raises(SystemExit, match="no finished runs"):
+        finished(tmp_path / "run3")
+
+
+def test_a_mean_ratio_has_an_interval_from_three_pairs_on():
+    assert mean_ratio([2.0, 8.0]) == (pytest.approx(4.0), None, None)
+    value, low, high = mean_ratio([2.0, 4.0, 8.0])
+    assert value == pytest.approx(4.0)
+    # t(0.975, 2) = 4.302653, sd of the logs is log 2
+    half = 4.302653 * np.log(2.0) / np.sqrt(3.0)
+    assert low == pytest.approx(4.0 * np.exp(-half), rel=1e-6)
+    assert high == pytest.approx(4.0 * np.exp(half), rel=1e-6)

@@ -1,0 +1,243 @@
+"""What the experiments on trained networks compute, checked on runs that are made up."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import calibrant
+from calibrant.training.grid import folder_of
+from experiments.digits_losses.run import mean_and_half
+from experiments.dynamics.pictures import epoch_at
+from experiments.dynamics.run import Rise, run as dynamics
+from experiments.loss_tables import paper
+from experiments.loss_tables.measuring import best_temperature
+from experiments.loss_tables.run import COLUMNS, run as loss_tables
+from experiments.single_images.run import drawn, top
+from experiments.trained.runs import finished, jobs, missing, test_logits as logits_of_two
+
+GRIDS = ["grid.toml"]
+EPOCHS = 4
+
+
+def made_up(n, n_classes, sharpness, seed):
+    """Logits that are right about their labels where they are divided by ``sharpness``."""
+    rng = np.random.default_rng(seed)
+    logits = 2.0 * rng.normal(size=(n, n_classes))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    return (sharpness * logits).astype(np.float32), labels
+
+
+def record(epoch, *, error, right, wrong, norm):
+    part = {
+        "n": 100,
+        "error": error,
+        "nll": (1 - error) * right + error * wrong,
+        "nll_right": right,
+        "nll_wrong": wrong,
+        "ece": 0.1,
+    }
+    for name in ("entropy", "true_prob"):
+        part |= {name: 0.5, f"{name}_right": 1 - right, f"{name}_wrong": 1 / norm}
+    bins = {"count": [0.0] * 24 + [100.0], "confidence": [None] * 25, "accuracy": [None] * 25}
+    gradients = {"mean": norm, "median": norm, "count": [1] * 46}
+    train = {**part, "reliability": bins, "gradient_norm": gradients}
+    return {"epoch": epoch, "weight_norm": norm, "train": train, "test": part}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two losses on two data sets of the first grid, as folders of finished runs.
+
+    Cross-entropy is twice as sure as it should be, and its mistakes become worse; FL-3 is honest.
+    """
+    root = tmp_path_factory.mktemp("trained")
+    for job in jobs(GRIDS):
+        recipe = job.recipe
+        if recipe.data not in ("digits", "sst-binary") or recipe.loss not in ("ce", "fl-3"):
+            continue
+        sharpness = 2.0 if recipe.loss == "ce" else 1.0
+        place = folder_of(job, root)
+        place.mkdir()
+        (place / "result.json").write_text(json.dumps({"hash": recipe.hash}))
+        stored = {
+            "hash": recipe.hash,
+            "recipe": recipe.to_dict(),
+            "files": {},
+            "class_names": [str(i) for i in range(10)],
+            "data": {"sizes": {"train": 100, "val": 2000, "test": 3000}},
+            "gradient_norm_exponents": np.linspace(-8.0, 3.0, 45).tolist(),
+        }
+        (place / "config.json").write_text(json.dumps(stored))
+        arrays = {}
+        for seed, (part, n) in enumerate((("val", 2000), ("test", 3000))):
+            logits, labels = made_up(n, 10, sharpness, seed)
+            arrays |= {f"{part}_logits": logits, f"{part}_labels": labels}
+            arrays[f"{part}_ids"] = np.array([f"{part}/{i}" for i in range(n)])
+        np.savez(place / "predictions.npz", **arrays)
+        lines = [
+            record(
+                epoch,
+                error=0.2,
+                right=0.3 - 0.05 * epoch,
+                wrong=1.0 + sharpness * (sharpness - 1) * epoch,
+                norm=1.0 + 0.5 * sharpness * epoch if sharpness > 1 else 1.2,
+            )
+            for epoch in range(EPOCHS)
+        ]
+        (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(root)
+
+
+@pytest.fixture(scope="module")
+def tables(folder):
+    parameters = {"grids": GRIDS, "folder": folder, "tenths": [1, 100], "near_one": [0.9, 1.1]}
+    return loss_tables(parameters)
+
+
+def test_the_paper_s_cells_stand_as_they_are_printed():
+    cells = paper.cells()
+    assert len(cells) == 110 + 8
+    assert cells["ece", "before", "CIFAR-100", "ResNet 50"]["ce"] == "17.52"
+    assert cells["ece", "T", "20 Newsgroups", "Global Pooling CNN"]["ce"] == "3.40"
+    assert cells["ada_ece", "after", "CIFAR-10", "ResNet 110"]["fls-532"] == "1.91"
+    assert cells["error", "before", "SST Binary", "Tree LSTM"]["mmce"] == "11.86"
+    assert cells["nll", "after", "CIFAR-10", "DenseNet 121"]["fla-532"] == "19.27"
+    assert cells["mce", "before", "CIFAR-10", "Wide ResNet 26-10"]["brier"] == "77.15"
+    assert cells["s99", "after", "CIFAR-10", "ResNet 110"]["ce"] == "11.5"
+
+
+def test_the_paper_s_cells_do_not_change_where_its_temperature_is_one():
+    cells = paper.cells()
+    unscaled = [
+        (place, loss)
+        for place in paper.networks(cells)
+        for loss in paper.LOSSES
+        if cells["ece", "T", *place][loss] == "1.00"
+    ]
+    assert len(unscaled) == 5
+    for place, loss in unscaled:
+        for quantity in ("ece", "nll", "mce"):
+            before, after = (cells[quantity, stage, *place][loss] for stage in ("before", "after"))
+            assert before == after, (quantity, place, loss)
+
+
+def test_counts_of_the_paper_s_cells():
+    cells = paper.cells()
+    assert paper.smaller(cells, "before", "fla-53", "ce") == 9  # all but SST: 9.19 against 7.37
+    assert paper.temperatures_within(cells, "fla-53", 0.9, 1.1) == 7  # 1.20, 1.50 and 0.70 are not
+
+
+@pytest.mark.parametrize("sharpness", [0.5, 2.0])
+def test_the_grid_search_finds_the_temperature(sharpness):
+    logits, labels = made_up(8_000, 3, sharpness, seed=5)
+    found = best_temperature(logits.astype(float), labels, calibrant.ece, [1, 100])
+    assert found == pytest.approx(sharpness, abs=0.1 + 0.05 * sharpness)
+    assert round(10 * found) / 10 == found
+
+
+def test_the_grid_search_takes_the_first_of_equals():
+    assert best_temperature(np.zeros((4, 2)), np.array([0, 1, 0, 1]), calibrant.ece, [3, 9]) == 0.3
+
+
+def test_runs_are_found_by_data_network_and_loss(folder):
+    found = finished(GRIDS, folder)
+    assert list(found) == [("digits", "mlp"), ("sst-binary", "tree-lstm")]
+    assert list(found["digits", "mlp"]) == ["ce", "fl-3"]
+    (line,) = missing(GRIDS, found)
+    assert "digits mlp: brier, mmce, fla-53, adafocal; sst-binary tree-lstm: brier" in line
+
+
+def test_a_folder_without_runs_says_what_to_do(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"found none\. Make them with"):
+        finished(GRIDS, str(tmp_path))
+
+
+def test_other_test_samples_are_not_compared(folder):
+    runs = finished(GRIDS, folder)["digits", "mlp"]
+    a, b = runs["ce"], runs["fl-3"]
+    b.__dict__["test"] = b.test._replace(ids=b.test.ids[::-1])
+    with pytest.raises(ValueError, match="must have the same test samples"):
+        logits_of_two(a, b)
+
+
+def test_a_loss_that_is_honest_wins_before_scaling_alone(tables):
+    values = tables.values
+    pair = "FL-3 against cross-entropy, ECE"
+    assert values[f"{pair} before T: surely smaller"] == 2
+    assert values[f"{pair} after T: noise"] == 2
+    assert values["cross-entropy: T by ECE from 0.9 to 1.1"] == 0
+    assert values["FL-3: T by ECE from 0.9 to 1.1"] == 2
+    assert values["digits, mlp, cross-entropy: T by ECE"] == pytest.approx(2.0, abs=0.2)
+    difference = values["digits, mlp: ECE % before T, FL-3 minus cross-entropy"]
+    runs = [made_up(3000, 10, sharpness, seed=1) for sharpness in (1.0, 2.0)]
+    honest, bold = (100 * calibrant.ece(logits=x.astype(float), labels=y) for x, y in runs)
+    assert difference == pytest.approx(honest - bold)
+
+
+def test_tables_have_the_paper_s_rows_and_ours(tables):
+    rows = tables.tables["ece"].rows
+    assert all(len(row) == 3 + len(COLUMNS) for row in rows)
+    assert [row[:3] for row in rows[-3:]] == [
+        ["SST Binary", "Tree LSTM", "paper"],
+        ["sst-binary", "tree-lstm", "here"],
+        ["digits", "mlp", "here"],
+    ]
+    assert rows[0][3] == "17.52 / 3.42 (2.10)"
+    assert rows[-1][4] == "not run here"
+
+
+def test_the_rise_of_the_nll_is_divided_into_right_and_wrong():
+    rise = Rise.of(
+        [
+            record(0, error=0.5, right=1.0, wrong=2.0, norm=1.0),
+            record(1, error=0.25, right=0.4, wrong=2.0, norm=1.0),
+            record(2, error=0.2, right=0.25, wrong=4.0, norm=1.0),
+        ]
+    )
+    assert rise.epoch == 2
+    assert rise.total == pytest.approx(0.2 * 4.0 + 0.8 * 0.25 - (0.25 * 2.0 + 0.75 * 0.4))
+    assert rise.from_wrong == pytest.approx(0.2 * 4.0 - 0.25 * 2.0)
+    assert rise.mean_right == pytest.approx(-0.15)
+
+
+def test_the_paper_s_sentences_are_counted(folder):
+    moments = {"reliability_at": [0.3, 1.0], "gradients_at": [0.03, 0.3, 0.6]}
+    result = dynamics({"grids": GRIDS, "folder": folder, "sure": 0.8, **moments})
+    values = result.values
+    assert values["test NLL rises after its lowest epoch, cross-entropy"] == 2
+    assert values["of these: all of the rise is of mistakes"] == 2
+    assert values["test NLL rises less with FL-3 than with cross-entropy"] == 2
+    assert values["last-layer norms that change places"] == 2
+    assert values["digits, mlp: epochs in which FL-3 has the larger last-layer norm"] == 1
+    assert set(result.pictures) == {
+        f"{place}-{what}"
+        for place in ("digits-mlp", "sst-binary-tree-lstm")
+        for what in ("overfitting", "reliability", "losses", "gradients")
+    }
+
+
+@pytest.mark.parametrize(
+    ("moment", "epochs", "place"), [(1.0, 12, 11), (0.029, 10, 0), (0.571, 350, 199)]
+)
+def test_moments_of_the_paper_s_runs_in_ours(moment, epochs, place):
+    assert epoch_at(moment, epochs) == place
+
+
+def test_the_interval_over_seeds_is_student_s():
+    # The t quantile of 4 degrees of freedom is 2.776; the sample deviation of 1..5 is 1.5811.
+    mean, half = mean_and_half(np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
+    assert mean == 3.0
+    assert half == pytest.approx(2.7764 * 1.5811 / 5**0.5, rel=1e-4)
+
+
+def test_confidence_and_choice_of_images():
+    logits = np.array([[1000.0, 0.0], [0.0, np.log(3.0)]])
+    assert top(logits) == pytest.approx([1.0, 0.75])
+    places = np.arange(10, 20)
+    chosen = drawn(places, {"seed": 0, "images": 4})
+    assert len(chosen) == 4
+    assert set(chosen) <= set(places)
+    assert (chosen == drawn(places, {"seed": 0, "images": 4})).all()
