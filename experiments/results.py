@@ -7,12 +7,12 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 
-from calibrant import __version__
 from experiments.catalogue import Experiment
 from experiments.pictures import save
 from experiments.tables import Table
@@ -60,7 +60,7 @@ def recorded(experiment: Experiment, result: Result, *, seconds: float) -> dict[
         "parameters": experiment.parameters,
         "config_hash": experiment.hash,
         "commit": commit(),
-        "calibrant": __version__,
+        "calibrant": version("calibrant"),
         "seconds": round(seconds, 1),
         "values": {name: float(value) for name, value in result.values.items()},
         "tables": {

@@ -1,0 +1,1 @@
+"""The conditional risk of proper losses over the simplex of three classes."""

@@ -1,0 +1,42 @@
+"""The simplex of three classes as a triangle."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+
+Floats = npt.NDArray[np.float64]
+
+CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(3.0) / 2.0]])
+"""Where the classes are certain."""
+NAMES = {"class 1": (-0.02, -0.06), "class 2": (1.02, -0.06), "class 3": (0.5, 0.9)}
+
+
+def rows_of_probabilities(parts: int, *, inside: bool) -> Floats:
+    """All rows of multiples of 1/parts, with those on the edges or without."""
+    first, second = np.meshgrid(np.arange(parts + 1), np.arange(parts + 1), indexing="ij")
+    counts = np.stack([first, second, parts - first - second], axis=-1).reshape(-1, 3)
+    return np.asarray(counts[counts.min(axis=-1) >= (1 if inside else 0)] / parts)
+
+
+def on_paper(rows: Floats) -> Floats:
+    """The points of rows of probabilities in the picture."""
+    return np.asarray(rows @ CORNERS)
+
+
+def from_paper(points: Floats) -> Floats:
+    """The rows of probabilities of points in the picture."""
+    third = points[..., 1] / CORNERS[2, 1]
+    second = points[..., 0] - third / 2.0
+    return np.stack([1.0 - second - third, second, third], axis=-1)
+
+
+def draw_triangle(ax: Axes) -> None:
+    """The edges and the names of the corners, without axes."""
+    outline = np.concatenate([CORNERS, CORNERS[:1]])
+    ax.plot(*outline.T, color="0.4", linewidth=0.8)
+    for name, (x, y) in NAMES.items():
+        ax.text(x, y, name, ha="center", va="center", fontsize=8, color="0.3")
+    ax.set(aspect="equal", xlim=(-0.12, 1.12), ylim=(-0.12, 0.96))
+    ax.set_axis_off()

@@ -1,0 +1,1 @@
+"""The temperatures between which the focal map of two classes lies."""

@@ -1,0 +1,1 @@
+"""Whether the focal map can lower the top probability."""
