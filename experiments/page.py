@@ -5,25 +5,37 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.catalogue import Experiment
+from experiments.claims import CLAIMS
 from experiments.tables import markdown
 
 BEGIN = "<!-- made by `python -m experiments page`: do not edit from here -->"
 END = "<!-- to here -->"
+FEW = 12
 SAME = {True: "yes", False: "**no**", None: ""}
 
 
 def write_page(path: Path, experiments: dict[str, Experiment]) -> None:
     """Put the published results between the marks of a page."""
-    text = path.read_text()
-    path.write_text(with_results(text, experiments))
+    path.write_text(with_results(path.read_text(), experiments))
 
 
 def with_results(text: str, experiments: dict[str, Experiment]) -> str:
     """A page with everything between its marks made anew."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    parts = [section(each) for each in experiments.values() if each.published() is not None]
+    published = {name: each for name, each in experiments.items() if each.published() is not None}
+    parts = ["## What the papers claim, and what holds here", verdicts(published)]
+    parts += ["## Paper beside code", *(section(each) for each in published.values())]
     return "\n\n".join([f"{before}{BEGIN}", *parts, f"{END}{after}"])
+
+
+def verdicts(published: dict[str, Experiment]) -> str:
+    """Every empirical claim with what our own runs say of it."""
+    rows = []
+    for claim in CLAIMS:
+        verdict, evidence = claim.judged(published)
+        rows.append([claim.says, claim.source, f"**{verdict}**", evidence])
+    return markdown(["claim", "where", "verdict", "evidence"], rows)
 
 
 def section(experiment: Experiment) -> str:
@@ -36,15 +48,21 @@ def section(experiment: Experiment) -> str:
         f"{published['seconds']:.0f} s; made by commit {published['commit']}, config "
         f"{published['config_hash']}."
     )
+    expected = experiment.expected()
+    printed = {name for name, each in expected.items() if each.paper}
+    # Where the paper prints nothing, a few values say it all, and many belong in a file.
+    chosen = [name for name in expected if name in printed or len(expected) <= FEW]
     rows = []
-    for name, expected in experiment.expected().items():
-        value = published["values"][name]
-        rows.append(
-            [name, expected.paper, shown(value), SAME[expected.same_as_paper(value)], expected.why]
-        )
-    table = markdown(["", "paper", "here", "same", "why"], rows)
+    for name in chosen:
+        value, each = published["values"][name], expected[name]
+        same = SAME[each.same_as_paper(value)]
+        rows.append([name, each.paper, shown(value), same, each.why])
+    table = markdown(["", "paper", "here", "same", "why"], rows) if rows else ""
+    left = len(published["values"]) - len(rows)
+    file = f"experiments/{experiment.folder.name}/result.json"
+    more = f"{left} more values and the tables are in `{file}`." if left else ""
     notes = "\n".join(f"- {note}" for note in published["notes"])
-    return "\n\n".join(part for part in (head, table if rows else "", notes) if part)
+    return "\n\n".join(part for part in (head, table, more, notes) if part)
 
 
 def shown(value: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from experiments.digits_losses.run import mean_and_half
 from experiments.dynamics.pictures import epoch_at
 from experiments.dynamics.run import Rise, run as dynamics
 from experiments.loss_tables import paper
-from experiments.loss_tables.measuring import best_temperature
+from experiments.loss_tables.measuring import best_temperature, has_learned
 from experiments.loss_tables.run import COLUMNS, run as loss_tables
 from experiments.single_images.run import drawn, top
 from experiments.trained.runs import finished, jobs, missing, test_logits as logits_of_two
@@ -61,7 +62,9 @@ def folder(tmp_path_factory):
         sharpness = 2.0 if recipe.loss == "ce" else 1.0
         place = folder_of(job, root)
         place.mkdir()
-        (place / "result.json").write_text(json.dumps({"hash": recipe.hash}))
+        (place / "result.json").write_text(
+            json.dumps({"hash": recipe.hash, "test": {"error": 0.4}})
+        )
         stored = {
             "hash": recipe.hash,
             "recipe": recipe.to_dict(),
@@ -93,8 +96,15 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tables(folder):
-    parameters = {"grids": GRIDS, "folder": folder, "tenths": [1, 100], "near_one": [0.9, 1.1]}
-    return loss_tables(parameters)
+    return loss_tables(
+        {
+            "grids": GRIDS,
+            "folder": folder,
+            "tenths": [1, 100],
+            "near_one": [0.9, 1.1],
+            "learned_below": 0.9,
+        }
+    )
 
 
 def test_the_paper_s_cells_stand_as_they_are_printed():
@@ -177,6 +187,14 @@ def test_a_loss_that_is_honest_wins_before_scaling_alone(tables):
     assert difference == pytest.approx(honest - bold)
 
 
+def test_a_network_that_names_the_commonest_class_has_learned_nothing(folder):
+    run = finished(GRIDS, folder)["digits", "mlp"]["ce"]
+    share = np.bincount(run.test.labels).max() / len(run.test.labels)
+    idle = replace(run, result={"test": {"error": 1.0 - share}})
+    assert has_learned(run, 0.9)
+    assert not has_learned(idle, 0.9)
+
+
 def test_tables_have_the_paper_s_rows_and_ours(tables):
     rows = tables.tables["ece"].rows
     assert all(len(row) == 3 + len(COLUMNS) for row in rows)
@@ -210,7 +228,9 @@ def test_the_paper_s_sentences_are_counted(folder):
     assert values["test NLL rises after its lowest epoch, cross-entropy"] == 2
     assert values["of these: all of the rise is of mistakes"] == 2
     assert values["test NLL rises less with FL-3 than with cross-entropy"] == 2
-    assert values["last-layer norms that change places"] == 2
+    for when in ("after the first epoch", "in any epoch"):
+        name = f"last-layer norm larger with FL-3 {when}, smaller after the last"
+        assert values[name] == 2
     assert values["digits, mlp: epochs in which FL-3 has the larger last-layer norm"] == 1
     assert set(result.pictures) == {
         f"{place}-{what}"

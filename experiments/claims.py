@@ -1,0 +1,280 @@
+"""The empirical claims of the papers, and how the published results judge them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from experiments.catalogue import Experiment
+
+HOLDS = "holds here"
+FAILS = "does not hold here"
+OPEN = "not decided here"
+UNTESTED = "cannot be tested here"
+
+Values = Mapping[str, float]
+Verdict = tuple[str, str]
+"""One of the four, and the numbers behind it."""
+
+MUKHOTI = "Mukhoti et al. (2020)"
+KOMISARENKO = "Komisarenko and Kull (2024)"
+CHAROENPHAKDEE = "Charoenphakdee et al. (2021)"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says of networks, and which result judges it.
+
+    Attributes:
+        says: The claim in a few words.
+        source: Paper and place.
+        experiment: Whose published values are looked at.
+        judge: From the values to a verdict.
+    """
+
+    says: str
+    source: str
+    experiment: str
+    judge: Callable[[Values], Verdict]
+
+    def judged(self, published: Mapping[str, Experiment]) -> Verdict:
+        """The verdict of the published run; none without one."""
+        experiment = published.get(self.experiment)
+        result = None if experiment is None else experiment.published()
+        if result is None:
+            return UNTESTED, f"`python -m experiments {self.experiment}` has not been published"
+        verdict, evidence = self.judge(result["values"])
+        return verdict, f"{evidence} (`{self.experiment}`)"
+
+
+def by_counts(better: float, worse: float) -> str:
+    """A claim about networks, judged by how many are surely for it and surely against it."""
+    if better + worse == 0:
+        return OPEN
+    if better >= 3 * worse:
+        return HOLDS
+    return FAILS if worse >= 3 * better else OPEN
+
+
+def by_interval(low: float, high: float) -> str:
+    """A claim that something is above 0, judged by its interval."""
+    return HOLDS if low > 0 else FAILS if high < 0 else OPEN
+
+
+def smaller_error(first: str, second: str) -> Callable[[Values], Verdict]:
+    """Is the ECE before temperature scaling smaller with one loss than with another?"""
+
+    def judge(values: Values) -> Verdict:
+        name = f"{first} against {second}, ECE before T"
+        better, worse = values[f"{name}: surely smaller"], values[f"{name}: surely larger"]
+        noise = values[f"{name}: noise"]
+        return by_counts(better, worse), (
+            f"ECE surely smaller on {better:.0f} of {better + worse + noise:.0f} networks, surely "
+            f"larger on {worse:.0f}; one seed each, 95% intervals on the same test samples"
+        )
+
+    return judge
+
+
+def temperature_near_one(values: Values) -> Verdict:
+    """Is the best T of FLA-53 nearer to 1 than that of cross-entropy?"""
+    nearer = values["FLA-53: T nearer to 1 than that of cross-entropy"]
+    n = values["networks trained here"]
+    return by_counts(nearer, n - nearer), (
+        f"T by ECE of FLA-53 is nearer to 1 than that of cross-entropy on {nearer:.0f} of {n:.0f} "
+        f"networks, and below 0.9 on {values['FLA-53: T by ECE below 0.9']:.0f}"
+    )
+
+
+def sure_predictions_kept(values: Values) -> Verdict:
+    """Has FLA-53 more predictions above 0.99 than cross-entropy once both are scaled?"""
+    name = "S99 after T by NLL: FLA-53 has {} than cross-entropy"
+    more, fewer = values[name.format("more")], values[name.format("fewer")]
+    return by_counts(more, fewer), (
+        f"after temperature scaling FLA-53 has more predictions above 0.99 than cross-entropy on "
+        f"{more:.0f} networks and fewer on {fewer:.0f}"
+    )
+
+
+def rise_from_mistakes(values: Values) -> Verdict:
+    """Where the test NLL of cross-entropy rises late, do mistakes make most of the rise?"""
+    ending = "cross-entropy: part of that rise from mistakes"
+    parts = [value for name, value in values.items() if name.endswith(ending)]
+    if not parts:
+        return UNTESTED, "the test NLL of cross-entropy does not rise late in any run"
+    most = sum(part > 0.9 for part in parts)
+    return by_counts(most, len(parts) - most), (
+        f"mistakes make more than 90% of the rise in {most} of {len(parts)} runs in which it "
+        f"rises; from {min(parts):.0%} to {max(parts):.0%}"
+    )
+
+
+def norms_cross(values: Values) -> Verdict:
+    """Is the last layer of FL-3 the larger one early and the smaller one late?"""
+    ratio = "last-layer norm, FL-3 / cross-entropy"
+    places = [name.removesuffix(f": {ratio}, last epoch") for name in values]
+    places = [place for place in places if f"{place}: {ratio}, last epoch" in values]
+    ends = [[values[f"{p}: {ratio}, {when}"] for when in ("largest", "last epoch")] for p in places]
+    crossed = sum(largest > 1.0 > last for largest, last in ends)
+    smaller = sum(last < 1.0 for _, last in ends)
+    return by_counts(crossed, len(ends) - crossed), (
+        f"larger in some epoch and smaller in the last on {crossed} of {len(ends)} networks; "
+        f"smaller in the last on {smaller}"
+    )
+
+
+def map_by_data(values: Values) -> Verdict:
+    """Does the map add less error with many images than with few?"""
+    few, many = (_map_adds(values, f"resnet8, {n} images") for n in (500, 8000))
+    verdict = HOLDS if all(m < f for f, m in zip(few, many, strict=True)) else FAILS
+    return verdict, (
+        f"points of ECE that the map adds, ResNet-8: {_listed(few)} with 500 images, "
+        f"{_listed(many)} with 8000; two data sets, three seeds, gamma 1 to 3"
+    )
+
+
+def gamma_by_size(values: Values) -> Verdict:
+    """Does the best gamma grow with the network?"""
+    best = [_best_gammas(values, f"{model}, 2000 images") for model in ("resnet8", "resnet44")]
+    small, large = best
+    grows = all(b >= a for a, b in zip(small, large, strict=True)) and small != large
+    return (HOLDS if grows else FAILS), (
+        f"gamma with the smallest ECE without the map: {_listed(small, '.0f')} for ResNet-8, "
+        f"{_listed(large, '.0f')} for ResNet-44; 2000 images, two data sets, three seeds"
+    )
+
+
+def gamma_by_data(values: Values) -> Verdict:
+    """Does the best gamma grow as images become fewer?"""
+    few, many = (_best_gammas(values, f"resnet8, {n} images") for n in (500, 8000))
+    grows = all(f >= m for f, m in zip(few, many, strict=True)) and few != many
+    return (HOLDS if grows else FAILS), (
+        f"gamma with the smallest ECE without the map: {_listed(few, '.0f')} with 500 images, "
+        f"{_listed(many, '.0f')} with 8000; ResNet-8, two data sets, three seeds"
+    )
+
+
+def focal_temperature_gain(values: Values) -> Verdict:
+    """Does focal temperature scaling have the smaller ECE, at the same predictions?"""
+    return _gain(values, "gain in ECE of focal temperature over temperature, %")
+
+
+def choice_by_error(values: Values) -> Verdict:
+    """Is (gamma, T) better chosen by ECE than by NLL?"""
+    return _gain(values, "gain in ECE of choosing by ECE over NLL, focal temperature, %")
+
+
+def temperature_falls(values: Values) -> Verdict:
+    """Is the T of networks trained with gamma 3 below that of cross-entropy?"""
+    against = values["settings in which T of fl-3 is not below that of ce"]
+    n = values["settings in which every loss is finished"]
+    return by_counts(n - against, against), (
+        f"T of FL-3 is below that of cross-entropy on {n - against:.0f} of {n:.0f} data sets and "
+        "networks, one seed each"
+    )
+
+
+def _gain(values: Values, name: str) -> Verdict:
+    shown = []
+    for family in ("CIFAR-10", "CIFAR-100", "All"):
+        gain, n = values[f"{family}: {name}"], values[f"{family}: networks"]
+        low, high = (values[f"{family}: {name}: 95% {end}"] for end in ("from", "to"))
+        shown.append(f"{family}: {gain:.0f}% ({low:.0f} to {high:.0f}; {n:.0f} networks)")
+    verdict = by_interval(low, high)
+    return verdict, f"{'; '.join(shown)}; predictions changed: {values[CHANGED]:.0f}"
+
+
+CHANGED = "predictions changed by any method"
+
+
+def _standard(values: Values, ending: str) -> list[float]:
+    chosen = (name for name in values if name.startswith("Standard") and name.endswith(ending))
+    return [values[name] for name in chosen]
+
+
+def _map_adds(values: Values, panel: str) -> list[float]:
+    return _standard(values, f"{panel}: points of ECE that the map adds")
+
+
+def _best_gammas(values: Values, panel: str) -> list[float]:
+    return _standard(values, f"{panel}: gamma with the smallest ECE without the map")
+
+
+def _listed(numbers: list[float], form: str = "+.1f") -> str:
+    return " and ".join(f"{number:{form}}" for number in numbers)
+
+
+CLAIMS = (
+    Claim(
+        "focal loss calibrates better than cross-entropy before temperature scaling",
+        f"{MUKHOTI}, Table 1",
+        "loss-tables",
+        smaller_error("FL-3", "cross-entropy"),
+    ),
+    Claim(
+        "FLA-53 beats a fixed gamma",
+        f"{MUKHOTI}, Sec. 5",
+        "loss-tables",
+        smaller_error("FLA-53", "FL-3"),
+    ),
+    Claim(
+        "the optimal T of focal losses is near 1",
+        f"{MUKHOTI}, Table 1",
+        "loss-tables",
+        temperature_near_one,
+    ),
+    Claim(
+        "focal losses keep sure predictions after temperature scaling",
+        f"{MUKHOTI}, Table 6",
+        "loss-tables",
+        sure_predictions_kept,
+    ),
+    Claim(
+        "late in training the test NLL rises through the mistakes alone",
+        f"{MUKHOTI}, Fig. 1",
+        "dynamics",
+        rise_from_mistakes,
+    ),
+    Claim(
+        "the last layer of the focal loss is larger early and smaller late",
+        f"{MUKHOTI}, Fig. 3h",
+        "dynamics",
+        norms_cross,
+    ),
+    Claim(
+        "the map helps where data is plentiful and hurts where the network overfits",
+        f"{CHAROENPHAKDEE}, Fig. 5",
+        "map-on-images",
+        map_by_data,
+    ),
+    Claim(
+        "larger networks need a larger gamma",
+        f"{CHAROENPHAKDEE}, Fig. 5",
+        "map-on-images",
+        gamma_by_size,
+    ),
+    Claim(
+        "fewer data need a larger gamma",
+        f"{CHAROENPHAKDEE}, Fig. 5",
+        "map-on-images",
+        gamma_by_data,
+    ),
+    Claim(
+        "focal temperature scaling beats temperature scaling in ECE at equal accuracy",
+        f"{KOMISARENKO}, Table 1",
+        "focal-temperature",
+        focal_temperature_gain,
+    ),
+    Claim(
+        "choosing by ECE gains about 20% over choosing by NLL",
+        f"{KOMISARENKO}, Sec. 5",
+        "focal-temperature",
+        choice_by_error,
+    ),
+    Claim(
+        "the optimal T falls as the gamma of training grows",
+        f"{KOMISARENKO}, Fig. 8",
+        "focal-temperature-trained",
+        temperature_falls,
+    ),
+)

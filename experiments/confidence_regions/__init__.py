@@ -1,0 +1,1 @@
+"""Where the focal optimum is over- and where it is under-confident."""

@@ -1,0 +1,1 @@
+"""What minimises the expected focal loss: right decisions, wrong probabilities, one way back."""
