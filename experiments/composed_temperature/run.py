@@ -1,0 +1,231 @@
+"""T of a focal-trained network against T of cross-entropy times the map's closest temperature."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from scipy import stats
+
+from calibrant import TemperatureScaling
+from calibrant.focal import closest_temperature
+from calibrant.plots.palette import GUIDE, look
+from experiments.focal_temperature.paper import Row, table_1
+from experiments.focal_temperature_trained.networks import Trained, finished, settings
+from experiments.results import Result
+from experiments.scoreboard.resampling import Interval
+from experiments.tables import Table
+from experiments.temperature_line.closest import closest_after
+
+PLAIN_LOSS = "ce"
+FOCAL_PREFIX = "fl-"
+"""Losses with one gamma for all samples; what follows is the gamma."""
+ENOUGH = 3
+"""Pairs for an interval: with two it would span everything."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A network trained with cross-entropy and one trained with a focal loss, all else equal.
+
+    Attributes:
+        where: Data and network.
+        gamma: Of the focal loss.
+        plain: T of the network trained with cross-entropy, by NLL.
+        focal: T of the network trained with the focal loss, by NLL.
+        simplex: T closest to the map over the whole simplex, for a few classes.
+        own: T closest to the map over the outputs of the focal-trained network; None where these
+            are not to be had.
+    """
+
+    where: str
+    gamma: float
+    plain: float
+    focal: float
+    simplex: float
+    own: float | None = None
+
+    @property
+    def by_simplex(self) -> float:
+        """Found over composed, with the map's T of the simplex."""
+        return self.focal / (self.plain * self.simplex)
+
+    @property
+    def by_own(self) -> float:
+        """Found over composed, with the map's T on the network's own outputs."""
+        assert self.own is not None
+        return self.focal / (self.plain * self.own)
+
+
+def run(parameters: Mapping[str, Any]) -> Result:
+    """Compare the product with what is found, on networks trained here and in Table 1."""
+    found = settings(finished(Path(parameters["folder"])))
+    trained = [
+        pair_of(setting, by_loss[PLAIN_LOSS], by_loss[loss], parameters["n_classes"])
+        for setting, by_loss in found.items()
+        for loss in by_loss
+        if loss.startswith(FOCAL_PREFIX) and PLAIN_LOSS in by_loss
+    ]
+    if not trained:
+        raise SystemExit(f"no pair of {PLAIN_LOSS} and {FOCAL_PREFIX}... in {parameters['folder']}")
+    printed = list(pairs_of_the_paper(table_1(), parameters["n_classes"]))
+    by_own = mean_ratio([pair.by_own for pair in trained])
+    of_trained = mean_ratio([pair.by_simplex for pair in trained])
+    of_printed = mean_ratio([pair.by_simplex for pair in printed])
+    known = {
+        "found / composed, trained here, map's T on own outputs": by_own,
+        "found / composed, trained here, map's T on the simplex": of_trained,
+        "found / composed, temperatures of Table 1, map's T on the simplex": of_printed,
+    }
+    values: dict[str, float] = {
+        "pairs trained here": len(trained),
+        "pairs of Table 1": len(printed),
+    }
+    for gamma in parameters["gammas"]:
+        map_t = closest_temperature(gamma=gamma, n_classes=parameters["n_classes"])
+        values[f"T of the map on the simplex, gamma = {gamma:g}"] = map_t
+    plain = [pair.plain for pair in printed]
+    values |= {
+        "smallest T of cross-entropy in Table 1": min(plain),
+        "largest T of cross-entropy in Table 1": max(plain),
+    }
+    for name, (ratio, low, high) in known.items():
+        values[name] = ratio
+        if low is not None and high is not None:
+            values |= {f"{name}: 95% from": low, f"{name}: 95% to": high}
+    values |= {
+        f"typical factor off, trained here, {name}": value
+        for name, value in off_by(trained).items()
+    }
+    return Result(
+        values=values,
+        tables={"pairs": table([*trained, *printed])},
+        pictures={"pairs": draw(trained, printed)},
+        notes=[
+            "Composed: T of the network trained with cross-entropy times the temperature that is "
+            "closest to the map. All T by NLL on the validation part; ratios are geometric means "
+            f"over pairs, from {ENOUGH} pairs on with 95% intervals by Student's t.",
+            f"The map's T on the simplex is that of {parameters['n_classes']} classes, or fewer "
+            "where there are fewer: more are not computed. Own outputs: those of the focal-trained "
+            "network on its validation part.",
+        ],
+    )
+
+
+def pair_of(setting: str, plain: Trained, focal: Trained, n_classes: int) -> Pair:
+    """The temperatures of two networks that differ in the loss alone."""
+    gamma = float(focal.loss.removeprefix(FOCAL_PREFIX))
+    logits, labels = focal.network.part("val")
+    return Pair(
+        where=setting,
+        gamma=gamma,
+        plain=TemperatureScaling().fit(*plain.network.part("val")).temperature_,
+        focal=TemperatureScaling().fit(logits, labels).temperature_,
+        simplex=closest_temperature(gamma=gamma, n_classes=min(n_classes, logits.shape[1])),
+        own=closest_after(logits, gamma),
+    )
+
+
+def pairs_of_the_paper(rows: Mapping[tuple[str, str], Row], n_classes: int) -> Iterator[Pair]:
+    """The temperatures that Table 1 prints for log-loss."""
+    for (data, loss), row in rows.items():
+        if loss.startswith(FOCAL_PREFIX):
+            gamma = float(loss.removeprefix(FOCAL_PREFIX))
+            yield Pair(
+                where=f"{data}, ResNet-50, as printed",
+                gamma=gamma,
+                plain=float(rows[data, PLAIN_LOSS].nll_t),
+                focal=float(row.nll_t),
+                simplex=closest_temperature(gamma=gamma, n_classes=n_classes),
+            )
+
+
+def mean_ratio(ratios: Sequence[float]) -> Interval:
+    """Geometric mean, and its 95% interval by Student's t where there are enough pairs."""
+    logs = np.log(ratios)
+    mean = float(np.exp(logs.mean()))
+    if len(logs) < ENOUGH:
+        return Interval(mean, None, None)
+    half = stats.t.ppf(0.975, len(logs) - 1) * logs.std(ddof=1) / np.sqrt(len(logs))
+    return Interval(mean, mean / float(np.exp(half)), mean * float(np.exp(half)))
+
+
+def off_by(pairs: Sequence[Pair]) -> dict[str, float]:
+    """By which factor several guesses of T are off, typically: e to the mean |log ratio|."""
+    guesses = {
+        "composed on own outputs": [pair.by_own for pair in pairs],
+        "composed on the simplex": [pair.by_simplex for pair in pairs],
+        "T of cross-entropy alone": [pair.focal / pair.plain for pair in pairs],
+        "T = 1": [pair.focal for pair in pairs],
+    }
+    return {name: float(np.exp(np.abs(np.log(ratios)).mean())) for name, ratios in guesses.items()}
+
+
+def table(pairs: Sequence[Pair]) -> Table:
+    """Every pair."""
+    head = [
+        "networks",
+        "gamma",
+        "T, cross-entropy",
+        "T of the map, own outputs",
+        "T of the map, simplex",
+        "composed, own outputs",
+        "composed, simplex",
+        "T found",
+    ]
+    rows = []
+    for pair in pairs:
+        own = pair.own
+        rows.append(
+            [
+                pair.where,
+                f"{pair.gamma:g}",
+                f"{pair.plain:.2f}",
+                "" if own is None else f"{own:.3f}",
+                f"{pair.simplex:.3f}",
+                "" if own is None else f"{pair.plain * own:.2f}",
+                f"{pair.plain * pair.simplex:.2f}",
+                f"{pair.focal:.2f}",
+            ]
+        )
+    return Table("T by NLL of focal-trained networks, composed and found", head, rows)
+
+
+def draw(trained: Sequence[Pair], printed: Sequence[Pair]) -> Figure:
+    """T found against T composed."""
+    figure = Figure(figsize=(4.6, 4.2), layout="constrained")
+    ax = figure.subplots()
+    ends = (0.1, 3.0)
+    ax.plot(ends, ends, **GUIDE)
+    points = {
+        "trained here, map on own outputs": (
+            [pair.plain * (pair.own or pair.simplex) for pair in trained],
+            [pair.focal for pair in trained],
+        ),
+        "trained here, map on the simplex": (
+            [pair.plain * pair.simplex for pair in trained],
+            [pair.focal for pair in trained],
+        ),
+        "the paper's Table 1, map on the simplex": (
+            [pair.plain * pair.simplex for pair in printed],
+            [pair.focal for pair in printed],
+        ),
+    }
+    for i, (label, (composed, found)) in enumerate(points.items()):
+        # The first are hollow and larger: the second often lie in the same place.
+        fill = {"fillstyle": "none", "markersize": 9} if i == 0 else {"markersize": 5}
+        ax.plot(composed, found, look(i).marker, color=look(i).color, label=label, **fill)
+    ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
+    ticks = (0.1, 0.2, 0.5, 1, 2)
+    ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.minorticks_off()
+    ax.set(
+        xlabel="T of cross-entropy x closest T of the map", ylabel="T of the focal-trained network"
+    )
+    ax.legend(frameon=False, loc="upper left", fontsize="small")
+    return figure

@@ -1,0 +1,1 @@
+"""Focal temperature scaling against temperature scaling (Komisarenko and Kull 2024, Table 1)."""

@@ -1,0 +1,117 @@
+"""The numbers and the table of a group of networks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from experiments.focal_temperature.gains import counts, gain, mean_of, shown
+from experiments.focal_temperature.methods import AS_IT_IS, CHANGED, FOCAL, PLAIN
+from experiments.scoreboard.measuring import Result
+from experiments.scoreboard.networks import Network
+from experiments.scoreboard.resampling import Interval
+
+ByMethod = Mapping[str, Sequence[Result]]
+"""The results of some networks, in the same order for each method."""
+
+HEAD = (
+    "accuracy %",
+    "log-loss, temperature (T)",
+    "log-loss, focal temperature (gamma, T)",
+    "ECE % before",
+    "ECE %, temperature (T)",
+    "ECE %, focal temperature (gamma, T)",
+)
+"""As Table 1: log-loss is of what was chosen by NLL, ECE of what was chosen by ECE."""
+
+
+def gains_of(results: ByMethod) -> dict[str, Interval]:
+    """The paper's claims as gains, by their names."""
+    focal, plain = FOCAL, PLAIN
+    return {
+        "gain in ECE of focal temperature over temperature, %": gain(
+            results[focal["ada_ece"]], results[plain["ada_ece"]], "ada_ece"
+        ),
+        "gain in log-loss of focal temperature over temperature, %": gain(
+            results[focal["nll"]], results[plain["nll"]], "nll"
+        ),
+        "gain in ECE of choosing by ECE over NLL, focal temperature, %": gain(
+            results[focal["ada_ece"]], results[focal["nll"]], "ada_ece"
+        ),
+        "gain in ECE of choosing by ECE over NLL, temperature, %": gain(
+            results[plain["ada_ece"]], results[plain["nll"]], "ada_ece"
+        ),
+        "gain in log-loss of choosing by NLL over ECE, focal temperature, %": gain(
+            results[focal["nll"]], results[focal["ada_ece"]], "nll"
+        ),
+    }
+
+
+def values_of(results: ByMethod) -> dict[str, float]:
+    """Means, gains with their intervals, and on how many networks there is a gain."""
+    by_ece, by_nll = PLAIN["ada_ece"], PLAIN["nll"]
+    smaller, larger = counts(results[FOCAL["ada_ece"]], results[by_ece], "ada_ece")
+    floors = [result.floors["ada_ece"] for result in results[by_ece]]
+    found = {
+        "networks": len(results[AS_IT_IS]),
+        "ECE %, as it is": 100.0 * mean_of(results[AS_IT_IS], "ada_ece"),
+        "ECE %, temperature": 100.0 * mean_of(results[by_ece], "ada_ece"),
+        "ECE %, focal temperature": 100.0 * mean_of(results[FOCAL["ada_ece"]], "ada_ece"),
+        "ECE %, of a calibrated model": 100.0 * float(np.mean(floors)),
+        "T of temperature scaling by ECE": mean_fact(results[by_ece], "temperature"),
+        "T of temperature scaling by NLL": mean_fact(results[by_nll], "temperature"),
+        "log-loss, temperature": mean_of(results[by_nll], "nll"),
+        "log-loss, focal temperature": mean_of(results[FOCAL["nll"]], "nll"),
+        "networks with a smaller ECE by focal temperature": smaller,
+        "networks with a larger ECE by focal temperature": larger,
+    }
+    for name, each in gains_of(results).items():
+        found[name] = each.value
+        if each.low is not None and each.high is not None:
+            found |= {f"{name}: 95% from": each.low, f"{name}: 95% to": each.high}
+    return found
+
+
+def mean_fact(results: Sequence[Result], fact: str) -> float:
+    """Mean over networks of what a fit has found."""
+    return float(np.mean([result.facts[fact] for result in results]))
+
+
+def changed_predictions(results: ByMethod) -> int:
+    """By any of the methods, over all networks."""
+    return sum(result.facts[CHANGED] for each in results.values() for result in each)
+
+
+def cells(network: Network, results: ByMethod) -> list[str]:
+    """One network as a row of Table 1."""
+    mine = {
+        title: next(result for result in each if result.network == network.name)
+        for title, each in results.items()
+    }
+    logits, labels = network.part("test")
+    accuracy = 100.0 * np.mean(logits.argmax(axis=1) == labels)
+
+    def scaled(title: str, metric: str, number: str) -> str:
+        facts = mine[title].facts
+        gamma = f"{facts['gamma']:g}, " if "gamma" in facts else ""
+        return f"{number.format(mine[title].values[metric])} ({gamma}{facts['temperature']:.2f})"
+
+    percent = "{:.2%}"
+    row = [
+        f"{accuracy:.1f}",
+        scaled(PLAIN["nll"], "nll", "{:.3f}"),
+        scaled(FOCAL["nll"], "nll", "{:.3f}"),
+        percent.format(mine[AS_IT_IS].values["ada_ece"]),
+        scaled(PLAIN["ada_ece"], "ada_ece", percent),
+        scaled(FOCAL["ada_ece"], "ada_ece", percent),
+    ]
+    return [cell.replace("%", "") for cell in row]
+
+
+def said(title: str, results: ByMethod) -> str:
+    """The gains of a group in one line."""
+    parts = [
+        f"{name.removesuffix(', %')} {shown(each)}" for name, each in gains_of(results).items()
+    ]
+    return f"{title} ({len(results[AS_IT_IS])} networks): {'; '.join(parts)}."

@@ -1,0 +1,178 @@
+"""Table 1 and Fig. 8 on the networks trained here: every finished run of ``calibrant train``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from calibrant.plots.palette import look
+from experiments.focal_temperature.comparing import (
+    HEAD,
+    ByMethod,
+    cells,
+    changed_predictions,
+    said,
+    values_of,
+)
+from experiments.focal_temperature.methods import compared
+from experiments.focal_temperature.paper import table_1
+from experiments.focal_temperature_trained.networks import Trained, complete, finished, settings
+from experiments.results import Result
+from experiments.scoreboard.run import grouped, measure_all
+from experiments.tables import Table
+from experiments.temperature_line.lines import CALLED, CRITERIA, Line, best_line
+
+KEPT = Path("out/focal-temperature-trained/results")
+IN_TABLE_1 = {
+    ("cifar10-jpeg", "ce"): ("CIFAR-10", "ce"),
+    ("cifar10-jpeg", "fl-3"): ("CIFAR-10", "fl-3"),
+    ("cifar10-jpeg", "fla-53"): ("CIFAR-10", "flsd-53"),
+    ("cifar10-jpeg", "adafocal"): ("CIFAR-10", "adafocal"),
+}
+"""Rows of the paper that come closest to one of ours, by data and loss."""
+PLAIN_LOSS, FOCAL_LOSS = "ce", "fl-3"
+OF_ALL = (
+    "networks",
+    "ECE %, as it is",
+    "ECE %, temperature",
+    "ECE %, focal temperature",
+    "networks with a smaller ECE by focal temperature",
+    "networks with a larger ECE by focal temperature",
+)
+"""What each setting is said to have; the whole has everything."""
+
+
+def run(parameters: Mapping[str, Any]) -> Result:
+    """Measure every finished run; numbers are of the settings in which no loss is missing."""
+    found = settings(finished(Path(parameters["folder"])))
+    whole = complete(found, parameters["losses"])
+    runs = [each for by_loss in found.values() for each in by_loss.values()]
+    methods = compared()
+    measured = measure_all([each.network for each in runs], methods, KEPT, source=compared)
+    results = grouped(measured, methods, [each.network for each in runs])
+
+    values: dict[str, float] = {}
+    for setting, by_loss in whole.items():
+        of_setting = values_of(only(results, list(by_loss.values())))
+        values |= {f"{setting}: {name}": of_setting[name] for name in OF_ALL}
+    of_whole = only(results, [each for by_loss in whole.values() for each in by_loss.values()])
+    if whole:
+        values |= {f"all: {name}": value for name, value in values_of(of_whole).items()}
+    values["predictions changed by any method"] = changed_predictions(results)
+
+    lines = {
+        setting: {
+            loss: best_line(*by_loss[loss].network.part("val"), parameters["gammas"])
+            for loss in by_loss
+        }
+        for setting, by_loss in whole.items()
+    }
+    values |= of_lines(lines)
+    return Result(
+        values=values,
+        tables={"table-1": table(runs, results), "lines": table_of_lines(lines)},
+        pictures={"lines": draw(lines)} if lines else {},
+        notes=notes(found, whole, of_whole),
+    )
+
+
+def only(results: ByMethod, runs: Sequence[Trained]) -> ByMethod:
+    """The results of some runs."""
+    names = {each.network.name for each in runs}
+    return {
+        title: [result for result in each if result.network in names]
+        for title, each in results.items()
+    }
+
+
+def table(runs: Sequence[Trained], results: ByMethod) -> Table:
+    """Every run, and below those that the paper has too, what it prints."""
+    rows, paper = [], table_1()
+    for each in runs:
+        rows.append([each.setting, each.loss, *cells(each.network, results)])
+        if like := IN_TABLE_1.get((each.data, each.loss)):
+            rows.append([f"the paper's ResNet-50 on {like[0]}", like[1], *paper[like].cells])
+    return Table("Test part; parameters in brackets", ["network", "loss", *HEAD], rows)
+
+
+Lines = Mapping[str, Mapping[str, Mapping[str, Line]]]
+"""By setting, loss and criterion."""
+
+
+def of_lines(lines: Lines) -> dict[str, float]:
+    """How straight they are, and whether training with a focal loss lowers them."""
+    found: dict[str, float] = {}
+    for criterion in CRITERIA:
+        each = [by[criterion] for of_setting in lines.values() for by in of_setting.values()]
+        if each:
+            straight = float(np.median([line.straightness for line in each]))
+            found[f"R² of T over gamma, T chosen by {CALLED[criterion]}: median"] = straight
+    not_lower = [
+        of_setting[FOCAL_LOSS]["nll"].at_zero >= of_setting[PLAIN_LOSS]["nll"].at_zero
+        for of_setting in lines.values()
+    ]
+    found[f"settings in which T of {FOCAL_LOSS} is not below that of {PLAIN_LOSS}"] = sum(not_lower)
+    found["settings in which every loss is finished"] = len(lines)
+    return found
+
+
+def table_of_lines(lines: Lines) -> Table:
+    """T at gamma = 0, slope and straightness of every line."""
+    head = ["network", "loss"]
+    head += [
+        f"{what} by {CALLED[c]}" for c in CRITERIA for what in ("T(0)", "slope of T/T(0)", "R²")
+    ]
+    rows = []
+    for setting, of_setting in lines.items():
+        for loss, by_criterion in of_setting.items():
+            row = [setting, loss]
+            for criterion in CRITERIA:
+                line = by_criterion[criterion]
+                numbers = (line.at_zero, line.slope_from_zero, line.straightness)
+                row += [f"{number:.3f}" for number in numbers]
+            rows.append(row)
+    return Table("T over gamma, line by line", head, rows)
+
+
+def draw(lines: Lines) -> Figure:
+    """Fig. 8: best T by ECE over gamma, a panel for each setting and a line for each loss."""
+    across = min(3, len(lines))
+    down = -(-len(lines) // across)
+    figure = Figure(figsize=(3.1 * across + 0.4, 2.9 * down + 0.5), layout="constrained")
+    axes = figure.subplots(down, across, squeeze=False).ravel()
+    for ax, (setting, of_setting) in zip(axes, lines.items(), strict=False):
+        for i, (loss, by_criterion) in enumerate(of_setting.items()):
+            line, (color, style, marker) = by_criterion["ada_ece"], look(i)
+            drawn = {"color": color, "linestyle": style, "marker": marker, "label": loss}
+            ax.plot(line.gammas, line.temperatures, **drawn, markersize=3, linewidth=1.1)
+        ax.set_title(setting, fontsize="medium")
+        ax.set(xlabel=r"$\gamma$ of the map", ylim=(0.0, None))
+    for ax in axes[len(lines) :]:
+        ax.remove()
+    for ax in axes[: len(lines) : across]:
+        ax.set_ylabel("best T by ECE")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
+    return figure
+
+
+def notes(
+    found: Mapping[str, Mapping[str, Trained]],
+    whole: Mapping[str, Mapping[str, Trained]],
+    of_whole: ByMethod,
+) -> list[str]:
+    """What was there, what is missing, and what the paper has."""
+    lines = [said("Settings in which every loss is finished", of_whole)] if whole else []
+    missing = [f"{setting} ({', '.join(by)} finished)" for setting, by in found.items()
+               if setting not in whole]  # fmt: skip
+    if missing:
+        lines.append(f"Not finished, so only in the table: {'; '.join(missing)}.")
+    lines.append(
+        "Short runs of small networks (experiments/trained): none is a network of the paper. Where "
+        "a data set is close to one of its own, its cells stand below ours."
+    )
+    return lines
