@@ -58,7 +58,8 @@ class Experiment:
     ``config.toml`` has ``title``, ``source`` (paper and place; empty for a question of our own),
     ``needs`` (files that do not come with the checkout; empty for nothing), ``minutes`` (on two
     cores), and the table ``parameters``. ``study = true`` marks a question of our own whose
-    ``run.py`` has a command line of its own and no expected values.
+    ``run.py`` has a command line of its own and no expected values; ``pending`` says why a result
+    has not been published yet.
     """
 
     folder: Path
@@ -83,6 +84,11 @@ class Experiment:
     def is_study(self) -> bool:
         """Whether it is a question of our own, with a command line of its own."""
         return bool(self.config.get("study", False))
+
+    @property
+    def pending(self) -> str:
+        """Why it has not been published, or nothing."""
+        return str(self.config.get("pending", ""))
 
     @property
     def is_quick(self) -> bool:

@@ -26,7 +26,17 @@ def with_results(text: str, experiments: dict[str, Experiment]) -> str:
     published = {name: each for name, each in experiments.items() if each.published() is not None}
     parts = ["## What the papers claim, and what holds here", verdicts(published)]
     parts += ["## Paper beside code", *(section(each) for each in published.values())]
+    parts += [waiting(each) for each in experiments.values() if each.pending]
     return "\n\n".join([f"{before}{BEGIN}", *parts, f"{END}{after}"])
+
+
+def waiting(experiment: Experiment) -> str:
+    """A result that has not been published."""
+    config = experiment.config
+    return (
+        f"### {headed(config['title'])}\n\n{config['source']}. `python -m experiments {experiment.name}`. "
+        f"Not published: {experiment.pending}."
+    )
 
 
 def verdicts(published: dict[str, Experiment]) -> str:
@@ -44,7 +54,7 @@ def section(experiment: Experiment) -> str:
     assert published is not None
     source = f"{config['source']}. " if config["source"] else ""
     head = (
-        f"### {config['title']}\n\n{source}`python -m experiments {experiment.name}`, "
+        f"### {headed(config['title'])}\n\n{source}`python -m experiments {experiment.name}`, "
         f"{published['seconds']:.0f} s; made by commit {published['commit']}, config "
         f"{published['config_hash']}."
     )
@@ -60,7 +70,7 @@ def section(experiment: Experiment) -> str:
     table = markdown(["", "paper", "here", "same", "why"], rows) if rows else ""
     left = len(published["values"]) - len(rows)
     file = f"experiments/{experiment.folder.name}/result.json"
-    more = f"{left} more values and the tables are in `{file}`." if left else ""
+    more = f"The tables, and {left} more values: `{file}`." if left else f"The tables: `{file}`."
     notes = "\n".join(f"- {note}" for note in published["notes"])
     return "\n\n".join(part for part in (head, table, more, notes) if part)
 
@@ -68,3 +78,8 @@ def section(experiment: Experiment) -> str:
 def shown(value: float) -> str:
     """A number as short as it can be read."""
     return f"{value:.0f}" if value == int(value) and abs(value) < 1e6 else f"{value:.4g}"
+
+
+def headed(title: str) -> str:
+    """A title with its first letter large."""
+    return title[:1].upper() + title[1:]

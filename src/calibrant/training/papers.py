@@ -187,7 +187,7 @@ CPU: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         # Shorter runs of smaller networks on fewer samples: they finish in minutes on two cores,
         # and their figures are not the papers'. The steps stay at the same parts of the run. There
-        # is no augmentation: so a dozen epochs fit the training set, as 350 do with it.
+        # is no augmentation: with it so few epochs would fit the training set even less.
         "digits": {"epochs": 40},
         "tabular": {"epochs": 40},
         "mnist": _SHORT,

@@ -1,0 +1,1 @@
+"""How networks become over-confident while they train (Mukhoti et al. 2020, Figs 1 to 4)."""

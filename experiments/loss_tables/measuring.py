@@ -1,0 +1,90 @@
+"""The cells of one run, made as the paper makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+import calibrant
+from calibrant.metrics import Difference, Metric, s99, s99_accuracy
+from experiments.trained.runs import Floats, Labels, TrainedRun, test_logits
+
+BY_NLL = "after, T by NLL"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run before and after temperature scaling; shares in percent, NLL too, as printed.
+
+    Attributes:
+        run: What was measured.
+        temperature: By criterion: the best on the validation part, for ece, ada_ece and nll.
+        cells: By quantity and stage, before or after; s99 also after the T of the smallest NLL.
+    """
+
+    run: TrainedRun
+    temperature: dict[str, float]
+    cells: dict[tuple[str, str], float]
+
+    def logits(self, stage: str) -> Floats:
+        """Of the test part; ``after`` is by the temperature of the smallest ECE."""
+        return self.run.test.logits / (self.temperature["ece"] if stage == "after" else 1.0)
+
+
+def measure(run: TrainedRun, tenths: Sequence[int]) -> Measured:
+    """ECE, AdaECE, NLL, MCE and the sure predictions; T by ECE but for AdaECE, as in the paper."""
+    logits, labels = run.test.logits, run.test.labels
+    best = {
+        name: best_temperature(run.val.logits, run.val.labels, metric, tenths)
+        for name, metric in (("ece", calibrant.ece), ("ada_ece", calibrant.ada_ece))
+    }
+    best["nll"] = calibrant.TemperatureScaling().fit(run.val.logits, run.val.labels).temperature_
+    cells = {("error", "before"): 100.0 * calibrant.error_rate(logits=logits, labels=labels)}
+    metrics = {
+        "ece": calibrant.ece,
+        "ada_ece": calibrant.ada_ece,
+        "nll": calibrant.nll,
+        "mce": calibrant.mce,
+        "s99": s99,
+        "s99_accuracy": s99_accuracy,
+    }
+    for name, metric in metrics.items():
+        temperature = best["ada_ece" if name == "ada_ece" else "ece"]
+        for stage, t in (("before", 1.0), ("after", temperature)):
+            cells[name, stage] = 100.0 * metric(logits=logits / t, labels=labels)
+    cells["s99", BY_NLL] = 100.0 * s99(logits=logits / best["nll"], labels=labels)
+    return Measured(run, best, cells)
+
+
+def has_learned(run: TrainedRun, part: float) -> bool:
+    """Whether the test error is below this part of that of always naming the commonest class."""
+    labels = run.test.labels
+    commonest = np.bincount(labels).max() / len(labels)
+    return bool(run.result["test"]["error"] < part * (1.0 - commonest))
+
+
+def best_temperature(
+    logits: Floats, labels: Labels, metric: Metric, tenths: Sequence[int]
+) -> float:
+    """The first of T = 0.1, 0.2, ... with the smallest error: the paper's grid search (Sec. 6).
+
+    Args:
+        logits: (n, K) of the validation part.
+        labels: (n,).
+        metric: What is to be small.
+        tenths: The first and the last T, in tenths.
+    """
+    first, last = tenths
+    grid = [tenth / 10.0 for tenth in range(first, last + 1)]
+    return min(grid, key=lambda t: metric(logits=logits / t, labels=labels))
+
+
+def difference(a: Measured, b: Measured, stage: str) -> Difference:
+    """ECE of a minus ECE of b on the same test samples, with its 95% interval."""
+    _, _, labels = test_logits(a.run, b.run)
+    compared = calibrant.paired_difference(
+        logits_a=a.logits(stage), logits_b=b.logits(stage), labels=labels, metrics=("ece",)
+    )
+    return compared["ece"]

@@ -1,0 +1,58 @@
+"""What Mukhoti et al. (2020) print in Tables 1 to 13, and what their cells say when counted."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+LOSSES = (
+    *("ce", "brier", "mmce", "fl-1", "fl-2", "fl-3"),
+    *("fls-531", "fls-532", "fla-532", "fla-53"),
+)
+"""In the order of their Table 10."""
+SAME_DATA = {
+    "cifar10-jpeg": "CIFAR-10",
+    "20newsgroups": "20 Newsgroups",
+    "sst-binary": "SST Binary",
+}
+"""The data sets of the runs made here that the paper has too."""
+SAME_NETWORKS = ("text-cnn", "tree-lstm")
+"""The networks of those runs that are the paper's."""
+
+Cells = dict[tuple[str, str, str, str], dict[str, str]]
+
+
+def cells() -> Cells:
+    """Cells as printed: by quantity, stage, data set and network, then by loss.
+
+    ``quantity`` is ece (Tables 1, 4, 7), ada_ece (2, 5, 8), error (3, 9), s99 and s99_accuracy (6),
+    nll (10, 11) or mce (12, 13), all in percent; ``stage`` is before or after temperature scaling,
+    or T. What stands in two tables is the same in both, and stands here once.
+    """
+    with (Path(__file__).parent / "paper_cells.csv").open(newline="") as file:
+        return {
+            (row["quantity"], row["stage"], row["data"], row["network"]): {
+                loss: row[loss] for loss in LOSSES
+            }
+            for row in csv.DictReader(file)
+        }
+
+
+def networks(found: Cells) -> Iterator[tuple[str, str]]:
+    """The ten data sets with networks, in the order of the tables."""
+    for quantity, stage, data, network in found:
+        if (quantity, stage) == ("ece", "before"):
+            yield data, network
+
+
+def smaller(found: Cells, stage: str, a: str, b: str) -> int:
+    """On how many of the ten networks loss a has a smaller ECE than loss b."""
+    rows = [found["ece", stage, *place] for place in networks(found)]
+    return sum(float(row[a]) < float(row[b]) for row in rows)
+
+
+def temperatures_within(found: Cells, loss: str, low: float, high: float) -> int:
+    """On how many of the ten networks the best temperature by ECE lies within limits."""
+    rows = [found["ece", "T", *place] for place in networks(found)]
+    return sum(low <= float(row[loss]) <= high for row in rows)

@@ -1,0 +1,1 @@
+"""Focal loss, its map and temperature scaling over many tables (Charoenphakdee et al. 2021)."""
