@@ -10,7 +10,7 @@ PEERS_READY := $(PEERS)/ready
 # A test process on each core, so the libraries in them use one thread (ours two, to be tested).
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=2
 
-.PHONY: help demo test test-slow test-browser lint format bench bench-peers peers scoreboard docs experiments reproduce-quick clean
+.PHONY: help demo test test-slow test-browser lint format bench bench-peers peers scoreboard docs experiments train-real reproduce-quick clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -59,6 +59,9 @@ docs: $(READY) ## the documentation, into docs/_build/html
 
 experiments: $(READY) ## the papers' tables and figures: what there is
 	$(BIN)/python -m experiments --list
+
+train-real: $(READY) ## train small networks on every real data set with six losses; three hours
+	$(BIN)/python -m experiments trained
 
 reproduce-quick: $(READY) ## every result of the papers that takes minutes, checked
 	$(BIN)/python -m experiments quick

@@ -32,9 +32,9 @@ def with_results(text: str, experiments: dict[str, Experiment]) -> str:
 
 def waiting(experiment: Experiment) -> str:
     """A result that has not been published."""
-    config = experiment.config
+    config, name = experiment.config, experiment.name
     return (
-        f"### {headed(config['title'])}\n\n{config['source']}. `python -m experiments {experiment.name}`. "
+        f"### {headed(config['title'])}\n\n{config['source']}. `python -m experiments {name}`. "
         f"Not published: {experiment.pending}."
     )
 
