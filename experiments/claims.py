@@ -174,6 +174,51 @@ def temperature_falls(values: Values) -> Verdict:
     )
 
 
+def temperatures_on_a_line(values: Values) -> Verdict:
+    """Do the best temperatures lie on a straight line over the gamma of the map?"""
+    n = values["networks"]
+    straight = [
+        values[f"R² of T over gamma, T chosen by {c}: networks above 0.95"] for c in CHOICES
+    ]
+    median = [values[f"R² of T over gamma, T chosen by {c}: median"] for c in CHOICES]
+    verdict = by_counts(min(straight), n - min(straight))
+    return verdict, (
+        f"R² of a line above 0.95 on {straight[0]:.0f} of {n:.0f} public networks by ECE (median "
+        f"{median[0]:.3f}), on {straight[1]:.0f} by NLL ({median[1]:.3f})"
+    )
+
+
+def worse_on_tables(values: Values) -> Verdict:
+    """Has focal loss the larger ECE on most tables, and does the map bring it down?"""
+    n, shown, fair = values["data sets"], [], True
+    for setting in ("MLP, stopped", "MLP, to the end"):
+        name = f"{setting}, FL-3"
+        larger = values[f"{name}: data sets with a larger ECE than CE"]
+        helped = values[f"{name}: data sets on which the map lowers ECE"]
+        low, high = (values[f"{name}: {end} end of the change by the map, %"] for end in ENDS)
+        fair = fair and larger > n / 2 and high < 0.0
+        shown.append(
+            f"{setting}: FL-3 worse than cross-entropy on {larger:.0f} of {n:.0f}, the map helps on "
+            f"{helped:.0f} and changes ECE by {low:+.1f} to {high:+.1f} points"
+        )
+    return (HOLDS if fair else OPEN), "; ".join(shown) + "; five divisions each"
+
+
+def map_on_tables(values: Values) -> Verdict:
+    """Does the map help more with many rows than with few, and less after overfitting?"""
+    shares = {
+        (setting, rows): values[f"{setting}, FL-3: share helped, {rows} rows"]
+        for setting in ("MLP, stopped", "MLP, to the end")
+        for rows in ("many", "few")
+    }
+    stopped, trained_on = ([v for (s, _), v in shares.items() if s.endswith(e)] for e in SETTINGS)
+    fair = stopped[0] > stopped[1] and trained_on[0] > trained_on[1]
+    fair = fair and all(b < a for a, b in zip(stopped, trained_on, strict=True))
+    listed = ", ".join(f"{s}, {r} rows: {share:.0%}" for (s, r), share in shares.items())
+    n = values["data sets"]
+    return (HOLDS if fair else FAILS), f"share of {n:.0f} tables on which the map helps: {listed}"
+
+
 def _gain(values: Values, name: str) -> Verdict:
     shown = []
     for family in ("CIFAR-10", "CIFAR-100", "All"):
@@ -185,6 +230,9 @@ def _gain(values: Values, name: str) -> Verdict:
 
 
 CHANGED = "predictions changed by any method"
+CHOICES = ("ECE", "NLL")
+ENDS = ("low", "high")
+SETTINGS = ("stopped", "to the end")
 
 
 def _standard(values: Values, ending: str) -> list[float]:
@@ -248,6 +296,18 @@ CLAIMS = (
         map_by_data,
     ),
     Claim(
+        "the same on tables",
+        f"{CHAROENPHAKDEE}, Sec. 6.2",
+        "many-data-sets",
+        map_on_tables,
+    ),
+    Claim(
+        "on most data sets focal loss is worse than cross-entropy, and the map mends it",
+        f"{CHAROENPHAKDEE}, Sec. 6.3",
+        "many-data-sets",
+        worse_on_tables,
+    ),
+    Claim(
         "larger networks need a larger gamma",
         f"{CHAROENPHAKDEE}, Fig. 5",
         "map-on-images",
@@ -276,5 +336,11 @@ CLAIMS = (
         f"{KOMISARENKO}, Fig. 8",
         "focal-temperature-trained",
         temperature_falls,
+    ),
+    Claim(
+        "T and the gamma of the map lie on a line",
+        f"{KOMISARENKO}, Fig. 8",
+        "temperature-line",
+        temperatures_on_a_line,
     ),
 )

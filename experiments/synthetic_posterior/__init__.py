@@ -1,0 +1,1 @@
+"""Networks trained on data whose true probabilities are known."""
