@@ -198,8 +198,8 @@ def worse_on_tables(values: Values) -> Verdict:
         low, high = (values[f"{name}: {end} end of the change by the map, %"] for end in ENDS)
         fair = fair and larger > n / 2 and high < 0.0
         shown.append(
-            f"{setting}: FL-3 worse than cross-entropy on {larger:.0f} of {n:.0f}, the map helps on "
-            f"{helped:.0f} and changes ECE by {low:+.1f} to {high:+.1f} points"
+            f"{setting}: FL-3 worse than cross-entropy on {larger:.0f} of {n:.0f}, the map helps "
+            f"on {helped:.0f} and changes ECE by {low:+.1f} to {high:+.1f} points"
         )
     return (HOLDS if fair else OPEN), "; ".join(shown) + "; five divisions each"
 
