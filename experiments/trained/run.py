@@ -12,6 +12,15 @@ from experiments.results import Result
 from experiments.tables import Table
 from experiments.trained.runs import Floats, Labels, TrainedRun, finished, jobs, missing, title
 
+MEASURED = (
+    "ECE %",
+    "AdaECE %",
+    "classwise ECE %",
+    "MCE %",
+    "NLL",
+    "S99 %",
+    "right in S99 %",
+)
 BEFORE = (
     "data",
     "network",
@@ -22,26 +31,14 @@ BEFORE = (
     "train n",
     "test n",
     "error %",
-    "ECE %",
-    "AdaECE %",
-    "classwise ECE %",
-    "MCE %",
-    "NLL",
-    "S99 %",
-    "right in S99 %",
+    *MEASURED,
 )
 AFTER = (
     "data",
     "network",
     "loss",
     "T",
-    "ECE %",
-    "AdaECE %",
-    "classwise ECE %",
-    "MCE %",
-    "NLL",
-    "S99 %",
-    "right in S99 %",
+    *MEASURED,
     "ECE %, focal temperature",
     "ECE %, auto",
     "NLL, auto",
