@@ -77,7 +77,9 @@ class Measured:
 
 def run(parameters: Mapping[str, Any]) -> Result:
     """Train what is missing, measure each network with and without the map."""
-    panels = [Panel(data, **panel) for data in parameters["data"] for panel in parameters["panels"]]
+    panels = [
+        Panel(**{**panel, "data": data}) for panel in parameters["panels"] for data in panel["data"]
+    ]
     jobs = {
         (panel, gamma, seed): panel.job(gamma, seed, parameters["label_smoothing"])
         for seed in parameters["seeds"]
