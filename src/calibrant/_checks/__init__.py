@@ -92,6 +92,19 @@ from calibrant._checks.networks import (
     share_left_out as share_left_out,
     token_ids as token_ids,
 )
+from calibrant._checks.scale import (
+    grid_search as grid_search,
+    known_scheduler as known_scheduler,
+    new_folder as new_folder,
+    parquet_file as parquet_file,
+    same_columns as same_columns,
+    same_footer as same_footer,
+    scalable_method as scalable_method,
+    some_files as some_files,
+    some_rows_in as some_rows_in,
+    some_rows_left as some_rows_left,
+    workers_died as workers_died,
+)
 from calibrant._checks.training import (
     axis_of_grid as axis_of_grid,
     entry as entry,

@@ -31,6 +31,7 @@ from calibrant.calibrators.precision import narrowed, widened
 from calibrant.calibrators.report import CalibrationWarning, Evidence, FitReport
 
 if TYPE_CHECKING:
+    from calibrant.calibrators.evaluator import Evaluator
     from calibrant.calibrators.modules import CalibratorModule
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -87,6 +88,56 @@ class FitData:
     def blocks(self) -> Iterator[slice]:
         """Rows in parts small enough for the processor's cache."""
         return row_blocks(len(self), self.n_classes)
+
+    # What a fit may ask of samples without having them all in one place. `scale` answers the same
+    # for samples that lie in many files, by adding up what each part of them says.
+
+    @property
+    def accuracy(self) -> float:
+        """Share of rows that are right."""
+        return self.mean(self.right)
+
+    @property
+    def n_classes_seen(self) -> int:
+        """How many classes have a sample."""
+        return len(np.unique(self.labels))
+
+    @cached_property
+    def labels_on_top(self) -> bool:
+        """Whether no label has a smaller logit than another class of its row."""
+        # A label that is not the first largest logit may tie with it; the first row mostly says no.
+        missed = np.flatnonzero(~self.right)
+        return all(self.logits[i, self.labels[i]] == self.logits[i].max() for i in missed)
+
+    def means(self, values_of: Callable[..., Any], *arguments: Any) -> tuple[float, ...]:
+        """Means of ``values_of(samples, *arguments)``: some values, each with one entry a row."""
+        return tuple(self.mean(values) for values in values_of(self, *arguments))
+
+    def summed(self, sums_of: Callable[..., Any], *arguments: Any) -> Any:
+        """``sums_of(samples, *arguments)``, where that is a sum over rows."""
+        return sums_of(self, *arguments)
+
+    def mapped(self, change: Callable[[FitData], FitData]) -> FitData:
+        """The samples after ``change``, which looks at one row at a time."""
+        return change(self)
+
+    def some_rows(self, about: int) -> FitData:
+        """About so many rows, evenly spread; they show roughly what all of them do."""
+        if len(self) <= 2 * about:
+            return self
+        stride = len(self) // about
+        weight = None if self.weight is None else self.weight[::stride]
+        return FitData(self.logits[::stride], self.labels[::stride], weight)
+
+    def listed(self, values_of: Callable[[FitData], Floats]) -> Floats:
+        """``values_of(samples)``, any number of values a row."""
+        return values_of(self)
+
+    def evaluator(self, criterion: str, *, n_bins: int, focal_gamma: float) -> Evaluator:
+        """What computes a criterion on these samples."""
+        from calibrant.calibrators.evaluator import Evaluator
+
+        return Evaluator(self, criterion, n_bins=n_bins, focal_gamma=focal_gamma)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,15 +225,18 @@ class Calibrator(ABC):
         Returns:
             The calibrator itself; ``report_`` says how it went, and what speaks against it.
         """
-        scores = _scores(logits, probs)
-        data = _fit_data(scores, labels, sample_weight)
+        data = checked_samples(logits, labels, sample_weight, probs=probs)
         self._check_params()
+        return self.fit_samples(data)
+
+    def fit_samples(self, data: FitData) -> Self:
+        """:meth:`fit` on samples and with parameters that were checked before."""
         fitted = self._fit(data)
         self.state_ = fitted.state
         self.n_classes_ = data.n_classes
         self.report_ = self._report(data, fitted)
         for message in self.report_.warnings:
-            warnings.warn(f"{self.NAME}: {message}", CalibrationWarning, stacklevel=2)
+            warnings.warn(f"{self.NAME}: {message}", CalibrationWarning, stacklevel=3)
         return self
 
     def predict_proba(self, logits: Array = None, *, probs: Array = None) -> Array:
@@ -281,10 +335,9 @@ class Calibrator(ABC):
         return widened(logits) if self.IN_DOUBLE else logits
 
     def _report(self, data: FitData, fitted: Fitted) -> FitReport:
-        before = after = data.mean(data.right)
+        before = after = data.accuracy
         if not self.KEEPS_ARGMAX:
-            calibrated = self._apply(self._log_probs, data.logits)
-            after = data.mean(calibrated.argmax(axis=1) == data.labels)
+            (after,) = data.means(self._right_after)
         return FitReport(
             method=self.NAME,
             n_samples=len(data),
@@ -301,6 +354,11 @@ class Calibrator(ABC):
             evidence=fitted.evidence,
         )
 
+    def _right_after(self, data: FitData) -> tuple[npt.NDArray[np.bool_]]:
+        """Whether the calibrated class of each row is its label."""
+        calibrated = self._apply(self._log_probs, data.logits)
+        return (calibrated.argmax(axis=1) == data.labels,)
+
     def _doubts(self, data: FitData, n_parameters: int) -> Iterator[str]:
         if n_parameters > 0 and len(data) < FEW_SAMPLES:
             yield (
@@ -312,7 +370,7 @@ class Calibrator(ABC):
                 f"{n_parameters} numbers were fitted on {len(data)} samples; "
                 "a method with fewer, such as temperature, is safer here."
             )
-        missing = data.n_classes - len(np.unique(data.labels))
+        missing = data.n_classes - data.n_classes_seen
         if self.PER_CLASS and missing:
             yield (
                 f"{missing} of {data.n_classes} classes have no sample to fit on; "
@@ -354,7 +412,11 @@ def _scores(logits: Array, probs: Array) -> Array:
     return checked
 
 
-def _fit_data(scores: Array, labels: Array, sample_weight: Array) -> FitData:
+def checked_samples(
+    logits: Array = None, labels: Array = None, sample_weight: Array = None, *, probs: Array = None
+) -> FitData:
+    """The arguments of ``fit``, checked; rows without weight are left out."""
+    scores = _scores(logits, probs)
     flat = _checks.as_numpy(scores).reshape(-1, scores.shape[-1])
     _checks.given(labels, "labels")
     checked = _checks.as_numpy(_checks.labels(labels, scores)).reshape(-1)

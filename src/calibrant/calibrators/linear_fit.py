@@ -25,7 +25,6 @@ from array_api_compat import array_namespace
 from calibrant._logspace import detach
 from calibrant._types import Array
 from calibrant.calibrators.base import FitData, Floats
-from calibrant.calibrators.temperature import labels_on_top
 
 FACTORS = (1e-6, 1e3)
 """Bounds of beta. Those of 43 real networks lie between 0.4 and 6.3."""
@@ -301,7 +300,7 @@ def best_factor(rows: Rows) -> Factor:
         return Factor(1.0, None, 0)
     low, high = (math.log(bound) for bound in FACTORS)
     # Where every label is on top the slope is below 0 throughout, and might round to above it.
-    if labels_on_top(rows.data) or slope(high) <= 0.0:
+    if rows.data.labels_on_top or slope(high) <= 0.0:
         found, limit = high, "T -> 0"
     elif slope(low) >= 0.0:
         found, limit = low, "T -> infinity"

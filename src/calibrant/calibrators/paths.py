@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.binning import all_whole, mass_edges, width_edges
-from calibrant.calibrators.base import Floats
+from calibrant.calibrators.base import FitData, Floats
 from calibrant.calibrators.evaluator import Evaluator
 from calibrant.focal.scalar import phi
 
@@ -39,6 +39,8 @@ passes that cost anything."""
 SATURATED = 34.0
 """Log odds beyond which the confidence rounds to 1."""
 POINTS_PER_TASK = 16
+EVERY = 3
+"""Of so many gammas, one gives a value to compare with before the search."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,12 @@ class Point:
 def smallest_on_grid(evaluator: Evaluator, gammas: Floats, temperatures: Floats) -> Point:
     """The best point of a full grid."""
     x = np.log(temperatures)
-    bound = _lower_bound(evaluator, gammas, x)
+    bound = lower_bound(evaluator.data, gammas, x)
     # Some exact values, where the bound is lowest, to compare with.
     best = min(
         (
             _exact(evaluator, float(gammas[c]), float(temperatures[bound[c].argmin()]))
-            for c in range(0, len(gammas), 3)
+            for c in range(0, len(gammas), EVERY)
         ),
         key=lambda point: point.rank,
     )
@@ -75,15 +77,19 @@ def smallest_on_grid(evaluator: Evaluator, gammas: Floats, temperatures: Floats)
     return best
 
 
-def _lower_bound(evaluator: Evaluator, gammas: Floats, x: Floats) -> Floats:
+def lower_bound(data: FitData, gammas: Floats, x: Floats) -> Floats:
     """|mean confidence - accuracy|, less what interpolation may have changed: (gammas, points)."""
-    data = evaluator.data
     nodes = chebyshev_nodes(x[0], x[-1], data.n_classes, COARSE)
-    sums = _node_log_odds(evaluator, gammas, nodes, keep=False)[1]
-    mean = sums / (len(data) if data.weight is None else data.weight.sum())
+    sums, total = data.summed(_node_sums, gammas, nodes)
+    mean = sums / total
     margin = LEAST_MARGIN + 8.0 * last_coefficients(mean)
-    accuracy = data.mean(evaluator.data.right)
-    return np.abs(mean @ interpolation(nodes, x).T - accuracy) - margin[:, None]
+    return np.asarray(np.abs(mean @ interpolation(nodes, x).T - data.accuracy) - margin[:, None])
+
+
+def _node_sums(data: FitData, gammas: Floats, nodes: Floats) -> tuple[Floats, float]:
+    """The sums of the confidences (gammas, nodes), and the number of samples or their weight."""
+    total = len(data) if data.weight is None else data.weight.sum()
+    return _node_log_odds(data, gammas, nodes, keep=False)[1], float(total)
 
 
 def chebyshev_nodes(low: float, high: float, n_classes: int, error: float) -> Floats:
@@ -154,13 +160,12 @@ def _exact(evaluator: Evaluator, gamma: float, temperature: float) -> Point:
 
 
 def _node_log_odds(
-    evaluator: Evaluator, gammas: Floats, nodes: Floats, *, keep: bool
+    data: FitData, gammas: Floats, nodes: Floats, *, keep: bool
 ) -> tuple[npt.NDArray[np.float32], Floats]:
     """T times the log odds (gammas, rows, nodes), if kept, and the sums of the confidences."""
     from calibrant._compiled import threads_for
     from calibrant.calibrators._search_kernels import node_log_odds
 
-    data = evaluator.data
     out = np.empty((len(gammas), len(data) if keep else 0, len(nodes)), dtype=np.float32)
     with threads_for(data.logits.size * len(nodes) * len(gammas)) as n_threads:
         sums = node_log_odds(
@@ -210,7 +215,7 @@ def _best_of_group(
     """The best of ``best`` and the points that are left on the gammas of ``group``."""
     x = np.log(temperatures)
     nodes = _nodes_around(left, group, x, evaluator.data.n_classes)
-    scaled, _ = _node_log_odds(evaluator, gammas[group], nodes, keep=True)
+    scaled, _ = _node_log_odds(evaluator.data, gammas[group], nodes, keep=True)
     path, step = np.nonzero(left[group])
     return best_of_points(
         evaluator,

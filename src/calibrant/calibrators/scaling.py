@@ -27,7 +27,6 @@ from calibrant.calibrators.temperature import (
     SMOOTH,
     best_temperature,
     criterion_by_name,
-    labels_on_top,
 )
 from calibrant.focal.calibration_map import map_log_probs
 from calibrant.metrics.calibration import MOST_BINS
@@ -295,12 +294,12 @@ class FocalTemperatureScaling(_MapAndTemperature):
 
     def _fit(self, data: FitData) -> Fitted:
         if self.criterion in BINNED:
-            data = within_reach(data)
+            data = data.mapped(within_reach)
         evaluator = _evaluator(data, self.criterion, self.focal_gamma, self.n_bins)
         before = evaluator(0.0, 1.0)
         point = searches.SEARCHES[self.search](evaluator)
         doubts = _beyond_bounds(point)
-        if labels_on_top(data):
+        if data.labels_on_top:
             point, doubts = replace(point, at_bound="T -> 0"), (LIMITS["T -> 0"],)
         return Fitted(
             state={"gamma": point.gamma, "temperature": point.temperature},
@@ -345,8 +344,8 @@ def _check_criterion(criterion: str, focal_gamma: float, n_bins: int) -> None:
 
 
 def _evaluator(data: FitData, criterion: str, focal_gamma: float, n_bins: int) -> Evaluator:
-    return Evaluator(data, criterion, n_bins=n_bins, focal_gamma=float(focal_gamma))
+    return data.evaluator(criterion, n_bins=n_bins, focal_gamma=float(focal_gamma))
 
 
 def _nll(data: FitData, gamma: float) -> float:
-    return Evaluator(data, "nll", n_bins=1, focal_gamma=0.0)(gamma, 1.0)
+    return data.evaluator("nll", n_bins=1, focal_gamma=0.0)(gamma, 1.0)

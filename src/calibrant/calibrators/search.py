@@ -10,8 +10,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
+from itertools import islice
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +26,8 @@ from calibrant.calibrators.paths import (
     best_of_points,
     chebyshev_nodes,
     interpolation,
-    smallest_on_grid,
 )
-from calibrant.calibrators.temperature import TO_LOOK, some_rows
+from calibrant.calibrators.temperature import TO_LOOK
 
 GAMMAS = np.array([-0.5, -0.25, 0.0, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0])
 """The gammas of Komisarenko and Kull (2024), and 0: plain temperature scaling."""
@@ -45,9 +46,10 @@ def grid(evaluator: Evaluator, gammas: tuple[float, ...] | None = None) -> Point
     """The best point of the grid; of equal ones, that with gamma closest to 0, then T to 1."""
     chosen = GAMMAS if gammas is None else np.array(gammas)
     if evaluator.criterion in BINNED:
-        best = smallest_on_grid(evaluator, chosen, TEMPERATURES)
+        best = evaluator.smallest_on_grid(chosen, TEMPERATURES)
     else:
-        best = min((_best_step(evaluator, float(g)) for g in chosen), key=lambda point: point.rank)
+        walks = [_walk(evaluator, float(gamma)) for gamma in chosen]
+        best = min(_ends(walks, evaluator), key=lambda point: point.rank)
     return _with_edges(best, either_gamma=len(chosen) > 1)
 
 
@@ -131,36 +133,60 @@ def _at(evaluator: Evaluator, gamma: float, temperature: float) -> Point:
     return Point(gamma, temperature, evaluator(gamma, temperature))
 
 
-def _best_step(evaluator: Evaluator, gamma: float) -> Point:
+Walk: TypeAlias = Generator[list[tuple[float, float]], list[float], Point]
+"""Yields points (gamma, T), is sent the criterion there, and returns where it ends."""
+
+
+def _ends(walks: Sequence[Walk], evaluator: Evaluator) -> list[Point]:
+    """Where the walks end. They go side by side, so that a round is one look at the samples."""
+    ends: dict[int, Point] = {}
+    answers: dict[int, list[float] | None] = dict.fromkeys(range(len(walks)))
+    while answers:
+        asked: dict[int, list[tuple[float, float]]] = {}
+        for number, answer in answers.items():
+            try:
+                walk = walks[number]
+                asked[number] = next(walk) if answer is None else walk.send(answer)
+            except StopIteration as end:
+                ends[number] = end.value
+        values = iter(evaluator.at([point for points in asked.values() for point in points]))
+        answers = {number: list(islice(values, len(asked[number]))) for number in asked}
+    return [ends[number] for number in range(len(walks))]
+
+
+def _walk(evaluator: Evaluator, gamma: float) -> Walk:
     """The best temperature of the grid for one gamma, by a criterion that is smooth in T.
 
     Some rows, at nodes that lie close enough for interpolation, show the valley; then all rows
     walk down to its lowest point.
     """
-    few = evaluator.on(some_rows(evaluator.data, TO_LOOK))
+    few = evaluator.on(evaluator.data.some_rows(TO_LOOK))
     x = np.log(TEMPERATURES)
     nodes = chebyshev_nodes(x[0], x[-1], evaluator.data.n_classes, COARSE)
     # T times a loss stays bounded as T falls, so its interpolation is as exact at every T.
-    scaled = np.array([few(gamma, math.exp(node)) * math.exp(node) for node in nodes])
-    start = int((interpolation(nodes, x) @ scaled / TEMPERATURES).argmin())
+    scaled = np.array(few.at([(gamma, math.exp(node)) for node in nodes])) * np.exp(nodes)
+    step = int((interpolation(nodes, x) @ scaled / TEMPERATURES).argmin())
     known: dict[int, Point] = {}
 
-    def at(step: int) -> Point:
-        if step not in known:
-            known[step] = _at(evaluator, gamma, float(TEMPERATURES[step]))
-        return known[step]
+    def look(*steps: int) -> Generator[list[tuple[float, float]], list[float], list[Point]]:
+        new = [s for s in dict.fromkeys(steps) if s not in known]
+        values = (yield [(gamma, float(TEMPERATURES[s])) for s in new]) if new else []
+        for s, value in zip(new, values, strict=True):
+            known[s] = Point(gamma, float(TEMPERATURES[s]), value)
+        return [known[s] for s in steps]
 
-    step = start
     while True:
-        left, here, right = (at(min(max(s, 0), len(x) - 1)) for s in (step - 1, step, step + 1))
+        around = [min(max(s, 0), len(x) - 1) for s in (step - 1, step, step + 1)]
+        left, here, right, unchanged = yield from look(*around, UNCHANGED)
         if here.value <= min(left.value, right.value):
             # Where T does not matter, it stays 1.
-            return min(here, at(UNCHANGED), key=lambda point: point.rank)
+            return min(here, unchanged, key=lambda point: point.rank)
         downhill = -1 if left.value < right.value else 1
         bend = left.value - 2.0 * here.value + right.value
         leap = (left.value - right.value) / (2.0 * bend) if bend > 0.0 else 8.0 * downhill
         far = min(max(step + round(leap), 0), len(x) - 1)
-        step = far if at(far).value < at(step + downhill).value else step + downhill
+        there, near = yield from look(far, step + downhill)
+        step = far if there.value < near.value else step + downhill
 
 
 SEARCHES: dict[str, Callable[[Evaluator], Point]] = {"grid": grid, "line": line, "refine": refine}

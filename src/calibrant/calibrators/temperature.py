@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -82,7 +83,7 @@ def best_temperature(data: FitData, name: str, focal_gamma: float) -> BestTemper
     scale = _scale(data)
     if scale > 0.0 and not ORDINARY[0] < scale < ORDINARY[1]:
         unit = 2.0 ** round(math.log2(scale))
-        in_units = FitData(data.logits.astype(np.float64) / unit, data.labels, data.weight)
+        in_units = data.mapped(partial(_over, unit))
         best = best_temperature(in_units, name, focal_gamma)
         lowest, highest = SMALLEST / unit, 1.0 / SMALLEST / unit
         if not lowest <= best.temperature <= highest:
@@ -97,22 +98,19 @@ def best_temperature(data: FitData, name: str, focal_gamma: float) -> BestTemper
     low, high = 1.0 / (scale * LIMIT), LIMIT / scale
     if name != "nll":
         return _scanned(data, criterion, low, high)
-    if labels_on_top(data):
+    if data.labels_on_top:
         return _at_limit(data, _nll, high, "T -> 0", 0)
     return _halley(data, low, high)
 
 
-def labels_on_top(data: FitData) -> bool:
-    """Whether no label has a smaller logit than another class of its row."""
-    # A label that is not the first largest logit may tie with it; the first row mostly says no.
-    missed = np.flatnonzero(~data.right)
-    return all(data.logits[i, data.labels[i]] == data.logits[i].max() for i in missed)
+def _over(unit: float, data: FitData) -> FitData:
+    return FitData(data.logits.astype(np.float64) / unit, data.labels, data.weight)
 
 
 def _halley(data: FitData, low: float, high: float) -> BestTemperature:
     """The minimum of the NLL, which is convex in b."""
     start = math.sqrt(low * high)
-    some_data = some_rows(data, TO_START)
+    some_data = data.some_rows(TO_START)
     if some_data is not data:
         some = _halley(some_data, low, high)
         start = 1.0 / some.temperature if some.limit is None else start
@@ -152,7 +150,7 @@ def _scanned(data: FitData, criterion: Criterion, low: float, high: float) -> Be
     """The lowest minimum of a criterion that may have several."""
     from scipy.optimize import brentq
 
-    some = some_rows(data, TO_LOOK)
+    some = data.some_rows(TO_LOOK)
     grid: Floats = np.geomspace(low, high, SCAN_STEPS)
     values = np.array([criterion(some, beta).value for beta in grid])
     evaluations = 0 if some is not data else len(grid)
@@ -194,15 +192,6 @@ def _at_limit(
     return BestTemperature(1.0 / beta, there.value, there.slope, evaluations + 1, limit)
 
 
-def some_rows(data: FitData, about: int) -> FitData:
-    """About so many rows, evenly spread; they show roughly what all of them do."""
-    if len(data) <= 2 * about:
-        return data
-    stride = len(data) // about
-    weight = None if data.weight is None else data.weight[::stride]
-    return FitData(data.logits[::stride], data.labels[::stride], weight)
-
-
 def _scale(data: FitData) -> float:
     """Typical distance between the largest logit of a row and what competes with it.
 
@@ -210,9 +199,9 @@ def _scale(data: FitData) -> float:
     numbers that stand for absent classes, and rows of another order of magnitude, do not count.
     Rows without such a distance do not either; 0 where there is no other row.
     """
-    distances = _distances(some_rows(data, TO_START))
+    distances = data.some_rows(TO_START).listed(_distances)
     if len(distances) == 0:
-        distances = _distances(data)
+        distances = data.listed(_distances)
     return float(np.median(distances)) if len(distances) else 0.0
 
 
@@ -239,21 +228,28 @@ def _rows(data: FitData, beta: float) -> Floats:
 
 
 def _nll(data: FitData, beta: float) -> Slope:
-    return Slope(*(data.mean(values) for values in _rows(data, beta)))
+    return Slope(*data.means(_rows, beta))
 
 
 def _focal(data: FitData, beta: float, gamma: float) -> Slope:
+    return Slope(*data.means(_focal_rows, beta, gamma))
+
+
+def _focal_rows(data: FitData, beta: float, gamma: float) -> tuple[Floats, Floats]:
     cross_entropy, slope, _, _ = _rows(data, beta)
     values = focal_of_cross_entropy(cross_entropy, gamma)
-    slopes = phi(np.exp(-cross_entropy), gamma=gamma) * slope
-    return Slope(data.mean(values), data.mean(slopes))
+    return values, phi(np.exp(-cross_entropy), gamma=gamma) * slope
 
 
 def _brier(data: FitData, beta: float) -> Slope:
+    return Slope(*data.means(_brier_rows, beta))
+
+
+def _brier_rows(data: FitData, beta: float) -> Floats:
     from calibrant._compiled import threads_for
     from calibrant.calibrators._kernels import brier_rows
 
     out = np.empty((2, len(data)))
     with threads_for(data.logits.size):
         brier_rows(data.logits, data.labels, beta, out)
-    return Slope(data.mean(out[0]), data.mean(out[1]))
+    return out

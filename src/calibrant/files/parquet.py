@@ -16,7 +16,7 @@ from calibrant.files.predictions import Block, cleaned, decoding
 CLASS_NAMES = b"calibrant.class_names"
 """The key of the file's metadata that holds the class names, as a JSON list."""
 
-_KIND = "Parquet"
+KIND = "Parquet"
 _MOST_ROWS = 1 << 14  # decoded at once
 _COLUMN_BUFFER = 1 << 16  # bytes read at once for each column
 
@@ -65,7 +65,8 @@ def _inside(folder: Path) -> list[Path]:
     return files
 
 
-def _opened(file: Path) -> Any:
+def opened_file(file: Path) -> Any:
+    """A Parquet file, ready to be read a little at a time."""
     # Buffered and not read ahead, so that a row group need not fit into memory.
     return arrow().parquet.ParquetFile(
         file, buffer_size=_COLUMN_BUFFER, pre_buffer=False, page_checksum_verification=True
@@ -79,7 +80,7 @@ def _agreed(
     arrow()
     footers = []
     for file, where in files:
-        with decoding(where, _KIND), _opened(file) as opened:
+        with decoding(where, KIND), opened_file(file) as opened:
             schema = opened.schema_arrow
             names = list(schema.names)  # decoded here, where damage becomes one line
             footers.append((where, names, schema, opened.metadata.num_rows))
@@ -96,18 +97,18 @@ def _agreed(
                 "Write them alike"
             )
     kinds = [schema.field(name).type for _, _, schema, _ in filled for name in layouts[0].scores]
-    class_names = _class_names(filled[0][2].metadata, filled[0][0])
-    return layouts[0], class_names, _common_dtype(kinds), sum(rows for *_, rows in filled)
+    class_names = class_names_of(filled[0][2].metadata, filled[0][0])
+    return layouts[0], class_names, common_dtype(kinds), sum(rows for *_, rows in filled)
 
 
 def _batches(file: Path, where: str, rows: int, columns: list[str]) -> Iterator[Any]:
-    with decoding(where, _KIND):
-        opened = _opened(file)
+    with decoding(where, KIND):
+        opened = opened_file(file)
     with opened:
         batches = opened.iter_batches(batch_size=rows, columns=columns)
         left = opened.metadata.num_rows
         while True:
-            with decoding(where, _KIND):
+            with decoding(where, KIND):
                 batch = next(batches, None)
                 left -= 0 if batch is None else batch.num_rows
                 if left < 0 or (batch is None and left > 0):
@@ -118,7 +119,7 @@ def _batches(file: Path, where: str, rows: int, columns: list[str]) -> Iterator[
                 yield batch
 
 
-def _common_dtype(kinds: list[Any]) -> np.dtype[Any]:
+def common_dtype(kinds: list[Any]) -> np.dtype[Any]:
     """A float type that holds every column of scores; columns of no number are refused later."""
     dtypes = []
     for kind in kinds:
@@ -131,10 +132,11 @@ def _common_dtype(kinds: list[Any]) -> np.dtype[Any]:
     return np.result_type(*dtypes) if dtypes else np.dtype(np.float64)
 
 
-def _class_names(metadata: Any, where: str) -> tuple[str, ...] | None:
+def class_names_of(metadata: Any, where: str) -> tuple[str, ...] | None:
+    """What ``write_predictions`` has noted in the footer."""
     if not metadata or CLASS_NAMES not in metadata:
         return None
-    with decoding(where, _KIND):
+    with decoding(where, KIND):
         names = json.loads(metadata[CLASS_NAMES])
         if not isinstance(names, list):
             raise ValueError("the class names are not a JSON list")

@@ -1,0 +1,106 @@
+"""Data sets of many files, and where they are worked on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+
+def parquet_file(path: Path) -> Path:
+    """A Parquet file that is there."""
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file or folder {path}. Check the path")
+    if path.suffix.lower() != ".parquet":
+        raise ValueError(
+            f"data sets are Parquet, a .parquet file or a folder of them; found {str(path)!r}. "
+            "Write it as Parquet"
+        )
+    return path
+
+
+def some_files(folder: Path, n_files: int) -> None:
+    """A folder that holds Parquet files, at any depth."""
+    if n_files == 0:
+        raise ValueError(
+            f"{folder} holds no .parquet files, nor do the folders in it. Name another folder"
+        )
+
+
+def some_rows_in(where: str, n_rows: int, n_skipped: int) -> int:
+    """A data set that has rows; ``n_skipped`` files of it were left out."""
+    if n_rows == 0:
+        left_out = f" besides {n_skipped} files that were left out" if n_skipped else ""
+        raise ValueError(f"{where} has no rows{left_out}. Write at least one")
+    return n_rows
+
+
+def some_rows_left(where: str, n_rows: int, skipped: object) -> None:
+    """Rows that are left after bad ones were left out."""
+    if n_rows == 0:
+        raise ValueError(f"{where} has no row that can be used. {skipped}")
+
+
+def same_columns(file: str, found: str, other_file: str, expected: str) -> NoReturn:
+    """Refuse a file with other columns, and so perhaps other classes, than the first."""
+    raise ValueError(
+        f"{file}: the files of a data set must have the same columns; found {found} here and "
+        f"{expected} in {other_file}. Write them alike"
+    )
+
+
+def same_footer(where: str, expected: int, found: int) -> None:
+    """A row group that is as it was when the data set was opened."""
+    if found != expected:
+        raise ValueError(
+            f"{where} has changed while it was being read: it had {expected} rows; found {found}. "
+            "Wait until it is written, and start again"
+        )
+
+
+def known_scheduler(scheduler: object, error: Exception | None = None) -> NoReturn:
+    """Refuse what is not the address of a scheduler that answers."""
+    reason = "" if error is None else f" ({' '.join(str(error).split())[:160]})"
+    raise ValueError(
+        f"the scheduler must be 'local', or the address of one that answers; found "
+        f"{scheduler!r}{reason}. Start one with dask scheduler, and name tcp://HOST:8786, say"
+    )
+
+
+def scalable_method(name: str, known: Sequence[str]) -> None:
+    """A method whose fit is made of sums over rows."""
+    if name not in known:
+        raise ValueError(
+            f"over a data set these methods can be fitted: {', '.join(known)}; found {name!r}. "
+            "Choose one of them, or fit on a sample that fits into memory"
+        )
+
+
+def new_folder(path: Path) -> Path:
+    """A folder that is not there yet, in one that is."""
+    if path.exists():
+        raise FileExistsError(
+            f"{path} is there already, and a data set is written as a new folder. "
+            "Name another, or remove it"
+        )
+    if not path.resolve().parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent} to write to. Make it first")
+    return path
+
+
+def workers_died(death: Exception) -> NoReturn:
+    """Refuse to go on where a task has ended every worker that it was given to."""
+    raise ChildProcessError(
+        "a task was given to several workers and each of them died, most likely for want of "
+        f"memory; {' '.join(str(death).split())[:200]}. Give workers more memory, or look at "
+        "their logs"
+    ) from death
+
+
+def grid_search(search: str) -> None:
+    """The one search that looks at many points in one pass over the data."""
+    if search != "grid":
+        raise ValueError(
+            f"over a data set the search is 'grid', which needs few passes; found {search!r}. "
+            "Leave it out, or fit on a sample that fits into memory"
+        )

@@ -1,0 +1,106 @@
+"""``fit`` over a data set: the fits of `calibrators`, on sums over files."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from calibrant import _checks
+from calibrant.calibrators import (
+    Calibrator,
+    FocalCalibration,
+    FocalTemperatureScaling,
+    Identity,
+    TemperatureScaling,
+)
+from calibrant.calibrators.base import FitData
+from calibrant.scale.engine import engine_for
+from calibrant.scale.samples import FilesOfSamples
+from calibrant.scale.search import SketchBounds
+from calibrant.scale.source import Skipped, open_data_set
+
+METHODS = tuple(
+    method.NAME
+    for method in (Identity, TemperatureScaling, FocalCalibration, FocalTemperatureScaling)
+)
+"""Methods whose fits ask for nothing but sums over rows."""
+
+
+@dataclass(frozen=True)
+class FitOverFiles:
+    """A calibrator fitted over a data set, and what there is to say of the way."""
+
+    calibrator: Calibrator
+    passes: int
+    """How often the files were read."""
+    skipped: Skipped
+    bounds: SketchBounds | None
+    """Where the criterion is an equal-mass error, how sure it is."""
+
+    def __str__(self) -> str:
+        lines = [str(self.calibrator.report_), f"The files were read {self.passes} times."]
+        if self.bounds is not None:
+            lines.append(
+                f"ada_ece is counted on a fine grid: off by at most {self.bounds.off_by:.2g}; no "
+                f"point of the search is better by more than {self.bounds.better_by:.2g}."
+            )
+        if self.skipped:
+            lines.append(f"{self.skipped}.")
+        return "\n".join(lines)
+
+
+def fit(
+    calibrator: Calibrator,
+    path: str | os.PathLike[str],
+    *,
+    scheduler: Any = None,
+    skip_bad: bool = False,
+) -> FitOverFiles:
+    """Fit ``calibrator`` on a Parquet data set of any size.
+
+    The steps are those of ``calibrator.fit``; each sum over rows is added up over the files. The
+    result is the same but for rounding, and within the stated bound where the criterion is an
+    equal-mass calibration error.
+
+    Args:
+        calibrator: One of the methods in ``METHODS``; it is fitted in place.
+        path: A Parquet file, or a folder of them with any folders inside.
+        scheduler: None for this process, ``"local"`` for a cluster on this machine, or the address
+            of a Dask scheduler whose workers can read ``path``.
+        skip_bad: Leave out and count what cannot be read or used, in place of refusing it.
+
+    Examples:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from calibrant import TemperatureScaling
+        >>> from calibrant.files import write_predictions
+        >>> from calibrant.scale import fit
+        >>> folder, rng = tempfile.mkdtemp(), np.random.default_rng(0)
+        >>> probs = rng.dirichlet(np.ones(4), size=3000)
+        >>> labels = (np.log(probs) + rng.gumbel(size=probs.shape)).argmax(axis=1)
+        >>> for part in range(3):
+        ...     rows = slice(1000 * part, 1000 * part + 1000)
+        ...     file = f"{folder}/{part}.parquet"
+        ...     write_predictions(file, probs=probs[rows], labels=labels[rows])
+        >>> together = TemperatureScaling().fit(probs=probs, labels=labels)
+        >>> apart = fit(TemperatureScaling(), folder).calibrator
+        >>> abs(apart.temperature_ - together.temperature_) < 1e-9
+        True
+    """
+    _checks.scalable_method(calibrator.NAME, METHODS)
+    calibrator._check_params()
+    if isinstance(calibrator, FocalTemperatureScaling):
+        _checks.grid_search(calibrator.search)
+    data_set = open_data_set(Path(path), skip_bad=skip_bad)
+    with engine_for(scheduler) as engine:
+        samples = FilesOfSamples.of(data_set, engine)
+        # It answers all that these fits ask of samples in memory.
+        calibrator.fit_samples(cast(FitData, samples))
+    return FitOverFiles(
+        calibrator=calibrator,
+        passes=len(samples.passes),
+        skipped=samples.facts.skipped,
+        bounds=samples.bounds_of_search(),
+    )

@@ -1,0 +1,260 @@
+"""The samples of a fit where they lie in files: each question to them is one pass over the files.
+
+A fit of `calibrators` asks its samples for means and sums over rows, for some of the rows, and for
+a few facts. :class:`FilesOfSamples` answers these from sums over bundles, so the very same fits run
+on data of any size, and take the same steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant import _checks
+from calibrant.calibrators.base import FitData, Floats, checked_samples
+from calibrant.calibrators.evaluator import Evaluator
+from calibrant.calibrators.temperature import TO_LOOK, TO_START
+from calibrant.files import Predictions
+from calibrant.scale.engine import Engine, Sum
+from calibrant.scale.source import DataSet, Part, Skipped
+
+if TYPE_CHECKING:
+    from calibrant.scale.search import EvaluatorOfFiles, SketchBounds
+
+Change = Callable[[FitData], FitData]
+
+MOST_NUMBERS = 1 << 24
+"""Logits of some rows that may be brought to one place; where there are many classes, of fewer
+rows than a fit asks for."""
+MOST_VALUES = 1 << 16
+
+
+@dataclass
+class Picked:
+    """Every so many rows of a data set."""
+
+    stride: int
+    rows: list[tuple[int, FitData]] = field(default_factory=list)
+    """Rows of each batch, and the place of its first row."""
+
+    def pick(self, first: int, data: FitData) -> None:
+        """Take the rows of a batch whose place is a multiple of the stride."""
+        chosen = slice((-first) % self.stride, None, self.stride)
+        if len(data.labels[chosen]):
+            # Copies: a view would hold the whole batch.
+            rows = FitData(data.logits[chosen].copy(), data.labels[chosen].copy(), None)
+            self.rows.append((first, rows))
+
+    def merge(self, other: Picked) -> None:
+        """Add the rows of other parts."""
+        self.rows += other.rows
+
+    def joined(self) -> FitData:
+        """The rows in the order of the data set."""
+        parts = [rows for _, rows in sorted(self.rows, key=lambda each: each[0])]
+        return FitData(
+            np.concatenate([part.logits for part in parts]),
+            np.concatenate([part.labels for part in parts]),
+            None,
+        )
+
+
+@dataclass
+class Facts:
+    """What the first pass finds out."""
+
+    label_counts: npt.NDArray[np.int64]
+    picked: dict[int, Picked]
+    """By how many rows were asked for."""
+    n: int = 0
+    n_right: int = 0
+    n_below: int = 0
+    """Rows whose label has a smaller logit than another class."""
+    skipped: Skipped = field(default_factory=Skipped)
+
+    @classmethod
+    def nothing_of(cls, data_set: DataSet) -> Facts:
+        """Before any row."""
+        assert data_set.n_classes is not None
+        most = max(1, MOST_NUMBERS // data_set.n_classes)
+        picked = {
+            about: Picked(max(1, data_set.rows // min(about, most)))
+            for about in (TO_START, TO_LOOK)
+            if data_set.rows > 2 * about
+        }
+        return cls(np.zeros(data_set.n_classes, dtype=np.int64), picked)
+
+    def count(self, first: int, data: FitData) -> None:
+        """Look at one batch, whose first row has this place in the data set."""
+        self.n += len(data)
+        self.n_right += int(data.right.sum())
+        wrong = np.flatnonzero(~data.right)
+        at_label = data.logits[wrong, data.labels[wrong]]
+        self.n_below += int((at_label < data.logits[wrong].max(axis=1)).sum()) if len(wrong) else 0
+        self.label_counts += np.bincount(data.labels, minlength=len(self.label_counts))
+        for picked in self.picked.values():
+            picked.pick(first, data)
+
+    def merge(self, other: Facts) -> None:
+        """Add those of other parts."""
+        self.label_counts += other.label_counts
+        for about, picked in self.picked.items():
+            picked.merge(other.picked[about])
+        self.n += other.n
+        self.n_right += other.n_right
+        self.n_below += other.n_below
+        self.skipped.merge(other.skipped)
+
+
+@dataclass
+class _Values:
+    """Values of rows, of which only so many are kept."""
+
+    values: Floats
+
+    @classmethod
+    def of(cls, data: FitData, values_of: Callable[[FitData], Floats]) -> _Values:
+        return cls(values_of(data)[:MOST_VALUES])
+
+    def merge(self, other: _Values) -> None:
+        self.values = np.concatenate([self.values, other.values])[:MOST_VALUES]
+
+
+@dataclass(frozen=True)
+class FilesOfSamples:
+    """Answers what a fit asks of a :class:`FitData`, from files."""
+
+    data_set: DataSet
+    engine: Engine
+    facts: Facts
+    changes: tuple[Change, ...] = ()
+    passes: list[int] = field(default_factory=lambda: [1])
+    """One entry for each pass over the files, shared by what is derived from this."""
+    evaluators: list[EvaluatorOfFiles] = field(default_factory=list)
+    """Those that were made of it, shared too."""
+
+    @classmethod
+    def of(cls, data_set: DataSet, engine: Engine) -> FilesOfSamples:
+        """Look at every row once."""
+        with _checks.naming(data_set.where):
+            _checks.some_scores(*(data_set.layout.scores or None,) * 2)
+            _checks.some_labels(data_set.layout.roles.get("labels"))
+        facts = engine.reduce(_facts, data_set.bundles(), data_set)
+        facts.skipped.merge(data_set.skipped)
+        _checks.some_rows_left(data_set.where, facts.n, facts.skipped)
+        return cls(data_set, engine, facts)
+
+    def __len__(self) -> int:
+        return self.facts.n
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return len(self.facts.label_counts)
+
+    weight = None
+    """Every row counts the same."""
+
+    @property
+    def accuracy(self) -> float:
+        """Share of rows that are right."""
+        return self.facts.n_right / self.facts.n
+
+    @property
+    def n_classes_seen(self) -> int:
+        """How many classes have a sample."""
+        return int((self.facts.label_counts > 0).sum())
+
+    @property
+    def labels_on_top(self) -> bool:
+        """Whether no label has a smaller logit than another class of its row."""
+        return self.facts.n_below == 0
+
+    def means(self, values_of: Callable[..., Any], *arguments: Any) -> tuple[float, ...]:
+        """Means of values with one entry a row."""
+        sums = self.summed(_sums_of_rows, values_of, arguments)
+        return tuple(float(each) / len(self) for each in sums)
+
+    def summed(self, sums_of: Callable[..., Any], *arguments: Any) -> Any:
+        """The sum of ``sums_of(batch, *arguments)`` over all batches."""
+        self.passes.append(1)
+        return self.engine.reduce(
+            _sum, self.data_set.bundles(), self.data_set, self.changes, sums_of, arguments
+        ).value
+
+    def mapped(self, change: Change) -> FilesOfSamples:
+        """The samples after ``change``, which looks at one row at a time."""
+        return replace(self, changes=(*self.changes, change))
+
+    def some_rows(self, about: int) -> FitData | FilesOfSamples:
+        """About so many rows, evenly spread: those that would be taken in memory."""
+        if about not in self.facts.picked:
+            return self
+        return _changed(self.facts.picked[about].joined(), self.changes)
+
+    def listed(self, values_of: Callable[[FitData], Floats]) -> Floats:
+        """Any number of values a row, in any order; of very many, some."""
+        return self.summed(_Values.of, values_of).values
+
+    def evaluator(self, criterion: str, *, n_bins: int, focal_gamma: float) -> Evaluator:
+        """What computes a criterion on these samples."""
+        from calibrant.scale.search import EvaluatorOfFiles
+
+        made = EvaluatorOfFiles(
+            cast(FitData, self), criterion, n_bins=n_bins, focal_gamma=focal_gamma
+        )
+        self.evaluators.append(made)
+        return made
+
+    def bounds_of_search(self) -> SketchBounds | None:
+        """How sure the last search by an equal-mass error is."""
+        known = [made.bounds for made in self.evaluators if made.bounds is not None]
+        return known[-1] if known else None
+
+
+def fit_data_of(predictions: Predictions) -> FitData:
+    """What fits look at, checked."""
+    return checked_samples(predictions.logits, predictions.labels, probs=predictions.probs)
+
+
+def _batches_of(
+    parts: tuple[Part, ...], data_set: DataSet, skipped: Skipped
+) -> Iterator[tuple[int, FitData]]:
+    for first, _, data in data_set.checked(parts, fit_data_of, skipped):
+        yield first, data
+
+
+def _facts(parts: tuple[Part, ...], data_set: DataSet) -> Facts:
+    facts = Facts.nothing_of(data_set)
+    for first, data in _batches_of(parts, data_set, facts.skipped):
+        facts.count(first, data)
+    return facts
+
+
+def _sum(
+    parts: tuple[Part, ...],
+    data_set: DataSet,
+    changes: tuple[Change, ...],
+    sums_of: Callable[..., Any],
+    arguments: tuple[Any, ...],
+) -> Any:
+    sums = Sum()
+    for _, data in _batches_of(parts, data_set, Skipped()):
+        sums.add(sums_of(_changed(data, changes), *arguments))
+    return sums
+
+
+def _changed(data: FitData, changes: tuple[Change, ...]) -> FitData:
+    for change in changes:
+        data = change(data)
+    return data
+
+
+def _sums_of_rows(
+    data: FitData, values_of: Callable[..., Any], arguments: tuple[Any, ...]
+) -> Floats:
+    return np.array([float(np.sum(values)) for values in values_of(data, *arguments)])

@@ -1,0 +1,329 @@
+"""Parquet data sets as parts that can be read anywhere: footers first, then rows in batches.
+
+A data set is a Parquet file, or a folder of them with any folders inside, in the order of their
+paths. A :class:`Part` is one row group; a *bundle* is a few million rows of them, the work of one
+task. Which rows are in which bundle depends on the files alone, so sums are added in the same
+order on any number of workers.
+
+What is wrong with a file or a row is refused in one line that names the file and the row group, or
+left out and counted, where that was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from calibrant import _checks
+from calibrant.files import Predictions
+from calibrant.files.columns import Columns, arrow
+from calibrant.files.layout import Layout, find_layout, listed
+from calibrant.files.parquet import KIND, class_names_of, common_dtype, opened_file
+from calibrant.files.predictions import cleaned, decoding
+
+Result = TypeVar("Result")
+
+BATCH_ROWS = 1 << 16
+BATCH_NUMBERS = 1 << 20
+"""Rows, and numbers in them, that are held at a time."""
+BUNDLE_ROWS = 1 << 20
+"""Rows of one task: about a second's work."""
+MOST_BUNDLES = 8192
+"""More tasks than this would keep a scheduler busy; bundles grow instead."""
+MOST_REASONS = 5
+
+
+@dataclass
+class Skipped:
+    """What was left out, and the first reasons."""
+
+    files: int = 0
+    groups: int = 0
+    """Row groups of which the rest could not be decoded."""
+    rows: int = 0
+    """Rows left out, those of the files and row groups among them."""
+    reasons: list[str] = field(default_factory=list)
+
+    def add(self, reason: str, *, files: int = 0, groups: int = 0, rows: int = 0) -> None:
+        """Count one more refusal."""
+        self.merge(Skipped(files, groups, rows, [reason]))
+
+    def merge(self, other: Skipped) -> None:
+        """Add what another part has left out."""
+        self.files += other.files
+        self.groups += other.groups
+        self.rows += other.rows
+        self.reasons = [*self.reasons, *other.reasons][:MOST_REASONS]
+
+    def __bool__(self) -> bool:
+        return self.files + self.groups + self.rows > 0
+
+    def __str__(self) -> str:
+        counts = f"{self.rows} rows, {self.files} whole files, {self.groups} damaged row groups"
+        return f"Left out: {counts}. {'; '.join(self.reasons)}" if self else "Nothing was left out"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One row group of one file."""
+
+    file: str
+    group: int
+    rows: int
+    first_row: int
+    """Its first row in the file."""
+    first_in_set: int
+    """And in the data set."""
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+        return f"{self.file}, row group {self.group}"
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """What all files of a data set have in common, and where their rows are."""
+
+    where: str
+    layout: Layout
+    dtype: np.dtype[Any]
+    n_classes: int | None
+    """None where there is only the confidence."""
+    class_names: tuple[str, ...] | None
+    files: tuple[str, ...]
+    """In order, those without rows among them."""
+    parts: tuple[Part, ...]
+    skip_bad: bool
+    skipped: Skipped
+    """Files that were left out when the footers were read."""
+
+    @property
+    def rows(self) -> int:
+        """As the footers say."""
+        return sum(part.rows for part in self.parts)
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows that are held at a time."""
+        return max(1, min(BATCH_ROWS, BATCH_NUMBERS // (self.n_classes or 1)))
+
+    def bundles(self) -> list[tuple[Part, ...]]:
+        """The parts, in order, cut into the work of one task each."""
+        most = max(BUNDLE_ROWS, self.rows // MOST_BUNDLES)
+        bundles: list[list[Part]] = [[]]
+        held = 0
+        for part in self.parts:
+            if held and held + part.rows > most:
+                bundles.append([])
+                held = 0
+            bundles[-1].append(part)
+            held += part.rows
+        return [tuple(bundle) for bundle in bundles]
+
+    def checked(
+        self,
+        parts: tuple[Part, ...],
+        check: Callable[[Predictions], Result],
+        skipped: Skipped,
+    ) -> Iterator[tuple[int, Predictions, Result]]:
+        """Batches of rows: the place of the first in the data set, the rows, ``check`` of them.
+
+        A batch that ``check`` refuses is halved until the rows it refuses stand alone.
+        """
+        for part in parts:
+            for first, batch in _batches(part, self, skipped):
+                yield from self._accepted(part, first, batch, check, skipped)
+
+    def _accepted(
+        self,
+        part: Part,
+        first: int,
+        batch: Any,
+        check: Callable[[Predictions], Result],
+        skipped: Skipped,
+    ) -> Iterator[tuple[int, Predictions, Result]]:
+        try:
+            predictions = self._decoded(part, first, batch)
+            with _checks.naming(f"{part.where}, counting from row {first}"):
+                result = check(predictions)
+        except (ValueError, TypeError) as refusal:
+            if not self.skip_bad:
+                raise
+            rows = batch.num_rows
+            if rows == 1 or isinstance(refusal, TypeError):  # a type is wrong in every row
+                skipped.add(str(refusal), rows=rows)
+                return
+            half = rows // 2
+            yield from self._accepted(part, first, batch.slice(0, half), check, skipped)
+            yield from self._accepted(part, first + half, batch.slice(half), check, skipped)
+        else:
+            yield part.first_in_set + first - part.first_row, predictions, result
+
+    def _decoded(self, part: Part, first: int, batch: Any) -> Predictions:
+        named = {name: batch.column(name) for name in self.layout.names}
+        raw = Columns(named, where=part.where, first_row=first).by_role(
+            self.layout, self.dtype, self.n_classes
+        )
+        fields = cleaned(raw, self.layout, where=part.where, first_row=first)
+        return Predictions(**fields, class_names=self.class_names)
+
+
+def open_data_set(path: Path, *, skip_bad: bool = False) -> DataSet:
+    """Read the footers of all files, and refuse or leave out those that do not agree."""
+    files = _files(path)
+    skipped = Skipped()
+    footers: list[_Footer] = []
+    for file in files:
+        try:
+            footer = _footer(file)
+            if footer.rows:  # parallel writers leave files without rows, often without types
+                _refuse_other_columns(footer, footers)
+                footers.append(footer)
+        except (ValueError, TypeError) as refusal:
+            if not skip_bad:
+                raise
+            skipped.add(str(refusal), files=1, rows=_rows_or_none(file))
+    _checks.some_rows_in(str(path), sum(footer.rows for footer in footers), skipped.files)
+    layout = footers[0].layout
+    parts: list[Part] = []
+    place = 0
+    for footer in footers:
+        first = 0
+        for group, rows in enumerate(footer.groups):
+            if rows:
+                parts.append(Part(footer.file, group, rows, first, place))
+            first += rows
+            place += rows
+    data_set = DataSet(
+        where=str(path),
+        layout=layout,
+        dtype=common_dtype([kind for footer in footers for kind in footer.kinds]),
+        n_classes=len(layout.scores) if layout.numbered else None,
+        class_names=footers[0].class_names,
+        files=tuple(str(file) for file in files),
+        parts=tuple(parts),
+        skip_bad=skip_bad,
+        skipped=skipped,
+    )
+    if layout.kind == "confidence" or layout.numbered:
+        return data_set
+    return replace(data_set, n_classes=_width(data_set))
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [_checks.parquet_file(path)]
+    inside = (file.relative_to(path) for file in path.rglob("*") if file.is_file())
+    files = sorted(
+        file
+        for file in inside
+        if file.suffix.lower() == ".parquet"
+        and not any(step.startswith((".", "_")) for step in file.parts)
+    )
+    _checks.some_files(path, len(files))
+    return [path / file for file in files]
+
+
+@dataclass(frozen=True)
+class _Footer:
+    """What the end of one file says of it."""
+
+    file: str
+    layout: Layout
+    kinds: tuple[Any, ...]
+    """Types of the columns of scores."""
+    groups: tuple[int, ...]
+    """Rows of each row group."""
+    class_names: tuple[str, ...] | None
+
+    @property
+    def rows(self) -> int:
+        return sum(self.groups)
+
+
+def _footer(file: Path) -> _Footer:
+    where = str(file)
+    arrow()
+    with decoding(where, KIND), opened_file(file) as opened:
+        schema, metadata = opened.schema_arrow, opened.metadata
+        names = list(schema.names)
+        groups = tuple(metadata.row_group(g).num_rows for g in range(metadata.num_row_groups))
+    if not sum(groups):
+        return _Footer(where, Layout("confidence"), (), (), None)
+    layout = find_layout(names, part=None, where=where, table=True)
+    kinds = tuple(schema.field(name).type for name in layout.scores)
+    return _Footer(where, layout, kinds, groups, class_names_of(schema.metadata, where))
+
+
+def _refuse_other_columns(footer: _Footer, others: list[_Footer]) -> None:
+    if others and footer.layout != others[0].layout:
+        _checks.same_columns(
+            footer.file,
+            listed(footer.layout.names),
+            others[0].file,
+            listed(others[0].layout.names),
+        )
+
+
+def _rows_or_none(file: Path) -> int:
+    """How many rows a refused file has, 0 where it cannot be told."""
+    try:
+        with opened_file(file) as opened:
+            return int(opened.metadata.num_rows)
+    except Exception:  # damaged bytes raise anything
+        return 0
+
+
+def _width(data_set: DataSet) -> int:
+    """How many classes the lists of the first row that can be read have."""
+    one_row = replace(data_set, skip_bad=True)
+    for part in data_set.parts:
+        for first, batch in _batches(part, one_row, Skipped(), rows=1):
+            try:
+                predictions = data_set._decoded(part, first, batch)
+            except (ValueError, TypeError):
+                if not data_set.skip_bad:
+                    raise
+                continue
+            scores = predictions.logits if predictions.logits is not None else predictions.probs
+            assert scores is not None
+            return int(scores.shape[1])
+    return _checks.some_rows_in(data_set.where, 0, 0)
+
+
+def _batches(
+    part: Part, data_set: DataSet, skipped: Skipped, rows: int | None = None
+) -> Iterator[tuple[int, Any]]:
+    """(first row in the file, columns) of batches of one row group."""
+    left = part.rows
+    try:
+        with decoding(part.where, KIND):
+            opened = opened_file(Path(part.file))
+        with opened:
+            _checks.same_footer(part.where, part.rows, _rows_of_group(opened, part.group))
+            batches = opened.iter_batches(
+                batch_size=rows or data_set.batch_rows,
+                row_groups=[part.group],
+                columns=list(data_set.layout.names),
+            )
+            while left > 0:
+                with decoding(part.where, KIND):
+                    batch = next(batches, None)
+                    if batch is None or batch.num_rows > left:
+                        raise ValueError("it has not as many rows as its footer says")
+                yield part.first_row + part.rows - left, batch
+                left -= batch.num_rows
+    except ValueError as refusal:
+        if not data_set.skip_bad:
+            raise
+        skipped.add(str(refusal), groups=1, rows=left)
+
+
+def _rows_of_group(opened: Any, group: int) -> int:
+    metadata = opened.metadata
+    return int(metadata.row_group(group).num_rows) if group < metadata.num_row_groups else 0

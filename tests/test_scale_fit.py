@@ -1,0 +1,149 @@
+"""Over files the same as in memory: however the rows lie, and wherever they are summed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import calibrant
+from calibrant import FocalTemperatureScaling, Identity, TemperatureScaling, scale
+
+ROWS, CLASSES = 6000, 4
+RNG = np.random.default_rng(0)
+LOGITS = 3.0 * RNG.normal(size=(ROWS, CLASSES))
+LABELS = (LOGITS / 2.0 + RNG.gumbel(size=LOGITS.shape)).argmax(axis=1)
+
+
+def write(path: Path, logits: np.ndarray, labels: np.ndarray, **options: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = {f"logit_{k}": logits[:, k].copy() for k in range(logits.shape[1])}
+    pq.write_table(pa.table({"label": labels, **columns}), path, **options)
+    return path
+
+
+def cut(folder: Path, ends: list[int]) -> Path:
+    """The rows between ``ends``, a file each; files without rows where two of them are equal."""
+    for number, (start, stop) in enumerate(zip([0, *ends], [*ends, ROWS], strict=True)):
+        part = folder / f"part-{number}.parquet"
+        write(part, LOGITS[start:stop], LABELS[start:stop], row_group_size=700)
+    return folder
+
+
+CUTS = {
+    "one": [],
+    "two": [3000],
+    "uneven": [1, 17, 5000],
+    "with empty ones": [0, 2000, 2000, 4000, ROWS],
+    "eight": [700, 1400, 2300, 3000, 3900, 4500, 5100],
+}
+
+
+@pytest.fixture(params=sorted(CUTS))
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return cut(tmp_path / "data", CUTS[request.param])
+
+
+def same_report(one: calibrant.FitReport, other: calibrant.FitReport) -> None:
+    for name in ("n_samples", "n_classes", "criterion", "at_bound", "warnings"):
+        assert getattr(one, name) == getattr(other, name)
+    for name in ("before", "after", "accuracy_before", "accuracy_after"):
+        assert getattr(one, name) == pytest.approx(getattr(other, name), rel=0, abs=1e-9)
+
+
+def test_the_same_evaluation(folder):
+    whole = calibrant.evaluate(logits=LOGITS, labels=LABELS, n_resamples=20)
+    apart = scale.evaluate(folder)
+    assert apart.n == ROWS
+    assert apart.n_classes == CLASSES
+    for measured in whole.measured:
+        if measured.name != "ada_ece":
+            assert apart[measured.name].value == pytest.approx(measured.value, rel=0, abs=1e-9)
+    bound = float(apart.notes[0].split()[-1].rstrip("."))
+    assert abs(apart["ada_ece"].value - whole["ada_ece"].value) <= bound
+
+
+@pytest.mark.parametrize("criterion", ["nll", "brier", "focal"])
+def test_the_same_temperature(folder, criterion):
+    whole = TemperatureScaling(criterion=criterion).fit(LOGITS, LABELS)
+    apart = scale.fit(TemperatureScaling(criterion=criterion), folder).calibrator
+    assert apart.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
+    same_report(apart.report_, whole.report_)
+
+
+def test_nothing_fitted_is_the_same_too(folder):
+    same_report(
+        scale.fit(Identity(), folder).calibrator.report_, Identity().fit(LOGITS, LABELS).report_
+    )
+
+
+@pytest.mark.parametrize("criterion", ["nll", "ece"])
+def test_the_same_gamma_and_temperature(tmp_path, criterion):
+    whole = FocalTemperatureScaling(criterion=criterion).fit(LOGITS, LABELS)
+    found = scale.fit(FocalTemperatureScaling(criterion=criterion), cut(tmp_path, CUTS["uneven"]))
+    assert found.calibrator.state_ == whole.state_
+    assert found.bounds is None
+    assert found.passes < 20
+    same_report(found.calibrator.report_, whole.report_)
+
+
+def test_the_equal_mass_error_is_within_its_bounds(tmp_path):
+    whole = FocalTemperatureScaling().fit(LOGITS, LABELS)
+    found = scale.fit(FocalTemperatureScaling(), cut(tmp_path, CUTS["eight"]))
+    bounds = found.bounds
+    assert bounds is not None
+    probs = found.calibrator.predict_proba(LOGITS)
+    true_error = calibrant.ada_ece(probs, LABELS)
+    assert abs(found.calibrator.report_.after - true_error) <= bounds.off_by + 1e-12
+    assert true_error - whole.report_.after <= bounds.better_by + 1e-12
+    assert bounds.better_by < 0.01
+    assert "off by at most" in str(found)
+
+
+def test_order_changes_nothing_but_rounding(tmp_path):
+    order = np.random.default_rng(1).permutation(ROWS)
+    write(tmp_path / "b.parquet", LOGITS[order[:100]], LABELS[order[:100]])
+    write(tmp_path / "a" / "day=2" / "c.parquet", LOGITS[order[100:]], LABELS[order[100:]])
+    whole = TemperatureScaling().fit(LOGITS, LABELS)
+    apart = scale.fit(TemperatureScaling(), tmp_path).calibrator
+    assert apart.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
+
+
+@pytest.mark.parametrize("size", [1e-120, 1e120])
+def test_logits_of_any_size(tmp_path, size):
+    write(tmp_path / "a.parquet", size * LOGITS[:500], LABELS[:500])
+    whole = TemperatureScaling().fit(size * LOGITS[:500], LABELS[:500])
+    apart = scale.fit(TemperatureScaling(), tmp_path).calibrator
+    assert apart.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
+
+
+def test_every_label_on_top(tmp_path):
+    labels = LOGITS.argmax(axis=1)
+    write(tmp_path / "a.parquet", LOGITS, labels)
+    with pytest.warns(calibrant.CalibrationWarning, match="T = 0"):
+        whole = TemperatureScaling().fit(LOGITS, labels)
+    with pytest.warns(calibrant.CalibrationWarning, match="T = 0"):
+        apart = scale.fit(TemperatureScaling(), tmp_path).calibrator
+    assert apart.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
+    same_report(apart.report_, whole.report_)
+
+
+def test_probabilities_in_lists_of_half_precision(tmp_path):
+    probs = RNG.dirichlet(np.ones(3), size=5000).astype(np.float16)
+    labels = RNG.integers(0, 3, 5000)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(probs.reshape(-1)), 3)
+    pq.write_table(pa.table({"probs": lists, "label": labels}), tmp_path / "a.parquet")
+    whole = TemperatureScaling().fit(probs=probs, labels=labels)
+    apart = scale.fit(TemperatureScaling(), tmp_path / "a.parquet").calibrator
+    assert apart.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
+
+
+def test_what_cannot_be_summed_is_refused(tmp_path):
+    cut(tmp_path, [])
+    with pytest.raises(ValueError, match="these methods can be fitted: identity, temperature"):
+        scale.fit(calibrant.CALIBRATORS["isotonic"](), tmp_path)
+    with pytest.raises(ValueError, match="the search is 'grid'"):
+        scale.fit(FocalTemperatureScaling(search="refine"), tmp_path)
