@@ -104,3 +104,12 @@ def grid_search(search: str) -> None:
             f"over a data set the search is 'grid', which needs few passes; found {search!r}. "
             "Leave it out, or fit on a sample that fits into memory"
         )
+
+
+def count_of_classes(found: int | None, expected: int) -> None:
+    """A data set of as many classes as a calibrator was fitted on."""
+    if found != expected:
+        raise ValueError(
+            f"this calibrator was fitted on {expected} classes; found {found}. "
+            "Use the predictions of the same model"
+        )

@@ -18,6 +18,7 @@ from calibrant import _checks
 from calibrant._logspace import split_top
 from calibrant.calibrators import Calibrator, load
 from calibrant.calibrators.base import row_blocks
+from calibrant.cli.data_sets import LOCAL, scheduler_option, skip_bad_option
 from calibrant.cli.fit import refuse_overwriting, scores_of
 from calibrant.files import (
     Predictions,
@@ -47,9 +48,14 @@ Batch: TypeAlias = dict[str, Any]
     required=True,
     type=click.Path(path_type=Path),
     metavar="OUT",
-    help="The probabilities: .npz, .parquet or .csv; a file that is there is replaced.",
+    help="The probabilities: .npz, .parquet or .csv; a file that is there is replaced. Of a folder "
+    "also a new folder, with a file for each.",
 )
-def apply(calibrator_path: str, file: str, output: Path) -> None:
+@scheduler_option
+@skip_bad_option
+def apply(
+    calibrator_path: str, file: str, output: Path, scheduler: str | None, skip_bad: bool
+) -> None:
     """Write calibrated probabilities for the predictions in FILE.
 
     CALIBRATOR is what `calibrant fit` wrote. FILE is .npz, .parquet (or a folder of them) or .csv
@@ -61,7 +67,21 @@ def apply(calibrator_path: str, file: str, output: Path) -> None:
     Examples:
       calibrant apply cal.json network.npz::test -o calibrated.npz
       calibrant apply cal.json new.parquet -o calibrated.parquet
+      calibrant apply cal.json logs/ -o calibrated/ --scheduler local
     """
+    if not output.suffix and (scheduler is not None or skip_bad or Path(file).is_dir()):
+        from calibrant import scale
+
+        applied = scale.apply(
+            load(calibrator_path), file, output, scheduler=scheduler or LOCAL, skip_bad=skip_bad
+        )
+        click.echo(f"{applied} Written to {output}")
+        return
+    if scheduler is not None or skip_bad:
+        raise ValueError(
+            f"--scheduler and --skip-bad write a folder; found the output {str(output)!r}. "
+            "Name a folder that is not there yet, without an ending"
+        )
     write = WRITERS.get(output.suffix.lower())
     if write is None:
         raise ValueError(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
 import numpy as np
 
 from calibrant import _checks
+from calibrant.cli.data_sets import scheduler_of, scheduler_option, skip_bad_option
 from calibrant.files import Predictions, count_rows, iter_predictions, written_whole
 from calibrant.metrics.evaluation import CONFIDENCE_METRICS, DEFAULT_METRICS, evaluate_samples
 from calibrant.metrics.registry import METRICS
@@ -43,6 +45,8 @@ ROWS_IN_MEMORY = 1_000_000
     metavar="FILE",
     help="Draw the reliability diagram (.png, .svg, .pdf); for one file.",
 )
+@scheduler_option
+@skip_bad_option
 def evaluate(
     files: tuple[str, ...],
     metrics: tuple[str, ...],
@@ -51,13 +55,16 @@ def evaluate(
     seed: int,
     as_json: bool,
     plot_path: Path | None,
+    scheduler: str | None,
+    skip_bad: bool,
 ) -> None:
     """How honest are the probabilities in FILE?
 
     FILE is .npz, .parquet (or a folder of them) or .csv with logits or probabilities and labels;
     FILE.npz::test picks test_logits and test_labels. A file with only confidence and correct will
     do. Prints calibration errors with intervals, and the noise floor: the error that a perfectly
-    calibrated model would show with as many samples. Files larger than memory are read in parts.
+    calibrated model would show with as many samples. Files larger than memory are read in parts,
+    large folders of Parquet files by all cores, or by a cluster.
 
     \b
     Examples:
@@ -65,6 +72,7 @@ def evaluate(
       calibrant evaluate network.npz::val network.npz::test --json
       calibrant evaluate predictions.parquet --plot reliability.png
       calibrant evaluate predictions.csv --metric nll --metric smooth_ece
+      calibrant evaluate logs/ --scheduler tcp://head:8786 --skip-bad
     """
     if plot_path is not None and len(files) > 1:
         raise click.UsageError(f"--plot draws one file; found {len(files)}. Run it once for each")
@@ -72,7 +80,15 @@ def evaluate(
         _checks.picture_path(plot_path)
     results = {}
     for file in files:
-        stream, samples = _read(file, n_bins)
+        where = scheduler_of(file, scheduler, skip_bad=skip_bad, rows_in_memory=ROWS_IN_MEMORY)
+        left_out = None
+        if where is None:
+            stream, samples = _read(file, n_bins)
+        else:
+            from calibrant.scale.evaluation import counted
+
+            samples = None
+            stream, left_out = counted(file, scheduler=where, skip_bad=skip_bad, n_bins=n_bins)
         if samples is not None:
             known = samples.scores is not None
             names = metrics or (DEFAULT_METRICS if known else CONFIDENCE_METRICS)
@@ -84,6 +100,8 @@ def evaluate(
             )
         else:
             result = stream.result(level=level, seed=seed)
+            if left_out:
+                result = replace(result, notes=(*result.notes, f"{left_out}."))
         if plot_path is not None:
             _draw(plot_path, stream, level, file)
         results[file] = result

@@ -20,7 +20,11 @@ from calibrant.calibrators import (
     Calibrator,
 )
 from calibrant.calibrators.comparison import Labelled, required
+from calibrant.cli.data_sets import scheduler_of, scheduler_option, skip_bad_option
 from calibrant.files import Predictions, read_predictions
+
+ROWS_IN_MEMORY = 20_000_000
+"""Rows up to which a folder is read whole to fit on."""
 
 
 class MethodsCommand(click.Command):
@@ -57,7 +61,17 @@ class MethodsCommand(click.Command):
     help="The calibrator, a small .json file; one that is there is replaced.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON in place of text.")
-def fit(val: str, method: str, settings: tuple[str, ...], output: Path, as_json: bool) -> None:
+@scheduler_option
+@skip_bad_option
+def fit(
+    val: str,
+    method: str,
+    settings: tuple[str, ...],
+    output: Path,
+    as_json: bool,
+    scheduler: str | None,
+    skip_bad: bool,
+) -> None:
     """Fit a calibrator on the predictions in VAL and save it.
 
     VAL is .npz, .parquet (or a folder of them) or .csv with logits or probabilities and labels;
@@ -71,6 +85,7 @@ def fit(val: str, method: str, settings: tuple[str, ...], output: Path, as_json:
       calibrant fit network.npz::val -o cal.json
       calibrant fit val.parquet --method temperature --set criterion=ada_ece -o cal.json
       calibrant fit val.csv --method focal --set gamma=3 -o cal.json --json
+      calibrant fit logs/ --method temperature --scheduler local -o cal.json
     """
     if output.suffix.lower() != ".json":
         raise ValueError(f"a calibrator is written as .json; found {str(output)!r}. Rename it")
@@ -78,16 +93,25 @@ def fit(val: str, method: str, settings: tuple[str, ...], output: Path, as_json:
         raise ValueError(f"there is no folder {output.parent} to write to. Make it first")
     refuse_overwriting(output, val)
     calibrator = _made(method, settings)
-    samples = read_labelled(val, to_fit=True)
+    where = scheduler_of(val, scheduler, skip_bad=skip_bad, rows_in_memory=ROWS_IN_MEMORY)
     # What the fit warns of is part of its report, which is printed below.
-    with warnings.catch_warnings(), _checks.naming(val):
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
-        calibrator.fit(**samples.named(), labels=samples.labels)
+        if where is None:
+            samples = read_labelled(val, to_fit=True)
+            with _checks.naming(val):
+                calibrator.fit(**samples.named(), labels=samples.labels)
+            words, plain = str(calibrator.report_), calibrator.report_.to_dict()
+        else:
+            from calibrant import scale
+
+            found = scale.fit(calibrator, val, scheduler=where, skip_bad=skip_bad)
+            words, plain = str(found), found.to_dict()
     calibrator.save(output)
     if as_json:
-        click.echo(json.dumps(calibrator.report_.to_dict(), indent=2, allow_nan=False))
+        click.echo(json.dumps(plain, indent=2, allow_nan=False))
         return
-    click.echo(f"{calibrator.report_}\nWritten to {output}\n")
+    click.echo(f"{words}\nWritten to {output}\n")
     click.echo(f"To use it:     calibrant apply {output} FILE -o calibrated.npz")
     click.echo("To measure it: calibrant evaluate calibrated.npz")
 

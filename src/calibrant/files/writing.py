@@ -146,18 +146,12 @@ def _write_npz(
 def _write_parquet(
     target: Path, probs: NDArray[Any], labels: Given, ids: Given, names: tuple[str, ...] | None
 ) -> None:
-    table = _table(probs, labels, ids)
+    table = table_of(probs, labels, ids)
     if names is not None:
         table = table.replace_schema_metadata({CLASS_NAMES: json.dumps(names)})
     with written_whole(target) as temporary:
-        # Small pages, because a reader holds one page of every column.
         arrow("writing").parquet.write_table(
-            table,
-            temporary,
-            row_group_size=_ROW_GROUP,
-            data_page_size=_PAGE,
-            use_dictionary=False,
-            write_page_checksum=True,
+            table, temporary, row_group_size=_ROW_GROUP, **PARQUET_OPTIONS
         )
 
 
@@ -170,12 +164,13 @@ def _write_csv(
             "leave them out"
         )
     # Widened first: the shortest digits of a float64 read back as the very same number.
-    table = _table(probs.astype(np.float64), labels, ids)
+    table = table_of(probs.astype(np.float64), labels, ids)
     with written_whole(target) as temporary:
         arrow("writing").csv.write_csv(table, temporary)
 
 
-def _table(probs: NDArray[Any], labels: Given, ids: Given) -> Any:
+def table_of(probs: NDArray[Any], labels: Given, ids: Given) -> Any:
+    """The columns of a file, in the order in which they stand."""
     columns = {"id": ids, "label": labels}
     columns |= {f"prob_{k}": np.ascontiguousarray(probs[:, k]) for k in range(probs.shape[1])}
     return arrow("writing").table({n: array for n, array in columns.items() if array is not None})
@@ -183,4 +178,9 @@ def _table(probs: NDArray[Any], labels: Given, ids: Given) -> Any:
 
 _WRITERS = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}
 _ROW_GROUP = 1 << 16  # rows
-_PAGE = 1 << 16  # bytes
+PARQUET_OPTIONS: dict[str, Any] = {
+    "data_page_size": 1 << 16,
+    "use_dictionary": False,
+    "write_page_checksum": True,
+}
+"""Pages of few bytes, because a reader holds one page of every column."""

@@ -4,8 +4,9 @@ Parquet files in, sums out: everything here is a sum over rows, computed for a b
 time and added up. ``pip install 'calibrant[scale]'`` brings Dask and PyArrow.
 """
 
+from calibrant.scale.application import Applied, apply
 from calibrant.scale.evaluation import evaluate
 from calibrant.scale.fitting import METHODS, FitOverFiles, fit
 from calibrant.scale.source import Skipped
 
-__all__ = ["METHODS", "FitOverFiles", "Skipped", "evaluate", "fit"]
+__all__ = ["METHODS", "Applied", "FitOverFiles", "Skipped", "apply", "evaluate", "fit"]

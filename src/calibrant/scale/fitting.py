@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -38,6 +38,15 @@ class FitOverFiles:
     skipped: Skipped
     bounds: SketchBounds | None
     """Where the criterion is an equal-mass error, how sure it is."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: the report, and what is said here."""
+        return {
+            **self.calibrator.report_.to_dict(),
+            "passes": self.passes,
+            "skipped": asdict(self.skipped),
+            "bounds": None if self.bounds is None else asdict(self.bounds),
+        }
 
     def __str__(self) -> str:
         lines = [str(self.calibrator.report_), f"The files were read {self.passes} times."]

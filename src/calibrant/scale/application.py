@@ -1,0 +1,154 @@
+"""``apply`` over a data set: a new folder with a calibrated file for each file."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant import _checks
+from calibrant.calibrators import Calibrator
+from calibrant.files import Predictions, written_whole
+from calibrant.files.columns import arrow
+from calibrant.files.parquet import CLASS_NAMES
+from calibrant.files.writing import PARQUET_OPTIONS, table_of
+from calibrant.scale.engine import engine_for
+from calibrant.scale.source import DataSet, Part, Skipped, open_data_set
+
+
+@dataclass
+class Applied:
+    """What was written."""
+
+    files: int = 0
+    rows: int = 0
+    skipped: Skipped = field(default_factory=Skipped)
+
+    def merge(self, other: Applied) -> None:
+        """Add what was written elsewhere."""
+        self.files += other.files
+        self.rows += other.rows
+        self.skipped.merge(other.skipped)
+
+    def __str__(self) -> str:
+        left_out = f" {self.skipped}." if self.skipped else ""
+        return f"{self.rows} rows calibrated, in {self.files} files.{left_out}"
+
+
+def apply(
+    calibrator: Calibrator,
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    scheduler: Any = None,
+    skip_bad: bool = False,
+) -> Applied:
+    """Write calibrated probabilities of a Parquet data set to a new folder.
+
+    There is a file for each file, under the same name, with ``prob_0, prob_1, ...`` in place of the
+    scores; labels and ids that are there are kept. A file without rows stays one. The folder
+    appears when all of them are written, or not at all.
+
+    Args:
+        calibrator: Fitted on as many classes.
+        path: A Parquet file, or a folder of them with any folders inside.
+        output: The folder to make; the workers must be able to write beside it.
+        scheduler: None for this process, ``"local"`` for a cluster on this machine, or the address
+            of a Dask scheduler.
+        skip_bad: Leave out and count what cannot be read or used, in place of refusing it.
+
+    Examples:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from calibrant import FocalCalibration
+        >>> from calibrant.files import read_predictions, write_predictions
+        >>> from calibrant.scale import apply
+        >>> folder, probs = tempfile.mkdtemp(), np.array([[0.2, 0.8], [0.6, 0.4]])
+        >>> write_predictions(f"{folder}/a.parquet", probs=probs)
+        >>> focal = FocalCalibration(gamma=2.0).fit(probs=probs, labels=[1, 0])
+        >>> print(apply(focal, folder, f"{folder}/calibrated"))
+        2 rows calibrated, in 1 files.
+        >>> read_predictions(f"{folder}/calibrated/a.parquet").probs.shape
+        (2, 2)
+    """
+    calibrator._need_fit()
+    source, target = Path(path), _checks.new_folder(Path(output)).resolve()
+    data_set = open_data_set(source, skip_bad=skip_bad)
+    with _checks.naming(data_set.where):
+        _checks.some_scores(*(data_set.layout.scores or None,) * 2)
+        _checks.count_of_classes(data_set.n_classes, calibrator.n_classes_)
+    root = source if source.is_dir() else source.parent
+    folder = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+    try:
+        by_file: dict[str, list[Part]] = {file: [] for file in data_set.files}
+        for part in data_set.parts:
+            by_file[part.file].append(part)
+        tasks = [
+            (tuple(parts), str(folder / Path(file).relative_to(root)))
+            for file, parts in by_file.items()
+        ]
+        for _, file in tasks:
+            Path(file).parent.mkdir(parents=True, exist_ok=True)
+        with engine_for(scheduler) as engine:
+            applied: Applied = engine.reduce(_write, tasks, data_set, calibrator)
+        applied.skipped.merge(data_set.skipped)
+        _checks.some_rows_left(data_set.where, applied.rows, applied.skipped)
+        for left in list(folder.rglob(".*")):  # of workers that died while they wrote
+            shutil.rmtree(left)
+        folder.chmod(0o777 & ~_umask())
+        os.rename(folder, target)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return applied
+
+
+def _write(
+    task: tuple[tuple[Part, ...], str], data_set: DataSet, calibrator: Calibrator
+) -> Applied:
+    """One file, whole or not at all."""
+    parts, target = task
+    applied = Applied(files=1)
+    kept = [name for name in ("ids", "labels") if name in data_set.layout.roles]
+    writer = None
+
+    def probs_of(predictions: Predictions) -> npt.NDArray[Any]:
+        probs = calibrator.predict_proba(predictions.logits, probs=predictions.probs)
+        if predictions.labels is not None:
+            _checks.labels(predictions.labels, probs)
+        return np.asarray(probs)
+
+    parquet = arrow("writing").parquet
+    with written_whole(target) as temporary:
+        try:
+            for _, predictions, probs in data_set.checked(parts, probs_of, applied.skipped):
+                given = {name: getattr(predictions, name) for name in kept}
+                table = table_of(probs, given.get("labels"), given.get("ids"))
+                if data_set.class_names is not None:
+                    names = json.dumps(data_set.class_names)
+                    table = table.replace_schema_metadata({CLASS_NAMES: names})
+                if writer is None:
+                    writer = parquet.ParquetWriter(temporary, table.schema, **PARQUET_OPTIONS)
+                writer.write_table(table)
+                applied.rows += len(probs)
+            if writer is None:  # a file without rows: as its neighbours are, as far as is known
+                nothing = np.empty((0, calibrator.n_classes_))
+                table = table_of(nothing, None, None)
+                parquet.write_table(table, temporary, **PARQUET_OPTIONS)
+        finally:
+            if writer is not None:
+                writer.close()
+    return applied
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,125 @@
+"""A calibrated file for each file, and a folder that is whole or not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from calibrant import TemperatureScaling, load, scale
+from calibrant.cli import main
+from calibrant.files import read_predictions, write_predictions
+
+RNG = np.random.default_rng(0)
+PROBS = RNG.dirichlet(np.ones(3), size=900)
+LABELS = RNG.integers(0, 3, 900)
+NAMES = ("ant", "bee", "cat")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    where = tmp_path / "data"
+    (where / "day=1").mkdir(parents=True)
+    for number, file in enumerate(["a.parquet", "b.parquet", "day=1/a.parquet"]):
+        rows = slice(300 * number, 300 * number + 300)
+        ids = np.arange(900)[rows]
+        content = {"probs": PROBS[rows], "labels": LABELS[rows], "ids": ids, "class_names": NAMES}
+        write_predictions(where / file, **content)
+    pq.write_table(pa.table({"label": pa.array([], pa.int64())}), where / "empty.parquet")
+    return where
+
+
+@pytest.fixture
+def calibrator() -> TemperatureScaling:
+    return TemperatureScaling().fit(probs=PROBS, labels=LABELS)
+
+
+def test_every_file_under_its_name(folder, calibrator, tmp_path):
+    applied = scale.apply(calibrator, folder, tmp_path / "out")
+    assert (applied.files, applied.rows) == (4, 900)
+    for number, file in enumerate(["a.parquet", "b.parquet", "day=1/a.parquet"]):
+        rows = slice(300 * number, 300 * number + 300)
+        written = read_predictions(tmp_path / "out" / file)
+        np.testing.assert_array_equal(written.probs, calibrator.predict_proba(probs=PROBS[rows]))
+        np.testing.assert_array_equal(written.labels, LABELS[rows])
+        np.testing.assert_array_equal(written.ids, np.arange(900)[rows])
+        assert written.class_names == NAMES
+    assert pq.read_metadata(tmp_path / "out" / "empty.parquet").num_rows == 0
+
+
+def test_nothing_is_left_of_a_failure(folder, calibrator, tmp_path):
+    probs = PROBS[:300].copy()
+    probs[299] = np.nan
+    columns = {f"prob_{k}": probs[:, k] for k in range(3)}
+    table = {"id": np.arange(300), "label": LABELS[:300], **columns}
+    pq.write_table(pa.table(table), folder / "b.parquet")
+    with pytest.raises(ValueError, match=r"b.parquet, row group 0.*NaN"):
+        scale.apply(calibrator, folder, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+    applied = scale.apply(calibrator, folder, tmp_path / "out", skip_bad=True)
+    assert applied.rows == 899
+    assert applied.skipped.rows == 1
+    assert "1 rows" in str(applied)
+
+
+def test_a_folder_that_is_there_stays(folder, calibrator, tmp_path):
+    (tmp_path / "out").mkdir()
+    with pytest.raises(FileExistsError, match="is there already"):
+        scale.apply(calibrator, folder, tmp_path / "out")
+    with pytest.raises(FileNotFoundError, match="Make it first"):
+        scale.apply(calibrator, folder, tmp_path / "none" / "out")
+
+
+def run(*arguments: object) -> str:
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The commands without the time that a cluster takes to start; the schedulers asked for."""
+    from calibrant.scale import engine
+
+    asked: list[object] = []
+    alone = engine.engine_for
+
+    def noted(scheduler):
+        asked.append(scheduler)
+        return alone(None)
+
+    for module in ("evaluation", "fitting", "application"):
+        monkeypatch.setattr(f"calibrant.scale.{module}.engine_for", noted)
+    return asked
+
+
+def test_the_commands(folder, tmp_path, in_process):
+    cal, out = tmp_path / "cal.json", tmp_path / "out"
+    assert "read 5 times" in run(
+        "fit", folder, "--method", "temperature", "-o", cal, "--scheduler", "tcp://head:8786"
+    )
+    whole = TemperatureScaling().fit(probs=PROBS, labels=LABELS)
+    assert load(cal).temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
+    assert "900 samples, 3 classes" in run("evaluate", folder, "--scheduler", "local")
+    assert "900 rows calibrated, in 4 files." in run("apply", cal, folder, "-o", out)
+    assert in_process == ["tcp://head:8786", "local", "local"]
+
+
+def test_the_commands_say_what_they_left_out(folder, in_process):
+    (folder / "b.parquet").write_bytes(b"PAR1")
+    result = CliRunner().invoke(main, ["evaluate", str(folder), "--scheduler", "local"])
+    assert result.exit_code == 2
+    assert "b.parquet cannot be read as Parquet" in result.output
+    assert "1 whole files" in run("evaluate", folder, "--skip-bad")
+
+
+def test_a_file_is_not_a_folder(folder, tmp_path):
+    TemperatureScaling().fit(probs=PROBS, labels=LABELS).save(tmp_path / "cal.json")
+    arguments = ["apply", tmp_path / "cal.json", folder, "-o", tmp_path / "x.npz", "--skip-bad"]
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == 2
+    assert "write a folder" in result.output

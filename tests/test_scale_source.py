@@ -1,0 +1,185 @@
+"""What is wrong with a file or a row is said in one line, or left out and counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from calibrant import scale
+from calibrant.scale.engine import FAN_IN, InProcess, total
+from calibrant.scale.source import BUNDLE_ROWS, DataSet, Part, Skipped, open_data_set
+
+RNG = np.random.default_rng(0)
+LOGITS = RNG.normal(size=(300, 3))
+LABELS = RNG.integers(0, 3, 300)
+
+
+def write(path: Path, logits: np.ndarray, labels: np.ndarray, **options: object) -> Path:
+    columns = {f"logit_{k}": logits[:, k].copy() for k in range(logits.shape[1])}
+    pq.write_table(pa.table({"label": labels, **columns}), path, **options)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three good files of three row groups each."""
+    for name in "abc":
+        options = {"row_group_size": 100, "write_page_checksum": True}
+        write(tmp_path / f"{name}.parquet", LOGITS, LABELS, **options)
+    return tmp_path
+
+
+def refused(folder: Path, *words: str) -> None:
+    with pytest.raises((ValueError, TypeError)) as refusal:
+        scale.evaluate(folder)
+    assert "\n" not in str(refusal.value)
+    for word in words:
+        assert word in str(refusal.value)
+
+
+def left(folder: Path, rows: int, words: str) -> None:
+    result = scale.evaluate(folder, skip_bad=True)
+    assert result.n == rows
+    assert words in result.notes[-1]
+
+
+def test_a_corrupt_footer(folder):
+    file = folder / "b.parquet"
+    file.write_bytes(file.read_bytes()[:-30])
+    refused(folder, str(file), "cannot be read as Parquet")
+    left(folder, 600, "1 whole files")
+
+
+def test_corrupt_pages_name_the_row_group(folder):
+    file = folder / "b.parquet"
+    content = bytearray(file.read_bytes())
+    metadata = pq.ParquetFile(file).metadata
+    place = metadata.row_group(1).column(2).data_page_offset
+    size = metadata.row_group(1).column(2).total_compressed_size
+    content[place + size - 40 : place + size - 20] = bytes(20)
+    file.write_bytes(bytes(content))
+    refused(folder, f"{file}, row group 1")
+    left(folder, 800, "100 rows, 0 whole files, 1 damaged row groups")
+
+
+def test_a_missing_column(folder):
+    file = folder / "c.parquet"
+    pq.write_table(pq.read_table(file).drop(["logit_1"]), file)
+    refused(folder, str(file), "logit_2 but no logit_1")
+    left(folder, 600, "300 rows, 1 whole files")
+
+
+def test_another_class_count(folder):
+    file = write(folder / "b.parquet", RNG.normal(size=(50, 4)), LABELS[:50])
+    refused(folder, str(file), "the same columns", "logit_3", str(folder / "a.parquet"))
+    left(folder, 600, "50 rows, 1 whole files")
+
+
+def test_lists_of_another_length_name_the_row(tmp_path):
+    lists = [[0.0, 1.0, 2.0]] * 10
+    lists[7] = [0.0, 1.0]
+    table = pa.table({"logits": lists, "label": [0] * 10})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=5)
+    refused(tmp_path, "a.parquet, row group 1", "row 7")
+    left(tmp_path, 9, "1 rows, 0 whole files")
+
+
+@pytest.mark.parametrize(
+    ("logit", "label", "words"),
+    [
+        (np.nan, 0, "NaN"),
+        (np.inf, 0, "+inf"),
+        (0.0, 3, "labels"),
+        (0.0, -1, "labels"),
+    ],
+)
+def test_bad_rows(folder, logit, label, words):
+    logits, labels = LOGITS.copy(), LABELS.copy()
+    for row in (5, 111, 112, 299):
+        logits[row, 1], labels[row] = logit, label
+    file = write(folder / "b.parquet", logits, labels, row_group_size=100)
+    refused(folder, f"{file}, row group 0", words)
+    left(folder, 896, "4 rows, 0 whole files, 0 damaged row groups")
+
+
+def test_missing_values(folder):
+    table = pq.read_table(folder / "b.parquet")
+    labels = [None if row in (3, 250) else int(label) for row, label in enumerate(LABELS)]
+    file = folder / "b.parquet"
+    pq.write_table(table.set_column(0, "label", pa.array(labels)), file, row_group_size=100)
+    refused(folder, f"{file}, row group 0", "row 3")
+    left(folder, 898, "2 rows")
+
+
+def test_a_file_that_changes_on_the_way(folder):
+    data_set = open_data_set(folder)
+    write(folder / "b.parquet", LOGITS[:70], LABELS[:70])
+    with pytest.raises(ValueError, match=r"b.parquet, row group 0 has changed.*had 100.*found 70"):
+        list(data_set.checked(data_set.parts, lambda predictions: None, Skipped()))
+
+
+def test_nothing_left(tmp_path):
+    write(tmp_path / "a.parquet", np.full((3, 2), np.nan), np.zeros(3, dtype=int))
+    with pytest.raises(ValueError, match=r"no row that can be used\. Left out: 3 rows"):
+        scale.evaluate(tmp_path, skip_bad=True)
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    with pytest.raises(ValueError, match="has no rows besides 1 files"):
+        scale.evaluate(tmp_path, skip_bad=True)
+
+
+def test_nothing_there(tmp_path):
+    with pytest.raises(ValueError, match=r"holds no \.parquet files"):
+        scale.evaluate(tmp_path)
+    with pytest.raises(FileNotFoundError, match="no file or folder"):
+        scale.evaluate(tmp_path / "none")
+    (tmp_path / "a.csv").write_text("x")
+    with pytest.raises(ValueError, match="data sets are Parquet"):
+        scale.evaluate(tmp_path / "a.csv")
+
+
+def test_confidence_alone_will_do(tmp_path):
+    confidence, correct = RNG.random(100), RNG.random(100) < 0.5
+    pq.write_table(pa.table({"confidence": confidence, "correct": correct}), tmp_path / "a.parquet")
+    result = scale.evaluate(tmp_path)
+    assert result.n == 100
+    assert result["error_rate"].value == pytest.approx(1.0 - correct.mean())
+    with pytest.raises(ValueError, match="scores of all classes"):
+        scale.fit(scale.fitting.Identity(), tmp_path)
+
+
+def test_without_labels(tmp_path):
+    pq.write_table(pa.table({"logit_0": [0.0], "logit_1": [1.0]}), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match="labels are needed"):
+        scale.evaluate(tmp_path)
+
+
+def test_bundles_hold_every_part_once_in_order(folder):
+    data_set = open_data_set(folder)
+    parts = tuple(Part("x", g, 400_000, g * 400_000, g * 400_000) for g in range(10))
+    large = DataSet(**{**vars(data_set), "parts": parts})
+    bundles = large.bundles()
+    assert tuple(part for bundle in bundles for part in bundle) == parts
+    assert all(sum(part.rows for part in bundle) <= BUNDLE_ROWS for bundle in bundles)
+    assert len(bundles) == 5
+
+
+@pytest.mark.parametrize("n", [1, 2, FAN_IN, FAN_IN + 1, FAN_IN**2 + 3])
+def test_the_tree_of_sums_is_that_of_a_cluster(n):
+    values = list(np.random.default_rng(n).normal(size=n))
+    level = values
+    while len(level) > 1:
+        level = [total(level[i : i + FAN_IN]) for i in range(0, len(level), FAN_IN)]
+    assert InProcess().reduce(lambda value: value, values) == level[0]
+
+
+def test_adding_up_leaves_the_terms_as_they_are():
+    terms = [(np.ones(2), Skipped(rows=1)), (np.ones(2), Skipped(rows=2))]
+    sums, skipped = total(terms)
+    assert sums.tolist() == [2.0, 2.0]
+    assert skipped.rows == 3
+    assert terms[0][0].tolist() == [1.0, 1.0]
+    assert terms[0][1].rows == 1
