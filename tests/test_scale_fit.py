@@ -11,6 +11,11 @@ import pytest
 
 import calibrant
 from calibrant import FocalTemperatureScaling, Identity, TemperatureScaling, scale
+from calibrant.calibrators import CalibrationWarning, FitReport
+from calibrant.scale.engine import InProcess
+from calibrant.scale.regression import typical
+from calibrant.scale.samples import FilesOfSamples
+from calibrant.scale.source import open_data_set
 
 ROWS, CLASSES = 6000, 4
 RNG = np.random.default_rng(0)
@@ -47,7 +52,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return cut(tmp_path / "data", CUTS[request.param])
 
 
-def same_report(one: calibrant.FitReport, other: calibrant.FitReport) -> None:
+def same_report(one: FitReport, other: FitReport) -> None:
     for name in ("n_samples", "n_classes", "criterion", "at_bound", "warnings"):
         assert getattr(one, name) == getattr(other, name)
     for name in ("before", "after", "accuracy_before", "accuracy_after"):
@@ -123,9 +128,9 @@ def test_logits_of_any_size(tmp_path, size):
 def test_every_label_on_top(tmp_path):
     labels = LOGITS.argmax(axis=1)
     write(tmp_path / "a.parquet", LOGITS, labels)
-    with pytest.warns(calibrant.CalibrationWarning, match="T = 0"):
+    with pytest.warns(CalibrationWarning, match="T = 0"):
         whole = TemperatureScaling().fit(LOGITS, labels)
-    with pytest.warns(calibrant.CalibrationWarning, match="T = 0"):
+    with pytest.warns(CalibrationWarning, match="T = 0"):
         apart = scale.fit(TemperatureScaling(), tmp_path).calibrator
     assert apart.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
     same_report(apart.report_, whole.report_)
@@ -139,6 +144,32 @@ def test_probabilities_in_lists_of_half_precision(tmp_path):
     whole = TemperatureScaling().fit(probs=probs, labels=labels)
     apart = scale.fit(TemperatureScaling(), tmp_path / "a.parquet").calibrator
     assert apart.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
+
+
+@pytest.mark.parametrize("method", ["vector", "bias-corrected-temperature"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_same_numbers_for_each_class(tmp_path, method, masked):
+    logits = LOGITS[:3000].copy()
+    if masked:
+        logits[np.arange(0, 3000, 7), (LABELS[:3000:7] + 1) % CLASSES] = -np.inf
+    for number, rows in enumerate([slice(0, 10), slice(10, 1700), slice(1700, 3000)]):
+        write(tmp_path / f"{number}.parquet", logits[rows], LABELS[:3000][rows])
+    whole = calibrant.CALIBRATORS[method]().fit(logits, LABELS[:3000])
+    found = scale.fit(calibrant.CALIBRATORS[method](), tmp_path)
+    for name, values in whole.state_.items():
+        np.testing.assert_allclose(found.calibrator.state_[name], values, rtol=1e-9, atol=1e-9)
+    same_report(found.calibrator.report_, whole.report_)
+
+
+@pytest.mark.parametrize("n", [1, 2, 9, 3000])
+@pytest.mark.parametrize("few", [1, 1 << 16])
+def test_medians_are_exact(tmp_path, monkeypatch, n, few):
+    monkeypatch.setattr("calibrant.scale.regression.MOST_VALUES", few)
+    write(tmp_path / "a.parquet", LOGITS[:n], LABELS[:n])
+    samples = FilesOfSamples.of(open_data_set(tmp_path), InProcess())
+    sizes = np.sort(np.abs(LOGITS[:n, 0]))
+    assert typical(samples, lambda data: np.abs(data.logits[:, 0])) == sizes[(n + 1) // 2 - 1]
+    assert typical(samples, lambda data: np.zeros(len(data))) is None
 
 
 def test_what_cannot_be_summed_is_refused(tmp_path):

@@ -32,6 +32,7 @@ from calibrant.calibrators.report import CalibrationWarning, Evidence, FitReport
 
 if TYPE_CHECKING:
     from calibrant.calibrators.evaluator import Evaluator
+    from calibrant.calibrators.linear_fit import Rows
     from calibrant.calibrators.modules import CalibratorModule
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -132,6 +133,12 @@ class FitData:
     def listed(self, values_of: Callable[[FitData], Floats]) -> Floats:
         """``values_of(samples)``, any number of values a row."""
         return values_of(self)
+
+    def in_units(self, *, log_probs: bool) -> Rows:
+        """What the linear calibrators are fitted on."""
+        from calibrant.calibrators.linear_fit import Rows
+
+        return Rows.of(self, log_probs=log_probs)
 
     def evaluator(self, criterion: str, *, n_bins: int, focal_gamma: float) -> Evaluator:
         """What computes a criterion on these samples."""

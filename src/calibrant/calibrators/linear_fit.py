@@ -97,8 +97,8 @@ class Rows:
             possible = logits > -np.inf
             x[block] = centred_logits(logits)
             level[block] = _log_sum(x[block], possible) if log_probs else 0.0
-            counted = possible & (logits >= logits.max(axis=1, keepdims=True) - far)
-            n_masked += int(((counted.sum(axis=1) > 1) & (counted != possible).any(axis=1)).sum())
+            counted = _counted(logits, far)
+            n_masked += _n_masked(counted, possible)
             centred = centred_logits(np.where(counted, logits, -np.inf))
             size[block] = _root_mean_square(centred, counted)
             if log_probs:
@@ -108,10 +108,9 @@ class Rows:
         feature_unit = _typical(feature_size, weight) if log_probs else unit
         for block in data.blocks():
             np.clip(x[block] / unit, -MOST_FEATURE, MOST_FEATURE, out=x[block])
-        some_absent = data.logits.min() == -np.inf
         return cls(
             x=x,
-            absent=data.logits == -np.inf if some_absent else None,
+            absent=_absent(data),
             data=data,
             share=weight / weight.sum(),
             size=unit,
@@ -119,6 +118,31 @@ class Rows:
             feature_size=feature_unit,
             n_masked=n_masked,
         )
+
+    @classmethod
+    @np.errstate(over="ignore")
+    def part_of(cls, data: FitData, *, size: float, n: int) -> Rows:
+        """Some of ``n`` samples, whose typical size is known; centred logits are the features."""
+        x = np.empty(data.logits.shape)
+        for block in data.blocks():
+            centred = centred_logits(data.logits[block].astype(np.float64))
+            np.clip(centred / size, -MOST_FEATURE, MOST_FEATURE, out=x[block])
+        share = np.full(len(data), 1.0 / n)
+        return cls(x, _absent(data), data, share, size, None, size, 0)
+
+    def criterion(self, factor: float, shape: tuple[int, ...], penalty: Penalty) -> Criterion:
+        """The criterion on these rows."""
+        return Criterion(self, factor, shape, penalty)
+
+    @property
+    def on_logits(self) -> Rows:
+        """The same with the centred logits as features."""
+        return replace(self, level=None)
+
+    @property
+    def say_nothing(self) -> bool:
+        """Whether every row says the same of all its classes, at any temperature."""
+        return not self.x.any()
 
     def features(self, block: slice) -> Floats:
         """What N is applied to."""
@@ -133,8 +157,49 @@ class Rows:
         return features
 
 
+def _absent(data: FitData) -> npt.NDArray[np.bool_] | None:
+    return data.logits == -np.inf if data.logits.min() == -np.inf else None
+
+
+def _counted(logits: Floats, far: float) -> npt.NDArray[np.bool_]:
+    """The classes of each row that are neither absent nor seem to be."""
+    return (logits > -np.inf) & (logits >= logits.max(axis=1, keepdims=True) - far)
+
+
+def _n_masked(counted: npt.NDArray[np.bool_], possible: npt.NDArray[np.bool_]) -> int:
+    return int(((counted.sum(axis=1) > 1) & (counted != possible).any(axis=1)).sum())
+
+
+@np.errstate(over="ignore")
+def row_sizes(data: FitData, far: float) -> Floats:
+    """Root mean square of the centred logits of each row."""
+    sizes = np.empty(len(data))
+    for block in data.blocks():
+        logits = data.logits[block].astype(np.float64)
+        counted = _counted(logits, far)
+        sizes[block] = _root_mean_square(
+            centred_logits(np.where(counted, logits, -np.inf)), counted
+        )
+    return sizes
+
+
+def masked_rows(data: FitData, far: float) -> int:
+    """How many rows have finite logits that seem to stand for absent classes."""
+    n_masked = 0
+    for block in data.blocks():
+        logits = data.logits[block].astype(np.float64)
+        n_masked += _n_masked(_counted(logits, far), logits > -np.inf)
+    return n_masked
+
+
 def _mask_distance(data: FitData, weight: Floats) -> float:
     """How far below the largest logit of a row another one is taken for a mask."""
+    distance = distances_below_top(data)
+    return FAR * _typical(distance, weight) if distance.any() else math.inf
+
+
+def distances_below_top(data: FitData) -> Floats:
+    """Of each row, from the largest logit to what competes with it; 0 where nothing does."""
     distance = np.empty(len(data))
     for block in data.blocks():
         logits = data.logits[block].astype(np.float64)
@@ -142,7 +207,7 @@ def _mask_distance(data: FitData, weight: Floats) -> float:
         runner_up = np.where(logits < top[:, np.newaxis], logits, -np.inf).max(axis=1)
         distance[block] = top - np.where(label < top, label, runner_up)
     distance[distance == np.inf] = 0.0  # one class is possible, or nothing competes with it
-    return FAR * _typical(distance, weight) if distance.any() else math.inf
+    return distance
 
 
 def _log_sum(values: Floats, possible: npt.NDArray[np.bool_]) -> Floats:
@@ -202,7 +267,16 @@ class Criterion:
         """The value, and the slope by each parameter."""
         self.evaluations += 1
         correction, bias = self.parts(parameters)
-        by_correction, by_bias = np.zeros(self.shape), np.zeros_like(bias)
+        nll, by_correction, by_bias = self.sums(parameters)
+        strength, intercept = self.penalty.correction, self.penalty.intercept
+        by_correction = by_correction + 2.0 * strength * correction
+        by_bias = by_bias + 2.0 * intercept * bias
+        value = nll + float((strength * correction**2).sum() + intercept * (bias**2).sum())
+        return value, np.concatenate([by_correction.reshape(-1), by_bias])
+
+    def sums(self, parameters: Floats) -> tuple[float, Floats, Floats]:
+        """Without the penalties: the NLL, and its slopes by N and by b."""
+        by_correction, by_bias = np.zeros(self.shape), np.zeros(self.rows.data.n_classes)
         nll = 0.0
         for block in self.rows.data.blocks():
             features, share = self._features(block), self.rows.share[block]
@@ -216,11 +290,7 @@ class Criterion:
             z[true] -= share
             by_bias += z.sum(axis=0)
             by_correction += self._summed(z, features)
-        strength, intercept = self.penalty.correction, self.penalty.intercept
-        by_correction += 2.0 * strength * correction
-        by_bias += 2.0 * intercept * bias
-        value = nll + float((strength * correction**2).sum() + intercept * (bias**2).sum())
-        return value, np.concatenate([by_correction.reshape(-1), by_bias])
+        return nll, by_correction, by_bias
 
     def curvatures(self, parameters: Floats) -> Floats:
         """Of the NLL alone, along each parameter; that along one number for N roughly."""
@@ -289,14 +359,13 @@ def best_factor(rows: Rows) -> Factor:
     """Where the slope of the NLL along beta, which only grows with beta, is 0."""
     from scipy.optimize import brentq
 
-    on_logits = replace(rows, level=None)
-    criterion = Criterion(on_logits, 0.0, (), Penalty(0.0, 0.0))
+    criterion = rows.on_logits.criterion(0.0, (), Penalty(0.0, 0.0))
     bias = np.zeros(rows.data.n_classes)
 
     def slope(log_factor: float) -> float:
         return float(criterion(np.concatenate([[math.exp(log_factor)], bias]))[1][0])
 
-    if not rows.x.any():  # every row says the same of all its classes, at any temperature
+    if rows.say_nothing:
         return Factor(1.0, None, 0)
     low, high = (math.log(bound) for bound in FACTORS)
     # Where every label is on top the slope is below 0 throughout, and might round to above it.

@@ -84,10 +84,10 @@ class Linear(Calibrator):
         return xp.where(absent, -float("inf"), log_probs)
 
     def _fit(self, data: FitData) -> Fitted:
-        rows = Rows.of(data, log_probs=self.ON_LOG_PROBS)
+        rows = data.in_units(log_probs=self.ON_LOG_PROBS)
         factor = best_factor(rows)
         penalty = self._penalty(rows)
-        criterion = Criterion(rows, factor.value, self._shape(data.n_classes), penalty)
+        criterion = rows.criterion(factor.value, self._shape(data.n_classes), penalty)
         found = minimise(criterion)
         correction, bias = criterion.parts(found.parameters)
         # Their mean is 0 at the minimum, and changes nothing elsewhere.
@@ -159,13 +159,17 @@ class Linear(Calibrator):
             )
 
     def _nll(self, data: FitData, state: State) -> float:
+        with np.errstate(over="ignore"):
+            return data.means(self._loss_rows, state)[0]
+
+    def _loss_rows(self, data: FitData, state: State) -> tuple[Floats]:
         losses = np.empty(len(data))
         with np.errstate(over="ignore"):
             for block in data.blocks():
                 log_probs = self._log_probs(data.logits[block].astype(np.float64), state)
                 labels = data.labels[block]
                 losses[block] = -log_probs[np.arange(len(labels)), labels]
-            return data.mean(losses)
+        return (losses,)
 
     def _refuse_state(self, state: State) -> str | None:
         if state.get("temperature", 1.0) < 1.0 / LARGEST_NUMBER:

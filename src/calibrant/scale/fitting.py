@@ -9,11 +9,13 @@ from typing import Any, cast
 
 from calibrant import _checks
 from calibrant.calibrators import (
+    BiasCorrectedTemperatureScaling,
     Calibrator,
     FocalCalibration,
     FocalTemperatureScaling,
     Identity,
     TemperatureScaling,
+    VectorScaling,
 )
 from calibrant.calibrators.base import FitData
 from calibrant.scale.engine import engine_for
@@ -23,7 +25,14 @@ from calibrant.scale.source import Skipped, open_data_set
 
 METHODS = tuple(
     method.NAME
-    for method in (Identity, TemperatureScaling, FocalCalibration, FocalTemperatureScaling)
+    for method in (
+        Identity,
+        TemperatureScaling,
+        FocalCalibration,
+        FocalTemperatureScaling,
+        VectorScaling,
+        BiasCorrectedTemperatureScaling,
+    )
 )
 """Methods whose fits ask for nothing but sums over rows."""
 

@@ -23,6 +23,7 @@ from calibrant.scale.engine import Engine, Sum
 from calibrant.scale.source import DataSet, Part, Skipped
 
 if TYPE_CHECKING:
+    from calibrant.scale.regression import RowsOfFiles
     from calibrant.scale.search import EvaluatorOfFiles, SketchBounds
 
 Change = Callable[[FitData], FitData]
@@ -199,6 +200,13 @@ class FilesOfSamples:
     def listed(self, values_of: Callable[[FitData], Floats]) -> Floats:
         """Any number of values a row, in any order; of very many, some."""
         return self.summed(_Values.of, values_of).values
+
+    def in_units(self, *, log_probs: bool) -> RowsOfFiles:
+        """What vector and bias-corrected scaling are fitted on."""
+        from calibrant.scale.regression import RowsOfFiles
+
+        assert not log_probs  # no method in METHODS asks for them
+        return RowsOfFiles(self)
 
     def evaluator(self, criterion: str, *, n_bins: int, focal_gamma: float) -> Evaluator:
         """What computes a criterion on these samples."""
