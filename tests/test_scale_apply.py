@@ -70,6 +70,8 @@ def test_a_folder_that_is_there_stays(folder, calibrator, tmp_path):
     (tmp_path / "out").mkdir()
     with pytest.raises(FileExistsError, match="is there already"):
         scale.apply(calibrator, folder, tmp_path / "out")
+    with pytest.raises(ValueError, match="Name a folder beside it"):
+        scale.apply(calibrator, folder, folder / "out")
     with pytest.raises(FileNotFoundError, match="Make it first"):
         scale.apply(calibrator, folder, tmp_path / "none" / "out")
 

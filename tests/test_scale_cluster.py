@@ -70,12 +70,13 @@ def test_a_scheduler_that_does_not_answer(folder, monkeypatch):
 
 
 def test_refusals_come_through(folder, client, tmp_path):
-    write_predictions(tmp_path / "a.parquet", probs=[[0.5, 0.5]])
+    file = tmp_path / "a.parquet"
+    write_predictions(file, probs=[[0.5, 0.5]])
     with pytest.raises(ValueError, match="labels are needed"):
-        scale.evaluate(tmp_path, scheduler=client)
+        scale.evaluate(file, scheduler=client)
     fitted = scale.fit(TemperatureScaling(), folder).calibrator
     with pytest.raises(ValueError, match="fitted on 3 classes; found 2"):
-        scale.apply(fitted, tmp_path, tmp_path / "out", scheduler=client)
+        scale.apply(fitted, file, tmp_path / "out", scheduler=client)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.parquet"]
 
 

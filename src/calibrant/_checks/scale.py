@@ -76,8 +76,13 @@ def scalable_method(name: str, known: Sequence[str]) -> None:
         )
 
 
-def new_folder(path: Path) -> Path:
-    """A folder that is not there yet, in one that is."""
+def new_folder(path: Path, *, apart_from: Path) -> Path:
+    """A folder that is not there yet, in one that is; not inside the one that is read."""
+    if apart_from.is_dir() and path.resolve().is_relative_to(apart_from.resolve()):
+        raise ValueError(
+            f"{path} lies in {apart_from}, which is read, and would be read with it the next "
+            "time. Name a folder beside it"
+        )
     if path.exists():
         raise FileExistsError(
             f"{path} is there already, and a data set is written as a new folder. "

@@ -71,18 +71,18 @@ def apply(
         >>> from calibrant.files import read_predictions, write_predictions
         >>> from calibrant.scale import apply
         >>> folder, probs = tempfile.mkdtemp(), np.array([[0.2, 0.8], [0.6, 0.4]])
-        >>> write_predictions(f"{folder}/a.parquet", probs=probs)
+        >>> write_predictions(f"{folder}/new.parquet", probs=probs)
         >>> focal = FocalCalibration(gamma=2.0).fit(probs=probs, labels=[1, 0])
-        >>> print(apply(focal, folder, f"{folder}/calibrated"))
+        >>> print(apply(focal, f"{folder}/new.parquet", f"{folder}/calibrated"))
         2 rows calibrated, in 1 files.
-        >>> read_predictions(f"{folder}/calibrated/a.parquet").probs.shape
+        >>> read_predictions(f"{folder}/calibrated/new.parquet").probs.shape
         (2, 2)
     """
     calibrator._need_fit()
-    source, target = Path(path), _checks.new_folder(Path(output)).resolve()
+    source, target = Path(path), _checks.new_folder(Path(output), apart_from=Path(path)).resolve()
     data_set = open_data_set(source, skip_bad=skip_bad)
     with _checks.naming(data_set.where):
-        _checks.some_scores(*(data_set.layout.scores or None,) * 2)
+        _checks.some_scores(data_set.layout.scores or None, None)
         _checks.count_of_classes(data_set.n_classes, calibrator.n_classes_)
     root = source if source.is_dir() else source.parent
     folder = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
@@ -101,7 +101,7 @@ def apply(
         applied.skipped.merge(data_set.skipped)
         _checks.some_rows_left(data_set.where, applied.rows, applied.skipped)
         for left in list(folder.rglob(".*")):  # of workers that died while they wrote
-            shutil.rmtree(left)
+            shutil.rmtree(left, ignore_errors=True)
         folder.chmod(0o777 & ~_umask())
         os.rename(folder, target)
     except BaseException:

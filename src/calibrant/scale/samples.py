@@ -142,7 +142,7 @@ class FilesOfSamples:
     def of(cls, data_set: DataSet, engine: Engine) -> FilesOfSamples:
         """Look at every row once."""
         with _checks.naming(data_set.where):
-            _checks.some_scores(*(data_set.layout.scores or None,) * 2)
+            _checks.some_scores(data_set.layout.scores or None, None)
             _checks.some_labels(data_set.layout.roles.get("labels"))
         facts = engine.reduce(_facts, data_set.bundles(), data_set)
         facts.skipped.merge(data_set.skipped)
