@@ -12,11 +12,12 @@ from click.testing import CliRunner
 
 from calibrant import TemperatureScaling, load, scale
 from calibrant.cli import main
+from calibrant.cli.data_sets import scheduler_of
 from calibrant.files import read_predictions, write_predictions
 
 RNG = np.random.default_rng(0)
 PROBS = RNG.dirichlet(np.ones(3), size=900)
-LABELS = RNG.integers(0, 3, 900)
+LABELS = (np.log(PROBS) / 2 + RNG.gumbel(size=PROBS.shape)).argmax(axis=1)
 NAMES = ("ant", "bee", "cat")
 
 
@@ -125,3 +126,17 @@ def test_a_file_is_not_a_folder(folder, tmp_path):
     result = CliRunner().invoke(main, [str(argument) for argument in arguments])
     assert result.exit_code == 2
     assert "write a folder" in result.output
+
+
+def test_what_takes_a_cluster_by_itself(folder, tmp_path):
+    def chosen(file: Path, scheduler: str | None = None, **changes: object) -> str | None:
+        return scheduler_of(
+            str(file), scheduler, **{"skip_bad": False, "rows_in_memory": 600, **changes}
+        )
+
+    assert chosen(folder) is None
+    assert chosen(folder, rows_in_memory=599) == "local"
+    assert chosen(folder, skip_bad=True) == "local"
+    assert chosen(folder, "tcp://head:8786", skip_bad=True) == "tcp://head:8786"
+    assert chosen(tmp_path) == "local"  # files in folders inside, which no other reader takes
+    assert chosen(folder / "a.parquet", rows_in_memory=1) is None
