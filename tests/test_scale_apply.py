@@ -102,7 +102,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 def test_the_commands(folder, tmp_path, in_process):
     cal, out = tmp_path / "cal.json", tmp_path / "out"
-    assert "read 5 times" in run(
+    assert "The files were read" in run(
         "fit", folder, "--method", "temperature", "-o", cal, "--scheduler", "tcp://head:8786"
     )
     whole = TemperatureScaling().fit(probs=PROBS, labels=LABELS)

@@ -63,7 +63,7 @@ class Evaluator:
             return -true_log_prob
         if self.criterion == "brier":
             return distances
-        return focal_of_cross_entropy(-true_log_prob, self.focal_gamma)
+        return np.asarray(focal_of_cross_entropy(-true_log_prob, self.focal_gamma))
 
     def log_odds(self, gamma: float, temperature: float) -> Floats:
         """Log odds of the top class of each row."""

@@ -163,7 +163,7 @@ def _absent(data: FitData) -> npt.NDArray[np.bool_] | None:
 
 def _counted(logits: Floats, far: float) -> npt.NDArray[np.bool_]:
     """The classes of each row that are neither absent nor seem to be."""
-    return (logits > -np.inf) & (logits >= logits.max(axis=1, keepdims=True) - far)
+    return np.asarray((logits > -np.inf) & (logits >= logits.max(axis=1, keepdims=True) - far))
 
 
 def _n_masked(counted: npt.NDArray[np.bool_], possible: npt.NDArray[np.bool_]) -> int:

@@ -102,7 +102,8 @@ def _agreeing(
     values = values[values > LEAST_SIZE]
     if known == 0:
         return values
-    return values[values.view(np.uint64) >> np.uint64(64 - known) == np.uint64(leading)]
+    agree = values.view(np.uint64) >> np.uint64(64 - known) == np.uint64(leading)
+    return np.asarray(values[agree])
 
 
 def _counts(

@@ -199,7 +199,7 @@ class FilesOfSamples:
 
     def listed(self, values_of: Callable[[FitData], Floats]) -> Floats:
         """Any number of values a row, in any order; of very many, some."""
-        return self.summed(_Values.of, values_of).values
+        return np.asarray(self.summed(_Values.of, values_of).values)
 
     def in_units(self, *, log_probs: bool) -> RowsOfFiles:
         """What vector and bias-corrected scaling are fitted on."""
