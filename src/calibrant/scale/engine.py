@@ -18,8 +18,8 @@ from calibrant import _checks
 
 LOCAL = "local"
 """The name of a cluster on this machine, which lives as long as it is needed."""
-FAN_IN = 16
-"""Results that are added up in one task."""
+FAN_IN = 4
+"""Results that are added up in one task, and so held together: sketches can take 30 MB."""
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """Of the libraries in a worker: the workers share the cores already."""
 TO_CONNECT = "10s"

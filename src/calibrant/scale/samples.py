@@ -56,12 +56,7 @@ class Picked:
 
     def joined(self) -> FitData:
         """The rows in the order of the data set."""
-        parts = [rows for _, rows in sorted(self.rows, key=lambda each: each[0])]
-        return FitData(
-            np.concatenate([part.logits for part in parts]),
-            np.concatenate([part.labels for part in parts]),
-            None,
-        )
+        return _as_one([rows for _, rows in sorted(self.rows, key=lambda each: each[0])])
 
 
 @dataclass
@@ -251,9 +246,29 @@ def _sum(
     arguments: tuple[Any, ...],
 ) -> Any:
     sums = Sum()
-    for _, data in _batches_of(parts, data_set, Skipped()):
+    batches = (data for _, data in _batches_of(parts, data_set, Skipped()))
+    for data in _joined(batches, data_set.batch_rows):
         sums.add(sums_of(_changed(data, changes), *arguments))
     return sums
+
+
+def _joined(batches: Iterator[FitData], rows: int) -> Iterator[FitData]:
+    """The same rows in batches of at least so many, but for the last: row groups may be small."""
+    held: list[FitData] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(map(len, held)) >= rows:
+            yield _as_one(held)
+            held = []
+    if held:
+        yield _as_one(held)
+
+
+def _as_one(parts: list[FitData]) -> FitData:
+    if len(parts) == 1:
+        return parts[0]
+    logits = np.concatenate([part.logits for part in parts])
+    return FitData(logits, np.concatenate([part.labels for part in parts]), None)
 
 
 def _changed(data: FitData, changes: tuple[Change, ...]) -> FitData:
