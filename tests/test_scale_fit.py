@@ -104,9 +104,12 @@ def test_the_same_gamma_and_temperature(tmp_path, criterion):
     same_report(found.calibrator.report_, whole.report_)
 
 
-def test_the_equal_mass_error_is_within_its_bounds(tmp_path):
-    whole = FocalTemperatureScaling().fit(LOGITS, LABELS)
-    found = scale.fit(FocalTemperatureScaling(), cut(tmp_path, CUTS["eight"]))
+@pytest.mark.parametrize(
+    "method", [TemperatureScaling, pytest.param(FocalTemperatureScaling, marks=pytest.mark.slow)]
+)
+def test_the_equal_mass_error_is_within_its_bounds(tmp_path, method):
+    whole = method(criterion="ada_ece").fit(LOGITS, LABELS)
+    found = scale.fit(method(criterion="ada_ece"), cut(tmp_path, CUTS["eight"]))
     bounds = found.bounds
     assert bounds is not None
     probs = found.calibrator.predict_proba(LOGITS)
