@@ -35,13 +35,13 @@ At: TypeAlias = tuple[float, float]
 class CoarseSketch(EqualMassSketch):
     """A sketch small enough for a hundred points at a time."""
 
-    CELLS_PER_HALVING = 64
+    DIGITS = 6
 
 
 class MiddleSketch(EqualMassSketch):
     """A sketch in between."""
 
-    CELLS_PER_HALVING = 512
+    DIGITS = 9
 
 
 MOST_POINTS: dict[type[EqualWidthBins] | type[EqualMassSketch], int] = {
