@@ -304,17 +304,24 @@ class EqualMassSketch(_Sums):
         """
         full = self.sums[0] > 0
         weight, _, hits, _, _ = self.sums[:, full]
-        total = float(weight.sum())
-        ranks = np.cumsum(weight)
-        inner = mass_edges(total, n_bins, whole=self.whole)[1:-1]
-        cell = np.minimum(np.searchsorted(ranks, inner, side="left"), len(weight) - 1)
-        below = inner - (ranks[cell] - weight[cell])  # of the cell, on the lower side
-        above = weight[cell] - below
-        # Right answers on the lower side lie between what is forced and what is possible.
-        expected = hits[cell] * below / weight[cell]
-        most = np.minimum(below, hits[cell])
-        least = np.maximum(0.0, hits[cell] - above)
-        answers = np.maximum(most - expected, expected - least)
-        width = (self.highest - self.lowest)[full][cell]
-        claims = np.minimum(below, above) * width
-        return float(2.0 * np.where(width > 0, answers + claims, 0.0).sum() / total)
+        edges = mass_edges(float(weight.sum()), n_bins, whole=self.whole)
+        return bound_of_cut_groups(weight, hits, (self.highest - self.lowest)[full], edges)
+
+
+def bound_of_cut_groups(weight: Floats, hits: Floats, width: Floats, edges: Floats) -> float:
+    """How much an l1 error can be off where groups that an edge cuts are taken as tied.
+
+    Groups are in rising order; ``hits`` are their right answers, ``width`` is the largest less
+    the smallest confidence of each, ``edges`` the ranks at which bins end.
+    """
+    ranks, inner = np.cumsum(weight), edges[1:-1]
+    group = np.minimum(np.searchsorted(ranks, inner, side="left"), len(weight) - 1)
+    below = inner - (ranks[group] - weight[group])  # of the group, on the lower side
+    above = weight[group] - below
+    # Right answers on the lower side lie between what is forced and what is possible.
+    expected = hits[group] * below / weight[group]
+    most = np.minimum(below, hits[group])
+    least = np.maximum(0.0, hits[group] - above)
+    answers = np.maximum(most - expected, expected - least)
+    claims = np.minimum(below, above) * width[group]
+    return float(2.0 * np.where(width[group] > 0, answers + claims, 0.0).sum() / edges[-1])

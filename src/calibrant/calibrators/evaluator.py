@@ -67,7 +67,13 @@ class Evaluator:
 
     def log_odds(self, gamma: float, temperature: float) -> Floats:
         """Log odds of the top class of each row."""
-        return self._rows(gamma, temperature)[0]
+        from calibrant._compiled import threads_for
+        from calibrant.calibrators._kernels import log_odds_of_rows
+
+        log_odds = np.empty(len(self.data))
+        with threads_for(self.data.logits.size):
+            log_odds_of_rows(self.data.logits, 1.0 / temperature, gamma, log_odds)
+        return log_odds
 
     def binned(self, log_odds: Floats) -> float:
         """The calibration error of confidences given by their log odds."""

@@ -61,8 +61,8 @@ class FitOverFiles:
         lines = [str(self.calibrator.report_), f"The files were read {self.passes} times."]
         if self.bounds is not None:
             lines.append(
-                f"ada_ece is counted on a fine grid: off by at most {self.bounds.off_by:.2g}; no "
-                f"point of the search is better by more than {self.bounds.better_by:.2g}."
+                f"ada_ece is off by at most {self.bounds.off_by:.2g}; no point of the search is "
+                f"better by more than {self.bounds.better_by:.2g}."
             )
         if self.skipped:
             lines.append(f"{self.skipped}.")
