@@ -140,6 +140,17 @@ def test_equal_mass_errors_narrow_until_they_are_exact(tmp_path, monkeypatch, ti
     assert [off for _, off in map(errors.__getitem__, points)] == [0.0] * 3
 
 
+@pytest.mark.parametrize("criterion", ["nll", "ece", "ada_ece"])
+def test_the_same_on_a_line(tmp_path, criterion):
+    logits, labels = LOGITS[:2000], LABELS[:2000]
+    whole = FocalTemperatureScaling(criterion=criterion, search="line").fit(logits, labels)
+    write(tmp_path / "a.parquet", logits, labels, row_group_size=700)
+    found = scale.fit(FocalTemperatureScaling(criterion=criterion, search="line"), tmp_path)
+    assert found.calibrator.state_ == whole.state_
+    assert found.passes <= 12
+    same_report(found.calibrator.report_, whole.report_)
+
+
 def test_order_changes_nothing_but_rounding(tmp_path):
     order = np.random.default_rng(1).permutation(ROWS)
     write(tmp_path / "b.parquet", LOGITS[order[:100]], LABELS[order[:100]])
@@ -208,5 +219,5 @@ def test_what_cannot_be_summed_is_refused(tmp_path):
     cut(tmp_path, [])
     with pytest.raises(ValueError, match="these methods can be fitted: identity, temperature"):
         scale.fit(calibrant.CALIBRATORS["isotonic"](), tmp_path)
-    with pytest.raises(ValueError, match="the search is 'grid'"):
+    with pytest.raises(ValueError, match="the search is 'grid' or 'line'"):
         scale.fit(FocalTemperatureScaling(search="refine"), tmp_path)

@@ -56,6 +56,12 @@ class Evaluator:
 
         return smallest_on_grid(self, gammas, temperatures)
 
+    def smallest_on_line(self, gammas: Floats, temperatures: Floats, best: Point) -> Point:
+        """The best of ``best`` and of points on a line, by a calibration error."""
+        from calibrant.calibrators.paths import smallest_on_line
+
+        return smallest_on_line(self, gammas, temperatures, best)
+
     def loss_rows(self, gamma: float, temperature: float) -> Floats:
         """The loss of each row, by a criterion that is a mean of losses."""
         _, true_log_prob, distances = self._rows(gamma, temperature)

@@ -110,7 +110,7 @@ def fit(
     _checks.scalable_method(calibrator.NAME, METHODS)
     calibrator._check_params()
     if isinstance(calibrator, FocalTemperatureScaling):
-        _checks.grid_search(calibrator.search)
+        _checks.search_in_few_passes(calibrator.search)
     data_set = open_data_set(Path(path), skip_bad=skip_bad)
     with engine_for(scheduler) as engine:
         samples = FilesOfSamples.of(data_set, engine)

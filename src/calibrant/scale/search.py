@@ -88,20 +88,33 @@ class EvaluatorOfFiles(Evaluator):
             return _best([Point(*at, value) for at, value in zip(left, values, strict=True)])
         errors = EqualMassErrors(self.data, self.n_bins)
         errors.look(first)
-        to_beat = min(_highest(errors, first))
+        to_beat = float(_highest(errors, first).min())
         left = _points(gammas, temperatures, bound <= to_beat + ROUNDING)
-        errors.look([point for point in left if point not in first])
+        out = float(np.min(bound, where=bound > to_beat + ROUNDING, initial=np.inf))
+        return self._smallest(left, errors, out)
+
+    def smallest_on_line(self, gammas: Floats, temperatures: Floats, best: Point) -> Point:
+        """The best of ``best`` and of points on a line, by a calibration error."""
+        points = list(zip(gammas.tolist(), temperatures.tolist(), strict=True))
+        if self.criterion == "ece":
+            return _best([best, *map(Point, *zip(*points, strict=True), self.at(points))])
+        return _best([best, self._smallest(points, EqualMassErrors(self.data, self.n_bins))])
+
+    def _smallest(
+        self, left: list[At], errors: EqualMassErrors, lowest_out: float = np.inf
+    ) -> Point:
+        """The best of some points by an equal-mass error; that of all others is at least so."""
+        besides = [] if UNCHANGED in self.known else [UNCHANGED]
+        errors.look([at for at in dict.fromkeys([*left, *besides]) if at not in errors.cells])
         self.evaluations += len(errors.cells)
-        lowest_out = float(np.min(bound, where=bound > to_beat + ROUNDING, initial=np.inf))
         looking = True
         while looking:
-            to_beat = min(_highest(errors, left))
             lowest = _lowest(errors, left)
-            kept = lowest <= to_beat + ROUNDING
+            kept = lowest <= _highest(errors, left).min() + ROUNDING
             lowest_out = min([lowest_out, *lowest[~kept]])
             left = [point for point, keep in zip(left, kept, strict=True) if keep]
-            looking = errors.look_closer([*dict.fromkeys([*left, UNCHANGED])])
-        self.known |= {point: errors[point][0] for point in [*left, UNCHANGED]}
+            looking = errors.look_closer([*dict.fromkeys([*left, *besides])])
+        self.known |= {at: errors[at][0] for at in [*left, *besides]}
         best = _best([Point(*at, errors[at][0]) for at in left])
         off_by = errors[best.gamma, best.temperature][1]
         better_by = best.value + off_by - min(lowest_out, *_lowest(errors, left))
