@@ -93,6 +93,7 @@ from calibrant._checks.networks import (
     token_ids as token_ids,
 )
 from calibrant._checks.scale import (
+    columns_that_fit as columns_that_fit,
     count_of_classes as count_of_classes,
     known_scheduler as known_scheduler,
     new_folder as new_folder,

@@ -49,6 +49,19 @@ def same_columns(file: str, found: str, other_file: str, expected: str) -> NoRet
     )
 
 
+MOST_HELD = 1 << 30
+
+
+def columns_that_fit(where: str, n_columns: int, held: int) -> None:
+    """Columns of which a page each, ``held`` bytes in all, leaves room for the work."""
+    if held > MOST_HELD:
+        raise ValueError(
+            f"{where}: a reader holds a page of every column, which is {held / 1e9:.1f} GB for "
+            f"{n_columns} columns of scores. Write them as one column of lists, called logits or "
+            "probs, or in smaller row groups"
+        )
+
+
 def same_footer(where: str, expected: int, found: int) -> None:
     """A row group that is as it was when the data set was opened."""
     if found != expected:

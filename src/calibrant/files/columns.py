@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.files.layout import Layout
+from calibrant.files.layout import BFLOAT16, Layout
 from calibrant.files.predictions import Block, decoding
 
 
@@ -45,11 +45,41 @@ class Columns:
             for number, column in enumerate(columns):
                 raw["scores"][:, number] = column
         elif layout.scores:
-            # A copy of Arrow's memory, which is read-only: passes would be compiled again for it.
-            raw["scores"] = self._lists(layout.scores[0], width).astype(dtype)
+            raw["scores"] = self._joined_lists(layout, dtype, width)
         for role, name in layout.roles.items():
             raw[role] = self._ids(name) if role == "ids" else self._numbers(name, truth=True)
         return raw
+
+    def _joined_lists(
+        self, layout: Layout, dtype: np.dtype[Any], width: int | None
+    ) -> NDArray[Any]:
+        """The lists of all chunks side by side, in memory that can be written to.
+
+        Arrow's own is read-only, and passes would be compiled again for it.
+        """
+        only = width if len(layout.scores) == 1 else None
+        chunks = [self._lists(name, only) for name in layout.scores]
+        found = sum(chunk.shape[1] for chunk in chunks)
+        if width is not None and found != width:
+            raise ValueError(
+                f"{self.where}: the lists of a row must have one number a class, {width} in all; "
+                f"found {found} in row {self.first_row}. Write the chunks of every row"
+            )
+        if layout.bfloat16:
+            chunks = [self._from_bits(c, n) for c, n in zip(chunks, layout.scores, strict=True)]
+        return np.concatenate(chunks, axis=1, dtype=dtype)
+
+    def _from_bits(self, bits: NDArray[Any], name: str) -> NDArray[np.float32]:
+        """bfloat16 is the first half of float32."""
+        if bits.dtype not in (np.uint16, np.int16):
+            raise TypeError(
+                f"{self.where}: {name} must hold the bits of bfloat16 numbers as uint16; found "
+                f"{bits.dtype}. Write tensor.view(torch.uint16).numpy(), or name the column "
+                f"{name.replace(BFLOAT16, '')}"
+            )
+        wide = bits.view(np.uint16).astype(np.uint32)
+        wide <<= np.uint32(16)
+        return wide.view(np.float32)
 
     def _plain(self, name: str) -> Any:
         """The column without nulls, and without a dictionary or an extension type around it."""

@@ -13,7 +13,15 @@ SCORES = {"logits": "logit", "probs": "prob"}
 LABELS = ("label", "labels")
 IDS = ("id", "ids")
 
-_PART = re.compile(r"(.+)_(?:logits|probs|confidence|(?:logit|prob)_[0-9]{1,9})")
+BFLOAT16 = "_bfloat16"
+"""Ends the names of columns that hold the 16 bits of such numbers: Parquet does not have them."""
+CHUNK = "_chunk"
+"""Before the number of a column that holds the lists of some of the classes."""
+
+_PART = re.compile(
+    r"(.+)_(?:(?:logits|probs)(?:_bfloat16)?(?:_chunk_[0-9]{1,9})?|confidence"
+    r"|(?:logit|prob)_[0-9]{1,9})"
+)
 
 
 @dataclass(frozen=True)
@@ -21,11 +29,15 @@ class Layout:
     """The names to read: ``scores`` (one array, or numbered columns in order) and by role the rest.
 
     ``kind`` is ``"logits"``, ``"probs"`` or ``"confidence"``; in the last, ``scores`` is empty.
+    Columns are ``numbered`` where each is one class; else each holds lists, of all classes or of a
+    chunk of them.
     """
 
     kind: str
     scores: tuple[str, ...] = ()
     numbered: bool = False
+    bfloat16: bool = False
+    """Whether the numbers are the bits of bfloat16."""
     roles: dict[str, str] = field(default_factory=dict)
     class_names: str | None = None
 
@@ -44,16 +56,17 @@ def find_layout(names: Sequence[str], *, part: str | None, where: str, table: bo
     found = _Names(names, part, where, "column" if table else "array")
     scores = _scores(found, table)
     if scores is not None:
-        kind, columns, numbered = scores
+        kind, columns, numbered, bits = scores
         roles = found.roles(labels=LABELS, ids=IDS)
     else:
-        kind, columns, numbered = "confidence", (), False
+        kind, columns, numbered, bits = "confidence", (), False, False
         roles = _confidence_roles(found)
     shared = "class_names" if "class_names" in names and not table else None
     return Layout(
         kind=kind,
         scores=columns,
         numbered=numbered,
+        bfloat16=bits,
         roles=roles,
         class_names=None if table else found.one("class_names") or shared,
     )
@@ -106,6 +119,7 @@ class _Names:
 
     def numbered(self, stem: str) -> tuple[str, ...]:
         """``stem_0``, ``stem_1``, ... in the order of their numbers; a gap is refused."""
+        what = "chunks" if stem.endswith(CHUNK) else "classes"
         pattern = re.compile(rf"{stem}_([0-9]{{1,9}})")
         by_number: dict[int, str] = {}
         for short, name in self.full.items():
@@ -122,7 +136,7 @@ class _Names:
                 raise ValueError(
                     f"{self.where}: the columns {stem}_0, {stem}_1, ... must follow on without a "
                     f"gap; found {by_number[number]} but no {stem}_{expected}. "
-                    "Count the classes from 0, one column each"
+                    f"Count the {what} from 0, one column each"
                 )
         return tuple(by_number[number] for number in sorted(by_number))
 
@@ -153,18 +167,22 @@ class _Names:
         )
 
 
-def _scores(found: _Names, table: bool) -> tuple[str, tuple[str, ...], bool] | None:
-    """(kind, names, numbered) of the scores; None where there are none."""
-    there: list[tuple[str, tuple[str, ...], bool]] = []
+def _scores(found: _Names, table: bool) -> tuple[str, tuple[str, ...], bool, bool] | None:
+    """(kind, names, numbered, bfloat16) of the scores; None where there are none."""
+    there: list[tuple[str, tuple[str, ...], bool, bool]] = []
     for kind, stem in SCORES.items():
-        whole = found.one(kind)
-        if whole is not None:
-            there.append((kind, (whole,), False))
+        for name, bits in ((kind, False), (kind + BFLOAT16, True)):
+            whole = found.one(name) if table or not bits else None
+            if whole is not None:
+                there.append((kind, (whole,), False, bits))
+            chunks = found.numbered(name + CHUNK) if table else ()
+            if chunks:
+                there.append((kind, chunks, False, bits))
         columns = found.numbered(stem) if table else ()
         if columns:
-            there.append((kind, columns, True))
+            there.append((kind, columns, True, False))
     if len(there) > 1:
-        (_, (first, *_), _), (_, (second, *_), _), *_ = there
+        (_, (first, *_), *_), (_, (second, *_), *_), *_ = there
         raise ValueError(
             f"{found.where}: a file holds one kind of score; found both {first} and {second}. "
             "Keep one of them, or give them parts (a_logits, b_probs) and ask for ::a"

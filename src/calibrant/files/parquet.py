@@ -98,7 +98,8 @@ def _agreed(
             )
     kinds = [schema.field(name).type for _, _, schema, _ in filled for name in layouts[0].scores]
     class_names = class_names_of(filled[0][2].metadata, filled[0][0])
-    return layouts[0], class_names, common_dtype(kinds), sum(rows for *_, rows in filled)
+    dtype = common_dtype(kinds, layouts[0])
+    return layouts[0], class_names, dtype, sum(rows for *_, rows in filled)
 
 
 def _batches(file: Path, where: str, rows: int, columns: list[str]) -> Iterator[Any]:
@@ -119,8 +120,10 @@ def _batches(file: Path, where: str, rows: int, columns: list[str]) -> Iterator[
                 yield batch
 
 
-def common_dtype(kinds: list[Any]) -> np.dtype[Any]:
+def common_dtype(kinds: list[Any], layout: Layout) -> np.dtype[Any]:
     """A float type that holds every column of scores; columns of no number are refused later."""
+    if layout.bfloat16:
+        return np.dtype(np.float32)
     dtypes = []
     for kind in kinds:
         if isinstance(kind, arrow().BaseExtensionType):

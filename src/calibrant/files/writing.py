@@ -7,6 +7,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from calibrant import _checks
 from calibrant._types import Array
 from calibrant.files.columns import arrow
+from calibrant.files.layout import BFLOAT16, SCORES
 from calibrant.files.parquet import CLASS_NAMES
 
 
@@ -52,20 +54,24 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
 def write_predictions(
     path: str | os.PathLike[str],
     *,
-    probs: Array,
+    probs: Array | None = None,
+    logits: Array | None = None,
     labels: Array | None = None,
     ids: Array | None = None,
     class_names: Sequence[str] | None = None,
 ) -> None:
-    """Write probabilities so that :func:`read_predictions` gives the same arrays back.
+    """Write probabilities or logits so that :func:`read_predictions` gives the same arrays back.
 
     Args:
         path: ends in ``.npz``, ``.parquet`` or ``.csv``; an existing file is replaced whole.
         probs: (N, K) probabilities; half precision is written as float32.
+        logits: (N, K) logits in place of them. To Parquet, float16 and bfloat16 are written as
+            such, and read as float16 and float32.
         labels: (N,) class indices.
         ids: (N,) whole numbers or strings naming the rows.
         class_names: one name a class. CSV has no place for them.
 
+    In Parquet there is a column a class, or, of more than 1000 classes, one column of lists.
     CSV has no types either: floats come back as float64 of exactly the same value, and ids that
     all look like whole numbers come back as such.
 
@@ -84,20 +90,36 @@ def write_predictions(
             f"cannot write {target}: the name must end in {', '.join(_WRITERS)}; found "
             f"{target.suffix or 'no ending'!r}. Choose one of these"
         )
-    checked = _checks.probs(probs)
+    kind, given = _checks.one_of(probs=probs, logits=logits)
+    checked = _checks.probs(given) if kind == "probs" else _checks.logits(given)
     scores = _checks.as_numpy(checked)
     if scores.ndim != 2 or len(scores) == 0:
         raise ValueError(
-            f"probs must have the shape (rows, classes) with at least one row; found "
+            f"{kind} must have the shape (rows, classes) with at least one row; found "
             f"{scores.shape}. Pass one row a sample"
         )
     writer(
         target,
-        scores,
+        _Scores(scores, kind, str(getattr(given, "dtype", "")).rpartition(".")[2]),
         None if labels is None else _checks.as_numpy(_checks.labels(labels, checked)),
         None if ids is None else _checked_ids(ids, len(scores)),
         None if class_names is None else _checked_names(class_names, scores.shape[1]),
     )
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """What is written, and the type in which it was given."""
+
+    values: NDArray[Any]
+    kind: str
+    given: str
+
+    @property
+    def narrow(self) -> NDArray[Any]:
+        """Half precision as it was given; nothing is lost."""
+        as_given = self.kind == "logits" and self.given == "float16"
+        return self.values.astype(np.float16) if as_given else self.values
 
 
 def _checked_ids(ids: Array, rows: int) -> NDArray[Any]:
@@ -132,10 +154,10 @@ Given: TypeAlias = NDArray[Any] | None
 
 
 def _write_npz(
-    target: Path, probs: NDArray[Any], labels: Given, ids: Given, names: tuple[str, ...] | None
+    target: Path, scores: _Scores, labels: Given, ids: Given, names: tuple[str, ...] | None
 ) -> None:
     # In C order, so that the rows can be read in batches.
-    arrays = {"probs": np.ascontiguousarray(probs), "labels": labels, "ids": ids}
+    arrays = {scores.kind: np.ascontiguousarray(scores.narrow), "labels": labels, "ids": ids}
     given = {name: array for name, array in arrays.items() if array is not None}
     if names is not None:
         given["class_names"] = np.array(names, dtype=str)
@@ -144,19 +166,24 @@ def _write_npz(
 
 
 def _write_parquet(
-    target: Path, probs: NDArray[Any], labels: Given, ids: Given, names: tuple[str, ...] | None
+    target: Path, scores: _Scores, labels: Given, ids: Given, names: tuple[str, ...] | None
 ) -> None:
-    table = table_of(probs, labels, ids)
+    if scores.kind == "logits" and scores.given == "bfloat16":
+        bits = (scores.values.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+        table = _table({f"logits{BFLOAT16}": _lists(bits)}, labels, ids)
+    else:
+        table = table_of(scores.narrow, labels, ids, kind=scores.kind)
     if names is not None:
         table = table.replace_schema_metadata({CLASS_NAMES: json.dumps(names)})
+    n_classes = scores.values.shape[1]
     with written_whole(target) as temporary:
         arrow("writing").parquet.write_table(
-            table, temporary, row_group_size=_ROW_GROUP, **PARQUET_OPTIONS
+            table, temporary, row_group_size=rows_of_group(n_classes), **PARQUET_OPTIONS
         )
 
 
 def _write_csv(
-    target: Path, probs: NDArray[Any], labels: Given, ids: Given, names: tuple[str, ...] | None
+    target: Path, scores: _Scores, labels: Given, ids: Given, names: tuple[str, ...] | None
 ) -> None:
     if names is not None:
         raise ValueError(
@@ -164,20 +191,43 @@ def _write_csv(
             "leave them out"
         )
     # Widened first: the shortest digits of a float64 read back as the very same number.
-    table = table_of(probs.astype(np.float64), labels, ids)
+    columns = _columns(scores.values.astype(np.float64), scores.kind)
+    table = _table(columns, labels, ids)
     with written_whole(target) as temporary:
         arrow("writing").csv.write_csv(table, temporary)
 
 
-def table_of(probs: NDArray[Any], labels: Given, ids: Given) -> Any:
+def table_of(scores: NDArray[Any], labels: Given, ids: Given, *, kind: str = "probs") -> Any:
     """The columns of a file, in the order in which they stand."""
-    columns = {"id": ids, "label": labels}
-    columns |= {f"prob_{k}": np.ascontiguousarray(probs[:, k]) for k in range(probs.shape[1])}
+    wide = scores.shape[1] > MOST_COLUMNS
+    return _table({kind: _lists(scores)} if wide else _columns(scores, kind), labels, ids)
+
+
+def rows_of_group(n_classes: int) -> int:
+    """Rows of a row group, by how many numbers they hold."""
+    return max(1, min(1 << 16, (1 << 24) // n_classes))
+
+
+def _columns(scores: NDArray[Any], kind: str) -> dict[str, Any]:
+    """A column a class."""
+    stem = SCORES[kind]
+    return {f"{stem}_{k}": np.ascontiguousarray(scores[:, k]) for k in range(scores.shape[1])}
+
+
+def _lists(scores: NDArray[Any]) -> Any:
+    """One column: a reader holds a page of every column, so there must not be many."""
+    flat = arrow("writing").array(np.ascontiguousarray(scores).reshape(-1))
+    return arrow("writing").FixedSizeListArray.from_arrays(flat, scores.shape[1])
+
+
+def _table(scores: dict[str, Any], labels: Given, ids: Given) -> Any:
+    columns = {"id": ids, "label": labels, **scores}
     return arrow("writing").table({n: array for n, array in columns.items() if array is not None})
 
 
 _WRITERS = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}
-_ROW_GROUP = 1 << 16  # rows
+MOST_COLUMNS = 1000
+"""Classes that get a column each."""
 PARQUET_OPTIONS: dict[str, Any] = {
     "data_page_size": 1 << 16,
     "use_dictionary": False,

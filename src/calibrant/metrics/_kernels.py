@@ -136,7 +136,8 @@ def class_gap_sums(
     """Sum of w (p_k - [label is k]) over the samples whose p_k falls in each bin: (K, bins)."""
     n, n_classes = scores.shape
     n_bins = len(edges) - 1
-    parts = np.zeros((n_parts, n_classes, n_bins))
+    # Classes side by side: of many classes, most are in the first bin.
+    parts = np.zeros((n_parts, n_bins, n_classes))
     for part in prange(n_parts):
         sums = parts[part]
         probs = np.empty(n_classes)
@@ -156,5 +157,5 @@ def class_gap_sums(
             for k in range(n_classes):
                 bins[k] = bin_of(probs[k], edges)
             for k in range(n_classes):
-                sums[k, bins[k]] += w * (probs[k] - (1.0 if k == label else 0.0))
-    return parts.sum(axis=0)
+                sums[bins[k], k] += w * (probs[k] - (1.0 if k == label else 0.0))
+    return (parts[0] if n_parts == 1 else parts.sum(axis=0)).T

@@ -97,7 +97,10 @@ class StreamedEvaluation:
             total += rows.sum(), (rows**2).sum()
         if known is not None:
             sums = class_gap_sums(samples, self.n_bins)
-            self.class_sums = sums if self.class_sums is None else self.class_sums + sums
+            if self.class_sums is None:
+                self.class_sums = sums
+            else:
+                self.class_sums += sums
 
     def merge(self, other: Self) -> None:
         """Add what another object has counted."""

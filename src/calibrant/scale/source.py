@@ -37,6 +37,7 @@ BUNDLE_ROWS, BUNDLE_NUMBERS = 1 << 20, 1 << 26
 MOST_BUNDLES = 8192
 """More tasks than this would keep a scheduler busy; bundles grow instead."""
 FOOTERS_AT_A_TIME = 16
+MANY_COLUMNS, LARGEST_PAGE = 500, 1 << 20
 MOST_REASONS = 5
 
 
@@ -210,7 +211,7 @@ def open_data_set(path: Path, *, skip_bad: bool = False) -> DataSet:
     data_set = DataSet(
         where=str(path),
         layout=layout,
-        dtype=common_dtype([kind for footer in footers for kind in footer.kinds]),
+        dtype=common_dtype([kind for footer in footers for kind in footer.kinds], layout),
         n_classes=len(layout.scores) if layout.numbered else None,
         class_names=footers[0].class_names,
         files=tuple(str(file) for file in files),
@@ -275,11 +276,22 @@ def _footer(file: Path) -> _Footer:
         schema, metadata = opened.schema_arrow, opened.metadata
         names = list(schema.names)
         groups = tuple(metadata.row_group(g).num_rows for g in range(metadata.num_row_groups))
+        held = _held_at_a_time(metadata)
     if not sum(groups):
         return _Footer(where, Layout("confidence"), (), (), None)
     layout = find_layout(names, part=None, where=where, table=True)
+    _checks.columns_that_fit(where, len(layout.scores), held)
     kinds = tuple(schema.field(name).type for name in layout.scores)
     return _Footer(where, layout, kinds, groups, class_names_of(schema.metadata, where))
+
+
+def _held_at_a_time(metadata: Any) -> int:
+    """Bytes of a page of every column, which is what a reader holds; pages are up to 1 MB."""
+    if metadata.num_row_groups == 0 or metadata.num_columns < MANY_COLUMNS:
+        return 0
+    group = metadata.row_group(0)
+    sizes = (group.column(c).total_uncompressed_size for c in range(metadata.num_columns))
+    return sum(min(size, LARGEST_PAGE) for size in sizes)
 
 
 def _refuse_other_columns(footer: _Footer, others: list[_Footer]) -> None:
