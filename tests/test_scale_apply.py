@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ from click.testing import CliRunner
 
 from calibrant import TemperatureScaling, load, scale
 from calibrant.cli import main
-from calibrant.cli.data_sets import scheduler_of
+from calibrant.cli.data_sets import passes_bar, scheduler_of
 from calibrant.files import read_predictions, write_predictions
 
 RNG = np.random.default_rng(0)
@@ -140,3 +142,30 @@ def test_what_takes_a_cluster_by_itself(folder, tmp_path):
     assert chosen(folder, "tcp://head:8786", skip_bad=True) == "tcp://head:8786"
     assert chosen(tmp_path) == "local"  # files in folders inside, which no other reader takes
     assert chosen(folder / "a.parquet", rows_in_memory=1) is None
+
+
+def test_progress_is_told(folder, calibrator, tmp_path):
+    told: list[tuple[int, int, int]] = []
+
+    def note(number: int, done: int, of: int) -> None:
+        told.append((number, done, of))
+
+    scale.evaluate(folder, progress=note)
+    assert told == [(1, 1, 1)]
+    told.clear()
+    found = scale.fit(TemperatureScaling(), folder, progress=note)
+    assert told == [(number, 1, 1) for number in range(1, found.passes + 1)]
+    told.clear()
+    scale.apply(calibrator, folder, tmp_path / "out", progress=note)
+    assert told == [(1, done, 4) for done in (1, 2, 3, 4)]
+
+
+def test_a_bar_begins_anew_with_each_pass(monkeypatch):
+    screen = io.StringIO()
+    screen.isatty = lambda: True
+    monkeypatch.setattr("sys.stderr", screen)
+    with passes_bar("fitting on logs") as show:
+        for number, done in [(1, 1), (1, 2), (2, 1), (1, 2), (2, 2)]:  # one comes late
+            show(number, done, 2)
+    shown = re.findall(r"(\d/\d) +pass (\d)", screen.getvalue())
+    assert shown == [("1/2", "1"), ("2/2", "1"), ("1/2", "2"), ("2/2", "2")]

@@ -18,7 +18,7 @@ from calibrant import _checks
 from calibrant._logspace import split_top
 from calibrant.calibrators import Calibrator, load
 from calibrant.calibrators.base import row_blocks
-from calibrant.cli.data_sets import LOCAL, scheduler_option, skip_bad_option
+from calibrant.cli.data_sets import LOCAL, passes_bar, scheduler_option, skip_bad_option
 from calibrant.cli.fit import refuse_overwriting, scores_of
 from calibrant.files import (
     Predictions,
@@ -72,9 +72,15 @@ def apply(
     if not output.suffix and (scheduler is not None or skip_bad or Path(file).is_dir()):
         from calibrant import scale
 
-        applied = scale.apply(
-            load(calibrator_path), file, output, scheduler=scheduler or LOCAL, skip_bad=skip_bad
-        )
+        with passes_bar(f"calibrating {Path(file).name}") as show:
+            applied = scale.apply(
+                load(calibrator_path),
+                file,
+                output,
+                scheduler=scheduler or LOCAL,
+                skip_bad=skip_bad,
+                progress=show,
+            )
         click.echo(f"{applied} Written to {output}")
         return
     if scheduler is not None or skip_bad:

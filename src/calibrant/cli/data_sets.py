@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,34 @@ def skip_bad_option(command: Callable[..., Any]) -> Callable[..., Any]:
         is_flag=True,
         help="Leave out files and rows of a Parquet data set that cannot be used, and count them.",
     )(command)
+
+
+@contextmanager
+def passes_bar(label: str) -> Iterator[Callable[[int, int, int], None]]:
+    """A bar, where there is a terminal, that begins anew with each pass over a data set.
+
+    Call it with the number of the pass, how many of its tasks are done, and how many there are.
+    """
+    with click.progressbar(
+        length=1,
+        label=label,
+        show_eta=False,
+        show_pos=True,
+        item_show_func=lambda text: text or "",
+        file=sys.stderr,
+        hidden=not sys.stderr.isatty(),
+    ) as bar:
+        current = 0
+
+        def show(number: int, done: int, of: int) -> None:
+            nonlocal current
+            if number < current:  # of a cluster, news may come late
+                return
+            if number > current:
+                current, bar.length, bar.pos, bar.finished = number, of, 0, False
+            bar.update(done - bar.pos, f"pass {number}")
+
+        yield show
 
 
 def scheduler_of(

@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 from calibrant import _checks
-from calibrant.cli.data_sets import scheduler_of, scheduler_option, skip_bad_option
+from calibrant.cli.data_sets import passes_bar, scheduler_of, scheduler_option, skip_bad_option
 from calibrant.files import Predictions, count_rows, iter_predictions, written_whole
 from calibrant.metrics.evaluation import CONFIDENCE_METRICS, DEFAULT_METRICS, evaluate_samples
 from calibrant.metrics.registry import METRICS
@@ -88,7 +88,10 @@ def evaluate(
             from calibrant.scale.evaluation import counted
 
             samples = None
-            stream, left_out = counted(file, scheduler=where, skip_bad=skip_bad, n_bins=n_bins)
+            with passes_bar(f"evaluating {Path(file).name}") as show:
+                stream, left_out = counted(
+                    file, scheduler=where, skip_bad=skip_bad, n_bins=n_bins, progress=show
+                )
         if samples is not None:
             known = samples.scores is not None
             names = metrics or (DEFAULT_METRICS if known else CONFIDENCE_METRICS)

@@ -20,7 +20,7 @@ from calibrant.calibrators import (
     Calibrator,
 )
 from calibrant.calibrators.comparison import Labelled, required
-from calibrant.cli.data_sets import scheduler_of, scheduler_option, skip_bad_option
+from calibrant.cli.data_sets import passes_bar, scheduler_of, scheduler_option, skip_bad_option
 from calibrant.files import Predictions, read_predictions
 
 ROWS_IN_MEMORY = 20_000_000
@@ -105,7 +105,10 @@ def fit(
         else:
             from calibrant import scale
 
-            found = scale.fit(calibrator, val, scheduler=where, skip_bad=skip_bad)
+            with passes_bar(f"fitting on {Path(val).name}") as show:
+                found = scale.fit(
+                    calibrator, val, scheduler=where, skip_bad=skip_bad, progress=show
+                )
             words, plain = str(found), found.to_dict()
     calibrator.save(output)
     if as_json:

@@ -19,7 +19,7 @@ from calibrant.files import Predictions, written_whole
 from calibrant.files.columns import arrow
 from calibrant.files.parquet import CLASS_NAMES
 from calibrant.files.writing import PARQUET_OPTIONS, table_of
-from calibrant.scale.engine import engine_for
+from calibrant.scale.engine import Progress, engine_for
 from calibrant.scale.source import DataSet, Part, Skipped, open_data_set
 
 
@@ -49,6 +49,7 @@ def apply(
     *,
     scheduler: Any = None,
     skip_bad: bool = False,
+    progress: Progress | None = None,
 ) -> Applied:
     """Write calibrated probabilities of a Parquet data set to a new folder.
 
@@ -63,6 +64,8 @@ def apply(
         scheduler: None for this process, ``"local"`` for a cluster on this machine, or the address
             of a Dask scheduler.
         skip_bad: Leave out and count what cannot be read or used, in place of refusing it.
+        progress: Called with the number of a pass over the files, how many of its tasks are done,
+            and how many there are.
 
     Examples:
         >>> import tempfile
@@ -97,6 +100,7 @@ def apply(
         for _, file in tasks:
             Path(file).parent.mkdir(parents=True, exist_ok=True)
         with engine_for(scheduler) as engine:
+            engine.progress = progress
             applied: Applied = engine.reduce(_write, tasks, data_set.for_tasks(), calibrator)
         applied.skipped.merge(data_set.skipped)
         _checks.some_rows_left(data_set.where, applied.rows, applied.skipped)

@@ -12,7 +12,8 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from itertools import count
+from typing import Any, TypeAlias
 
 from calibrant import _checks
 
@@ -41,8 +42,27 @@ class Sum:
             self.add(copy.deepcopy(other.value))
 
 
+Progress: TypeAlias = Callable[[int, int, int], None]
+"""Called with the number of a pass, how many of its tasks are done, and how many there are."""
+
+
 class Engine(ABC):
     """Computes ``function(item, *arguments)`` of many items, and adds up the results."""
+
+    progress: Progress | None = None
+    begun = 0
+    """Passes that were begun."""
+
+    def _begin(self, n_items: int) -> Callable[..., None]:
+        """Begin a pass; what this returns is to be called when an item is done."""
+        self.begun += 1
+        number, done = self.begun, count(1)
+
+        def one_more(*_: object) -> None:
+            if self.progress is not None:
+                self.progress(number, next(done), n_items)
+
+        return one_more
 
     @abstractmethod
     def reduce(self, function: Callable[..., Any], items: Sequence[Any], *arguments: Any) -> Any:
@@ -77,8 +97,10 @@ class InProcess(Engine):
         """The sum over all items, of which few results are held at a time."""
         # levels[k] holds sums of FAN_IN^k items each: the same tree as on a cluster.
         levels: list[list[Any]] = [[]]
+        one_more = self._begin(len(items))
         for item in items:
             levels[0].append(on_one_thread(function, item, *arguments))
+            one_more()
             for level, held in enumerate(levels):
                 if len(held) == FAN_IN:
                     if level + 1 == len(levels):
@@ -93,7 +115,12 @@ class InProcess(Engine):
 
     def each(self, function: Callable[..., Any], items: Sequence[Any], *arguments: Any) -> Any:
         """The result of every item, in order."""
-        return [on_one_thread(function, item, *arguments) for item in items]
+        one_more = self._begin(len(items))
+        results = []
+        for item in items:
+            results.append(on_one_thread(function, item, *arguments))
+            one_more()
+        return results
 
 
 class Cluster(Engine):
@@ -119,11 +146,16 @@ class Cluster(Engine):
     def _started(
         self, function: Callable[..., Any], items: Sequence[Any], arguments: tuple[Any, ...]
     ) -> list[Any]:
+        one_more = self._begin(len(items))
         # What tasks need travels with each of them: what is laid down on a worker dies with it.
-        return [
+        started = [
             self.client.submit(on_one_thread, function, item, *arguments, pure=False)
             for item in items
         ]
+        if self.progress is not None:
+            for future in started:
+                future.add_done_callback(one_more)
+        return started
 
     def _gathered(self, futures: list[Any]) -> list[Any]:
         from distributed import KilledWorker

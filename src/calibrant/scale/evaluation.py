@@ -11,7 +11,7 @@ from calibrant import _checks
 from calibrant.files import Predictions
 from calibrant.metrics import Evaluation, StreamedEvaluation
 from calibrant.metrics.samples import Samples, samples_of_confidence, summarise
-from calibrant.scale.engine import engine_for
+from calibrant.scale.engine import Progress, engine_for
 from calibrant.scale.source import DataSet, Part, Skipped, open_data_set
 
 
@@ -23,6 +23,7 @@ def evaluate(
     n_bins: int = 15,
     level: float = 0.95,
     seed: int = 0,
+    progress: Progress | None = None,
 ) -> Evaluation:
     """:func:`calibrant.evaluate` of a Parquet data set of any size, in one pass.
 
@@ -37,6 +38,8 @@ def evaluate(
         n_bins: Bins of the calibration errors.
         level: Confidence level of the intervals.
         seed: Seed of the redraws.
+        progress: Called with the number of a pass over the files, how many of its tasks are done,
+            and how many there are.
 
     Examples:
         >>> import tempfile
@@ -51,13 +54,20 @@ def evaluate(
         >>> evaluate(folder).n
         3000
     """
-    stream, skipped = counted(path, scheduler=scheduler, skip_bad=skip_bad, n_bins=n_bins)
+    stream, skipped = counted(
+        path, scheduler=scheduler, skip_bad=skip_bad, n_bins=n_bins, progress=progress
+    )
     result = stream.result(level=level, seed=seed)
     return replace(result, notes=(*result.notes, f"{skipped}.")) if skipped else result
 
 
 def counted(
-    path: str | os.PathLike[str], *, scheduler: Any, skip_bad: bool, n_bins: int
+    path: str | os.PathLike[str],
+    *,
+    scheduler: Any,
+    skip_bad: bool,
+    n_bins: int,
+    progress: Progress | None = None,
 ) -> tuple[StreamedEvaluation, Skipped]:
     """The sums behind :func:`evaluate`, and what was left out."""
     data_set = open_data_set(Path(path), skip_bad=skip_bad)
@@ -65,6 +75,7 @@ def counted(
         with _checks.naming(data_set.where):
             _checks.some_labels(data_set.layout.roles.get("labels"))
     with engine_for(scheduler) as engine:
+        engine.progress = progress
         stream, skipped = engine.reduce(_count, data_set.bundles(), data_set.for_tasks(), n_bins)
     skipped.merge(data_set.skipped)
     _checks.some_rows_left(data_set.where, stream.n, skipped)

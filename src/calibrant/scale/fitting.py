@@ -18,7 +18,7 @@ from calibrant.calibrators import (
     VectorScaling,
 )
 from calibrant.calibrators.base import FitData
-from calibrant.scale.engine import engine_for
+from calibrant.scale.engine import Progress, engine_for
 from calibrant.scale.samples import FilesOfSamples
 from calibrant.scale.search import SketchBounds
 from calibrant.scale.source import Skipped, open_data_set
@@ -75,6 +75,7 @@ def fit(
     *,
     scheduler: Any = None,
     skip_bad: bool = False,
+    progress: Progress | None = None,
 ) -> FitOverFiles:
     """Fit ``calibrator`` on a Parquet data set of any size.
 
@@ -88,6 +89,8 @@ def fit(
         scheduler: None for this process, ``"local"`` for a cluster on this machine, or the address
             of a Dask scheduler whose workers can read ``path``.
         skip_bad: Leave out and count what cannot be read or used, in place of refusing it.
+        progress: Called with the number of a pass over the files, how many of its tasks are done,
+            and how many there are.
 
     Examples:
         >>> import tempfile
@@ -113,6 +116,7 @@ def fit(
         _checks.search_in_few_passes(calibrator.search)
     data_set = open_data_set(Path(path), skip_bad=skip_bad)
     with engine_for(scheduler) as engine:
+        engine.progress = progress
         samples = FilesOfSamples.of(data_set, engine)
         # It answers all that these fits ask of samples in memory.
         calibrator.fit_samples(cast(FitData, samples))

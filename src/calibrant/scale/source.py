@@ -37,7 +37,8 @@ BUNDLE_ROWS, BUNDLE_NUMBERS = 1 << 20, 1 << 26
 MOST_BUNDLES = 8192
 """More tasks than this would keep a scheduler busy; bundles grow instead."""
 FOOTERS_AT_A_TIME = 16
-MANY_COLUMNS, LARGEST_PAGE = 500, 1 << 20
+MANY_COLUMNS, LARGEST_PAGE, COLUMN_BUFFERS = 500, 1 << 20, 1 << 17
+"""From how many columns on their pages count, and what each takes: bytes, as measured."""
 MOST_REASONS = 5
 
 
@@ -291,7 +292,7 @@ def _held_at_a_time(metadata: Any) -> int:
         return 0
     group = metadata.row_group(0)
     sizes = (group.column(c).total_uncompressed_size for c in range(metadata.num_columns))
-    return sum(min(size, LARGEST_PAGE) for size in sizes)
+    return sum(min(size, LARGEST_PAGE) + COLUMN_BUFFERS for size in sizes)
 
 
 def _refuse_other_columns(footer: _Footer, others: list[_Footer]) -> None:
