@@ -233,14 +233,14 @@ def index_of(row: Any, value: Any) -> int:
 
 
 @njit(cache=True, inline="always")
-def bin_of(p: float, edges: Any) -> int:
+def bin_of(p: float, edges: Any) -> Any:
     """The equal-width bin of ``p``: 0 is in the first, 1 (or just above) in the last.
 
     The product with the number of bins rounds, so the guess is corrected against the edges: a
     value exactly on an edge belongs to the bin below it, whatever the number of bins.
     """
     last = len(edges) - 2
-    guess = max(min(np.int64(p * (last + 1)), last), 0)
+    guess: Any = max(min(np.int64(p * (last + 1)), last), 0)
     # No branch: where probabilities fall is nothing that a processor could foresee.
     b = guess - np.int64(p <= edges[guess]) + np.int64(p > edges[guess + 1])
     return max(min(b, last), 0)
