@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,57 @@ move the logarithm of the exact zeros that a random forest gives."""
 FEW_SAMPLES = 100
 BLOCK_ENTRIES = 1 << 18
 """Entries handled at a time: they and what is computed from them stay in the processor's cache."""
+
+
+class Samples(Protocol):
+    """What a fit may ask of samples without having them all in one place.
+
+    :class:`FitData` answers from rows in memory. `scale` answers the same for samples that lie in
+    many files, by adding up what each part of them says.
+    """
+
+    def __len__(self) -> int: ...
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+
+    @property
+    def weight(self) -> Floats | None:
+        """One for each row; None is 1 everywhere."""
+
+    @property
+    def accuracy(self) -> float:
+        """Share of rows that are right."""
+
+    @property
+    def n_classes_seen(self) -> int:
+        """How many classes have a sample."""
+
+    @property
+    def labels_on_top(self) -> bool:
+        """Whether no label has a smaller logit than another class of its row."""
+
+    def means(self, values_of: Callable[..., Any], *arguments: Any) -> tuple[float, ...]:
+        """Means of ``values_of(samples, *arguments)``: some values, each with one entry a row."""
+
+    def summed(self, sums_of: Callable[..., Any], *arguments: Any) -> Any:
+        """``sums_of(samples, *arguments)``, where that is a sum over rows."""
+
+    def mapped(self, change: Callable[[FitData], FitData]) -> Samples:
+        """The samples after ``change``, which looks at one row at a time."""
+
+    def some_rows(self, about: int) -> Samples:
+        """About so many rows, evenly spread; they show roughly what all of them do."""
+
+    def listed(self, values_of: Callable[[FitData], Floats]) -> Floats:
+        """``values_of(samples)``, any number of values a row."""
+
+    def in_units(self, *, log_probs: bool) -> Any:
+        """What the linear calibrators are fitted on."""
+
+    def evaluator(self, criterion: str, *, n_bins: int, focal_gamma: float) -> Evaluator:
+        """What computes a criterion on these samples."""
 
 
 class NotFittedError(ValueError, AttributeError):
@@ -90,8 +141,7 @@ class FitData:
         """Rows in parts small enough for the processor's cache."""
         return row_blocks(len(self), self.n_classes)
 
-    # What a fit may ask of samples without having them all in one place. `scale` answers the same
-    # for samples that lie in many files, by adding up what each part of them says.
+    # What follows, and the number of classes, are what `Samples` asks for.
 
     @property
     def accuracy(self) -> float:
@@ -198,8 +248,8 @@ class Calibrator(ABC):
     n_classes_: int
 
     @abstractmethod
-    def _fit(self, data: FitData) -> Fitted:
-        """Find the state."""
+    def _fit(self, data: Any) -> Fitted:
+        """Find the state from :class:`FitData`, or from any :class:`Samples` where it can."""
 
     @abstractmethod
     def _log_probs(self, logits: Array, state: State) -> Array:
@@ -236,7 +286,7 @@ class Calibrator(ABC):
         self._check_params()
         return self.fit_samples(data)
 
-    def fit_samples(self, data: FitData) -> Self:
+    def fit_samples(self, data: Samples) -> Self:
         """:meth:`fit` on samples and with parameters that were checked before."""
         fitted = self._fit(data)
         self.state_ = fitted.state
@@ -341,7 +391,7 @@ class Calibrator(ABC):
         """Logits in the type that the map is computed in."""
         return widened(logits) if self.IN_DOUBLE else logits
 
-    def _report(self, data: FitData, fitted: Fitted) -> FitReport:
+    def _report(self, data: Samples, fitted: Fitted) -> FitReport:
         before = after = data.accuracy
         if not self.KEEPS_ARGMAX:
             (after,) = data.means(self._right_after)
@@ -366,7 +416,7 @@ class Calibrator(ABC):
         calibrated = self._apply(self._log_probs, data.logits)
         return (calibrated.argmax(axis=1) == data.labels,)
 
-    def _doubts(self, data: FitData, n_parameters: int) -> Iterator[str]:
+    def _doubts(self, data: Samples, n_parameters: int) -> Iterator[str]:
         if n_parameters > 0 and len(data) < FEW_SAMPLES:
             yield (
                 f"fitted on {len(data)} samples only; below {FEW_SAMPLES} the result is mostly "

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.binning import all_whole, mass_edges, width_edges
-from calibrant.calibrators.base import FitData, Floats
+from calibrant.calibrators.base import FitData, Floats, Samples
 from calibrant.calibrators.evaluator import Evaluator
 from calibrant.focal.scalar import phi
 
@@ -98,7 +98,7 @@ def smallest_on_line(
     return best_of_points(evaluator, scaled, path, gammas, temperatures, stencils, best)
 
 
-def lower_bound(data: FitData, gammas: Floats, x: Floats) -> Floats:
+def lower_bound(data: Samples, gammas: Floats, x: Floats) -> Floats:
     """|mean confidence - accuracy|, less what interpolation may have changed: (gammas, points)."""
     nodes = chebyshev_nodes(x[0], x[-1], data.n_classes, COARSE)
     sums, total = data.summed(_node_sums, gammas, nodes)

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self, TypeAlias
+from typing import Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from calibrant.binning import bound_of_cut_groups, mass_edges
-from calibrant.calibrators.base import FitData, Floats
+from calibrant.calibrators.base import FitData, Floats, Samples
 from calibrant.calibrators.evaluator import Evaluator, confidences
 from calibrant.calibrators.temperature import TO_LOOK
 
@@ -115,7 +115,7 @@ class Cells:
 class EqualMassErrors:
     """The errors of points (gamma, T) as far as they are known."""
 
-    def __init__(self, data: FitData, n_bins: int) -> None:
+    def __init__(self, data: Samples, n_bins: int) -> None:
         self.data = data
         self.edges = mass_edges(float(len(data)), n_bins, whole=True)
         self.cells: dict[At, Cells] = {}
@@ -160,7 +160,7 @@ class EqualMassErrors:
         return True
 
 
-def _quantiles(some: FitData | None, point: At, n_cells: int) -> Floats:
+def _quantiles(some: Samples | None, point: At, n_cells: int) -> Floats:
     """Boundaries between cells that hold about as many rows each."""
     if some is None:  # few rows: any boundaries will do
         return np.arange(1, n_cells) / n_cells
@@ -205,6 +205,5 @@ def _collect(
     return collected
 
 
-def _evaluator(data: Any) -> Evaluator:
-    made: Evaluator = data.evaluator("ece", n_bins=1, focal_gamma=0.0)
-    return made
+def _evaluator(data: Samples) -> Evaluator:
+    return data.evaluator("ece", n_bins=1, focal_gamma=0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from calibrant import _checks
 from calibrant.calibrators import (
@@ -17,7 +17,6 @@ from calibrant.calibrators import (
     TemperatureScaling,
     VectorScaling,
 )
-from calibrant.calibrators.base import FitData
 from calibrant.scale.engine import Progress, engine_for
 from calibrant.scale.samples import FilesOfSamples
 from calibrant.scale.search import SketchBounds
@@ -118,8 +117,7 @@ def fit(
     with engine_for(scheduler) as engine:
         engine.progress = progress
         samples = FilesOfSamples.of(data_set, engine)
-        # It answers all that these fits ask of samples in memory.
-        calibrator.fit_samples(cast(FitData, samples))
+        calibrator.fit_samples(samples)
     return FitOverFiles(
         calibrator=calibrator,
         passes=len(samples.passes),
