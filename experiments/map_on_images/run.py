@@ -82,8 +82,8 @@ def run(parameters: Mapping[str, Any]) -> Result:
     ]
     jobs = {
         (panel, gamma, seed): panel.job(gamma, seed, parameters["label_smoothing"])
-        for seed in parameters["seeds"]
         for panel in panels
+        for seed in parameters["seeds"]
         for gamma in parameters["gammas"]
     }
     trained = run_grid(list(jobs.values()), parameters["folder"], say=print)
