@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from calibrant.calibrators.evaluator import Evaluator
     from calibrant.calibrators.linear_fit import Rows
     from calibrant.calibrators.modules import CalibratorModule
+    from calibrant.calibrators.top_rest_fit import AtTemperature
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 State: TypeAlias = Mapping[str, Any]
@@ -139,6 +140,12 @@ class FitData:
         from calibrant.calibrators.linear_fit import Rows
 
         return Rows.of(self, log_probs=log_probs)
+
+    def at_best_temperature(self) -> AtTemperature:
+        """What top-rest scaling is fitted on."""
+        from calibrant.calibrators.top_rest_fit import Problem
+
+        return Problem.of(self)
 
     def evaluator(self, criterion: str, *, n_bins: int, focal_gamma: float) -> Evaluator:
         """What computes a criterion on these samples."""

@@ -227,6 +227,11 @@ def _rows(data: FitData, beta: float) -> Floats:
     return out
 
 
+def cross_entropies(data: FitData, beta: float) -> Floats:
+    """The NLL of each row at b = 1/T."""
+    return np.asarray(_rows(data, beta)[0])
+
+
 def _nll(data: FitData, beta: float) -> Slope:
     return Slope(*data.means(_rows, beta))
 

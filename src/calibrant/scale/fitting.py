@@ -15,6 +15,7 @@ from calibrant.calibrators import (
     FocalTemperatureScaling,
     Identity,
     TemperatureScaling,
+    TopRestScaling,
     VectorScaling,
 )
 from calibrant.calibrators.base import FitData
@@ -30,6 +31,7 @@ METHODS = tuple(
         TemperatureScaling,
         FocalCalibration,
         FocalTemperatureScaling,
+        TopRestScaling,
         VectorScaling,
         BiasCorrectedTemperatureScaling,
     )

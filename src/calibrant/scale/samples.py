@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -25,6 +26,7 @@ from calibrant.scale.source import DataSet, Part, Skipped
 if TYPE_CHECKING:
     from calibrant.scale.regression import RowsOfFiles
     from calibrant.scale.search import EvaluatorOfFiles, SketchBounds
+    from calibrant.scale.top_rest import ProblemOfFiles
 
 Change = Callable[[FitData], FitData]
 
@@ -70,6 +72,8 @@ class Facts:
     n_right: int = 0
     n_below: int = 0
     """Rows whose label has a smaller logit than another class."""
+    wrong_in: dict[int, int] = field(default_factory=dict)
+    """How many rows of each bundle are wrong, by the place of its first row."""
     skipped: Skipped = field(default_factory=Skipped)
 
     @classmethod
@@ -103,6 +107,7 @@ class Facts:
         self.n += other.n
         self.n_right += other.n_right
         self.n_below += other.n_below
+        self.wrong_in |= other.wrong_in
         self.skipped.merge(other.skipped)
 
 
@@ -192,6 +197,16 @@ class FilesOfSamples:
             return self
         return _changed(self.facts.picked[about].joined(), self.changes)
 
+    def some_mistakes(self, stride: int) -> FitData:
+        """One in so many of the rows that are wrong, of which there are some."""
+        self.passes.append(1)
+        bundles = self.data_set.bundles()
+        wrong = [self.facts.wrong_in[parts[0].first_in_set] for parts in bundles]
+        before = [0, *accumulate(wrong)]
+        numbered = list(zip(before, bundles, strict=False))
+        picked = self.engine.reduce(_mistakes, numbered, self.data_set, stride)
+        return _changed(picked.joined(), self.changes)
+
     def listed(self, values_of: Callable[[FitData], Floats]) -> Floats:
         """Any number of values a row, in any order; of very many, some."""
         return np.asarray(self.summed(_Values.of, values_of).values)
@@ -202,6 +217,12 @@ class FilesOfSamples:
 
         assert not log_probs  # no method in METHODS asks for them
         return RowsOfFiles(self)
+
+    def at_best_temperature(self) -> ProblemOfFiles:
+        """What top-rest scaling is fitted on."""
+        from calibrant.scale.top_rest import ProblemOfFiles
+
+        return ProblemOfFiles(self)
 
     def evaluator(self, criterion: str, *, n_bins: int, focal_gamma: float) -> Evaluator:
         """What computes a criterion on these samples."""
@@ -235,7 +256,19 @@ def _facts(parts: tuple[Part, ...], data_set: DataSet) -> Facts:
     facts = Facts.nothing_of(data_set)
     for first, data in _batches_of(parts, data_set, facts.skipped):
         facts.count(first, data)
+    facts.wrong_in[parts[0].first_in_set] = facts.n - facts.n_right
     return facts
+
+
+def _mistakes(numbered: tuple[int, tuple[Part, ...]], data_set: DataSet, stride: int) -> Picked:
+    """One in so many of the rows that are wrong, the first of which has this number."""
+    number, parts = numbered
+    picked = Picked(stride)
+    for _, data in _batches_of(parts, data_set, Skipped()):
+        wrong = np.flatnonzero(~data.right)
+        picked.pick(number, FitData(data.logits[wrong], data.labels[wrong], None))
+        number += len(wrong)
+    return picked
 
 
 def _sum(
