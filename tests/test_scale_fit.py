@@ -12,9 +12,13 @@ import pytest
 import calibrant
 from calibrant import FocalTemperatureScaling, Identity, TemperatureScaling, scale
 from calibrant.calibrators import CalibrationWarning, FitReport
+from calibrant.calibrators.base import FitData
+from calibrant.scale import equal_mass
 from calibrant.scale.engine import InProcess
+from calibrant.scale.equal_mass import EqualMassErrors
 from calibrant.scale.regression import typical
 from calibrant.scale.samples import FilesOfSamples
+from calibrant.scale.search import SketchBounds
 from calibrant.scale.source import open_data_set
 
 ROWS, CLASSES = 6000, 4
@@ -104,20 +108,47 @@ def test_the_same_gamma_and_temperature(tmp_path, criterion):
     same_report(found.calibrator.report_, whole.report_)
 
 
-@pytest.mark.parametrize(
-    "method", [TemperatureScaling, pytest.param(FocalTemperatureScaling, marks=pytest.mark.slow)]
-)
-def test_the_equal_mass_error_is_within_its_bounds(tmp_path, method):
+@pytest.mark.parametrize("method", [TemperatureScaling, FocalTemperatureScaling])
+def test_the_same_by_an_equal_mass_error(tmp_path, method):
     whole = method(criterion="ada_ece").fit(LOGITS, LABELS)
     found = scale.fit(method(criterion="ada_ece"), cut(tmp_path, CUTS["eight"]))
-    bounds = found.bounds
-    assert bounds is not None
-    probs = found.calibrator.predict_proba(LOGITS)
-    true_error = calibrant.ada_ece(probs, LABELS)
-    assert abs(found.calibrator.report_.after - true_error) <= bounds.off_by + 1e-12
-    assert true_error - whole.report_.after <= bounds.better_by + 1e-12
-    assert bounds.better_by < 0.01
-    assert "off by at most" in str(found)
+    assert found.calibrator.state_ == whole.state_
+    assert found.bounds == SketchBounds(0.0, 0.0)
+    assert found.passes <= 6
+    same_report(found.calibrator.report_, whole.report_)
+    assert "off by at most 0;" in str(found)
+
+
+@pytest.mark.parametrize("ties", ["none", "some", "many"])
+@pytest.mark.parametrize("collected", [0, 500])
+def test_equal_mass_errors_narrow_until_they_are_exact(tmp_path, monkeypatch, ties, collected):
+    monkeypatch.setattr(equal_mass, "MOST_COLLECTED", collected)
+    monkeypatch.setattr(equal_mass, "MOST_CELLS", 4096)
+    logits = {"none": LOGITS, "some": LOGITS.round(1), "many": LOGITS.round(0)}[ties]
+    write(tmp_path / "a.parquet", logits, LABELS, row_group_size=1300)
+    samples = FilesOfSamples.of(open_data_set(tmp_path), InProcess())
+    points = [(0.0, 1.0), (1.0, 1.0), (0.0, 0.01)]  # the last makes most rows certain
+    errors = EqualMassErrors(samples, 15)
+    errors.look(points)
+    together = FitData(logits, LABELS, None).evaluator("ada_ece", n_bins=15, focal_gamma=0.0)
+    more = True
+    while more:
+        for point, true_error in zip(points, together.at(points), strict=True):
+            value, off = errors[point]
+            assert abs(value - true_error) <= off + 1e-12
+        more = errors.look_closer(points)
+    assert [off for _, off in map(errors.__getitem__, points)] == [0.0] * 3
+
+
+@pytest.mark.parametrize("criterion", ["nll", "ece", "ada_ece"])
+def test_the_same_on_a_line(tmp_path, criterion):
+    logits, labels = LOGITS[:2000], LABELS[:2000]
+    whole = FocalTemperatureScaling(criterion=criterion, search="line").fit(logits, labels)
+    write(tmp_path / "a.parquet", logits, labels, row_group_size=700)
+    found = scale.fit(FocalTemperatureScaling(criterion=criterion, search="line"), tmp_path)
+    assert found.calibrator.state_ == whole.state_
+    assert found.passes <= 12
+    same_report(found.calibrator.report_, whole.report_)
 
 
 def test_order_changes_nothing_but_rounding(tmp_path):
@@ -188,5 +219,5 @@ def test_what_cannot_be_summed_is_refused(tmp_path):
     cut(tmp_path, [])
     with pytest.raises(ValueError, match="these methods can be fitted: identity, temperature"):
         scale.fit(calibrant.CALIBRATORS["isotonic"](), tmp_path)
-    with pytest.raises(ValueError, match="the search is 'grid'"):
+    with pytest.raises(ValueError, match="the search is 'grid' or 'line'"):
         scale.fit(FocalTemperatureScaling(search="refine"), tmp_path)

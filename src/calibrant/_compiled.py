@@ -169,6 +169,15 @@ def sum_of(row: Any) -> float:
     return total
 
 
+@njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
+def sum_of_squares(row: Any) -> float:
+    """Sum of squares in any order."""
+    total = 0.0
+    for k in range(len(row)):
+        total += np.float64(row[k]) * np.float64(row[k])
+    return total
+
+
 def _of_two(llvm_name: str) -> Any:
     """A function of two floats of one type that the processor computes on whole registers."""
 
@@ -231,14 +240,10 @@ def bin_of(p: float, edges: Any) -> int:
     value exactly on an edge belongs to the bin below it, whatever the number of bins.
     """
     last = len(edges) - 2
-    b = 0
-    if p > edges[1]:  # most classes of most rows lie in the first bin
-        b = min(int(p * (last + 1)), last)
-        if p <= edges[b]:
-            b -= 1
-        elif p > edges[b + 1] and b < last:
-            b += 1
-    return b
+    guess = max(min(np.int64(p * (last + 1)), last), 0)
+    # No branch: where probabilities fall is nothing that a processor could foresee.
+    b = guess - np.int64(p <= edges[guess]) + np.int64(p > edges[guess + 1])
+    return max(min(b, last), 0)
 
 
 @over_rows
@@ -251,10 +256,10 @@ def bins_of(values: Any, edges: Any) -> Any:
 
 
 @njit(cache=True)
-def cell_sums(cell: Any, confidence: Any, correct: Any, weight: Any, n_cells: int) -> Any:
-    """Counts, and the sums in ``binning.BinTable``, of samples in numbered cells."""
-    counts = np.zeros(n_cells, dtype=np.int64)
-    sums = np.zeros((n_cells, 5))
+def add_to_cells(
+    cell: Any, confidence: Any, correct: Any, weight: Any, counts: Any, sums: Any
+) -> None:
+    """Add samples in numbered cells to ``counts``, and to ``sums``: BinTable's, (cells, 5)."""
     for i in range(len(cell)):
         c = confidence[i]
         hit = 1.0 if correct[i] else 0.0
@@ -266,4 +271,26 @@ def cell_sums(cell: Any, confidence: Any, correct: Any, weight: Any, n_cells: in
         sums[k, 2] += w * hit
         sums[k, 3] += w * (c - hit) ** 2
         sums[k, 4] += w * (c * (1.0 - c))
-    return counts, sums.T
+
+
+@njit(cache=True)
+def cells_of(
+    confidence: Any, digits: int, halvings: int, lowest: Any, highest: Any, cells: Any
+) -> None:
+    """The cell of each confidence in ``EqualMassSketch``, and the extremes of every cell.
+
+    The distance to 0 or 1 is 2^n (1 + m): its bits hold n, then m, of which ``digits`` count.
+    """
+    last = halvings << digits
+    for i in range(len(confidence)):
+        c = confidence[i]
+        low = c <= 0.5
+        bits = _bits_of(c if low else 1.0 - c)
+        step = (((bits >> 52) - 1022 + halvings) << digits) + (
+            (bits & 0xFFFFFFFFFFFFF) >> (52 - digits)
+        )
+        step = max(0, min(step, last))
+        k = step if low else 2 * last + 1 - step
+        cells[i] = k
+        lowest[k] = min(lowest[k], c)
+        highest[k] = max(highest[k], c)

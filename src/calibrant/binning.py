@@ -99,7 +99,8 @@ class _Sums:
 
     def __init__(self, n_cells: int) -> None:
         self.count: Counts = np.zeros(n_cells, dtype=np.int64)
-        self.sums: Floats = np.zeros((5, n_cells))  # in the order of BinTable's fields
+        # In the order of BinTable's fields; those of a cell lie side by side.
+        self.sums: Floats = np.zeros((n_cells, 5)).T
 
     def _add(
         self,
@@ -108,30 +109,16 @@ class _Sums:
         correct: npt.NDArray[Any],
         weight: Floats | None,
     ) -> None:
-        count, sums = _cell_sums(cell, confidence, correct, weight, len(self.count))
-        self.count += count
-        self.sums += sums
+        from calibrant._compiled import add_to_cells
+
+        weight = np.empty(0) if weight is None else weight
+        add_to_cells(cell, confidence, correct, weight, self.count, self.sums.T)
 
     def merge(self, other: Self) -> None:
         """Add what another object of the same bins has counted."""
         _checks.same_count("bins", len(self.count), len(other.count))
         self.count += other.count
         self.sums += other.sums
-
-
-def _cell_sums(
-    cell: npt.NDArray[np.intp],
-    confidence: Floats,
-    correct: npt.NDArray[Any],
-    weight: Floats | None,
-    n_cells: int,
-) -> tuple[Counts, Floats]:
-    """How many samples are in each cell, and the sums of BinTable over them."""
-    from calibrant._compiled import cell_sums
-
-    weight = np.empty(0) if weight is None else weight
-    count, sums = cell_sums(cell, confidence, correct, weight, n_cells)
-    return count, sums
 
 
 class EqualWidthBins(_Sums):
@@ -250,15 +237,16 @@ def equal_mass_table(
         confidence, correct, weight = confidence[kept], correct[kept], weight[kept]
     first = np.append(True, confidence[1:] != confidence[:-1])
     group = np.cumsum(first) - 1
-    _, sums = _cell_sums(group, confidence, correct, weight, int(group[-1]) + 1)
-    edges = mass_edges(float(sums[0].sum()), n_bins, whole=whole)
-    return _cut(confidence[first], sums, edges)
+    groups = _Sums(int(group[-1]) + 1)
+    groups._add(group, confidence, correct, weight)
+    edges = mass_edges(float(groups.sums[0].sum()), n_bins, whole=whole)
+    return _cut(confidence[first], groups.sums, edges)
 
 
 class EqualMassSketch(_Sums):
     """Mergeable counts on a fixed fine grid of confidences, from which equal-mass bins are cut.
 
-    The grid has 2048 cells for every halving of the distance to 0 or to 1, so that it is finest
+    The grid has 2^11 cells for every halving of the distance to 0 or to 1, so that it is finest
     where confidences crowd, down to a distance of 2^-30. Memory is about 8 MB whatever the number
     of samples. Inside a cell that an edge of a bin cuts, samples are taken as tied; that moves an
     equal-mass calibration error by at most :meth:`error_bound`.
@@ -271,39 +259,27 @@ class EqualMassSketch(_Sums):
         ([67.0, 67.0], True)
     """
 
-    CELLS_PER_HALVING = 2048
+    DIGITS = 11
+    """Binary digits of a distance that tell cells apart."""
     HALVINGS = 29
 
     def __init__(self) -> None:
-        n_cells = 2 * self._half()
+        n_cells = 2 * ((self.HALVINGS << self.DIGITS) + 1)
         super().__init__(n_cells)
         self.lowest: Floats = np.full(n_cells, np.inf)
         self.highest: Floats = np.full(n_cells, -np.inf)
         self.whole = True
 
-    @classmethod
-    def _half(cls) -> int:
-        return cls.CELLS_PER_HALVING * cls.HALVINGS + 1
-
-    def _cell(self, confidence: Floats) -> npt.NDArray[np.intp]:
-        """The cell of each confidence, rising with it; distances below 2^-30 share a cell."""
-        low = confidence <= 0.5
-        distance = np.where(low, confidence, 1.0 - confidence)
-        mantissa, exponent = np.frexp(distance)  # distance = mantissa 2^exponent, 1/2 <= m < 1
-        inside = ((2.0 * mantissa - 1.0) * self.CELLS_PER_HALVING).astype(np.intp)
-        step = (exponent.astype(np.intp) + self.HALVINGS) * self.CELLS_PER_HALVING + inside
-        step = np.clip(np.where(distance == 0.0, 0, step), 0, self._half() - 1)
-        return np.where(low, step, 2 * self._half() - 1 - step)
-
     def update(
         self, confidence: Floats, correct: npt.NDArray[Any], weight: Floats | None = None
     ) -> None:
         """Count one more batch."""
+        from calibrant._compiled import cells_of
+
         if weight is not None:
             self.whole &= all_whole(weight)
-        cell = self._cell(confidence)
-        np.minimum.at(self.lowest, cell, confidence)
-        np.maximum.at(self.highest, cell, confidence)
+        cell = np.empty(len(confidence), dtype=np.intp)
+        cells_of(confidence, self.DIGITS, self.HALVINGS, self.lowest, self.highest, cell)
         self._add(cell, confidence, correct, weight)
 
     def merge(self, other: Self) -> None:
@@ -328,17 +304,24 @@ class EqualMassSketch(_Sums):
         """
         full = self.sums[0] > 0
         weight, _, hits, _, _ = self.sums[:, full]
-        total = float(weight.sum())
-        ranks = np.cumsum(weight)
-        inner = mass_edges(total, n_bins, whole=self.whole)[1:-1]
-        cell = np.minimum(np.searchsorted(ranks, inner, side="left"), len(weight) - 1)
-        below = inner - (ranks[cell] - weight[cell])  # of the cell, on the lower side
-        above = weight[cell] - below
-        # Right answers on the lower side lie between what is forced and what is possible.
-        expected = hits[cell] * below / weight[cell]
-        most = np.minimum(below, hits[cell])
-        least = np.maximum(0.0, hits[cell] - above)
-        answers = np.maximum(most - expected, expected - least)
-        width = (self.highest - self.lowest)[full][cell]
-        claims = np.minimum(below, above) * width
-        return float(2.0 * np.where(width > 0, answers + claims, 0.0).sum() / total)
+        edges = mass_edges(float(weight.sum()), n_bins, whole=self.whole)
+        return bound_of_cut_groups(weight, hits, (self.highest - self.lowest)[full], edges)
+
+
+def bound_of_cut_groups(weight: Floats, hits: Floats, width: Floats, edges: Floats) -> float:
+    """How much an l1 error can be off where groups that an edge cuts are taken as tied.
+
+    Groups are in rising order; ``hits`` are their right answers, ``width`` is the largest less
+    the smallest confidence of each, ``edges`` the ranks at which bins end.
+    """
+    ranks, inner = np.cumsum(weight), edges[1:-1]
+    group = np.minimum(np.searchsorted(ranks, inner, side="left"), len(weight) - 1)
+    below = inner - (ranks[group] - weight[group])  # of the group, on the lower side
+    above = weight[group] - below
+    # Right answers on the lower side lie between what is forced and what is possible.
+    expected = hits[group] * below / weight[group]
+    most = np.minimum(below, hits[group])
+    least = np.maximum(0.0, hits[group] - above)
+    answers = np.maximum(most - expected, expected - least)
+    claims = np.minimum(below, above) * width[group]
+    return float(2.0 * np.where(width[group] > 0, answers + claims, 0.0).sum() / edges[-1])

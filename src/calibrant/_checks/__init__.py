@@ -94,13 +94,13 @@ from calibrant._checks.networks import (
 )
 from calibrant._checks.scale import (
     count_of_classes as count_of_classes,
-    grid_search as grid_search,
     known_scheduler as known_scheduler,
     new_folder as new_folder,
     parquet_file as parquet_file,
     same_columns as same_columns,
     same_footer as same_footer,
     scalable_method as scalable_method,
+    search_in_few_passes as search_in_few_passes,
     some_files as some_files,
     some_rows_in as some_rows_in,
     some_rows_left as some_rows_left,

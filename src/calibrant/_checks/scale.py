@@ -102,12 +102,12 @@ def workers_died(death: Exception) -> NoReturn:
     ) from death
 
 
-def grid_search(search: str) -> None:
-    """The one search that looks at many points in one pass over the data."""
-    if search != "grid":
+def search_in_few_passes(search: str) -> None:
+    """A search that looks at many points in one pass over the data."""
+    if search == "refine":
         raise ValueError(
-            f"over a data set the search is 'grid', which needs few passes; found {search!r}. "
-            "Leave it out, or fit on a sample that fits into memory"
+            "over a data set the search is 'grid' or 'line', which need few passes; found "
+            "'refine'. Leave it out, or fit on a sample that fits into memory"
         )
 
 

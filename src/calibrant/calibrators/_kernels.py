@@ -203,6 +203,17 @@ def map_rows(
             distances[i] = squared_distance(others, others_square, 1.0 + against_top)
 
 
+@over_rows
+def log_odds_of_rows(logits: Any, beta: float, gamma: float, log_odds: Floats) -> None:
+    """Of each row the log odds of the top class alone."""
+    n, n_classes = logits.shape
+    n_blocks = (n + BLOCK - 1) // BLOCK
+    for block in prange(n_blocks):
+        x, e, g = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
+        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
+            log_odds[i] = -map_row(logits[i], beta, gamma, x, e, g)[4]
+
+
 @njit(cache=True, inline="always", error_model="numpy")
 def squared_distance(others: float, others_square: float, total: float) -> Any:
     """Squared distance of e / total to the one-hot label, from sums of e and e^2 over the others.

@@ -56,6 +56,12 @@ class Evaluator:
 
         return smallest_on_grid(self, gammas, temperatures)
 
+    def smallest_on_line(self, gammas: Floats, temperatures: Floats, best: Point) -> Point:
+        """The best of ``best`` and of points on a line, by a calibration error."""
+        from calibrant.calibrators.paths import smallest_on_line
+
+        return smallest_on_line(self, gammas, temperatures, best)
+
     def loss_rows(self, gamma: float, temperature: float) -> Floats:
         """The loss of each row, by a criterion that is a mean of losses."""
         _, true_log_prob, distances = self._rows(gamma, temperature)
@@ -67,7 +73,13 @@ class Evaluator:
 
     def log_odds(self, gamma: float, temperature: float) -> Floats:
         """Log odds of the top class of each row."""
-        return self._rows(gamma, temperature)[0]
+        from calibrant._compiled import threads_for
+        from calibrant.calibrators._kernels import log_odds_of_rows
+
+        log_odds = np.empty(len(self.data))
+        with threads_for(self.data.logits.size):
+            log_odds_of_rows(self.data.logits, 1.0 / temperature, gamma, log_odds)
+        return log_odds
 
     def binned(self, log_odds: Floats) -> float:
         """The calibration error of confidences given by their log odds."""

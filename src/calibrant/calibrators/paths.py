@@ -77,6 +77,27 @@ def smallest_on_grid(evaluator: Evaluator, gammas: Floats, temperatures: Floats)
     return best
 
 
+def smallest_on_line(
+    evaluator: Evaluator, gammas: Floats, temperatures: Floats, best: Point
+) -> Point:
+    """The best of ``best`` and of points on a straight line, in the order of their gammas."""
+    from calibrant.calibrators._search_kernels import CERTAIN
+
+    nodes = chebyshev_nodes(gammas[0], gammas[-1], evaluator.data.n_classes, FINE)
+    slope = (temperatures[-1] - temperatures[0]) / max(gammas[-1] - gammas[0], LEAST_MARGIN)
+    at_nodes = temperatures[0] + slope * (nodes - gammas[0])
+    scaled = np.stack(
+        [
+            np.clip(t * evaluator.log_odds(float(g), float(t)), -CERTAIN, CERTAIN)
+            for g, t in zip(nodes, at_nodes, strict=True)
+        ],
+        axis=-1,
+    ).astype(np.float32)[None]
+    path = np.zeros(len(gammas), dtype=np.intp)
+    stencils = interpolation(nodes, gammas)
+    return best_of_points(evaluator, scaled, path, gammas, temperatures, stencils, best)
+
+
 def lower_bound(data: FitData, gammas: Floats, x: Floats) -> Floats:
     """|mean confidence - accuracy|, less what interpolation may have changed: (gammas, points)."""
     nodes = chebyshev_nodes(x[0], x[-1], data.n_classes, COARSE)

@@ -200,8 +200,8 @@ class TemperatureScaling(_MapAndTemperature):
     def _fit(self, data: FitData) -> Fitted:
         if self.criterion in BINNED:
             evaluator = _evaluator(data, self.criterion, self.focal_gamma, self.n_bins)
-            before = evaluator(0.0, 1.0)
             point = searches.grid(evaluator, gammas=(0.0,))
+            before = evaluator(0.0, 1.0)
             return Fitted(
                 state={"temperature": point.temperature},
                 criterion=self.criterion,
@@ -296,8 +296,8 @@ class FocalTemperatureScaling(_MapAndTemperature):
         if self.criterion in BINNED:
             data = data.mapped(within_reach)
         evaluator = _evaluator(data, self.criterion, self.focal_gamma, self.n_bins)
-        before = evaluator(0.0, 1.0)
         point = searches.SEARCHES[self.search](evaluator)
+        before = evaluator(0.0, 1.0)
         doubts = _beyond_bounds(point)
         if data.labels_on_top:
             point, doubts = replace(point, at_bound="T -> 0"), (LIMITS["T -> 0"],)

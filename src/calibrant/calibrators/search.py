@@ -19,14 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.calibrators.evaluator import BINNED, Evaluator
-from calibrant.calibrators.paths import (
-    COARSE,
-    FINE,
-    Point,
-    best_of_points,
-    chebyshev_nodes,
-    interpolation,
-)
+from calibrant.calibrators.paths import COARSE, Point, chebyshev_nodes, interpolation
 from calibrant.calibrators.temperature import TO_LOOK
 
 GAMMAS = np.array([-0.5, -0.25, 0.0, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0])
@@ -63,24 +56,10 @@ def line(evaluator: Evaluator) -> Point:
     gammas, temperatures = gammas[on_grid], temperatures[on_grid]
     best = min(ends, key=lambda point: point.rank)
     if evaluator.criterion in BINNED:
-        from calibrant.calibrators._search_kernels import CERTAIN
-
-        nodes = chebyshev_nodes(gammas[0], gammas[-1], evaluator.data.n_classes, FINE)
-        at_nodes = ends[0].temperature + slope * (nodes - LINE_GAMMAS[0])
-        scaled = np.stack(
-            [
-                np.clip(t * evaluator.log_odds(float(g), float(t)), -CERTAIN, CERTAIN)
-                for g, t in zip(nodes, at_nodes, strict=True)
-            ],
-            axis=-1,
-        ).astype(np.float32)[None]
-        path = np.zeros(len(gammas), dtype=np.intp)
-        stencils = interpolation(nodes, gammas)
-        best = best_of_points(evaluator, scaled, path, gammas, temperatures, stencils, best)
+        best = evaluator.smallest_on_line(gammas, temperatures, best)
     else:
-        along = (
-            _at(evaluator, float(g), float(t)) for g, t in zip(gammas, temperatures, strict=True)
-        )
+        values = evaluator.at(list(zip(gammas.tolist(), temperatures.tolist(), strict=True)))
+        along = map(Point, gammas.tolist(), temperatures.tolist(), values)
         best = min(best, *along, key=lambda point: point.rank)
     return _with_edges(best, either_gamma=True)
 
@@ -127,10 +106,6 @@ def _with_edges(point: Point, *, either_gamma: bool) -> Point:
     if point.temperature in (TEMPERATURES[0], TEMPERATURES[-1]):
         edges.append(f"T = {point.temperature:g}")
     return replace(point, at_bound=" and ".join(edges) or None)
-
-
-def _at(evaluator: Evaluator, gamma: float, temperature: float) -> Point:
-    return Point(gamma, temperature, evaluator(gamma, temperature))
 
 
 Walk: TypeAlias = Generator[list[tuple[float, float]], list[float], Point]

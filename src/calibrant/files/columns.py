@@ -45,7 +45,8 @@ class Columns:
             for number, column in enumerate(columns):
                 raw["scores"][:, number] = column
         elif layout.scores:
-            raw["scores"] = self._lists(layout.scores[0], width).astype(dtype, copy=False)
+            # A copy of Arrow's memory, which is read-only: passes would be compiled again for it.
+            raw["scores"] = self._lists(layout.scores[0], width).astype(dtype)
         for role, name in layout.roles.items():
             raw[role] = self._ids(name) if role == "ids" else self._numbers(name, truth=True)
         return raw

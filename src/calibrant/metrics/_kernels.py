@@ -12,7 +12,16 @@ import numpy as np
 import numpy.typing as npt
 from numba import prange
 
-from calibrant._compiled import bin_of, exp_row, extremes_of, index_of, max_of, over_rows, sum_of
+from calibrant._compiled import (
+    bin_of,
+    exp_row,
+    extremes_of,
+    index_of,
+    max_of,
+    over_rows,
+    sum_of,
+    sum_of_squares,
+)
 
 Floats = npt.NDArray[np.float64]
 
@@ -64,29 +73,16 @@ def top_of_logits(logits: Any, labels: Any, confidence: Floats, correct: Any) ->
 
 
 @over_rows
-def rest_of_probs(
-    probs: Any, labels: Any, true_log_prob: Floats, squares: Floats, entropy: Floats
-) -> None:
-    """log p of the label, sum of squares and entropy of each row."""
-    n, n_classes = probs.shape
-    for i in prange(n):
-        square = 0.0
-        surprise = 0.0
-        for k in range(n_classes):
-            p = np.float64(probs[i, k])
-            square += p * p
-            if p > 0.0:
-                surprise -= p * np.log(p)
+def rest_of_probs(probs: Any, labels: Any, true_log_prob: Floats, squares: Floats) -> None:
+    """log p of the label and sum of squares of each row."""
+    for i in prange(len(probs)):
         p = np.float64(probs[i, labels[i]])
         true_log_prob[i] = np.log(p) if p > 0.0 else -np.inf
-        squares[i] = square
-        entropy[i] = surprise
+        squares[i] = sum_of_squares(probs[i])
 
 
 @over_rows
-def rest_of_logits(
-    logits: Any, labels: Any, true_log_prob: Floats, squares: Floats, entropy: Floats
-) -> None:
+def rest_of_logits(logits: Any, labels: Any, true_log_prob: Floats, squares: Floats) -> None:
     """The same from logits."""
     n, n_classes = logits.shape
     n_blocks = (n + BLOCK - 1) // BLOCK
@@ -97,16 +93,40 @@ def rest_of_logits(
             top = np.float64(max_of(row))
             exp_row(row, top, weights)
             total = sum_of(weights)
-            square = 0.0
+            true_log_prob[i] = np.float64(row[labels[i]]) - top - np.log(total)
+            squares[i] = sum_of_squares(weights) / (total * total)
+
+
+@over_rows
+def entropy_of_probs(probs: Any, entropy: Floats) -> None:
+    """Entropy of each row, in nats."""
+    n, n_classes = probs.shape
+    for i in prange(n):
+        surprise = 0.0
+        for k in range(n_classes):
+            p = np.float64(probs[i, k])
+            if p > 0.0:
+                surprise -= p * np.log(p)
+        entropy[i] = surprise
+
+
+@over_rows
+def entropy_of_logits(logits: Any, entropy: Floats) -> None:
+    """The same from logits."""
+    n, n_classes = logits.shape
+    n_blocks = (n + BLOCK - 1) // BLOCK
+    for block in prange(n_blocks):
+        weights = np.empty(n_classes)
+        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
+            row = logits[i]
+            top = np.float64(max_of(row))
+            exp_row(row, top, weights)
+            total = sum_of(weights)
             weighted = 0.0
             for k in range(n_classes):
-                square += weights[k] * weights[k]
                 if weights[k] > 0.0:
                     weighted += weights[k] * (np.float64(row[k]) - top)
-            log_total = np.log(total)
-            true_log_prob[i] = np.float64(row[labels[i]]) - top - log_total
-            squares[i] = square / (total * total)
-            entropy[i] = log_total - weighted / total
+            entropy[i] = np.log(total) - weighted / total
 
 
 @over_rows
@@ -120,6 +140,7 @@ def class_gap_sums(
     for part in prange(n_parts):
         sums = parts[part]
         probs = np.empty(n_classes)
+        bins = np.empty(n_classes, dtype=np.int64)
         for i in range(part * n // n_parts, (part + 1) * n // n_parts):
             row = scores[i]
             if from_logits:
@@ -133,6 +154,7 @@ def class_gap_sums(
             label = labels[i]
             w = weight[i] if len(weight) > 0 else 1.0
             for k in range(n_classes):
-                p = probs[k]
-                sums[k, bin_of(p, edges)] += w * (p - 1.0) if k == label else w * p
+                bins[k] = bin_of(probs[k], edges)
+            for k in range(n_classes):
+                sums[k, bins[k]] += w * (probs[k] - (1.0 if k == label else 0.0))
     return parts.sum(axis=0)

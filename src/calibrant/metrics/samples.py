@@ -93,16 +93,16 @@ class Samples:
         return self.labels
 
     @cached_property
-    def _rest(self) -> tuple[Floats, Floats, Floats]:
+    def _rest(self) -> tuple[Floats, Floats]:
         from calibrant._compiled import threads_for
         from calibrant.metrics import _kernels
 
         scores = self.need_scores()
-        out = tuple(np.empty(len(self)) for _ in range(3))
+        true_log_prob, squares = np.empty(len(self)), np.empty(len(self))
         kernel = _kernels.rest_of_logits if self.from_logits else _kernels.rest_of_probs
         with threads_for(scores.size):
-            kernel(scores, self.labels, *out)
-        return out  # type: ignore[return-value]
+            kernel(scores, self.labels, true_log_prob, squares)
+        return true_log_prob, squares
 
     @property
     def true_log_prob(self) -> Floats:
@@ -114,10 +114,18 @@ class Samples:
         """Sum of the squared probabilities of each row."""
         return self._rest[1]
 
-    @property
+    @cached_property
     def entropy(self) -> Floats:
         """Entropy of each row, in nats."""
-        return self._rest[2]
+        from calibrant._compiled import threads_for
+        from calibrant.metrics import _kernels
+
+        scores = self.need_scores()
+        entropy = np.empty(len(self))
+        kernel = _kernels.entropy_of_logits if self.from_logits else _kernels.entropy_of_probs
+        with threads_for(scores.size):
+            kernel(scores, entropy)
+        return entropy
 
     def probs(self) -> Floats:
         """Probabilities of all classes, as a new array that may be written to."""

@@ -97,7 +97,7 @@ def apply(
         for _, file in tasks:
             Path(file).parent.mkdir(parents=True, exist_ok=True)
         with engine_for(scheduler) as engine:
-            applied: Applied = engine.reduce(_write, tasks, data_set, calibrator)
+            applied: Applied = engine.reduce(_write, tasks, data_set.for_tasks(), calibrator)
         applied.skipped.merge(data_set.skipped)
         _checks.some_rows_left(data_set.where, applied.rows, applied.skipped)
         for left in list(folder.rglob(".*")):  # of workers that died while they wrote

@@ -65,7 +65,7 @@ def counted(
         with _checks.naming(data_set.where):
             _checks.some_labels(data_set.layout.roles.get("labels"))
     with engine_for(scheduler) as engine:
-        stream, skipped = engine.reduce(_count, data_set.bundles(), data_set, n_bins)
+        stream, skipped = engine.reduce(_count, data_set.bundles(), data_set.for_tasks(), n_bins)
     skipped.merge(data_set.skipped)
     _checks.some_rows_left(data_set.where, stream.n, skipped)
     return stream, skipped

@@ -63,8 +63,8 @@ class FitOverFiles:
         lines = [str(self.calibrator.report_), f"The files were read {self.passes} times."]
         if self.bounds is not None:
             lines.append(
-                f"ada_ece is counted on a fine grid: off by at most {self.bounds.off_by:.2g}; no "
-                f"point of the search is better by more than {self.bounds.better_by:.2g}."
+                f"ada_ece is off by at most {self.bounds.off_by:.2g}; no point of the search is "
+                f"better by more than {self.bounds.better_by:.2g}."
             )
         if self.skipped:
             lines.append(f"{self.skipped}.")
@@ -112,7 +112,7 @@ def fit(
     _checks.scalable_method(calibrator.NAME, METHODS)
     calibrator._check_params()
     if isinstance(calibrator, FocalTemperatureScaling):
-        _checks.grid_search(calibrator.search)
+        _checks.search_in_few_passes(calibrator.search)
     data_set = open_data_set(Path(path), skip_bad=skip_bad)
     with engine_for(scheduler) as engine:
         samples = FilesOfSamples.of(data_set, engine)

@@ -70,8 +70,8 @@ class Facts:
     """By how many rows were asked for."""
     n: int = 0
     n_right: int = 0
-    n_below: int = 0
-    """Rows whose label has a smaller logit than another class."""
+    some_below: bool = False
+    """Whether some label has a smaller logit than another class of its row."""
     wrong_in: dict[int, int] = field(default_factory=dict)
     """How many rows of each bundle are wrong, by the place of its first row."""
     skipped: Skipped = field(default_factory=Skipped)
@@ -92,9 +92,7 @@ class Facts:
         """Look at one batch, whose first row has this place in the data set."""
         self.n += len(data)
         self.n_right += int(data.right.sum())
-        wrong = np.flatnonzero(~data.right)
-        at_label = data.logits[wrong, data.labels[wrong]]
-        self.n_below += int((at_label < data.logits[wrong].max(axis=1)).sum()) if len(wrong) else 0
+        self.some_below = self.some_below or not data.labels_on_top
         self.label_counts += np.bincount(data.labels, minlength=len(self.label_counts))
         for picked in self.picked.values():
             picked.pick(first, data)
@@ -106,7 +104,7 @@ class Facts:
             picked.merge(other.picked[about])
         self.n += other.n
         self.n_right += other.n_right
-        self.n_below += other.n_below
+        self.some_below |= other.some_below
         self.wrong_in |= other.wrong_in
         self.skipped.merge(other.skipped)
 
@@ -144,7 +142,7 @@ class FilesOfSamples:
         with _checks.naming(data_set.where):
             _checks.some_scores(data_set.layout.scores or None, None)
             _checks.some_labels(data_set.layout.roles.get("labels"))
-        facts = engine.reduce(_facts, data_set.bundles(), data_set)
+        facts = engine.reduce(_facts, data_set.bundles(), data_set.for_tasks())
         facts.skipped.merge(data_set.skipped)
         _checks.some_rows_left(data_set.where, facts.n, facts.skipped)
         return cls(data_set, engine, facts)
@@ -173,7 +171,7 @@ class FilesOfSamples:
     @property
     def labels_on_top(self) -> bool:
         """Whether no label has a smaller logit than another class of its row."""
-        return self.facts.n_below == 0
+        return not self.facts.some_below
 
     def means(self, values_of: Callable[..., Any], *arguments: Any) -> tuple[float, ...]:
         """Means of values with one entry a row."""
@@ -184,7 +182,12 @@ class FilesOfSamples:
         """The sum of ``sums_of(batch, *arguments)`` over all batches."""
         self.passes.append(1)
         return self.engine.reduce(
-            _sum, self.data_set.bundles(), self.data_set, self.changes, sums_of, arguments
+            _sum,
+            self.data_set.bundles(),
+            self.data_set.for_tasks(),
+            self.changes,
+            sums_of,
+            arguments,
         ).value
 
     def mapped(self, change: Change) -> FilesOfSamples:
@@ -242,7 +245,17 @@ class FilesOfSamples:
 
 def fit_data_of(predictions: Predictions) -> FitData:
     """What fits look at, checked."""
-    return checked_samples(predictions.logits, predictions.labels, probs=predictions.probs)
+    from calibrant.scale._kernels import all_usable
+
+    logits, labels = predictions.logits, predictions.labels
+    if logits is not None and labels is not None and logits.shape[1] > 1:
+        wide = logits.astype(np.float32) if logits.dtype.itemsize < 4 else logits
+        right = np.empty(len(labels), dtype=np.bool_)
+        if all_usable(wide, labels, right):
+            data = FitData(wide, labels, None)
+            vars(data)["right"] = right  # which it would compute when asked
+            return data
+    return checked_samples(logits, labels, probs=predictions.probs)
 
 
 def _batches_of(

@@ -5,52 +5,32 @@ of steps is one pass. By a calibration error:
 
 1. One pass sums the confidences at the nodes of ``calibrators.paths``. No calibration error is
    smaller than |mean confidence - accuracy|, so a point where this exceeds what some other point
-   achieves is out, as in memory.
-2. The points that are left are computed together. Equal-width errors are exact. Equal-mass errors
-   come from sketches: coarse ones first, whose bounds rule out most points, then finer ones for
-   the few that could still be the best.
-
-The equal-mass error of the point that is returned comes with two bounds: how far the sketch may be
-off, and by how much any other point of the grid can be better.
+   achieves is out, as in memory. What some points achieve is computed first.
+2. The points that are left are computed together: equal-width errors exactly, equal-mass errors
+   with bounds that further passes narrow (see ``equal_mass``), until what is left is exact.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from calibrant.binning import EqualMassSketch, EqualWidthBins
+from calibrant.binning import EqualWidthBins
 from calibrant.calibrators.base import FitData, Floats
-from calibrant.calibrators.evaluator import BINNED, Evaluator, confidences
-from calibrant.calibrators.paths import EVERY, Point, lower_bound
+from calibrant.calibrators.evaluator import Evaluator, confidences
+from calibrant.calibrators.paths import Point, lower_bound
 from calibrant.metrics.calibration import error_of_table
+from calibrant.scale.equal_mass import At, EqualMassErrors
 
-At: TypeAlias = tuple[float, float]
-"""A point (gamma, T)."""
-
-
-class CoarseSketch(EqualMassSketch):
-    """A sketch small enough for a hundred points at a time."""
-
-    CELLS_PER_HALVING = 64
-
-
-class MiddleSketch(EqualMassSketch):
-    """A sketch in between."""
-
-    CELLS_PER_HALVING = 512
-
-
-MOST_POINTS: dict[type[EqualWidthBins] | type[EqualMassSketch], int] = {
-    EqualWidthBins: 512,
-    CoarseSketch: 128,
-    MiddleSketch: 16,
-    EqualMassSketch: 4,
-}
-"""Points computed in one pass: the sketches of as many take 30 MB."""
+UNCHANGED: At = (0.0, 1.0)
+"""The point that changes nothing. Fits report the criterion there, too."""
+MOST_POINTS = 512
+"""Points whose equal-width bins are counted in one pass."""
+ROUNDING = 1e-12
+"""Errors that differ by less are taken as equal."""
 
 
 @dataclass(frozen=True)
@@ -69,60 +49,84 @@ class EvaluatorOfFiles(Evaluator):
     bounds: SketchBounds | None = None
     """Of the best point, by an equal-mass error."""
 
+    def __init__(self, data: FitData, criterion: str, *, n_bins: int, focal_gamma: float) -> None:
+        super().__init__(data, criterion, n_bins=n_bins, focal_gamma=focal_gamma)
+        self.known: dict[At, float] = {}
+
     def at(self, points: Sequence[At]) -> list[float]:
         """The criterion at each point (gamma, T)."""
-        if self.criterion in BINNED:
-            finest = EqualWidthBins if self.criterion == "ece" else EqualMassSketch
-            return [value for value, _ in self._errors(points, finest)]
-        if not points:
-            return []
+        new = [point for point in dict.fromkeys(points) if point not in self.known]
+        if new:
+            self.known.update(zip(new, self._computed(new), strict=True))
+        return [self.known[point] for point in points]
+
+    def _computed(self, points: Sequence[At]) -> list[float]:
         self.evaluations += len(points)
+        if self.criterion == "ece":
+            return self._width_errors(points)
+        if self.criterion == "ada_ece":
+            errors = EqualMassErrors(self.data, self.n_bins)
+            errors.look(points)
+            while errors.look_closer(points):
+                pass
+            return [errors[point][0] for point in points]
         like = self.criterion, self.n_bins, self.focal_gamma
         return list(self.data.means(_losses, like, tuple(points)))
 
     def smallest_on_grid(self, gammas: Floats, temperatures: Floats) -> Point:
         """The best point of a full grid, by a calibration error."""
         bound = lower_bound(self.data, gammas, np.log(temperatures))
-        looked_at = [
-            (float(gammas[c]), float(temperatures[bound[c].argmin()]))
-            for c in range(0, len(gammas), EVERY)
+        first = [
+            (float(gamma), float(temperatures[of_gamma.argmin()]))
+            for gamma, of_gamma in zip(gammas, bound, strict=True)
         ]
+        first = [*dict.fromkeys([*first, UNCHANGED])]
         if self.criterion == "ece":
-            to_beat = min(self.at(looked_at))
-            left = _points(gammas, temperatures, bound <= to_beat)
+            to_beat = min(self.at(first))
+            left = _points(gammas, temperatures, bound <= to_beat + ROUNDING)
             values = self.at(left)
             return _best([Point(*at, value) for at, value in zip(left, values, strict=True)])
-        to_beat = min(value + off for value, off in self._errors(looked_at, MiddleSketch))
-        left = _points(gammas, temperatures, bound <= to_beat)
-        lowest_out = float(np.min(bound, where=bound > to_beat, initial=np.inf))
-        for sketch in (CoarseSketch, MiddleSketch, EqualMassSketch):
-            errors = self._errors(left, sketch)
-            to_beat = min(to_beat, *(value + off for value, off in errors))
-            kept = [value - off <= to_beat for value, off in errors]
-            for (value, off), keep in zip(errors, kept, strict=True):
-                lowest_out = lowest_out if keep else min(lowest_out, value - off)
-            left = [at for at, keep in zip(left, kept, strict=True) if keep]
-            errors = [error for error, keep in zip(errors, kept, strict=True) if keep]
-        best = _best([Point(*at, value) for at, (value, _) in zip(left, errors, strict=True)])
-        off_by = errors[left.index((best.gamma, best.temperature))][1]
-        lowest = min(lowest_out, *(value - off for value, off in errors))
-        self.bounds = SketchBounds(off_by, max(0.0, best.value + off_by - lowest))
+        errors = EqualMassErrors(self.data, self.n_bins)
+        errors.look(first)
+        to_beat = float(_highest(errors, first).min())
+        left = _points(gammas, temperatures, bound <= to_beat + ROUNDING)
+        out = float(np.min(bound, where=bound > to_beat + ROUNDING, initial=np.inf))
+        return self._smallest(left, errors, out)
+
+    def smallest_on_line(self, gammas: Floats, temperatures: Floats, best: Point) -> Point:
+        """The best of ``best`` and of points on a line, by a calibration error."""
+        points = list(zip(gammas.tolist(), temperatures.tolist(), strict=True))
+        if self.criterion == "ece":
+            return _best([best, *map(Point, *zip(*points, strict=True), self.at(points))])
+        return _best([best, self._smallest(points, EqualMassErrors(self.data, self.n_bins))])
+
+    def _smallest(
+        self, left: list[At], errors: EqualMassErrors, lowest_out: float = np.inf
+    ) -> Point:
+        """The best of some points by an equal-mass error; that of all others is at least so."""
+        besides = [] if UNCHANGED in self.known else [UNCHANGED]
+        errors.look([at for at in dict.fromkeys([*left, *besides]) if at not in errors.cells])
+        self.evaluations += len(errors.cells)
+        looking = True
+        while looking:
+            lowest = _lowest(errors, left)
+            kept = lowest <= _highest(errors, left).min() + ROUNDING
+            lowest_out = min([lowest_out, *lowest[~kept]])
+            left = [point for point, keep in zip(left, kept, strict=True) if keep]
+            looking = errors.look_closer([*dict.fromkeys([*left, *besides])])
+        self.known |= {at: errors[at][0] for at in [*left, *besides]}
+        best = _best([Point(*at, errors[at][0]) for at in left])
+        off_by = errors[best.gamma, best.temperature][1]
+        better_by = best.value + off_by - min(lowest_out, *_lowest(errors, left))
+        self.bounds = SketchBounds(off_by, better_by if better_by > ROUNDING else 0.0)
         return best
 
-    def _errors(
-        self, points: Sequence[At], bins: type[EqualWidthBins] | type[EqualMassSketch]
-    ) -> list[tuple[float, float]]:
-        """The calibration error at each point, and by how much it may be off."""
-        self.evaluations += len(points)
-        most = MOST_POINTS[bins]
+    def _width_errors(self, points: Sequence[At]) -> list[float]:
         found = []
-        for start in range(0, len(points), most):
-            some = tuple(points[start : start + most])
-            for counted in self.data.summed(_binned, bins, self.n_bins, some):
-                width = isinstance(counted, EqualWidthBins)
-                table = counted.table() if width else counted.table(self.n_bins)
-                off = 0.0 if width else counted.error_bound(self.n_bins)
-                found.append((error_of_table(table, "l1"), off))
+        for start in range(0, len(points), MOST_POINTS):
+            some = tuple(points[start : start + MOST_POINTS])
+            for counted in self.data.summed(_binned, self.n_bins, some):
+                found.append(error_of_table(counted.table(), "l1"))
         return found
 
 
@@ -134,15 +138,25 @@ def _losses(data: FitData, like: tuple[str, int, float], points: Sequence[At]) -
         yield evaluator.loss_rows(*point)
 
 
-def _binned(data: FitData, bins: Any, n_bins: int, points: Sequence[At]) -> list[Any]:
-    """The confidences of all rows at each point, in bins or a sketch."""
+def _binned(data: FitData, n_bins: int, points: Sequence[At]) -> list[EqualWidthBins]:
+    """The confidences of all rows at each point, in bins."""
     evaluator = data.evaluator("ece", n_bins=n_bins, focal_gamma=0.0)
     counted = []
     for point in points:
-        counter = bins(n_bins) if bins is EqualWidthBins else bins()
+        counter = EqualWidthBins(n_bins)
         counter.update(confidences(evaluator.log_odds(*point)), data.right)
         counted.append(counter)
     return counted
+
+
+def _highest(errors: EqualMassErrors, points: Sequence[At]) -> Floats:
+    """What the error at each point is at most."""
+    return np.array([value + off for value, off in map(errors.__getitem__, points)])
+
+
+def _lowest(errors: EqualMassErrors, points: Sequence[At]) -> Floats:
+    """And at least."""
+    return np.array([value - off for value, off in map(errors.__getitem__, points)])
 
 
 def _points(gammas: Floats, temperatures: Floats, which: Any) -> list[At]:

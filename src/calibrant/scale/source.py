@@ -12,9 +12,11 @@ left out and counted, where that was asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -30,10 +32,11 @@ Result = TypeVar("Result")
 BATCH_ROWS = 1 << 16
 BATCH_NUMBERS = 1 << 20
 """Rows, and numbers in them, that are held at a time."""
-BUNDLE_ROWS = 1 << 20
-"""Rows of one task: about a second's work."""
+BUNDLE_ROWS, BUNDLE_NUMBERS = 1 << 20, 1 << 26
+"""Rows of one task, and numbers in them: about a second's work."""
 MOST_BUNDLES = 8192
 """More tasks than this would keep a scheduler busy; bundles grow instead."""
+FOOTERS_AT_A_TIME = 16
 MOST_REASONS = 5
 
 
@@ -98,14 +101,15 @@ class DataSet:
     files: tuple[str, ...]
     """In order, those without rows among them."""
     parts: tuple[Part, ...]
+    rows: int
+    """As the footers say."""
     skip_bad: bool
     skipped: Skipped
     """Files that were left out when the footers were read."""
 
-    @property
-    def rows(self) -> int:
-        """As the footers say."""
-        return sum(part.rows for part in self.parts)
+    def for_tasks(self) -> DataSet:
+        """What every task is sent: without the files and parts of all the others."""
+        return replace(self, files=(), parts=())
 
     @property
     def batch_rows(self) -> int:
@@ -114,7 +118,8 @@ class DataSet:
 
     def bundles(self) -> list[tuple[Part, ...]]:
         """The parts, in order, cut into the work of one task each."""
-        most = max(BUNDLE_ROWS, self.rows // MOST_BUNDLES)
+        rows = min(BUNDLE_ROWS, BUNDLE_NUMBERS // (self.n_classes or 1))
+        most = max(rows, self.rows // MOST_BUNDLES)
         bundles: list[list[Part]] = [[]]
         held = 0
         for part in self.parts:
@@ -135,9 +140,11 @@ class DataSet:
 
         A batch that ``check`` refuses is halved until the rows it refuses stand alone.
         """
-        for part in parts:
-            for first, batch in _batches(part, self, skipped):
-                yield from self._accepted(part, first, batch, check, skipped)
+        for file, of_file in groupby(parts, key=lambda part: part.file):
+            with _OpenedOnce(file) as opened:
+                for part in of_file:
+                    for first, batch in _batches(part, opened, self, skipped):
+                        yield from self._accepted(part, first, batch, check, skipped)
 
     def _accepted(
         self,
@@ -178,9 +185,10 @@ def open_data_set(path: Path, *, skip_bad: bool = False) -> DataSet:
     files = _files(path)
     skipped = Skipped()
     footers: list[_Footer] = []
-    for file in files:
+    for file, footer in zip(files, _footers(files), strict=True):
         try:
-            footer = _footer(file)
+            if isinstance(footer, Exception):
+                raise footer
             if footer.rows:  # parallel writers leave files without rows, often without types
                 _refuse_other_columns(footer, footers)
                 footers.append(footer)
@@ -207,6 +215,7 @@ def open_data_set(path: Path, *, skip_bad: bool = False) -> DataSet:
         class_names=footers[0].class_names,
         files=tuple(str(file) for file in files),
         parts=tuple(parts),
+        rows=place,
         skip_bad=skip_bad,
         skipped=skipped,
     )
@@ -246,9 +255,22 @@ class _Footer:
         return sum(self.groups)
 
 
+def _footers(files: list[Path]) -> Iterator[_Footer | Exception]:
+    """The footer of each file, or why there is none: many at a time, for files that lie far off."""
+    arrow()
+    with ThreadPoolExecutor(FOOTERS_AT_A_TIME) as pool:
+        yield from pool.map(_footer_or_refusal, files)
+
+
+def _footer_or_refusal(file: Path) -> _Footer | Exception:
+    try:
+        return _footer(file)
+    except (ValueError, TypeError, OSError) as refusal:
+        return refusal
+
+
 def _footer(file: Path) -> _Footer:
     where = str(file)
-    arrow()
     with decoding(where, KIND), opened_file(file) as opened:
         schema, metadata = opened.schema_arrow, opened.metadata
         names = list(schema.names)
@@ -283,47 +305,65 @@ def _width(data_set: DataSet) -> int:
     """How many classes the lists of the first row that can be read have."""
     one_row = replace(data_set, skip_bad=True)
     for part in data_set.parts:
-        for first, batch in _batches(part, one_row, Skipped(), rows=1):
-            try:
-                predictions = data_set._decoded(part, first, batch)
-            except (ValueError, TypeError):
-                if not data_set.skip_bad:
-                    raise
-                continue
-            scores = predictions.logits if predictions.logits is not None else predictions.probs
-            assert scores is not None
-            return int(scores.shape[1])
+        with _OpenedOnce(part.file) as opened:
+            for first, batch in _batches(part, opened, one_row, Skipped(), rows=1):
+                try:
+                    predictions = data_set._decoded(part, first, batch)
+                except (ValueError, TypeError):
+                    if not data_set.skip_bad:
+                        raise
+                    continue
+                scores = predictions.logits if predictions.logits is not None else predictions.probs
+                assert scores is not None
+                return int(scores.shape[1])
     return _checks.some_rows_in(data_set.where, 0, 0)
 
 
+class _OpenedOnce:
+    """A file that is opened, and its footer read, when its first row group is asked for."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.opened: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.opened is not None:
+            self.opened.close()
+
+    def for_part(self, part: Part) -> Any:
+        """The open file, whose row group is as long as it was."""
+        if self.opened is None:
+            with decoding(part.where, KIND):
+                self.opened = opened_file(Path(self.file))
+        metadata = self.opened.metadata
+        there = part.group < metadata.num_row_groups
+        rows = metadata.row_group(part.group).num_rows if there else 0
+        _checks.same_footer(part.where, part.rows, rows)
+        return self.opened
+
+
 def _batches(
-    part: Part, data_set: DataSet, skipped: Skipped, rows: int | None = None
+    part: Part, opened: _OpenedOnce, data_set: DataSet, skipped: Skipped, rows: int | None = None
 ) -> Iterator[tuple[int, Any]]:
     """(first row in the file, columns) of batches of one row group."""
     left = part.rows
     try:
-        with decoding(part.where, KIND):
-            opened = opened_file(Path(part.file))
-        with opened:
-            _checks.same_footer(part.where, part.rows, _rows_of_group(opened, part.group))
-            batches = opened.iter_batches(
-                batch_size=rows or data_set.batch_rows,
-                row_groups=[part.group],
-                columns=list(data_set.layout.names),
-            )
-            while left > 0:
-                with decoding(part.where, KIND):
-                    batch = next(batches, None)
-                    if batch is None or batch.num_rows > left:
-                        raise ValueError("it has not as many rows as its footer says")
-                yield part.first_row + part.rows - left, batch
-                left -= batch.num_rows
+        batches = opened.for_part(part).iter_batches(
+            batch_size=rows or data_set.batch_rows,
+            row_groups=[part.group],
+            columns=list(data_set.layout.names),
+        )
+        while left > 0:
+            with decoding(part.where, KIND):
+                batch = next(batches, None)
+                if batch is None or batch.num_rows > left:
+                    raise ValueError("it has not as many rows as its footer says")
+            yield part.first_row + part.rows - left, batch
+            left -= batch.num_rows
     except ValueError as refusal:
         if not data_set.skip_bad:
             raise
         skipped.add(str(refusal), groups=1, rows=left)
-
-
-def _rows_of_group(opened: Any, group: int) -> int:
-    metadata = opened.metadata
-    return int(metadata.row_group(group).num_rows) if group < metadata.num_row_groups else 0

@@ -1,0 +1,54 @@
+"""A first look at rows of logits, in one pass: whether they can be used, and which are right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from calibrant._compiled import index_of, max_of, over_rows
+
+
+@over_rows
+def all_usable(logits: Any, labels: Any, right: Any) -> bool:
+    """Whether no row has what a fit refuses; ``right``: whether its largest logit is its label's.
+
+    Refused are NaN, +inf, a row or a label of -inf, and a label that is no class. What is wrong
+    with which row is for the checks to say.
+    """
+    usable = True
+    n_classes = logits.shape[1]
+    for i in range(len(logits)):
+        row = logits[i]
+        top = max_of(row)
+        label = labels[i]
+        right[i] = index_of(row, top) == label
+        # Written so that NaN fails it.
+        if not (abs(top) < np.inf and 0 <= label < n_classes and row[label] > -np.inf):
+            usable = False
+    return usable
+
+
+@over_rows
+def cells_between(confidence: Any, boundaries: Any, cells: Any) -> None:
+    """Cell j holds boundaries[j - 1] < confidence <= boundaries[j]."""
+    for i in range(len(confidence)):
+        c = confidence[i]
+        below, left = 0, len(boundaries)
+        while left > 0:  # halving without a branch: how many boundaries are below c
+            half = (left + 1) >> 1
+            below += half if boundaries[below + half - 1] < c else 0
+            left -= half
+        cells[i] = below
+
+
+@over_rows
+def add_to_sums(cells: Any, confidence: Any, right: Any, sums: Any) -> None:
+    """Rows, their confidences, right answers, smallest and largest confidence: (cells, 5)."""
+    for i in range(len(cells)):
+        j, c = cells[i], confidence[i]
+        sums[j, 0] += 1.0
+        sums[j, 1] += c
+        sums[j, 2] += 1.0 if right[i] else 0.0
+        sums[j, 3] = min(sums[j, 3], c)
+        sums[j, 4] = max(sums[j, 4], c)

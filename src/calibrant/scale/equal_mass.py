@@ -1,0 +1,210 @@
+"""Equal-mass calibration errors at many points (gamma, T) over files, exactly, in few passes.
+
+Where the bins of a point end is known only when all of its confidences are. So the first pass
+counts them in cells, whose boundaries are quantiles of some rows. The sums of a cell that no edge
+of a bin cuts are all that is needed of it. Each further pass looks into the cells that are cut: it
+divides them, or, where few rows are in them, brings their confidences to one place, and then the
+error is exact. After every pass the errors come with bounds, so that points which cannot be the
+best need no further look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant.binning import bound_of_cut_groups, mass_edges
+from calibrant.calibrators.base import FitData, Floats
+from calibrant.calibrators.evaluator import Evaluator, confidences
+from calibrant.calibrators.temperature import TO_LOOK
+
+At: TypeAlias = tuple[float, float]
+"""A point (gamma, T)."""
+
+MOST_CELLS = 1 << 18
+"""Cells of all points of one pass: their sums take 10 MB."""
+CELLS_OF_POINT = range(64, 4097)
+"""How many cells a point gets, by how many points there are."""
+MOST_COLLECTED = 1 << 19
+"""Rows in cells that are cut, of all points, up to which they are brought to one place."""
+MOST_LOOKS = 12
+"""Passes after which the bounds are left as they are; half of them have always been enough."""
+
+
+class CellSums:
+    """Of each cell: rows, their confidences, right answers, smallest and largest confidence."""
+
+    def __init__(self, n_cells: int) -> None:
+        self.sums: Floats = np.zeros((n_cells, 5))
+        self.sums[:, 3], self.sums[:, 4] = np.inf, -np.inf
+
+    def add(self, confidence: Floats, right: npt.NDArray[np.bool_], boundaries: Floats) -> None:
+        """Count the rows of a batch."""
+        from calibrant.scale._kernels import add_to_sums, cells_between
+
+        cells = np.empty(len(confidence), dtype=np.intp)
+        cells_between(confidence, boundaries, cells)
+        add_to_sums(cells, confidence, right, self.sums)
+
+    def merge(self, other: Self) -> None:
+        """Add the rows of other parts."""
+        self.sums[:, :3] += other.sums[:, :3]
+        np.minimum(self.sums[:, 3], other.sums[:, 3], out=self.sums[:, 3])
+        np.maximum(self.sums[:, 4], other.sums[:, 4], out=self.sums[:, 4])
+
+
+@dataclass
+class Collected:
+    """Rows of some cells, one by one."""
+
+    confidence: list[Floats]
+    right: list[npt.NDArray[np.bool_]]
+
+    def merge(self, other: Self) -> None:
+        """Add those of other parts."""
+        self.confidence += other.confidence
+        self.right += other.right
+
+    def sums(self) -> Floats:
+        """The sums of cells that hold one confidence each."""
+        values, group = np.unique(np.concatenate(self.confidence), return_inverse=True)
+        counts = np.bincount(group).astype(np.float64)
+        hits = np.bincount(group, weights=np.concatenate(self.right))
+        return np.stack([counts, counts * values, hits, values, values], axis=1)
+
+
+class Cells:
+    """What is known of the confidences at one point: the sums of cells in rising order."""
+
+    def __init__(self, sums: Floats, edges: Floats) -> None:
+        sums = sums[sums[:, 0] > 0.0]
+        self.sums = sums[np.argsort(sums[:, 3])]  # they do not overlap
+        self.edges = edges
+
+    @cached_property
+    def error(self) -> tuple[float, float]:
+        """The equal-mass calibration error, and by how much it may be off."""
+        count, confidence, hits, lowest, highest = self.sums.T
+        ranks = np.concatenate([[0.0], np.cumsum(count)])
+        gaps = np.concatenate([[0.0], np.cumsum(confidence - hits)])
+        value = np.abs(np.diff(np.interp(self.edges, ranks, gaps))).sum() / self.edges[-1]
+        return float(value), bound_of_cut_groups(count, hits, highest - lowest, self.edges)
+
+    @cached_property
+    def cut(self) -> npt.NDArray[np.intp]:
+        """Cells of which it is not known which rows lie on which side of an edge."""
+        count, _, _, lowest, highest = self.sums.T
+        stops, inner = np.cumsum(count), self.edges[1:-1]
+        cell = np.searchsorted(stops, inner, side="left")
+        return np.unique(cell[(stops[cell] > inner) & (highest[cell] > lowest[cell])])
+
+    def with_parts(self, parts: Floats) -> Cells:
+        """The same with the parts of the cut cells in place of them."""
+        cut = self.cut
+        ends = self.sums[cut, 4]
+        place = np.minimum(np.searchsorted(ends, parts[:, 3]), len(cut) - 1)
+        inside = (parts[:, 3] >= self.sums[cut, 3][place]) & (parts[:, 3] <= ends[place])
+        return Cells(np.concatenate([np.delete(self.sums, cut, axis=0), parts[inside]]), self.edges)
+
+
+class EqualMassErrors:
+    """The errors of points (gamma, T) as far as they are known."""
+
+    def __init__(self, data: FitData, n_bins: int) -> None:
+        self.data = data
+        self.edges = mass_edges(float(len(data)), n_bins, whole=True)
+        self.cells: dict[At, Cells] = {}
+        self.looks_left = MOST_LOOKS
+
+    def __getitem__(self, point: At) -> tuple[float, float]:
+        """The error at a point, and by how much it may be off."""
+        return self.cells[point].error
+
+    def look(self, points: Sequence[At]) -> None:
+        """Count the confidences at new points."""
+        some = self.data.some_rows(TO_LOOK)
+        in_memory = None if some is self.data else some
+        most = MOST_CELLS // CELLS_OF_POINT.start
+        for start in range(0, len(points), most):
+            chosen = tuple(points[start : start + most])
+            n_cells = min(MOST_CELLS // len(chosen), CELLS_OF_POINT.stop - 1)
+            boundaries = tuple(_quantiles(in_memory, point, n_cells) for point in chosen)
+            counted = self.data.summed(_count, chosen, boundaries)
+            for point, cells in zip(chosen, counted, strict=True):
+                self.cells[point] = Cells(cells.sums, self.edges)
+
+    def look_closer(self, points: Sequence[At]) -> bool:
+        """Look into the cells that are cut; False where there are none, or after many looks."""
+        cut = {point: self.cells[point].sums[self.cells[point].cut] for point in points}
+        chosen = tuple(point for point in points if len(cut[point]))
+        if not chosen or self.looks_left == 0:
+            return False
+        self.looks_left -= 1
+        if sum(sums[:, 0].sum() for sums in cut.values()) <= MOST_COLLECTED:
+            limits = tuple((cut[point][:, 3], cut[point][:, 4]) for point in chosen)
+            collected = self.data.summed(_collect, chosen, limits)
+            parts = [rows.sums() for rows in collected]
+        else:
+            n_cut = sum(len(sums) for sums in cut.values())
+            n_parts = min(max(MOST_CELLS // n_cut, 8), CELLS_OF_POINT.stop - 1)
+            boundaries = tuple(_divided(cut[point], n_parts) for point in chosen)
+            counted = self.data.summed(_count, chosen, boundaries)
+            parts = [cells.sums[cells.sums[:, 0] > 0.0] for cells in counted]
+        for point, of_point in zip(chosen, parts, strict=True):
+            self.cells[point] = self.cells[point].with_parts(of_point)
+        return True
+
+
+def _quantiles(some: FitData | None, point: At, n_cells: int) -> Floats:
+    """Boundaries between cells that hold about as many rows each."""
+    if some is None:  # few rows: any boundaries will do
+        return np.arange(1, n_cells) / n_cells
+    log_odds = np.sort(_evaluator(some).log_odds(*point))
+    at = np.linspace(0.0, len(log_odds) - 1.0, n_cells + 1)[1:-1]
+    # Log odds of +inf are certain; so are those beyond 40, to rounding.
+    between = np.interp(at, np.arange(len(log_odds)), np.minimum(log_odds, 40.0))
+    return np.unique(confidences(between))
+
+
+def _divided(cut: Floats, n_parts: int) -> Floats:
+    """Boundaries that divide cells evenly, and part the confidences at both of their ends."""
+    lowest, highest = cut[:, 3], cut[:, 4]
+    steps = np.arange(1, n_parts)[:, None] / n_parts
+    between = np.minimum(lowest + (highest - lowest) * steps, highest)
+    ends = [np.nextafter(lowest, -1.0), lowest, np.nextafter(highest, -1.0), highest]
+    return np.unique(np.concatenate([*ends, between.reshape(-1)]))
+
+
+def _count(data: FitData, points: Sequence[At], boundaries: Sequence[Floats]) -> list[CellSums]:
+    """The confidences of all rows at each point, in cells."""
+    evaluator = _evaluator(data)
+    counted = []
+    for point, between in zip(points, boundaries, strict=True):
+        cells = CellSums(len(between) + 1)
+        cells.add(confidences(evaluator.log_odds(*point)), data.right, between)
+        counted.append(cells)
+    return counted
+
+
+def _collect(
+    data: FitData, points: Sequence[At], limits: Sequence[tuple[Floats, Floats]]
+) -> list[Collected]:
+    """The confidences at each point that lie between its limits."""
+    evaluator = _evaluator(data)
+    collected = []
+    for point, (lowest, highest) in zip(points, limits, strict=True):
+        confidence = confidences(evaluator.log_odds(*point))
+        place = np.minimum(np.searchsorted(highest, confidence), len(highest) - 1)
+        inside = (confidence >= lowest[place]) & (confidence <= highest[place])
+        collected.append(Collected([confidence[inside]], [data.right[inside]]))
+    return collected
+
+
+def _evaluator(data: Any) -> Evaluator:
+    made: Evaluator = data.evaluator("ece", n_bins=1, focal_gamma=0.0)
+    return made
