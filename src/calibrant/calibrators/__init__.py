@@ -25,6 +25,7 @@ from calibrant.calibrators.scaling import (
     TemperatureScaling,
 )
 from calibrant.calibrators.top_rest import TopRestScaling
+from calibrant.calibrators.top_rows import TopRows
 
 if TYPE_CHECKING:
     from calibrant.calibrators.classifier import CalibratedClassifier
@@ -75,6 +76,7 @@ __all__ = [
     "PlattScaling",
     "TemperatureScaling",
     "TopRestScaling",
+    "TopRows",
     "VectorScaling",
     "compare",
     "load",
