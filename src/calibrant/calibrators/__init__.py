@@ -24,6 +24,7 @@ from calibrant.calibrators.scaling import (
     Identity,
     TemperatureScaling,
 )
+from calibrant.calibrators.top_bounds import TailBounds, fit_top_rows
 from calibrant.calibrators.top_rest import TopRestScaling
 from calibrant.calibrators.top_rows import TopRows
 
@@ -74,11 +75,13 @@ __all__ = [
     "MethodComparison",
     "NotFittedError",
     "PlattScaling",
+    "TailBounds",
     "TemperatureScaling",
     "TopRestScaling",
     "TopRows",
     "VectorScaling",
     "compare",
+    "fit_top_rows",
     "load",
 ]
 

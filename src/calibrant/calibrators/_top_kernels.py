@@ -43,9 +43,10 @@ from calibrant.calibrators._search_kernels import (
 
 Floats = npt.NDArray[np.float64]
 
-LARGEST, SLOPE, COUNT, LEAST, MOST = 0, 1, 2, 3, 4
-"""What is stored of a tail: log c, the exponent of the power law (infinite where R is 0), n, and
-the least and largest log R that the rounding of the logits leaves possible."""
+START, SLOPE, COUNT, LARGEST, LEAST, MOST = 0, 1, 2, 3, 4, 5
+"""What is stored of a tail: where its power law starts, log min(c, R), and its exponent; n; log c;
+the least and the largest log R that the rounding of the logits leaves possible."""
+OF_TAIL = 6
 MOST_STEPS = 200
 REACH = 1e5
 """Log-probabilities below minus this have no probability at any temperature: such classes are
@@ -163,14 +164,17 @@ def prepared_row(
     most = missing * np.exp(least)
     if rest > most * (1.0 + slack) + slack:
         return TOO_LITTLE_KNOWN, place
-    tail[LARGEST], tail[SLOPE], tail[COUNT] = -np.inf, 0.0, 0.0
-    tail[LEAST] = tail[MOST] = -np.inf
+    tail[:] = -np.inf
+    tail[SLOPE] = tail[COUNT] = 0.0
     if most > 0.0:
-        tail[LARGEST], tail[SLOPE], tail[COUNT] = least, np.inf, missing
+        tail[COUNT], tail[LARGEST] = missing, least
         tail[LEAST] = np.log(min(max(rest - rounding * size, 0.0), most))
         tail[MOST] = np.log(min(max(rest + rounding * size, 0.0), most))
         if rest > 0.0:
-            tail[SLOPE] = power_law(np.log(min(rest / most, 1.0)), places, shares)
+            rest = min(rest, most)
+            tail[START] = min(np.log(rest), least)
+            log_share = np.log(rest) - tail[START] - np.log(missing)
+            tail[SLOPE] = power_law(min(log_share, 0.0), places, shares)
     return FINE, place
 
 
@@ -222,7 +226,7 @@ def with_stand_ins(known: Floats, tail: Floats, places: Floats, row: Floats) -> 
     k = len(known)
     row[:k] = known
     for j in range(len(places)):
-        row[k + j] = tail[LARGEST] - tail[SLOPE] * places[j]
+        row[k + j] = tail[START] - tail[SLOPE] * places[j]
 
 
 @njit(cache=True)
@@ -450,7 +454,7 @@ def node_rows(
         runner_up = max_of(known[i]) + gap
         tail[:n_far] = far
         for j in range(len(places)):
-            tail[n_far + j] = tails[i, LARGEST] - tails[i, SLOPE] * places[j] - runner_up
+            tail[n_far + j] = tails[i, START] - tails[i, SLOPE] * places[j] - runner_up
             times[n_far + j] = tails[i, COUNT] * shares[j]
         exponentials_at(near, betas, x, e, total)
         highest = max_of(tail)
@@ -535,14 +539,23 @@ def range_of_phi(
 
 @njit(cache=True)
 def limits_of_tail(tail: Floats, top: float, beta: float) -> tuple[float, float]:
-    """Least and largest sum over the tail of e^(b (s - top)): R c^(b-1) and n^(1-b) R^b."""
-    if tail[COUNT] == 0.0:
-        return 0.0, 0.0
-    at_largest = (beta - 1.0) * tail[LARGEST] - beta * top  # times R
-    all_equal = (1.0 - beta) * np.log(tail[COUNT]) - beta * top  # times R^b
-    low = min(at_largest + tail[LEAST], all_equal + beta * tail[LEAST])
-    high = max(at_largest + tail[MOST], all_equal + beta * tail[MOST])
-    return np.exp(low), np.exp(high)
+    """Least and largest sum over the tail of e^(b (s - top)).
+
+    They are R min(c, R)^(b-1) and n^(1-b) R^b, one way or the other round; both rise with R.
+    """
+    low = high = 0.0
+    if tail[LEAST] > -np.inf:
+        low = np.exp(min(*extreme_tails(tail, tail[LEAST], beta)) - beta * top)
+    if tail[MOST] > -np.inf:
+        high = np.exp(max(*extreme_tails(tail, tail[MOST], beta)) - beta * top)
+    return low, high
+
+
+@njit(cache=True)
+def extreme_tails(tail: Floats, log_rest: float, beta: float) -> tuple[float, float]:
+    """log S of as few classes as can be, and of n equal ones."""
+    few = log_rest + (beta - 1.0) * min(tail[LARGEST], log_rest)
+    return few, (1.0 - beta) * np.log(tail[COUNT]) + beta * log_rest
 
 
 @over_rows
@@ -596,7 +609,7 @@ def bound_rows(
             if gamma != 0.0:
                 log_z_low, log_z_high = np.log1p(others + s_low), np.log1p(others + s_high)
                 z_low, z_high = 1.0 + others + s_low, 1.0 + others + s_high
-                largest = beta * (tails[i, LARGEST] - top)
+                largest = beta * (min(tails[i, LARGEST], tails[i, MOST]) - top)
                 f_low = f_high = 1.0
                 if s_high > 0.0:
                     q = min(np.exp(largest) / z_low, 0.5)

@@ -3,17 +3,19 @@
 A row has k of K logits, L = log of the sum of e^logit over all K classes, and its label's logit
 where the label is not among the k. With log-probabilities s = logit - L, the n unknown classes
 share R = 1 - sum of e^s over the known ones, and none of them has more than c = e^(smallest of the
-k). At b = 1/T their sum
+k), nor more than R. At b = 1/T their sum
 
-    S(b) = sum x_j^b   lies between   R c^(b-1)   and   n^(1-b) R^b
+    S(b) = sum x_j^b   lies between   R min(c, R)^(b-1)   and   n^(1-b) R^b
 
-(x^b is concave in x for b < 1 and convex for b > 1: all n alike is one end, R/c classes that have c
-and nothing for the others is the other). R itself is only known to the rounding of the logits,
-which the bounds allow for. In between, the estimate: a power law x(r) = c (r/k)^(-a)
-of the rank r from k to K, whose a makes the sum R. The integral over log r is taken by Gauss's
-rule, so a few *stand-ins* with x_j = c e^(-a places_j), each counted n shares_j times, enter every
-sum as the unknown classes would. They are n in number, have at most c, and share R: so what they
-give is within the bounds, also for the focal map, and at T = 1 it is exact.
+(x^b is concave in x for b < 1 and convex for b > 1: all n alike is one end; as much as possible in
+as few classes as possible, R / min(c, R) of them, is the other). R itself is only known to the
+rounding of the logits, which the bounds allow for.
+
+In between, the estimate: a power law x(r) = min(c, R) (r/k)^(-a) of the rank r from k to K, whose a
+makes the sum R. The integral over log r is taken by Gauss's rule, so a few *stand-ins*
+x_j = min(c, R) e^(-a places_j), each counted n shares_j times, enter every sum as the unknown
+classes would. They are n in number, share R, and none has more than it may: so Jensen's inequality
+puts S(b) of the stand-ins within the bounds, and at T = 1 it is exact.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ class TopRows(FitData):
     """
 
     tails: Floats
-    """(n, 5): log c, a, n of each row; log R, less and plus what rounding can have changed."""
+    """(n, 6): log min(c, R), a, n, log c; log R, less and plus what rounding can have changed."""
     known_labels: npt.NDArray[np.int64]
     """The classes of the labels."""
     all_classes: int
@@ -85,7 +87,7 @@ class TopRows(FitData):
             >>> from calibrant.calibrators import TopRows
             >>> logits = np.log([[0.5, 0.2, 0.15, 0.1, 0.05]])
             >>> rows = TopRows.of(logits[:, :2], [[0, 1]], [3], n_classes=5, label_logits=[-2.302585])
-            >>> rows.n_classes, len(rows), np.exp(rows.tails[0, 3]).round(4).item()
+            >>> rows.n_classes, len(rows), np.exp(rows.tails[0, 4]).round(4).item()
             (5, 1, 0.2)
         """
         from calibrant._compiled import threads_for
@@ -97,7 +99,7 @@ class TopRows(FitData):
         )
         n, k = given.logits.shape
         places, shares = stand_ins(k, n_classes)
-        known, tails = np.empty((n, k + 1)), np.empty((n, 5))
+        known, tails = np.empty((n, k + 1)), np.empty((n, kernels.OF_TAIL))
         label_places, verdicts = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
         with threads_for(8 * given.logits.size):
             kernels.prepare_rows(
