@@ -239,9 +239,10 @@ def test_rounded_logits_are_allowed_for(dtype):
         n_classes=300,
         label_logits=log_probs[np.arange(300), places].astype(dtype),
     )
-    share = np.log(np.exp(log_probs[:, 30:]).sum(axis=1) - np.where(
-        places >= 30, np.exp(log_probs[np.arange(300), places]), 0.0
-    ))
+    share = np.log(
+        np.exp(log_probs[:, 30:]).sum(axis=1)
+        - np.where(places >= 30, np.exp(log_probs[np.arange(300), places]), 0.0)
+    )
     assert (known.tails[:, 4] <= share).all()
     assert (share <= known.tails[:, 5]).all()
 

@@ -110,7 +110,9 @@ from calibrant._checks.top_rows import (
     TopArrays as TopArrays,
     every_class_known as every_class_known,
     method_of_top_rows as method_of_top_rows,
+    normaliser_of as normaliser_of,
     number_of_classes as number_of_classes,
+    parquet_name as parquet_name,
     top_arrays as top_arrays,
     usable_top_rows as usable_top_rows,
 )

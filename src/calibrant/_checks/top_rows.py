@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -42,13 +43,17 @@ def top_arrays(
     none = np.empty(0)
     floats = {}
     for name, values in (("normaliser", normaliser), ("label_logits", label_logits)):
-        floats[name] = none if values is None else _of_shape(_numbers(values, name, "f"), name, (n,))
+        floats[name] = (
+            none if values is None else _of_shape(_numbers(values, name, "f"), name, (n,))
+        )
     precisions = [np.finfo(each.dtype).eps for each in (given, *floats.values()) if each.size]
     whole = np.empty(0, dtype=np.int64)
     if labels is not None:
         whole = _of_shape(_numbers(labels, "labels", "iu"), "labels", (n,)).astype(np.int64)
     return TopArrays(
-        logits=np.ascontiguousarray(given if given.dtype.itemsize > 2 else given.astype(np.float32)),
+        logits=np.ascontiguousarray(
+            given if given.dtype.itemsize > 2 else given.astype(np.float32)
+        ),
         classes=np.ascontiguousarray(of_classes.astype(np.int64, copy=False)),
         normaliser=np.zeros(n) if normaliser is None else floats["normaliser"].astype(np.float64),
         labels=np.where(whole < 0, -2, whole),  # -1 would mean that there is none
@@ -92,6 +97,25 @@ def usable_top_rows(verdicts: npt.NDArray[np.int64], given: TopArrays, n_classes
         "classes. Log the k largest logits, and the normaliser of the same logits",
     }
     raise ValueError(f"row {row}: {wrong[verdict]}")
+
+
+def parquet_name(path: Path) -> Path:
+    """A file name that ends in .parquet."""
+    if path.suffix.lower() != ".parquet":
+        raise ValueError(
+            f"rows of the largest logits are written as .parquet; found {str(path)!r}. Rename it"
+        )
+    return path
+
+
+def normaliser_of(kind: str, normaliser: Any) -> None:
+    """A normaliser with logits, and none with log-probabilities."""
+    if (kind == "top_logits") == (normaliser is None):
+        raise ValueError(
+            "top_logits need a normaliser, the log of the sum of e^logit over all classes, and "
+            f"top_logprobs have none; found {kind} with{'out' if normaliser is None else ''} one. "
+            "Pass one of the two"
+        )
 
 
 def every_class_known(what: str) -> NoReturn:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, prange
 
-from calibrant._compiled import exp_nonpositive, max_of, over_rows, sum_of
+from calibrant._compiled import exp_nonpositive, index_of, max_of, over_rows, sum_of
 from calibrant.calibrators._kernels import (
     BLOCK,
     difference,
@@ -580,7 +580,8 @@ def bound_rows(
         odds against m = phi(q_m) G,    p_i = a_i / phi(q_i) / (1 / phi(q_m) + G)
 
     S lies in its limits, f in those of 1/phi up to c^b / Z, and phi turns once, at ``turn``, where
-    its logarithm is ``log_turn`` (interval arithmetic over these). At gamma = 0 both are monotone in S, so the limits are attained.
+    its logarithm is ``log_turn``: interval arithmetic over these. At gamma = 0 both are monotone in
+    S, so the limits are attained.
     """
     n, k = known.shape
     n_blocks = (n + BLOCK - 1) // BLOCK
@@ -588,8 +589,8 @@ def bound_rows(
         x, a = np.empty(k), np.empty(k)
         log_least, log_most = np.zeros(k), np.zeros(k)  # of phi of each class
         for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
-            m, gap = relative_exponents(known[i], beta, x)
-            top = known[i, m]
+            top = max_of(known[i])
+            m = index_of(known[i], top)
             others = 0.0
             for j in range(k):
                 x[j] = difference(known[i, j], top, beta)

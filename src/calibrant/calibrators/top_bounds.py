@@ -12,7 +12,8 @@ Each G_b is the sum over certain rows, which lies between the sums of their ends
 some of the uncertain rows, of which each is in one bin and adds at most u = the larger of
 |end - correctness|. So, by the triangle inequality,
 
-    sum over b of min |certain G_b| - sum of u  <=  N ECE  <=  sum over b of max |certain G_b| + sum of u
+    sum over b of min |certain G_b| - sum of u  <=  N ECE
+    N ECE  <=  sum over b of max |certain G_b| + sum of u
 
 and ECE >= |mean confidence - accuracy|, whose mean confidence lies between those of the ends. For
 equal-mass bins nothing of this kind is derived here: ranks change with the rows.
@@ -223,9 +224,7 @@ def _bin_sums(ends: Floats, right: Any, n_bins: int) -> Floats:
     bins = [bins_of(end, edges) for end in ends]
     certain = bins[0] == bins[1]
     gaps = ends - right
-    by_bin = [
-        np.bincount(bins[0][certain], weights=gap[certain], minlength=n_bins) for gap in gaps
-    ]
+    by_bin = [np.bincount(bins[0][certain], weights=gap[certain], minlength=n_bins) for gap in gaps]
     uncertain = np.abs(gaps[:, ~certain]).max(axis=0).sum() if not certain.all() else 0.0
     return np.concatenate([*by_bin, [uncertain], ends.sum(axis=1)])
 

@@ -86,7 +86,8 @@ class TopRows(FitData):
             >>> import numpy as np
             >>> from calibrant.calibrators import TopRows
             >>> logits = np.log([[0.5, 0.2, 0.15, 0.1, 0.05]])
-            >>> rows = TopRows.of(logits[:, :2], [[0, 1]], [3], n_classes=5, label_logits=[-2.302585])
+            >>> label = {"labels": [3], "label_logits": logits[:, 3]}
+            >>> rows = TopRows.of(logits[:, :2], [[0, 1]], **label, n_classes=5)
             >>> rows.n_classes, len(rows), np.exp(rows.tails[0, 4]).round(4).item()
             (5, 1, 0.2)
         """
