@@ -51,9 +51,7 @@ def top_arrays(
     if labels is not None:
         whole = _of_shape(_numbers(labels, "labels", "iu"), "labels", (n,)).astype(np.int64)
     return TopArrays(
-        logits=np.ascontiguousarray(
-            given if given.dtype.itemsize > 2 else given.astype(np.float32)
-        ),
+        logits=np.ascontiguousarray(given, dtype=np.float64),
         classes=np.ascontiguousarray(of_classes.astype(np.int64, copy=False)),
         normaliser=np.zeros(n) if normaliser is None else floats["normaliser"].astype(np.float64),
         labels=np.where(whole < 0, -2, whole),  # -1 would mean that there is none

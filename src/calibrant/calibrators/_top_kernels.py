@@ -230,7 +230,7 @@ def with_stand_ins(known: Floats, tail: Floats, places: Floats, row: Floats) -> 
 
 
 @njit(cache=True)
-def sum_of_all(values: Floats, n_known: int, tail: Floats, shares: Floats) -> float:
+def sum_of_all(values: Floats, n_known: int, tail: Floats, shares: Floats) -> Any:
     """The sum over known classes and stand-ins, each of these as often as it counts."""
     of_tail = 0.0
     for j in range(len(shares)):
@@ -514,7 +514,7 @@ def node_sums(
 
 
 @njit(cache=True, inline="always", error_model="numpy")
-def log_phi_of(q: float, log_q: float, gamma: float) -> float:
+def log_phi_of(q: float, log_q: float, gamma: float) -> Any:
     """log phi(q) for q up to about 1/2."""
     rest = 1.0 - q
     return gamma * log_of_complement(q) + np.log1p(-gamma * q * log_q / rest)

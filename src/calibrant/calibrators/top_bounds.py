@@ -241,4 +241,4 @@ def _error_limits(means: Floats, n_bins: int, accuracy: float) -> tuple[float, f
 
 
 def _distance_from_zero(low: Any, high: Any) -> Floats:
-    return np.maximum(np.maximum(low, -high), 0.0)
+    return np.asarray(np.maximum(np.maximum(low, -high), 0.0))

@@ -20,9 +20,10 @@ puts S(b) of the stand-ins within the bounds, and at T = 1 it is exact.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -133,7 +134,7 @@ class TopRows(FitData):
         """The class of each label."""
         return self.known_labels
 
-    def blocks(self) -> Any:
+    def blocks(self) -> Iterator[slice]:
         """Rows in parts small enough for the processor's cache."""
         return row_blocks(len(self), self.logits.shape[1])
 
@@ -148,7 +149,7 @@ class TopRows(FitData):
         )
 
     @classmethod
-    def joined(cls, parts: Any) -> Self:
+    def joined(cls, parts: Sequence[Self]) -> Self:
         """The rows of all parts, one after the other."""
         return replace(
             parts[0],

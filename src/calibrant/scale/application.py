@@ -153,8 +153,11 @@ def _write(
                 writer.write_table(table)
                 applied.rows += table.num_rows
             if writer is None and data_set.layout.kind == "top_logits":
-                names = {data_set.layout.scores[0]: [], "top_classes": []}
-                parquet.write_table(arrow("writing").table(names), temporary, **PARQUET_OPTIONS)
+                none = np.empty((0, 1))
+                table = top_table(
+                    "top_logprobs", none, none.astype(np.int64), {}, calibrator.n_classes_
+                )
+                parquet.write_table(table, temporary, **PARQUET_OPTIONS)
             elif writer is None:  # a file without rows: as its neighbours are, as far as is known
                 nothing = np.empty((0, calibrator.n_classes_))
                 table = table_of(nothing, None, None)

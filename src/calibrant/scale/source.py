@@ -39,6 +39,8 @@ BATCH_NUMBERS = 1 << 20
 """Rows, and numbers in them, that are held at a time."""
 BUNDLE_ROWS = 1 << 20
 """Rows of one task: about a second's work."""
+BUNDLE_NUMBERS = 1 << 23
+"""And numbers in them, where rows are long."""
 MOST_BUNDLES = 8192
 """More tasks than this would keep a scheduler busy; bundles grow instead."""
 MOST_REASONS = 5
@@ -123,7 +125,8 @@ class DataSet:
 
     def bundles(self) -> list[tuple[Part, ...]]:
         """The parts, in order, cut into the work of one task each."""
-        most = max(BUNDLE_ROWS, self.rows // MOST_BUNDLES)
+        usual = min(BUNDLE_ROWS, BUNDLE_NUMBERS // (self.width or 1))
+        most = max(usual, self.rows // MOST_BUNDLES)
         bundles: list[list[Part]] = [[]]
         held = 0
         for part in self.parts:
