@@ -218,13 +218,7 @@ def _distances(data: FitData) -> Floats:
 
 
 def _rows(data: FitData, beta: float) -> Floats:
-    from calibrant._compiled import threads_for
-    from calibrant.calibrators._kernels import temperature_rows
-
-    out = np.empty((4, len(data)))
-    with threads_for(data.logits.size):
-        temperature_rows(data.logits, data.labels, beta, out)
-    return out
+    return data.temperature_rows(beta)
 
 
 def cross_entropies(data: FitData, beta: float) -> Floats:

@@ -95,12 +95,13 @@ def write_predictions(
         target,
         scores,
         None if labels is None else _checks.as_numpy(_checks.labels(labels, checked)),
-        None if ids is None else _checked_ids(ids, len(scores)),
+        None if ids is None else checked_ids(ids, len(scores)),
         None if class_names is None else _checked_names(class_names, scores.shape[1]),
     )
 
 
-def _checked_ids(ids: Array, rows: int) -> NDArray[Any]:
+def checked_ids(ids: Array, rows: int) -> NDArray[Any]:
+    """Whole numbers or strings, one a row."""
     array = _checks.as_numpy(ids)
     if array.dtype == object and all(isinstance(name, str) for name in array.flat):
         array = array.astype(str)
@@ -151,7 +152,7 @@ def _write_parquet(
         table = table.replace_schema_metadata({CLASS_NAMES: json.dumps(names)})
     with written_whole(target) as temporary:
         arrow("writing").parquet.write_table(
-            table, temporary, row_group_size=_ROW_GROUP, **PARQUET_OPTIONS
+            table, temporary, row_group_size=ROW_GROUP, **PARQUET_OPTIONS
         )
 
 
@@ -177,7 +178,8 @@ def table_of(probs: NDArray[Any], labels: Given, ids: Given) -> Any:
 
 
 _WRITERS = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}
-_ROW_GROUP = 1 << 16  # rows
+ROW_GROUP = 1 << 16
+"""Rows."""
 PARQUET_OPTIONS: dict[str, Any] = {
     "data_page_size": 1 << 16,
     "use_dictionary": False,

@@ -14,11 +14,13 @@ from calibrant.calibrators import (
     FocalCalibration,
     FocalTemperatureScaling,
     Identity,
+    TailBounds,
     TemperatureScaling,
     TopRestScaling,
     VectorScaling,
 )
 from calibrant.calibrators.base import FitData
+from calibrant.calibrators.top_bounds import check_top_fit, tail_bounds
 from calibrant.scale.engine import engine_for
 from calibrant.scale.samples import FilesOfSamples
 from calibrant.scale.search import SketchBounds
@@ -49,6 +51,8 @@ class FitOverFiles:
     skipped: Skipped
     bounds: SketchBounds | None
     """Where the criterion is an equal-mass error, how sure it is."""
+    tail: TailBounds | None = None
+    """Where rows have their largest logits only, what is certain whatever the others are."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: the report, and what is said here."""
@@ -57,6 +61,7 @@ class FitOverFiles:
             "passes": self.passes,
             "skipped": asdict(self.skipped),
             "bounds": None if self.bounds is None else asdict(self.bounds),
+            "tail": None if self.tail is None else asdict(self.tail),
         }
 
     def __str__(self) -> str:
@@ -66,6 +71,8 @@ class FitOverFiles:
                 f"ada_ece is off by at most {self.bounds.off_by:.2g}; no point of the search is "
                 f"better by more than {self.bounds.better_by:.2g}."
             )
+        if self.tail is not None:
+            lines.append(str(self.tail))
         if self.skipped:
             lines.append(f"{self.skipped}.")
         return "\n".join(lines)
@@ -77,6 +84,7 @@ def fit(
     *,
     scheduler: Any = None,
     skip_bad: bool = False,
+    n_classes: int | None = None,
 ) -> FitOverFiles:
     """Fit ``calibrator`` on a Parquet data set of any size.
 
@@ -90,6 +98,9 @@ def fit(
         scheduler: None for this process, ``"local"`` for a cluster on this machine, or the address
             of a Dask scheduler whose workers can read ``path``.
         skip_bad: Leave out and count what cannot be read or used, in place of refusing it.
+        n_classes: How many classes there are, where rows have their largest logits only and the
+            files do not say it. Such rows are fitted by an estimate of the other classes, and the
+            result has bounds (see :class:`calibrant.calibrators.TopRows`).
 
     Examples:
         >>> import tempfile
@@ -113,14 +124,19 @@ def fit(
     calibrator._check_params()
     if isinstance(calibrator, FocalTemperatureScaling):
         _checks.search_in_few_passes(calibrator.search)
-    data_set = open_data_set(Path(path), skip_bad=skip_bad)
+    data_set = open_data_set(Path(path), skip_bad=skip_bad, n_classes=n_classes)
+    of_top = data_set.layout.kind == "top_logits"
+    if of_top:
+        check_top_fit(calibrator)
     with engine_for(scheduler) as engine:
         samples = FilesOfSamples.of(data_set, engine)
         # It answers all that these fits ask of samples in memory.
         calibrator.fit_samples(cast(FitData, samples))
+        tail = tail_bounds(cast(FitData, samples), calibrator) if of_top else None
     return FitOverFiles(
         calibrator=calibrator,
         passes=len(samples.passes),
         skipped=samples.facts.skipped,
         bounds=samples.bounds_of_search(),
+        tail=tail,
     )

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant import _checks
+from calibrant.calibrators import TopRows
 from calibrant.calibrators.base import FitData, Floats, checked_samples
 from calibrant.calibrators.evaluator import Evaluator
 from calibrant.calibrators.temperature import TO_LOOK, TO_START
@@ -48,9 +49,7 @@ class Picked:
         """Take the rows of a batch whose place is a multiple of the stride."""
         chosen = slice((-first) % self.stride, None, self.stride)
         if len(data.labels[chosen]):
-            # Copies: a view would hold the whole batch.
-            rows = FitData(data.logits[chosen].copy(), data.labels[chosen].copy(), None)
-            self.rows.append((first, rows))
+            self.rows.append((first, data.rows(chosen)))  # copies: a view would hold the batch
 
     def merge(self, other: Picked) -> None:
         """Add the rows of other parts."""
@@ -80,7 +79,7 @@ class Facts:
     def nothing_of(cls, data_set: DataSet) -> Facts:
         """Before any row."""
         assert data_set.n_classes is not None
-        most = max(1, MOST_NUMBERS // data_set.n_classes)
+        most = max(1, MOST_NUMBERS // (data_set.width or 1))
         picked = {
             about: Picked(max(1, data_set.rows // min(about, most)))
             for about in (TO_START, TO_LOOK)
@@ -93,7 +92,7 @@ class Facts:
         self.n += len(data)
         self.n_right += int(data.right.sum())
         self.some_below = self.some_below or not data.labels_on_top
-        self.label_counts += np.bincount(data.labels, minlength=len(self.label_counts))
+        self.label_counts += np.bincount(data.label_classes, minlength=len(self.label_counts))
         for picked in self.picked.values():
             picked.pick(first, data)
 
@@ -247,6 +246,9 @@ def fit_data_of(predictions: Predictions) -> FitData:
     """What fits look at, checked."""
     from calibrant.scale._kernels import all_usable
 
+    if predictions.top_logits is not None:
+        _checks.some_labels(predictions.labels)
+        return top_rows_of(predictions)
     logits, labels = predictions.logits, predictions.labels
     if logits is not None and labels is not None and logits.shape[1] > 1:
         wide = logits.astype(np.float32) if logits.dtype.itemsize < 4 else logits
@@ -256,6 +258,19 @@ def fit_data_of(predictions: Predictions) -> FitData:
             vars(data)["right"] = right  # which it would compute when asked
             return data
     return checked_samples(logits, labels, probs=predictions.probs)
+
+
+def top_rows_of(predictions: Predictions) -> TopRows:
+    """Rows of the largest logits, checked."""
+    assert predictions.n_classes is not None
+    return TopRows.of(
+        predictions.top_logits,
+        predictions.top_classes,
+        predictions.labels,
+        n_classes=predictions.n_classes,
+        normaliser=predictions.normaliser,
+        label_logits=predictions.label_logits,
+    )
 
 
 def _batches_of(
@@ -311,10 +326,7 @@ def _joined(batches: Iterator[FitData], rows: int) -> Iterator[FitData]:
 
 
 def _as_one(parts: list[FitData]) -> FitData:
-    if len(parts) == 1:
-        return parts[0]
-    logits = np.concatenate([part.logits for part in parts])
-    return FitData(logits, np.concatenate([part.labels for part in parts]), None)
+    return parts[0] if len(parts) == 1 else parts[0].joined(parts)
 
 
 def _changed(data: FitData, changes: tuple[Change, ...]) -> FitData:
