@@ -1,4 +1,4 @@
-"""Evaluating data sets of growing size on local workers: time, rows a second, peak memory.
+"""Data sets of growing size on local workers: time, rows a second, peak memory.
 
 ``python -m benchmarks.scale [ROWS ...]``; without sizes 1, 10 and 100 million rows of 10 classes.
 The files of 100 million take 4.5 GB, are made in parts of a million rows, and are deleted at the
@@ -7,25 +7,29 @@ end. Not among ``python -m benchmarks``, because it takes minutes.
 
 from __future__ import annotations
 
-import resource
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 from distributed import Client, LocalCluster
 
-from calibrant import scale
+from calibrant import TemperatureScaling, scale
 
 SIZES = (1_000_000, 10_000_000, 100_000_000)
 CLASSES = 10
 ROWS_OF_FILE = 1_000_000
 ON_PAPER = 10**11, 100
 """Rows, and workers, for which the time is extrapolated."""
+LOOK_EVERY = 0.05
+"""Seconds between two looks at the memory."""
 
 
 def write(folder: Path, rows: int) -> None:
@@ -41,45 +45,106 @@ def write(folder: Path, rows: int) -> None:
         pq.write_table(table, file, row_group_size=1 << 17, use_dictionary=False)
 
 
-def peak_memory() -> float:
-    """Of this process so far, in megabytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+class Memory:
+    """The most that this process and those it has started have held, in megabytes."""
+
+    def __init__(self) -> None:
+        self.together = 0.0
+        self.one = 0.0
+        """The largest of them alone."""
+
+    def look(self) -> None:
+        """Add up what each process holds now; what they share is counted for each."""
+        here = psutil.Process()
+        held = []
+        for process in (here, *here.children(recursive=True)):
+            try:
+                held.append(process.memory_info().rss / 1e6)
+            except psutil.NoSuchProcess:
+                continue
+        self.together = max(self.together, sum(held))
+        self.one = max(self.one, *held)
 
 
-def evaluated(folder: Path, n_workers: int) -> tuple[float, float]:
-    """Seconds that evaluating takes, and the peak memory of the largest worker."""
+@contextmanager
+def watched() -> Iterator[Memory]:
+    """Look at the memory all the time."""
+    memory, ended = Memory(), threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(LOOK_EVERY):
+            memory.look()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield memory
+    finally:
+        ended.set()
+        thread.join()
+
+
+def reading(folder: Path, client: Client) -> None:
+    """What no evaluation can do without: every column of every file, decoded."""
+    client.gather(client.map(_read, sorted(map(str, folder.iterdir())), pure=False))
+
+
+def _read(file: str) -> int:
+    return sum(batch.num_rows for batch in pq.ParquetFile(file).iter_batches(1 << 16))
+
+
+def evaluating(folder: Path, client: Client) -> None:
+    """All default metrics, with their intervals."""
+    scale.evaluate(folder, scheduler=client)
+
+
+def fitting(folder: Path, client: Client) -> None:
+    """Temperature scaling by NLL."""
+    scale.fit(TemperatureScaling(), folder, scheduler=client)
+
+
+WORK: tuple[Callable[[Path, Client], None], ...] = (reading, evaluating, fitting)
+
+
+def measured(folder: Path, rows: int, n_workers: int) -> float:
+    """Print what each kind of work takes; the seconds of evaluating."""
+    taken = {}
     with (
         LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster) as client,
     ):
-        first = min(folder.iterdir())
-        scale.evaluate(first, scheduler=client)  # loads and compiles what the workers need
-        start = time.perf_counter()
-        scale.evaluate(folder, scheduler=client)
-        seconds = time.perf_counter() - start
-        peaks: dict[str, Any] = client.run(peak_memory)
-    return seconds, max(peaks.values())
+        with tempfile.TemporaryDirectory() as name:
+            (Path(name) / "first.parquet").symlink_to(min(folder.iterdir()))
+            for work in WORK:  # loads and compiles what the workers need
+                work(Path(name), client)
+        for work in WORK:
+            with watched() as memory:
+                start = time.perf_counter()
+                work(folder, client)
+                taken[work] = time.perf_counter() - start
+            print(
+                f"  {rows:>11,} rows, {n_workers} workers, {work.__name__:<10} {taken[work]:7.1f} s"
+                f" {rows / taken[work]:11,.0f} rows/s {taken[work] / taken[reading]:5.1f}x reading,"
+                f" peak {memory.together:5.0f} MB, the largest process {memory.one:4.0f} MB",
+                flush=True,
+            )
+    return taken[evaluating]
 
 
 def main(sizes: tuple[int, ...] = SIZES) -> None:
     """Every size on two workers, and the one in the middle on one."""
-    print(f"\nevaluate, {CLASSES} classes, float32, on local workers")
-    rate = 0.0
+    print(f"\n{CLASSES} classes, float32, on local workers; memory of all processes together")
     for rows in sizes:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             write(folder, rows)
-            for n_workers in (2, 1) if rows == sizes[len(sizes) // 2] else (2,):
-                seconds, peak = evaluated(folder, n_workers)
-                print(
-                    f"  {rows:>11,} rows, {n_workers} workers: {seconds:8.1f} s, "
-                    f"{rows / seconds:11,.0f} rows/s, peak {peak:6.0f} MB a worker"
-                )
-                if n_workers == 2:
-                    rate = rows / seconds / 2
-    rows, workers = ON_PAPER
-    hours = rows / (workers * rate) / 3600
-    print(f"  on paper: {rows:.0e} rows on {workers} workers as fast as these: {hours:.1f} hours")
+            seconds = measured(folder, rows, n_workers=2)
+            if rows == sizes[len(sizes) // 2]:
+                alone = measured(folder, rows, n_workers=1)
+                print(f"  evaluating on 2 workers is {alone / seconds:.2f} times as fast as on 1")
+    more, workers = ON_PAPER
+    hours = more / rows * seconds * 2 / workers / 3600
+    print(f"  on paper: evaluating {more:.0e} rows on {workers} such workers: {hours:.1f} hours")
 
 
 if __name__ == "__main__":

@@ -82,8 +82,8 @@ def run(parameters: Mapping[str, Any]) -> Result:
     ]
     jobs = {
         (panel, gamma, seed): panel.job(gamma, seed, parameters["label_smoothing"])
-        for seed in parameters["seeds"]
         for panel in panels
+        for seed in parameters["seeds"]
         for gamma in parameters["gammas"]
     }
     trained = run_grid(list(jobs.values()), parameters["folder"], say=print)
@@ -169,16 +169,23 @@ def changes(group: Sequence[Measured]) -> dict[str, float]:
         for seed in seeds
     ]
     low, high = t_interval(by_seed)
-    raw = {
-        gamma: mean(one.raw for one in group if one.gamma == gamma)
-        for gamma in dict.fromkeys(one.gamma for one in group)
-    }
+    best = "gamma with the smallest ECE without the map"
     return {
         f"{name}: points of ECE that the map adds": mean(by_seed),
         f"{name}: low end of its interval": low,
         f"{name}: high end of its interval": high,
-        f"{name}: gamma with the smallest ECE without the map": min(raw, key=lambda g: raw[g]),
+        f"{name}: {best}": smallest(group),
+        **{
+            f"{name}: {best}, seed {seed}": smallest([one for one in group if one.seed == seed])
+            for seed in seeds
+        },
     }
+
+
+def smallest(group: Sequence[Measured]) -> int:
+    """The gamma with the smallest mean error without the map."""
+    gammas = dict.fromkeys(one.gamma for one in group)
+    return min(gammas, key=lambda gamma: mean(one.raw for one in group if one.gamma == gamma))
 
 
 def t_interval(values: Sequence[float]) -> tuple[float, float]:
@@ -216,7 +223,7 @@ def table_of_changes(groups: Sequence[list[Measured]]) -> Table:
     head += ["best gamma without the map"]
     rows = []
     for group in groups:
-        added, low, high, best = changes(group).values()
+        added, low, high, best, *_ = changes(group).values()
         title = group[0].panel.title
         rows.append(
             [group[0].paradigm, title, f"{added:+.2f}", f"{low:+.2f} to {high:+.2f}", str(best)]

@@ -107,6 +107,16 @@ from calibrant._checks.scale import (
     some_rows_left as some_rows_left,
     workers_died as workers_died,
 )
+from calibrant._checks.top_rows import (
+    TopArrays as TopArrays,
+    every_class_known as every_class_known,
+    method_of_top_rows as method_of_top_rows,
+    normaliser_of as normaliser_of,
+    number_of_classes as number_of_classes,
+    parquet_name as parquet_name,
+    top_arrays as top_arrays,
+    usable_top_rows as usable_top_rows,
+)
 from calibrant._checks.training import (
     axis_of_grid as axis_of_grid,
     entry as entry,

@@ -24,7 +24,9 @@ from calibrant.calibrators.scaling import (
     Identity,
     TemperatureScaling,
 )
+from calibrant.calibrators.top_bounds import TailBounds, fit_top_rows
 from calibrant.calibrators.top_rest import TopRestScaling
+from calibrant.calibrators.top_rows import TopRows
 
 if TYPE_CHECKING:
     from calibrant.calibrators.classifier import CalibratedClassifier
@@ -73,10 +75,13 @@ __all__ = [
     "MethodComparison",
     "NotFittedError",
     "PlattScaling",
+    "TailBounds",
     "TemperatureScaling",
     "TopRestScaling",
+    "TopRows",
     "VectorScaling",
     "compare",
+    "fit_top_rows",
     "load",
 ]
 

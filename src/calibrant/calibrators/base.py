@@ -15,8 +15,8 @@ import inspect
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from calibrant.calibrators.evaluator import Evaluator
     from calibrant.calibrators.linear_fit import Rows
     from calibrant.calibrators.modules import CalibratorModule
+    from calibrant.calibrators.top_rest_fit import AtTemperature
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 State: TypeAlias = Mapping[str, Any]
@@ -151,7 +152,7 @@ class FitData:
     @property
     def n_classes_seen(self) -> int:
         """How many classes have a sample."""
-        return len(np.unique(self.labels))
+        return len(np.unique(self.label_classes))
 
     @cached_property
     def labels_on_top(self) -> bool:
@@ -184,11 +185,68 @@ class FitData:
         """``values_of(samples)``, any number of values a row."""
         return values_of(self)
 
+    # What is computed of each row. `TopRows`, which knows some of the classes only, does it in its
+    # own way.
+
+    def rows(self, which: slice) -> Self:
+        """Some of the rows, copied."""
+        weight = None if self.weight is None else self.weight[which].copy()
+        return replace(
+            self, logits=self.logits[which].copy(), labels=self.labels[which].copy(), weight=weight
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """The rows of all parts, which have no weights, one after the other."""
+        logits = np.concatenate([part.logits for part in parts])
+        labels = np.concatenate([part.labels for part in parts])
+        return replace(parts[0], logits=logits, labels=labels)
+
+    @property
+    def label_classes(self) -> npt.NDArray[np.int64]:
+        """The class of each label."""
+        return self.labels
+
+    def mapped_rows(self, gamma: float, beta: float) -> tuple[Floats, Floats, Floats]:
+        """Of Psi^gamma(softmax(b s)): log odds of the top class, log-probability of the label.
+
+        And its squared distance to the one-hot label.
+        """
+        from calibrant._compiled import threads_for
+        from calibrant.calibrators._kernels import map_rows
+
+        log_odds, true_log_prob, distances = (np.empty(len(self)) for _ in range(3))
+        with threads_for(self.logits.size):
+            map_rows(self.logits, self.labels, beta, gamma, log_odds, true_log_prob, distances)
+        return log_odds, true_log_prob, distances
+
+    def temperature_rows(self, beta: float) -> Floats:
+        """Cross-entropy of softmax(b s), its slope, curvature and third derivative by log b."""
+        from calibrant._compiled import threads_for
+        from calibrant.calibrators._kernels import temperature_rows
+
+        out = np.empty((4, len(self)))
+        with threads_for(self.logits.size):
+            temperature_rows(self.logits, self.labels, beta, out)
+        return out
+
+    def node_sums(self, gammas: Floats, nodes: Floats) -> Floats:
+        """The sums of the confidences at every gamma and log T."""
+        from calibrant.calibrators.paths import node_log_odds_of
+
+        return node_log_odds_of(self, gammas, nodes, keep=False)[1]
+
     def in_units(self, *, log_probs: bool) -> Rows:
         """What the linear calibrators are fitted on."""
         from calibrant.calibrators.linear_fit import Rows
 
         return Rows.of(self, log_probs=log_probs)
+
+    def at_best_temperature(self) -> AtTemperature:
+        """What top-rest scaling is fitted on."""
+        from calibrant.calibrators.top_rest_fit import Problem
+
+        return Problem.of(self)
 
     def evaluator(self, criterion: str, *, n_bins: int, focal_gamma: float) -> Evaluator:
         """What computes a criterion on these samples."""

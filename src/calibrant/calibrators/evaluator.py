@@ -89,11 +89,4 @@ class Evaluator:
 
     def _rows(self, gamma: float, temperature: float) -> tuple[Floats, Floats, Floats]:
         """Log odds of the top class, log-probability of the label, squared distance to it."""
-        from calibrant._compiled import threads_for
-        from calibrant.calibrators._kernels import map_rows
-
-        log_odds, true_log_prob, distances = (np.empty(len(self.data)) for _ in range(3))
-        data, beta = self.data, 1.0 / temperature
-        with threads_for(data.logits.size):
-            map_rows(data.logits, data.labels, beta, gamma, log_odds, true_log_prob, distances)
-        return log_odds, true_log_prob, distances
+        return self.data.mapped_rows(gamma, 1.0 / temperature)

@@ -110,7 +110,7 @@ def lower_bound(data: Samples, gammas: Floats, x: Floats) -> Floats:
 def _node_sums(data: FitData, gammas: Floats, nodes: Floats) -> tuple[Floats, float]:
     """The sums of the confidences (gammas, nodes), and the number of samples or their weight."""
     total = len(data) if data.weight is None else data.weight.sum()
-    return _node_log_odds(data, gammas, nodes, keep=False)[1], float(total)
+    return data.node_sums(gammas, nodes), float(total)
 
 
 def chebyshev_nodes(low: float, high: float, n_classes: int, error: float) -> Floats:
@@ -180,7 +180,7 @@ def _exact(evaluator: Evaluator, gamma: float, temperature: float) -> Point:
     return Point(gamma, temperature, evaluator(gamma, temperature))
 
 
-def _node_log_odds(
+def node_log_odds_of(
     data: FitData, gammas: Floats, nodes: Floats, *, keep: bool
 ) -> tuple[npt.NDArray[np.float32], Floats]:
     """T times the log odds (gammas, rows, nodes), if kept, and the sums of the confidences."""
@@ -236,7 +236,7 @@ def _best_of_group(
     """The best of ``best`` and the points that are left on the gammas of ``group``."""
     x = np.log(temperatures)
     nodes = _nodes_around(left, group, x, evaluator.data.n_classes)
-    scaled, _ = _node_log_odds(evaluator.data, gammas[group], nodes, keep=True)
+    scaled, _ = node_log_odds_of(evaluator.data, gammas[group], nodes, keep=True)
     path, step = np.nonzero(left[group])
     return best_of_points(
         evaluator,

@@ -239,8 +239,8 @@ class TopRestScaling(TopAndRest):
         _checks.instance(self.classes, bool, "classes")
 
     def _fit(self, data: FitData) -> Fitted:
-        from calibrant.calibrators.top_rest_fit import Problem, fit
+        from calibrant.calibrators.top_rest_fit import fit
 
-        problem = Problem.of(data)
+        problem = data.at_best_temperature()
         found = fit(problem, classes=self.classes)
         return problem.fitted(found)

@@ -6,6 +6,7 @@ See ``top_rest`` for the map, and ``top_rest_regressions`` for what is minimised
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from calibrant.binning import all_whole
 from calibrant.calibrators.base import FitData, Fitted, Floats
 from calibrant.calibrators.limits import LIMITS
-from calibrant.calibrators.temperature import BestTemperature, best_temperature
+from calibrant.calibrators.temperature import BestTemperature, best_temperature, cross_entropies
 from calibrant.calibrators.top_rest import LARGEST_ODDS, MOST_STRETCH, pieces
 from calibrant.calibrators.top_rest_regressions import (
     FIRST_STRENGTH,
@@ -24,6 +25,8 @@ from calibrant.calibrators.top_rest_regressions import (
     RestLoss,
     StrengthSearch,
     TopRegression,
+    TopRows,
+    TopSamples,
 )
 
 MOST_ROUNDS = 10
@@ -66,8 +69,82 @@ class Losses:
     """The log-odds before the bounds that keep the predicted class."""
 
 
+class AtTemperature(ABC):
+    """Samples at their best temperature, wherever they lie: what the fit asks of them."""
+
+    data: FitData
+    best: BestTemperature
+
+    @property
+    def beta(self) -> float:
+        """1/T."""
+        return 1.0 / self.best.temperature
+
+    @property
+    @abstractmethod
+    def n_counted(self) -> float:
+        """How many samples the rows count for."""
+
+    @abstractmethod
+    def top_samples(self, *, classes: bool) -> TopSamples:
+        """What the top part is fitted on, with class terms or without."""
+
+    @abstractmethod
+    def mistakes(self) -> FitData | None:
+        """The rows that the rest is fitted on, if any; ``weight`` is what they count for."""
+
+    @abstractmethod
+    def nlls(self, found: TopRest) -> tuple[float, float, float]:
+        """The NLL of the samples as they are given, under temperature scaling, and as found."""
+
+    def state(self, found: TopRest) -> dict[str, Any]:
+        """As the calibrator keeps it."""
+        return {
+            "temperature": self.best.temperature,
+            "slopes": found.weights[:N_SLOPES].copy(),
+            "offset": float(found.weights[N_SLOPES]),
+            "contest": float(found.weights[N_SLOPES + 1]),
+            "class_offsets": found.class_offsets,
+            "rest_temperature": math.exp(-found.log_sharpness),
+            "rest_biases": found.rest_biases,
+        }
+
+    def fitted(self, found: TopRest) -> Fitted:
+        """With the NLL before and after; temperature scaling where that is not above it."""
+        before, plain, after = self.nlls(found)
+        if not after <= plain:
+            found, after = TopRest.unchanged(self.data.n_classes), plain
+        doubts = () if self.best.limit is None else (LIMITS[self.best.limit],)
+        return Fitted(
+            state=self.state(found),
+            criterion="nll",
+            before=before,
+            after=after,
+            gradient=found.gradient,
+            at_bound=self.best.limit,
+            evaluations=self.best.evaluations + found.evaluations + 3,
+            n_parameters=2 + len(START),  # class terms are as many as the samples determine
+            warnings=doubts,
+        )
+
+
+def temperature_of_both(data: FitData) -> BestTemperature:
+    """That of temperature scaling.
+
+    Where no label lies below the top it is 0, and says only that there was no mistake: the model's
+    own, 1, is kept.
+    """
+    best = best_temperature(data, "nll", 0.0)
+    return replace(best, temperature=1.0) if best.limit == "T -> 0" else best
+
+
+def mistake_stride(n_wrong: int, n_classes: int) -> int:
+    """Every so many mistakes the rest is fitted on."""
+    return max(1, -(-n_wrong * n_classes // MOST_ENTRIES))
+
+
 @dataclass(frozen=True)
-class Problem:
+class Problem(AtTemperature):
     """Checked samples at their best temperature, and what both regressions need of them."""
 
     data: FitData
@@ -90,17 +167,15 @@ class Problem:
 
     @classmethod
     def of(cls, data: FitData) -> Problem:
-        """The samples at the temperature of temperature scaling.
+        """The samples at the temperature of temperature scaling."""
+        return cls.at(data, temperature_of_both(data))
 
-        Where no label lies below the top that temperature is 0, and says only that there was no
-        mistake: the model's own, 1, is kept.
-        """
+    @classmethod
+    def at(cls, data: FitData, best: BestTemperature) -> Problem:
+        """The samples at a temperature that is known."""
         from calibrant._compiled import threads_for
         from calibrant.calibrators._kernels import lead_rows
 
-        best = best_temperature(data, "nll", 0.0)
-        if best.limit == "T -> 0":
-            best = replace(best, temperature=1.0)
         top = np.empty(len(data), dtype=np.int64)
         lead, level, of_label = (np.empty(len(data)) for _ in range(3))
         beta = 1.0 / best.temperature
@@ -108,7 +183,7 @@ class Problem:
             lead_rows(data.logits, data.labels, beta, top, lead, level, of_label)
         count, right = _counts(data), top == data.labels
         wrong = np.flatnonzero(~right)
-        stride = max(1, -(-len(wrong) * data.n_classes // MOST_ENTRIES))
+        stride = mistake_stride(len(wrong), data.n_classes)
         mistake_count = np.zeros(len(data))
         mistake_count[wrong[::stride]] = stride * count[wrong[::stride]]
         return cls(
@@ -133,11 +208,6 @@ class Problem:
         return replace(self, **{name: getattr(self, name)[part] for name in of_rows})
 
     @property
-    def beta(self) -> float:
-        """1/T."""
-        return 1.0 / self.best.temperature
-
-    @property
     def odds(self) -> Floats:
         """Log-odds of the top class at T."""
         return self.lead + self.level
@@ -147,11 +217,34 @@ class Problem:
         columns = [*pieces(np.minimum(self.odds, most_odds)), np.ones(len(self)), self.level]
         return np.stack(columns, axis=1)
 
-    def mistakes(self) -> FitData:
-        """The rows that the rest is fitted on; ``weight`` is what they count for."""
+    @property
+    def n_counted(self) -> float:
+        """How many samples the rows count for."""
+        return float(self.count.sum())
+
+    def top_samples(self, *, classes: bool) -> TopRows:
+        """What the top part is fitted on, with class terms or without."""
+        features = self.features(MOST_ODDS)
+        return TopRows(features, self.right, self.count, self.top, classes=classes)
+
+    def mistakes(self) -> FitData | None:
+        """The rows that the rest is fitted on, if any; ``weight`` is what they count for."""
         wrong = np.flatnonzero(self.mistake_count)
+        if len(wrong) == 0:
+            return None
         rows = self.chosen[wrong]
         return FitData(self.data.logits[rows], self.data.labels[rows], self.mistake_count[wrong])
+
+    def nlls(self, found: TopRest) -> tuple[float, float, float]:
+        """The NLL of the samples as they are given, under temperature scaling, and as found."""
+        given, plain, after = map(self.data.mean, self.loss_rows(found))
+        return given, plain, after
+
+    def loss_rows(self, found: TopRest) -> tuple[Floats, Floats, Floats]:
+        """The same of each row."""
+        unchanged = TopRest.unchanged(self.data.n_classes)
+        given = cross_entropies(self.data, 1.0)
+        return given, self.losses(unchanged).loss, self.losses(found).loss
 
     def losses(self, found: TopRest) -> Losses:
         """Of every sample under the map with these numbers."""
@@ -187,46 +280,15 @@ class Problem:
         level[needed], of_label[needed] = levels, of_labels
         return level, of_label
 
-    def state(self, found: TopRest) -> dict[str, Any]:
-        """As the calibrator keeps it."""
-        return {
-            "temperature": self.best.temperature,
-            "slopes": found.weights[:N_SLOPES].copy(),
-            "offset": float(found.weights[N_SLOPES]),
-            "contest": float(found.weights[N_SLOPES + 1]),
-            "class_offsets": found.class_offsets,
-            "rest_temperature": math.exp(-found.log_sharpness),
-            "rest_biases": found.rest_biases,
-        }
 
-    def fitted(self, found: TopRest) -> Fitted:
-        """With the NLL before and after; temperature scaling where that is not above it."""
-        data, unchanged = self.data, TopRest.unchanged(self.data.n_classes)
-        after, plain = (data.mean(self.losses(each).loss) for each in (found, unchanged))
-        if not after <= plain:
-            found, after = unchanged, plain
-        doubts = () if self.best.limit is None else (LIMITS[self.best.limit],)
-        return Fitted(
-            state=self.state(found),
-            criterion="nll",
-            before=_nll_as_given(data),
-            after=after,
-            gradient=found.gradient,
-            at_bound=self.best.limit,
-            evaluations=self.best.evaluations + found.evaluations + 3,
-            n_parameters=2 + len(START),  # class terms are as many as the samples determine
-            warnings=doubts,
-        )
-
-
-def fit(problem: Problem, *, classes: bool) -> TopRest:
+def fit(problem: AtTemperature, *, classes: bool) -> TopRest:
     """Both regressions; the strengths of class terms are estimated."""
     start = TopRest.unchanged(problem.data.n_classes)
     top = _fit_top(problem, start, classes=classes, estimate=classes)
     return _fit_rest(problem, top, classes=classes, estimate=classes)
 
 
-def refit(problem: Problem, like: TopRest, *, classes: bool) -> TopRest:
+def refit(problem: AtTemperature, like: TopRest, *, classes: bool) -> TopRest:
     """The same on other samples, with the strengths of ``like``, which is where the search starts.
 
     Without class terms only the top part is fitted: T', like T, is one number of all samples.
@@ -235,16 +297,9 @@ def refit(problem: Problem, like: TopRest, *, classes: bool) -> TopRest:
     return _fit_rest(problem, top, classes=True, estimate=False) if classes else top
 
 
-def _fit_top(problem: Problem, start: TopRest, *, classes: bool, estimate: bool) -> TopRest:
+def _fit_top(problem: AtTemperature, start: TopRest, *, classes: bool, estimate: bool) -> TopRest:
     """Slopes, offset, contest and class offsets, from whether the predicted class is right."""
-    order = np.argsort(problem.top, kind="stable")
-    regression = TopRegression(
-        problem.features(MOST_ODDS)[order],
-        problem.right[order],
-        problem.count[order],
-        problem.top[order],
-        problem.data.n_classes if classes else 0,
-    )
+    regression = TopRegression(problem.top_samples(classes=classes))
     weights, offsets, strength = start.weights, start.class_offsets, start.offset_strength
     search, gradient = StrengthSearch(), 0.0
     for _ in range(MOST_ROUNDS):
@@ -260,15 +315,16 @@ def _fit_top(problem: Problem, start: TopRest, *, classes: bool, estimate: bool)
         weights=weights,
         class_offsets=offsets,
         offset_strength=strength,
-        gradient=gradient / problem.count.sum(),
+        gradient=gradient / problem.n_counted,
         evaluations=start.evaluations + regression.evaluations,
     )
 
 
-def _fit_rest(problem: Problem, start: TopRest, *, classes: bool, estimate: bool) -> TopRest:
+def _fit_rest(problem: AtTemperature, start: TopRest, *, classes: bool, estimate: bool) -> TopRest:
     """T' and the biases, from the rows whose label is not the top class."""
-    wrong = problem.mistakes()
-    if len(wrong) == 0 or wrong.n_classes == 2:  # the rest is empty, or of one class
+    # With two classes the rest is one class, whatever its numbers.
+    wrong = problem.mistakes() if problem.data.n_classes > 2 else None
+    if wrong is None:
         return start
     parameters = np.concatenate([[start.log_sharpness], start.rest_biases if classes else []])
     strength = start.bias_strength
@@ -287,7 +343,7 @@ def _fit_rest(problem: Problem, start: TopRest, *, classes: bool, estimate: bool
         log_sharpness=float(parameters[0]),
         rest_biases=parameters[1:] if classes else start.rest_biases,
         bias_strength=strength,
-        gradient=max(start.gradient, slope / float(problem.count.sum())),
+        gradient=max(start.gradient, slope / problem.n_counted),
         evaluations=start.evaluations + loss.evaluations,
     )
 
@@ -299,9 +355,3 @@ def _counts(data: FitData) -> Floats:
         return data.weight
     share = data.weight / data.weight.max()
     return np.asarray(share * (share.sum() / (share @ share)))
-
-
-def _nll_as_given(data: FitData) -> float:
-    from calibrant.calibrators.temperature import criterion_by_name
-
-    return criterion_by_name("nll", 0.0)(data, 1.0).value

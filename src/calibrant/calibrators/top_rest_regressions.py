@@ -11,6 +11,8 @@ not differ it shrinks to nothing, and so do they.
 from __future__ import annotations
 
 import math
+from functools import partial
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -43,8 +45,34 @@ START = np.array([1.0] * N_SLOPES + [0.0, 0.0])
 LOWEST_WEIGHTS = np.array([0.0] * N_SLOPES + [-np.inf, -np.inf])
 
 
-class TopRegression:
-    """A logistic regression with one more term for each class, rows sorted by class."""
+class TopSums(NamedTuple):
+    """Sums over samples at one point: the loss, its slopes and second derivatives; no penalties."""
+
+    loss: float
+    by_weights: Floats
+    by_offsets: Floats
+    """(K,)"""
+    system: Floats
+    """Second derivatives by two weights."""
+    mixed: Floats
+    """(K, 7): by an offset and a weight."""
+    bend: Floats
+    """(K,): by an offset, twice; no two offsets share a sample."""
+
+
+class TopSamples(Protocol):
+    """What the regression of the top part asks of its samples."""
+
+    def sums(self, weights: Floats, offsets: Floats, *, cautious: bool) -> TopSums:
+        """All of them at one point.
+
+        The cautious second derivatives are those of a parabola that touches the loss and is
+        nowhere below it (Jaakkola and Jordan, 2000).
+        """
+
+
+class TopRows:
+    """The samples as rows of features, sorted by class."""
 
     def __init__(
         self,
@@ -52,16 +80,54 @@ class TopRegression:
         right: npt.NDArray[np.bool_],
         count: Floats,
         top: npt.NDArray[np.int64],
-        n_classes: int,
+        *,
+        classes: bool,
     ) -> None:
-        self.features = features
-        self.right = right
-        self.count = count
-        self.top = top
-        self.n_classes = n_classes
-        """0 where there are no class terms."""
-        self.present, self.first = np.unique(top, return_index=True)
+        order = np.argsort(top, kind="stable")
+        self.features, self.right, self.count = features[order], right[order], count[order]
+        self.top = top[order]
+        self.classes = classes
+        """Whether there are class terms."""
+        self.present, self.first = np.unique(self.top, return_index=True)
+
+    def sums(self, weights: Floats, offsets: Floats, *, cautious: bool) -> TopSums:
+        """As :class:`TopSamples` has it."""
+        odds = self.features @ weights
+        if self.classes:
+            odds += offsets[self.top]
+        loss = float(self.count @ np.logaddexp(0.0, np.where(self.right, -odds, odds)))
+        p = sigmoid(odds)
+        excess = self.count * (p - self.right)
+        if cautious:
+            size = np.maximum(np.abs(odds), 1e-6)
+            bend = self.count * np.tanh(size / 2.0) / (2.0 * size)
+        else:
+            bend = self.count * p * (1.0 - p)
+        bent = bend[:, np.newaxis] * self.features
+        of_class = partial(self._by_class, n_classes=len(offsets))
+        return TopSums(
+            loss,
+            self.features.T @ excess,
+            of_class(excess),
+            self.features.T @ bent,
+            of_class(bent),
+            of_class(bend),
+        )
+
+    def _by_class(self, values: Floats, n_classes: int) -> Floats:
+        sums = np.zeros((n_classes, *values.shape[1:]))
+        if self.classes:
+            sums[self.present] = np.add.reduceat(values, self.first, axis=0)
+        return sums
+
+
+class TopRegression:
+    """A logistic regression with one more term for each class."""
+
+    def __init__(self, samples: TopSamples) -> None:
+        self.samples = samples
         self.evaluations = 0
+        self.last: tuple[Floats, TopSums] | None = None
 
     def minimise(
         self, weights: Floats, offsets: Floats, strength: float
@@ -73,32 +139,34 @@ class TopRegression:
         """
         from scipy.optimize import lsq_linear
 
-        value = self._value(weights, offsets, strength)
         slope, cautious = math.inf, False
         for _ in range(MOST_STEPS):
-            by_weights, by_offsets, system, mixed, bend = self._derivatives(
-                weights, offsets, strength, cautious=cautious
-            )
+            here = self._sums(weights, offsets, cautious=cautious)
+            value = _penalised(here.loss, weights, offsets, strength)
+            by_weights = here.by_weights + STRENGTH * (weights - START)
+            by_offsets = here.by_offsets + strength * offsets
+            system, bend = here.system + STRENGTH * np.eye(len(START)), here.bend + strength
             at_bound = (weights <= LOWEST_WEIGHTS) & (by_weights > 0.0)
             slope = float(
                 np.abs(np.concatenate([np.where(at_bound, 0.0, by_weights), by_offsets])).max()
             )
             # The class offsets are eliminated: given the weights, each is on its own.
-            reduced = system - mixed.T @ (mixed / bend[:, np.newaxis])
-            target = by_weights - mixed.T @ (by_offsets / bend)
+            reduced = system - here.mixed.T @ (here.mixed / bend[:, np.newaxis])
+            target = by_weights - here.mixed.T @ (by_offsets / bend)
             root = np.linalg.cholesky(reduced).T
             wanted = root @ weights - np.linalg.solve(root.T, target)
             bounded = lsq_linear(root, wanted, bounds=(LOWEST_WEIGHTS, np.inf), method="bvls")
             step = bounded.x - weights
-            offset_step = -(by_offsets + mixed @ step) / bend
+            offset_step = -(by_offsets + here.mixed @ step) / bend
             decrease = -(by_weights @ step + by_offsets @ offset_step)
             if decrease <= CLOSE**2 and not cautious:
                 break
             for length in LENGTHS:
                 nearby = weights + length * step, offsets + length * offset_step
-                there = self._value(*nearby, strength)
+                # The whole step mostly holds, so what the next one needs is computed with it.
+                there = _penalised(self._sums(*nearby, cautious=False).loss, *nearby, strength)
                 if there <= value - 1e-4 * length * decrease:
-                    (weights, offsets), value, cautious = nearby, there, False
+                    (weights, offsets), cautious = nearby, False
                     break
             else:
                 if cautious:  # nothing is left but rounding
@@ -108,49 +176,19 @@ class TopRegression:
 
     def curvature_of_classes(self, weights: Floats, offsets: Floats) -> Floats:
         """How sharply the loss alone bends along each class offset."""
-        p = sigmoid(self._odds(weights, offsets))
-        return self._by_class(self.count * p * (1.0 - p))
+        return self._sums(weights, offsets, cautious=False).bend
 
-    def _odds(self, weights: Floats, offsets: Floats) -> Floats:
-        odds = self.features @ weights
-        return odds + offsets[self.top] if self.n_classes else odds
+    def _sums(self, weights: Floats, offsets: Floats, *, cautious: bool) -> TopSums:
+        asked = np.concatenate([weights, offsets, [cautious]])
+        if self.last is None or not np.array_equal(self.last[0], asked):
+            self.evaluations += 1
+            self.last = asked, self.samples.sums(weights, offsets, cautious=cautious)
+        return self.last[1]
 
-    def _value(self, weights: Floats, offsets: Floats, strength: float) -> float:
-        self.evaluations += 1
-        odds = self._odds(weights, offsets)
-        loss = float(self.count @ np.logaddexp(0.0, np.where(self.right, -odds, odds)))
-        away = weights - START
-        return loss + 0.5 * float(STRENGTH * (away @ away) + strength * (offsets @ offsets))
 
-    def _derivatives(
-        self, weights: Floats, offsets: Floats, strength: float, *, cautious: bool
-    ) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-        """Slopes by weights and offsets; second derivatives by weights, both, and offsets.
-
-        The cautious second derivatives are those of a parabola that touches the loss and is
-        nowhere below it (Jaakkola and Jordan, 2000).
-        """
-        odds = self._odds(weights, offsets)
-        p = sigmoid(odds)
-        excess = self.count * (p - self.right)
-        bend = self.count * p * (1.0 - p)
-        if cautious:
-            size = np.maximum(np.abs(odds), 1e-6)
-            bend = self.count * np.tanh(size / 2.0) / (2.0 * size)
-        bent = bend[:, np.newaxis] * self.features
-        by_weights = self.features.T @ excess + STRENGTH * (weights - START)
-        system = self.features.T @ bent + STRENGTH * np.eye(len(START))
-        if not self.n_classes:
-            nothing = np.zeros(len(offsets))
-            mixed = np.zeros((len(offsets), len(START)))
-            return by_weights, nothing, system, mixed, np.ones(len(offsets))
-        by_offsets = self._by_class(excess) + strength * offsets
-        return by_weights, by_offsets, system, self._by_class(bent), self._by_class(bend) + strength
-
-    def _by_class(self, values: Floats) -> Floats:
-        sums = np.zeros((self.n_classes, *values.shape[1:]))
-        sums[self.present] = np.add.reduceat(values, self.first, axis=0)
-        return sums
+def _penalised(loss: float, weights: Floats, offsets: Floats, strength: float) -> float:
+    away = weights - START
+    return loss + 0.5 * float(STRENGTH * (away @ away) + strength * (offsets @ offsets))
 
 
 class RestLoss:

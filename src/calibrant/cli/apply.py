@@ -18,7 +18,16 @@ from calibrant import _checks
 from calibrant._logspace import split_top
 from calibrant.calibrators import Calibrator, load
 from calibrant.calibrators.base import row_blocks
-from calibrant.cli.data_sets import LOCAL, passes_bar, scheduler_option, skip_bad_option
+from calibrant.cli.data_sets import (
+    LOCAL,
+    classes_option,
+    holds_top_rows,
+    passes_bar,
+    scheduler_argument,
+    scheduler_of,
+    scheduler_option,
+    skip_bad_option,
+)
 from calibrant.cli.fit import refuse_overwriting, scores_of
 from calibrant.files import (
     Predictions,
@@ -53,8 +62,14 @@ Batch: TypeAlias = dict[str, Any]
 )
 @scheduler_option
 @skip_bad_option
+@classes_option
 def apply(
-    calibrator_path: str, file: str, output: Path, scheduler: str | None, skip_bad: bool
+    calibrator_path: str,
+    file: str,
+    output: Path,
+    scheduler: str | None,
+    skip_bad: bool,
+    classes: int | None,
 ) -> None:
     """Write calibrated probabilities for the predictions in FILE.
 
@@ -69,23 +84,27 @@ def apply(
       calibrant apply cal.json new.parquet -o calibrated.parquet
       calibrant apply cal.json logs/ -o calibrated/ --scheduler local
     """
-    if not output.suffix and (scheduler is not None or skip_bad or Path(file).is_dir()):
+    of_top = holds_top_rows(file)
+    if not output.suffix and (scheduler is not None or skip_bad or Path(file).is_dir() or of_top):
         from calibrant import scale
 
+        where = scheduler_of(file, scheduler, skip_bad=skip_bad, rows_in_memory=0)
         with passes_bar(f"calibrating {Path(file).name}") as show:
             applied = scale.apply(
                 load(calibrator_path),
                 file,
                 output,
-                scheduler=scheduler or LOCAL,
+                scheduler=scheduler_argument(where or LOCAL),
                 skip_bad=skip_bad,
+                n_classes=classes,
                 progress=show,
             )
         click.echo(f"{applied} Written to {output}")
         return
-    if scheduler is not None or skip_bad:
+    if scheduler is not None or skip_bad or of_top:
+        what = "rows of the largest logits" if of_top else "--scheduler and --skip-bad"
         raise ValueError(
-            f"--scheduler and --skip-bad write a folder; found the output {str(output)!r}. "
+            f"{what} write a folder; found the output {str(output)!r}. "
             "Name a folder that is not there yet, without an ending"
         )
     write = WRITERS.get(output.suffix.lower())

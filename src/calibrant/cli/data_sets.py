@@ -14,6 +14,12 @@ from calibrant.files import count_rows
 
 LOCAL = "local"
 """A cluster on this machine, as `scale` names it."""
+IN_PROCESS = "in process"
+"""This process, which reads a data set in parts."""
+
+
+TOP_ROWS_ALONE = 200_000
+"""Rows of the largest logits up to which starting workers takes longer than the work."""
 
 
 def scheduler_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -32,6 +38,17 @@ def skip_bad_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "--skip-bad",
         is_flag=True,
         help="Leave out files and rows of a Parquet data set that cannot be used, and count them.",
+    )(command)
+
+
+def classes_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--classes``: how many there are, where the files do not show it."""
+    return click.option(
+        "--classes",
+        type=click.IntRange(min=2),
+        metavar="K",
+        help="How many classes there are, where Parquet files have the largest logits of each row "
+        "only (top_logits, top_classes, normaliser) and do not say it.",
     )(command)
 
 
@@ -67,6 +84,8 @@ def scheduler_of(
     file: str, scheduler: str | None, *, skip_bad: bool, rows_in_memory: int
 ) -> str | None:
     """The scheduler for ``file``; None where this process reads it as any other file."""
+    if scheduler is None and holds_top_rows(file):
+        return LOCAL if _many_rows(file) else IN_PROCESS
     if scheduler is not None or skip_bad:
         return scheduler or LOCAL
     folder = Path(file)
@@ -75,3 +94,24 @@ def scheduler_of(
     if not any(inside.suffix.lower() == ".parquet" for inside in folder.iterdir()):
         return LOCAL if any(folder.rglob("*.parquet")) else None
     return LOCAL if (count_rows(file) or 0) > rows_in_memory else None
+
+
+def scheduler_argument(where: str) -> str | None:
+    """What ``scale`` takes for the result of :func:`scheduler_of`."""
+    return None if where == IN_PROCESS else where
+
+
+def holds_top_rows(file: str) -> bool:
+    """Whether ``file`` has the largest logits of each row."""
+    if not (Path(file).is_dir() or file.lower().endswith(".parquet")):
+        return False
+    from calibrant.scale import source
+
+    return source.holds_top_rows(Path(file))
+
+
+def _many_rows(file: str) -> bool:
+    try:
+        return (count_rows(file) or 0) > TOP_ROWS_ALONE
+    except ValueError:  # folders in folders, or files to be left out
+        return True

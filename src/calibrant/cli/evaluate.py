@@ -11,7 +11,14 @@ import click
 import numpy as np
 
 from calibrant import _checks
-from calibrant.cli.data_sets import passes_bar, scheduler_of, scheduler_option, skip_bad_option
+from calibrant.cli.data_sets import (
+    classes_option,
+    passes_bar,
+    scheduler_argument,
+    scheduler_of,
+    scheduler_option,
+    skip_bad_option,
+)
 from calibrant.files import Predictions, count_rows, iter_predictions, written_whole
 from calibrant.metrics.evaluation import CONFIDENCE_METRICS, DEFAULT_METRICS, evaluate_samples
 from calibrant.metrics.registry import METRICS
@@ -47,6 +54,7 @@ ROWS_IN_MEMORY = 1_000_000
 )
 @scheduler_option
 @skip_bad_option
+@classes_option
 def evaluate(
     files: tuple[str, ...],
     metrics: tuple[str, ...],
@@ -57,6 +65,7 @@ def evaluate(
     plot_path: Path | None,
     scheduler: str | None,
     skip_bad: bool,
+    classes: int | None,
 ) -> None:
     """How honest are the probabilities in FILE?
 
@@ -81,7 +90,7 @@ def evaluate(
     results = {}
     for file in files:
         where = scheduler_of(file, scheduler, skip_bad=skip_bad, rows_in_memory=ROWS_IN_MEMORY)
-        left_out = None
+        notes: tuple[str, ...] = ()
         if where is None:
             stream, samples = _read(file, n_bins)
         else:
@@ -89,8 +98,13 @@ def evaluate(
 
             samples = None
             with passes_bar(f"evaluating {Path(file).name}") as show:
-                stream, left_out = counted(
-                    file, scheduler=where, skip_bad=skip_bad, n_bins=n_bins, progress=show
+                stream, notes = counted(
+                    file,
+                    scheduler=scheduler_argument(where),
+                    skip_bad=skip_bad,
+                    n_classes=classes,
+                    n_bins=n_bins,
+                    progress=show,
                 )
         if samples is not None:
             known = samples.scores is not None
@@ -103,8 +117,7 @@ def evaluate(
             )
         else:
             result = stream.result(level=level, seed=seed)
-            if left_out:
-                result = replace(result, notes=(*result.notes, f"{left_out}."))
+            result = replace(result, notes=(*result.notes, *notes))
         if plot_path is not None:
             _draw(plot_path, stream, level, file)
         results[file] = result

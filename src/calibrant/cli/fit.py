@@ -20,7 +20,14 @@ from calibrant.calibrators import (
     Calibrator,
 )
 from calibrant.calibrators.comparison import Labelled, required
-from calibrant.cli.data_sets import passes_bar, scheduler_of, scheduler_option, skip_bad_option
+from calibrant.cli.data_sets import (
+    classes_option,
+    passes_bar,
+    scheduler_argument,
+    scheduler_of,
+    scheduler_option,
+    skip_bad_option,
+)
 from calibrant.files import Predictions, read_predictions
 
 ROWS_IN_MEMORY = 20_000_000
@@ -63,6 +70,7 @@ class MethodsCommand(click.Command):
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON in place of text.")
 @scheduler_option
 @skip_bad_option
+@classes_option
 def fit(
     val: str,
     method: str,
@@ -71,6 +79,7 @@ def fit(
     as_json: bool,
     scheduler: str | None,
     skip_bad: bool,
+    classes: int | None,
 ) -> None:
     """Fit a calibrator on the predictions in VAL and save it.
 
@@ -107,7 +116,12 @@ def fit(
 
             with passes_bar(f"fitting on {Path(val).name}") as show:
                 found = scale.fit(
-                    calibrator, val, scheduler=where, skip_bad=skip_bad, progress=show
+                    calibrator,
+                    val,
+                    scheduler=scheduler_argument(where),
+                    skip_bad=skip_bad,
+                    n_classes=classes,
+                    progress=show,
                 )
             words, plain = str(found), found.to_dict()
     calibrator.save(output)

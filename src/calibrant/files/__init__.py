@@ -6,6 +6,7 @@ the names in it (``logits`` or ``probs``, ``labels``) and never guessed from the
 
 from calibrant.files.predictions import Predictions
 from calibrant.files.reading import count_rows, iter_predictions, read_predictions
+from calibrant.files.top import write_top_predictions
 from calibrant.files.writing import write_predictions, written_whole
 
 __all__ = [
@@ -14,5 +15,6 @@ __all__ = [
     "iter_predictions",
     "read_predictions",
     "write_predictions",
+    "write_top_predictions",
     "written_whole",
 ]

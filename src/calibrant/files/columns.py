@@ -47,7 +47,14 @@ class Columns:
         elif layout.scores:
             raw["scores"] = self._joined_lists(layout, dtype, width)
         for role, name in layout.roles.items():
-            raw[role] = self._ids(name) if role == "ids" else self._numbers(name, truth=True)
+            if role == "ids":
+                raw[role] = self._ids(name)
+            elif role == "classes":
+                raw[role] = self._lists(name, raw["scores"].shape[1])
+            elif role == "label_logits":
+                raw[role] = self._numbers_or_nan(name)
+            else:
+                raw[role] = self._numbers(name, truth=True)
         return raw
 
     def _joined_lists(
@@ -93,6 +100,19 @@ class Columns:
 
     def _numbers(self, name: str, *, truth: bool = False) -> NDArray[Any]:
         return _to_numpy(self._plain(name), f"{self.where}: the column {name}", truth=truth)
+
+    def _numbers_or_nan(self, name: str) -> NDArray[Any]:
+        """Numbers of which some may be missing."""
+        column = self.columns[name]
+        if arrow().types.is_null(column.type):
+            return np.full(len(column), np.nan, dtype=np.float32)
+        kind = column.type if arrow().types.is_floating(column.type) else arrow().float64()
+        missing = column.is_null().to_numpy(zero_copy_only=False)
+        filled = arrow().compute.fill_null(
+            column.cast(kind), arrow().scalar(0.0, arrow().float64()).cast(kind)
+        )
+        numbers = _to_numpy(filled, f"{self.where}: the column {name}", truth=False)
+        return np.where(missing, np.array(np.nan, dtype=numbers.dtype), numbers)
 
     def _lists(self, name: str, width: int | None) -> NDArray[Any]:
         column = self._plain(name)

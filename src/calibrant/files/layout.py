@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 SCORES = {"logits": "logit", "probs": "prob"}
 """The two kinds of score, and what their numbered columns are called."""
 
+TOP_SCORES = {"top_logits": "label_logit", "top_logprobs": "label_logprob"}
+"""The largest scores of each row, and what the label's own is called."""
+
 LABELS = ("label", "labels")
 IDS = ("id", "ids")
 
@@ -28,9 +31,9 @@ _PART = re.compile(
 class Layout:
     """The names to read: ``scores`` (one array, or numbered columns in order) and by role the rest.
 
-    ``kind`` is ``"logits"``, ``"probs"`` or ``"confidence"``; in the last, ``scores`` is empty.
-    Columns are ``numbered`` where each is one class; else each holds lists, of all classes or of a
-    chunk of them.
+    ``kind`` is ``"logits"``, ``"probs"``, ``"top_logits"`` (for log-probabilities too) or
+    ``"confidence"``; in the last, ``scores`` is empty. Columns are ``numbered`` where each is one
+    class; else each holds lists, of all classes or of a chunk of them.
     """
 
     kind: str
@@ -54,6 +57,9 @@ def find_layout(names: Sequence[str], *, part: str | None, where: str, table: bo
     for ``class_names``, which the parts of a file share.
     """
     found = _Names(names, part, where, "column" if table else "array")
+    top = _top_layout(found)
+    if top is not None:
+        return top
     scores = _scores(found, table)
     if scores is not None:
         kind, columns, numbered, bits = scores
@@ -188,6 +194,32 @@ def _scores(found: _Names, table: bool) -> tuple[str, tuple[str, ...], bool, boo
             "Keep one of them, or give them parts (a_logits, b_probs) and ask for ::a"
         )
     return there[0] if there else None
+
+
+def _top_layout(found: _Names) -> Layout | None:
+    """A file with the largest scores of each row; None where it is not one."""
+    scores = found.one(*TOP_SCORES)
+    if scores is None:
+        return None
+    kind = next(kind for kind in TOP_SCORES if found.full.get(kind) == scores)
+    roles = found.roles(
+        classes=("top_classes",),
+        normaliser=("normaliser",),
+        label_logits=(TOP_SCORES[kind],),
+        labels=LABELS,
+        ids=IDS,
+    )
+    needed = {"top_classes": "classes"}
+    if kind == "top_logits":
+        needed["normaliser"] = "normaliser"
+    missing = [name for name, role in needed.items() if role not in roles]
+    if missing:
+        raise ValueError(
+            f"{found.where} holds {scores} without {' and '.join(missing)}; found the "
+            f"{found.thing}s {listed(found.all)}. Add the classes of the scores, and the log of "
+            "the sum of e^logit over all classes, or write top_logprobs"
+        )
+    return Layout(kind="top_logits", scores=(scores,), roles=roles)
 
 
 def _confidence_roles(found: _Names) -> dict[str, str]:

@@ -59,7 +59,7 @@ class NpzSource:
     def _checked_rows(self, members: dict[str, _Member]) -> int:
         first = members["scores" if "scores" in members else "confidence"]
         for role, member in members.items():
-            wanted = 2 if role == "scores" else 1
+            wanted = 2 if role in ("scores", "classes") else 1
             if len(member.shape) != wanted:
                 axes = "(rows, classes)" if wanted == 2 else "(rows,)"
                 raise ValueError(

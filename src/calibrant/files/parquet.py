@@ -16,6 +16,9 @@ from calibrant.files.predictions import Block, cleaned, decoding
 CLASS_NAMES = b"calibrant.class_names"
 """The key of the file's metadata that holds the class names, as a JSON list."""
 
+N_CLASSES = b"calibrant.n_classes"
+"""The key that holds the number of classes, where the columns do not show it."""
+
 KIND = "Parquet"
 _MOST_ROWS = 1 << 14  # decoded at once
 _COLUMN_BUFFER = 1 << 16  # bytes read at once for each column
@@ -29,7 +32,7 @@ class ParquetSource:
         self.files = [
             (file, str(file) if folder else where) for file in (_inside(path) if folder else [path])
         ]
-        self.layout, self.class_names, self.dtype, count = _agreed(self.files, part)
+        self.layout, self.class_names, self.dtype, count, self.n_classes = _agreed(self.files, part)
         self.rows: int | None = count
         if count == 0:
             raise ValueError(f"{where} has no rows. Write at least one")
@@ -46,7 +49,8 @@ class ParquetSource:
                 raw = columns.by_role(self.layout, self.dtype, width)
                 if "scores" in raw:
                     width = raw["scores"].shape[1]
-                    _refuse_class_names(self.class_names, width, where)
+                    if self.layout.kind != "top_logits":
+                        _refuse_class_names(self.class_names, width, where)
                 yield cleaned(raw, self.layout, where=where, first_row=start)
                 start += batch.num_rows
 
@@ -75,8 +79,8 @@ def opened_file(file: Path) -> Any:
 
 def _agreed(
     files: list[tuple[Path, str]], part: str | None
-) -> tuple[Layout, tuple[str, ...] | None, np.dtype[Any], int]:
-    """(layout, class names, type of the scores, rows) of all files together."""
+) -> tuple[Layout, tuple[str, ...] | None, np.dtype[Any], int, int | None]:
+    """(layout, class names, type of the scores, rows, classes) of all files together."""
     arrow()
     footers = []
     for file, where in files:
@@ -98,8 +102,9 @@ def _agreed(
             )
     kinds = [schema.field(name).type for _, _, schema, _ in filled for name in layouts[0].scores]
     class_names = class_names_of(filled[0][2].metadata, filled[0][0])
-    dtype = common_dtype(kinds, layouts[0])
-    return layouts[0], class_names, dtype, sum(rows for *_, rows in filled)
+    n_classes = n_classes_of(filled[0][2].metadata, filled[0][0])
+    rows = sum(rows for *_, rows in filled)
+    return layouts[0], class_names, common_dtype(kinds, layouts[0]), rows, n_classes
 
 
 def _batches(file: Path, where: str, rows: int, columns: list[str]) -> Iterator[Any]:
@@ -144,6 +149,14 @@ def class_names_of(metadata: Any, where: str) -> tuple[str, ...] | None:
         if not isinstance(names, list):
             raise ValueError("the class names are not a JSON list")
     return tuple(str(name) for name in names)
+
+
+def n_classes_of(metadata: Any, where: str) -> int | None:
+    """How many classes there are, as ``write_top_predictions`` has noted it in the footer."""
+    if not metadata or N_CLASSES not in metadata:
+        return None
+    with decoding(where, KIND):
+        return int(metadata[N_CLASSES])
 
 
 def _refuse_class_names(names: tuple[str, ...] | None, width: int, where: str) -> None:

@@ -23,9 +23,9 @@ _EXACT = np.float64(2.0**53)  # floats below it are whole numbers one apart
 class Predictions:
     """Rows read from a file. What the file does not have is None.
 
-    One of ``logits`` and ``probs`` is there, or neither when the file has only ``confidence`` and
-    ``correct``. The values are as they stand in the file: NaN, sums and the range of the labels
-    are looked at by the functions that use them.
+    One of ``logits``, ``probs`` and ``top_logits`` is there, or none when the file has only
+    ``confidence`` and ``correct``. The values are as they stand in the file: NaN, sums and the
+    range of the labels are looked at by the functions that use them.
 
     Attributes:
         logits: (N, K) floats, in the file's own precision.
@@ -35,6 +35,12 @@ class Predictions:
         correct: (N,) bool, whether the predicted class was right.
         ids: (N,) whole numbers or strings naming the rows.
         class_names: one name a class.
+        top_logits: (N, k) floats, the largest logits of each row, or log-probabilities.
+        top_classes: (N, k) int64, their classes.
+        normaliser: (N,) floats, log of the sum of e^logit over all classes; None for
+            log-probabilities, which have 0.
+        label_logits: (N,) floats, the logit of each label; NaN where it is missing.
+        n_classes: how many classes there are, where ``top_logits`` does not show it.
     """
 
     logits: NDArray[Any] | None = None
@@ -44,9 +50,14 @@ class Predictions:
     correct: NDArray[np.bool_] | None = None
     ids: NDArray[Any] | None = None
     class_names: tuple[str, ...] | None = None
+    top_logits: NDArray[Any] | None = None
+    top_classes: NDArray[np.int64] | None = None
+    normaliser: NDArray[Any] | None = None
+    label_logits: NDArray[Any] | None = None
+    n_classes: int | None = None
 
     def __len__(self) -> int:
-        for field in (self.logits, self.probs, self.confidence):
+        for field in (self.logits, self.probs, self.confidence, self.top_logits):
             if field is not None:
                 return len(field)
         return 0
@@ -61,6 +72,12 @@ def cleaned(raw: Block, layout: Layout, *, where: str, first_row: int) -> Block:
     fields: Block = {}
     if layout.kind != "confidence":
         fields[layout.kind] = _floats(raw["scores"], layout.kind, where)
+    if "classes" in raw:
+        flat = _whole_numbers(raw["classes"].reshape(-1), names["classes"], where, first_row)
+        fields["top_classes"] = flat.reshape(raw["classes"].shape)
+    for role in ("normaliser", "label_logits"):
+        if role in raw:
+            fields[role] = _floats(raw[role], names[role], where)
     for role in ("labels", "predicted"):
         if role in raw:
             fields[role] = _whole_numbers(raw[role], names[role], where, first_row)

@@ -100,7 +100,11 @@ def count_rows(path: str | os.PathLike[str]) -> int | None:
 
 def _batches(source: Source, rows: int | None) -> Iterator[Predictions]:
     for fields in regrouped(source.blocks(rows), rows):
-        yield Predictions(**fields, class_names=source.class_names)
+        yield Predictions(
+            **fields,
+            class_names=source.class_names,
+            n_classes=getattr(source, "n_classes", None),  # of Parquet alone
+        )
 
 
 def _source(path: Any) -> Source:

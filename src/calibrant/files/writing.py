@@ -102,7 +102,7 @@ def write_predictions(
         target,
         _Scores(scores, kind, str(getattr(given, "dtype", "")).rpartition(".")[2]),
         None if labels is None else _checks.as_numpy(_checks.labels(labels, checked)),
-        None if ids is None else _checked_ids(ids, len(scores)),
+        None if ids is None else checked_ids(ids, len(scores)),
         None if class_names is None else _checked_names(class_names, scores.shape[1]),
     )
 
@@ -122,7 +122,8 @@ class _Scores:
         return self.values.astype(np.float16) if as_given else self.values
 
 
-def _checked_ids(ids: Array, rows: int) -> NDArray[Any]:
+def checked_ids(ids: Array, rows: int) -> NDArray[Any]:
+    """Whole numbers or strings, one a row."""
     array = _checks.as_numpy(ids)
     if array.dtype == object and all(isinstance(name, str) for name in array.flat):
         array = array.astype(str)
@@ -226,6 +227,8 @@ def _table(scores: dict[str, Any], labels: Given, ids: Given) -> Any:
 
 
 _WRITERS = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}
+ROW_GROUP = 1 << 16
+"""Rows."""
 MOST_COLUMNS = 1000
 """Classes that get a column each."""
 PARQUET_OPTIONS: dict[str, Any] = {

@@ -36,6 +36,8 @@ class Samples:
     """Probabilities or logits, (n, K)."""
     labels: npt.NDArray[np.int64] | None = None
     from_logits: bool = False
+    label_log_prob: Floats | None = None
+    """Log-probability of the label, where it is known and the scores of all classes are not."""
 
     def __len__(self) -> int:
         return len(self.confidence)
@@ -107,7 +109,7 @@ class Samples:
     @property
     def true_log_prob(self) -> Floats:
         """Log-probability of the label, -inf where its probability is 0."""
-        return self._rest[0]
+        return self._rest[0] if self.label_log_prob is None else self.label_log_prob
 
     @property
     def squares(self) -> Floats:

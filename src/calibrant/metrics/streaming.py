@@ -66,6 +66,8 @@ class StreamedEvaluation:
         self.means: Floats = np.zeros((len(MEANS), 2))  # sums, and sums of squares
         self.class_sums: Floats | None = None
         self.n_classes: int | None = None
+        self.knows_labels = False
+        """Whether the probability of the label is known where those of all classes are not."""
 
     def update(
         self,
@@ -85,11 +87,12 @@ class StreamedEvaluation:
         if self.n > 0:
             _checks.same_count("classes", self.n_classes, known)
         self.n_classes = known
+        self.knows_labels = samples.label_log_prob is not None
         self.n += len(samples)
         self.width.update(samples.confidence, samples.correct)
         self.mass.update(samples.confidence, samples.correct)
         for total, name in zip(self.means, MEANS, strict=True):
-            if known is None and name not in CONFIDENCE_METRICS:
+            if name not in self._names:
                 continue
             rows = np.asarray(ROWS[name](samples), dtype=np.float64)
             if name == "nll":
@@ -102,6 +105,14 @@ class StreamedEvaluation:
             else:
                 self.class_sums += sums
 
+    @property
+    def _names(self) -> tuple[str, ...]:
+        """What can be measured of the samples."""
+        if self.n_classes is not None:
+            return DEFAULT_METRICS
+        extra = ("nll",) if self.knows_labels else ()
+        return (*CONFIDENCE_METRICS, *extra)
+
     def merge(self, other: Self) -> None:
         """Add what another object has counted."""
         if other.n == 0:
@@ -110,6 +121,7 @@ class StreamedEvaluation:
             _checks.same_count("classes", self.n_classes, other.n_classes)
         self.width.merge(other.width)  # refuses another number of bins before anything changes
         self.n_classes = other.n_classes
+        self.knows_labels = other.knows_labels
         self.n += other.n
         self.n_impossible += other.n_impossible
         self.mass.merge(other.mass)
@@ -144,7 +156,6 @@ class StreamedEvaluation:
                 measured[name] = Measured(name, mean, low, high)
             else:
                 measured[name] = Measured(name, mean, None, None)
-        names = DEFAULT_METRICS if self.n_classes is not None else CONFIDENCE_METRICS
         bound = self.mass.error_bound(self.n_bins)
         return Evaluation(
             n=self.n,
@@ -152,7 +163,7 @@ class StreamedEvaluation:
             level=level,
             n_resamples=n_resamples,
             seed=seed,
-            measured=tuple(measured[name] for name in names),
+            measured=tuple(measured[name] for name in self._names),
             noise_floors=(
                 _floor("ece", width, n_resamples, rng),
                 _floor("ada_ece", mass, n_resamples, rng),

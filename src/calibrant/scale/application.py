@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,14 @@ import numpy.typing as npt
 
 from calibrant import _checks
 from calibrant.calibrators import Calibrator
+from calibrant.calibrators.top_bounds import METHODS
 from calibrant.files import Predictions, written_whole
 from calibrant.files.columns import arrow
 from calibrant.files.parquet import CLASS_NAMES
+from calibrant.files.top import top_table
 from calibrant.files.writing import PARQUET_OPTIONS, table_of
 from calibrant.scale.engine import Progress, engine_for
+from calibrant.scale.samples import top_rows_of
 from calibrant.scale.source import DataSet, Part, Skipped, open_data_set
 
 
@@ -30,16 +34,29 @@ class Applied:
     files: int = 0
     rows: int = 0
     skipped: Skipped = field(default_factory=Skipped)
+    off_by: float | None = None
+    """Where rows have their largest logits only: how far the others can put a probability off."""
 
     def merge(self, other: Applied) -> None:
         """Add what was written elsewhere."""
         self.files += other.files
         self.rows += other.rows
+        self.off_by = max(
+            (off for off in (self.off_by, other.off_by) if off is not None), default=None
+        )
         self.skipped.merge(other.skipped)
 
     def __str__(self) -> str:
         left_out = f" {self.skipped}." if self.skipped else ""
-        return f"{self.rows} rows calibrated, in {self.files} files.{left_out}"
+        off = (
+            ""
+            if self.off_by is None
+            else (
+                " The classes that are not known can put a probability off by up to "
+                f"{self.off_by:.2g}; the column off_by has the bound of each row."
+            )
+        )
+        return f"{self.rows} rows calibrated, in {self.files} files.{off}{left_out}"
 
 
 def apply(
@@ -49,6 +66,7 @@ def apply(
     *,
     scheduler: Any = None,
     skip_bad: bool = False,
+    n_classes: int | None = None,
     progress: Progress | None = None,
 ) -> Applied:
     """Write calibrated probabilities of a Parquet data set to a new folder.
@@ -57,6 +75,10 @@ def apply(
     scores; labels and ids that are there are kept. A file without rows stays one. The folder
     appears when all of them are written, or not at all.
 
+    Rows of the largest logits become ``top_logprobs`` of the same classes, with the estimate of the
+    others in their sum, and ``off_by``: the farthest that one of the row's probabilities can be
+    off, whatever the other classes are.
+
     Args:
         calibrator: Fitted on as many classes.
         path: A Parquet file, or a folder of them with any folders inside.
@@ -64,6 +86,8 @@ def apply(
         scheduler: None for this process, ``"local"`` for a cluster on this machine, or the address
             of a Dask scheduler.
         skip_bad: Leave out and count what cannot be read or used, in place of refusing it.
+        n_classes: How many classes there are, where rows have their largest logits only and the
+            files do not say it.
         progress: Called with the number of a pass over the files, how many of its tasks are done,
             and how many there are.
 
@@ -83,10 +107,12 @@ def apply(
     """
     calibrator._need_fit()
     source, target = Path(path), _checks.new_folder(Path(output), apart_from=Path(path)).resolve()
-    data_set = open_data_set(source, skip_bad=skip_bad)
+    data_set = open_data_set(source, skip_bad=skip_bad, n_classes=n_classes)
     with _checks.naming(data_set.where):
         _checks.some_scores(data_set.layout.scores or None, None)
         _checks.count_of_classes(data_set.n_classes, calibrator.n_classes_)
+        if data_set.layout.kind == "top_logits":
+            _checks.method_of_top_rows(calibrator.NAME, METHODS)
     root = source if source.is_dir() else source.parent
     folder = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
@@ -120,29 +146,23 @@ def _write(
     """One file, whole or not at all."""
     parts, target = task
     applied = Applied(files=1)
-    kept = [name for name in ("ids", "labels") if name in data_set.layout.roles]
+    tables = _top_tables if data_set.layout.kind == "top_logits" else _tables
     writer = None
-
-    def probs_of(predictions: Predictions) -> npt.NDArray[Any]:
-        probs = calibrator.predict_proba(predictions.logits, probs=predictions.probs)
-        if predictions.labels is not None:
-            _checks.labels(predictions.labels, probs)
-        return np.asarray(probs)
-
     parquet = arrow("writing").parquet
     with written_whole(target) as temporary:
         try:
-            for _, predictions, probs in data_set.checked(parts, probs_of, applied.skipped):
-                given = {name: getattr(predictions, name) for name in kept}
-                table = table_of(probs, given.get("labels"), given.get("ids"))
-                if data_set.class_names is not None:
-                    names = json.dumps(data_set.class_names)
-                    table = table.replace_schema_metadata({CLASS_NAMES: names})
+            for table in tables(parts, data_set, calibrator, applied):
                 if writer is None:
                     writer = parquet.ParquetWriter(temporary, table.schema, **PARQUET_OPTIONS)
                 writer.write_table(table)
-                applied.rows += len(probs)
-            if writer is None:  # a file without rows: as its neighbours are, as far as is known
+                applied.rows += table.num_rows
+            if writer is None and data_set.layout.kind == "top_logits":
+                none = np.empty((0, 1))
+                table = top_table(
+                    "top_logprobs", none, none.astype(np.int64), {}, calibrator.n_classes_
+                )
+                parquet.write_table(table, temporary, **PARQUET_OPTIONS)
+            elif writer is None:  # a file without rows: as its neighbours are, as far as is known
                 nothing = np.empty((0, calibrator.n_classes_))
                 table = table_of(nothing, None, None)
                 parquet.write_table(table, temporary, **PARQUET_OPTIONS)
@@ -150,6 +170,55 @@ def _write(
             if writer is not None:
                 writer.close()
     return applied
+
+
+def _tables(
+    parts: tuple[Part, ...], data_set: DataSet, calibrator: Calibrator, applied: Applied
+) -> Iterator[Any]:
+    """Calibrated probabilities, labels and ids, a batch at a time."""
+    kept = [name for name in ("ids", "labels") if name in data_set.layout.roles]
+
+    def probs_of(predictions: Predictions) -> npt.NDArray[Any]:
+        probs = calibrator.predict_proba(predictions.logits, probs=predictions.probs)
+        if predictions.labels is not None:
+            _checks.labels(predictions.labels, probs)
+        return np.asarray(probs)
+
+    for _, predictions, probs in data_set.checked(parts, probs_of, applied.skipped):
+        given = {name: getattr(predictions, name) for name in kept}
+        table = table_of(probs, given.get("labels"), given.get("ids"))
+        if data_set.class_names is not None:
+            names = json.dumps(data_set.class_names)
+            table = table.replace_schema_metadata({CLASS_NAMES: names})
+        yield table
+
+
+def _top_tables(
+    parts: tuple[Part, ...], data_set: DataSet, calibrator: Calibrator, applied: Applied
+) -> Iterator[Any]:
+    """The same for rows of the largest logits."""
+    assert data_set.n_classes is not None
+    gamma = float(calibrator.state_.get("gamma", 0.0))
+    beta = 1.0 / float(calibrator.state_.get("temperature", 1.0))
+    kind = np.float64 if data_set.dtype.itemsize > 4 else np.float32
+    has_labels = "labels" in data_set.layout.roles
+    for _, predictions, rows in data_set.checked(parts, top_rows_of, applied.skipped):
+        log_probs = rows.log_probs(gamma, beta).astype(kind)
+        _, _, limits = rows.bounds(gamma, beta, of_classes=True)
+        probs = np.exp(log_probs.astype(np.float64))
+        off_by = np.abs(np.exp(limits) - probs).max(axis=(0, 2))
+        of_label = log_probs[np.arange(len(rows)), rows.labels] if has_labels else None
+        others = {
+            "id": predictions.ids,
+            "label": predictions.labels,
+            "label_logprob": of_label,
+            "off_by": off_by,
+        }
+        applied.off_by = max(applied.off_by or 0.0, float(off_by.max()))
+        assert predictions.top_classes is not None
+        yield top_table(
+            "top_logprobs", log_probs[:, :-1], predictions.top_classes, others, data_set.n_classes
+        )
 
 
 def _umask() -> int:

@@ -7,12 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from calibrant import _checks
 from calibrant.files import Predictions
 from calibrant.metrics import Evaluation, StreamedEvaluation
 from calibrant.metrics.samples import Samples, samples_of_confidence, summarise
 from calibrant.scale.engine import Progress, engine_for
+from calibrant.scale.samples import top_rows_of
 from calibrant.scale.source import DataSet, Part, Skipped, open_data_set
+
+OF_TOP_ROWS = (
+    "Rows have their largest logits only: what is measured does not need the others; brier and "
+    "classwise_ece do, and cannot be known."
+)
 
 
 def evaluate(
@@ -20,6 +28,7 @@ def evaluate(
     *,
     scheduler: Any = None,
     skip_bad: bool = False,
+    n_classes: int | None = None,
     n_bins: int = 15,
     level: float = 0.95,
     seed: int = 0,
@@ -35,6 +44,8 @@ def evaluate(
         scheduler: None for this process, ``"local"`` for a cluster on this machine, or the address
             of a Dask scheduler whose workers can read ``path``.
         skip_bad: Leave out and count what cannot be read or used, in place of refusing it.
+        n_classes: How many classes there are, where rows have their largest logits only and the
+            files do not say it. What needs the other classes is not measured then.
         n_bins: Bins of the calibration errors.
         level: Confidence level of the intervals.
         seed: Seed of the redraws.
@@ -54,11 +65,16 @@ def evaluate(
         >>> evaluate(folder).n
         3000
     """
-    stream, skipped = counted(
-        path, scheduler=scheduler, skip_bad=skip_bad, n_bins=n_bins, progress=progress
+    stream, notes = counted(
+        path,
+        scheduler=scheduler,
+        skip_bad=skip_bad,
+        n_classes=n_classes,
+        n_bins=n_bins,
+        progress=progress,
     )
     result = stream.result(level=level, seed=seed)
-    return replace(result, notes=(*result.notes, f"{skipped}.")) if skipped else result
+    return replace(result, notes=(*result.notes, *notes))
 
 
 def counted(
@@ -66,11 +82,12 @@ def counted(
     *,
     scheduler: Any,
     skip_bad: bool,
+    n_classes: int | None,
     n_bins: int,
     progress: Progress | None = None,
-) -> tuple[StreamedEvaluation, Skipped]:
-    """The sums behind :func:`evaluate`, and what was left out."""
-    data_set = open_data_set(Path(path), skip_bad=skip_bad)
+) -> tuple[StreamedEvaluation, tuple[str, ...]]:
+    """The sums behind :func:`evaluate`, and what else there is to say."""
+    data_set = open_data_set(Path(path), skip_bad=skip_bad, n_classes=n_classes)
     if data_set.layout.kind != "confidence":
         with _checks.naming(data_set.where):
             _checks.some_labels(data_set.layout.roles.get("labels"))
@@ -79,7 +96,10 @@ def counted(
         stream, skipped = engine.reduce(_count, data_set.bundles(), data_set.for_tasks(), n_bins)
     skipped.merge(data_set.skipped)
     _checks.some_rows_left(data_set.where, stream.n, skipped)
-    return stream, skipped
+    notes = (f"{skipped}.",) if skipped else ()
+    if data_set.layout.kind == "top_logits":
+        notes = (OF_TOP_ROWS, *notes)
+    return stream, notes
 
 
 def _count(
@@ -95,4 +115,9 @@ def samples_of(predictions: Predictions) -> Samples:
     """What the metrics look at, checked."""
     if predictions.confidence is not None and predictions.correct is not None:
         return samples_of_confidence(predictions.confidence, predictions.correct)
+    if predictions.top_logits is not None:
+        rows = top_rows_of(predictions)
+        log_probs = rows.logits[np.arange(len(rows)), rows.labels]
+        confidence = np.minimum(np.exp(rows.logits.max(axis=1)), 1.0)
+        return Samples(confidence, rows.right, None, label_log_prob=np.minimum(log_probs, 0.0))
     return summarise(predictions.probs, predictions.labels, logits=predictions.logits)

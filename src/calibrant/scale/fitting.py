@@ -14,9 +14,12 @@ from calibrant.calibrators import (
     FocalCalibration,
     FocalTemperatureScaling,
     Identity,
+    TailBounds,
     TemperatureScaling,
+    TopRestScaling,
     VectorScaling,
 )
+from calibrant.calibrators.top_bounds import check_top_fit, tail_bounds
 from calibrant.scale.engine import Progress, engine_for
 from calibrant.scale.samples import FilesOfSamples
 from calibrant.scale.search import SketchBounds
@@ -29,6 +32,7 @@ METHODS = tuple(
         TemperatureScaling,
         FocalCalibration,
         FocalTemperatureScaling,
+        TopRestScaling,
         VectorScaling,
         BiasCorrectedTemperatureScaling,
     )
@@ -46,6 +50,8 @@ class FitOverFiles:
     skipped: Skipped
     bounds: SketchBounds | None
     """Where the criterion is an equal-mass error, how sure it is."""
+    tail: TailBounds | None = None
+    """Where rows have their largest logits only, what is certain whatever the others are."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: the report, and what is said here."""
@@ -54,6 +60,7 @@ class FitOverFiles:
             "passes": self.passes,
             "skipped": asdict(self.skipped),
             "bounds": None if self.bounds is None else asdict(self.bounds),
+            "tail": None if self.tail is None else asdict(self.tail),
         }
 
     def __str__(self) -> str:
@@ -63,6 +70,8 @@ class FitOverFiles:
                 f"ada_ece is off by at most {self.bounds.off_by:.2g}; no point of the search is "
                 f"better by more than {self.bounds.better_by:.2g}."
             )
+        if self.tail is not None:
+            lines.append(str(self.tail))
         if self.skipped:
             lines.append(f"{self.skipped}.")
         return "\n".join(lines)
@@ -74,6 +83,7 @@ def fit(
     *,
     scheduler: Any = None,
     skip_bad: bool = False,
+    n_classes: int | None = None,
     progress: Progress | None = None,
 ) -> FitOverFiles:
     """Fit ``calibrator`` on a Parquet data set of any size.
@@ -88,6 +98,9 @@ def fit(
         scheduler: None for this process, ``"local"`` for a cluster on this machine, or the address
             of a Dask scheduler whose workers can read ``path``.
         skip_bad: Leave out and count what cannot be read or used, in place of refusing it.
+        n_classes: How many classes there are, where rows have their largest logits only and the
+            files do not say it. Such rows are fitted by an estimate of the other classes, and the
+            result has bounds (see :class:`calibrant.calibrators.TopRows`).
         progress: Called with the number of a pass over the files, how many of its tasks are done,
             and how many there are.
 
@@ -113,14 +126,19 @@ def fit(
     calibrator._check_params()
     if isinstance(calibrator, FocalTemperatureScaling):
         _checks.search_in_few_passes(calibrator.search)
-    data_set = open_data_set(Path(path), skip_bad=skip_bad)
+    data_set = open_data_set(Path(path), skip_bad=skip_bad, n_classes=n_classes)
+    of_top = data_set.layout.kind == "top_logits"
+    if of_top:
+        check_top_fit(calibrator)
     with engine_for(scheduler) as engine:
         engine.progress = progress
         samples = FilesOfSamples.of(data_set, engine)
         calibrator.fit_samples(samples)
+        tail = tail_bounds(samples, calibrator) if of_top else None
     return FitOverFiles(
         calibrator=calibrator,
         passes=len(samples.passes),
         skipped=samples.facts.skipped,
         bounds=samples.bounds_of_search(),
+        tail=tail,
     )

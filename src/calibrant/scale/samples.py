@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from calibrant import _checks
+from calibrant.calibrators import TopRows
 from calibrant.calibrators.base import FitData, Floats, checked_samples
 from calibrant.calibrators.evaluator import Evaluator
 from calibrant.calibrators.temperature import TO_LOOK, TO_START
@@ -25,6 +27,7 @@ from calibrant.scale.source import DataSet, Part, Skipped
 if TYPE_CHECKING:
     from calibrant.scale.regression import RowsOfFiles
     from calibrant.scale.search import EvaluatorOfFiles, SketchBounds
+    from calibrant.scale.top_rest import ProblemOfFiles
 
 Change = Callable[[FitData], FitData]
 
@@ -46,9 +49,7 @@ class Picked:
         """Take the rows of a batch whose place is a multiple of the stride."""
         chosen = slice((-first) % self.stride, None, self.stride)
         if len(data.labels[chosen]):
-            # Copies: a view would hold the whole batch.
-            rows = FitData(data.logits[chosen].copy(), data.labels[chosen].copy(), None)
-            self.rows.append((first, rows))
+            self.rows.append((first, data.rows(chosen)))  # copies: a view would hold the batch
 
     def merge(self, other: Picked) -> None:
         """Add the rows of other parts."""
@@ -70,13 +71,15 @@ class Facts:
     n_right: int = 0
     some_below: bool = False
     """Whether some label has a smaller logit than another class of its row."""
+    wrong_in: dict[int, int] = field(default_factory=dict)
+    """How many rows of each bundle are wrong, by the place of its first row."""
     skipped: Skipped = field(default_factory=Skipped)
 
     @classmethod
     def nothing_of(cls, data_set: DataSet) -> Facts:
         """Before any row."""
         assert data_set.n_classes is not None
-        most = max(1, MOST_NUMBERS // data_set.n_classes)
+        most = max(1, MOST_NUMBERS // (data_set.width or 1))
         picked = {
             about: Picked(max(1, data_set.rows // min(about, most)))
             for about in (TO_START, TO_LOOK)
@@ -89,7 +92,7 @@ class Facts:
         self.n += len(data)
         self.n_right += int(data.right.sum())
         self.some_below = self.some_below or not data.labels_on_top
-        self.label_counts += np.bincount(data.labels, minlength=len(self.label_counts))
+        self.label_counts += np.bincount(data.label_classes, minlength=len(self.label_counts))
         for picked in self.picked.values():
             picked.pick(first, data)
 
@@ -101,6 +104,7 @@ class Facts:
         self.n += other.n
         self.n_right += other.n_right
         self.some_below |= other.some_below
+        self.wrong_in |= other.wrong_in
         self.skipped.merge(other.skipped)
 
 
@@ -195,6 +199,16 @@ class FilesOfSamples:
             return self
         return _changed(self.facts.picked[about].joined(), self.changes)
 
+    def some_mistakes(self, stride: int) -> FitData:
+        """One in so many of the rows that are wrong, of which there are some."""
+        self.passes.append(1)
+        bundles = self.data_set.bundles()
+        wrong = [self.facts.wrong_in[parts[0].first_in_set] for parts in bundles]
+        before = [0, *accumulate(wrong)]
+        numbered = list(zip(before, bundles, strict=False))
+        picked = self.engine.reduce(_mistakes, numbered, self.data_set, stride)
+        return _changed(picked.joined(), self.changes)
+
     def listed(self, values_of: Callable[[FitData], Floats]) -> Floats:
         """Any number of values a row, in any order; of very many, some."""
         return np.asarray(self.summed(_Values.of, values_of).values)
@@ -205,6 +219,12 @@ class FilesOfSamples:
 
         assert not log_probs  # no method in METHODS asks for them
         return RowsOfFiles(self)
+
+    def at_best_temperature(self) -> ProblemOfFiles:
+        """What top-rest scaling is fitted on."""
+        from calibrant.scale.top_rest import ProblemOfFiles
+
+        return ProblemOfFiles(self)
 
     def evaluator(self, criterion: str, *, n_bins: int, focal_gamma: float) -> Evaluator:
         """What computes a criterion on these samples."""
@@ -226,6 +246,9 @@ def fit_data_of(predictions: Predictions) -> FitData:
     """What fits look at, checked."""
     from calibrant.scale._kernels import all_usable
 
+    if predictions.top_logits is not None:
+        _checks.some_labels(predictions.labels)
+        return top_rows_of(predictions)
     logits, labels = predictions.logits, predictions.labels
     if logits is not None and labels is not None and logits.shape[1] > 1:
         wide = logits.astype(np.float32) if logits.dtype.itemsize < 4 else logits
@@ -235,6 +258,19 @@ def fit_data_of(predictions: Predictions) -> FitData:
             vars(data)["right"] = right  # which it would compute when asked
             return data
     return checked_samples(logits, labels, probs=predictions.probs)
+
+
+def top_rows_of(predictions: Predictions) -> TopRows:
+    """Rows of the largest logits, checked."""
+    assert predictions.n_classes is not None
+    return TopRows.of(
+        predictions.top_logits,
+        predictions.top_classes,
+        predictions.labels,
+        n_classes=predictions.n_classes,
+        normaliser=predictions.normaliser,
+        label_logits=predictions.label_logits,
+    )
 
 
 def _batches_of(
@@ -248,7 +284,19 @@ def _facts(parts: tuple[Part, ...], data_set: DataSet) -> Facts:
     facts = Facts.nothing_of(data_set)
     for first, data in _batches_of(parts, data_set, facts.skipped):
         facts.count(first, data)
+    facts.wrong_in[parts[0].first_in_set] = facts.n - facts.n_right
     return facts
+
+
+def _mistakes(numbered: tuple[int, tuple[Part, ...]], data_set: DataSet, stride: int) -> Picked:
+    """One in so many of the rows that are wrong, the first of which has this number."""
+    number, parts = numbered
+    picked = Picked(stride)
+    for _, data in _batches_of(parts, data_set, Skipped()):
+        wrong = np.flatnonzero(~data.right)
+        picked.pick(number, FitData(data.logits[wrong], data.labels[wrong], None))
+        number += len(wrong)
+    return picked
 
 
 def _sum(
@@ -278,10 +326,7 @@ def _joined(batches: Iterator[FitData], rows: int) -> Iterator[FitData]:
 
 
 def _as_one(parts: list[FitData]) -> FitData:
-    if len(parts) == 1:
-        return parts[0]
-    logits = np.concatenate([part.logits for part in parts])
-    return FitData(logits, np.concatenate([part.labels for part in parts]), None)
+    return parts[0] if len(parts) == 1 else parts[0].joined(parts)
 
 
 def _changed(data: FitData, changes: tuple[Change, ...]) -> FitData:

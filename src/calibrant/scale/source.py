@@ -11,6 +11,7 @@ left out and counted, where that was asked for.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -24,7 +25,13 @@ from calibrant import _checks
 from calibrant.files import Predictions
 from calibrant.files.columns import Columns, arrow
 from calibrant.files.layout import Layout, find_layout, listed
-from calibrant.files.parquet import KIND, class_names_of, common_dtype, opened_file
+from calibrant.files.parquet import (
+    KIND,
+    class_names_of,
+    common_dtype,
+    n_classes_of,
+    opened_file,
+)
 from calibrant.files.predictions import cleaned, decoding
 
 Result = TypeVar("Result")
@@ -32,7 +39,7 @@ Result = TypeVar("Result")
 BATCH_ROWS = 1 << 16
 BATCH_NUMBERS = 1 << 20
 """Rows, and numbers in them, that are held at a time."""
-BUNDLE_ROWS, BUNDLE_NUMBERS = 1 << 20, 1 << 26
+BUNDLE_ROWS, BUNDLE_NUMBERS = 1 << 20, 1 << 24
 """Rows of one task, and numbers in them: about a second's work."""
 MOST_BUNDLES = 8192
 """More tasks than this would keep a scheduler busy; bundles grow instead."""
@@ -99,6 +106,8 @@ class DataSet:
     dtype: np.dtype[Any]
     n_classes: int | None
     """None where there is only the confidence."""
+    width: int | None
+    """Scores in a row: of all classes, or of the largest."""
     class_names: tuple[str, ...] | None
     files: tuple[str, ...]
     """In order, those without rows among them."""
@@ -116,12 +125,12 @@ class DataSet:
     @property
     def batch_rows(self) -> int:
         """Rows that are held at a time."""
-        return max(1, min(BATCH_ROWS, BATCH_NUMBERS // (self.n_classes or 1)))
+        return max(1, min(BATCH_ROWS, BATCH_NUMBERS // (self.width or 1)))
 
     def bundles(self) -> list[tuple[Part, ...]]:
         """The parts, in order, cut into the work of one task each."""
-        rows = min(BUNDLE_ROWS, BUNDLE_NUMBERS // (self.n_classes or 1))
-        most = max(rows, self.rows // MOST_BUNDLES)
+        usual = min(BUNDLE_ROWS, BUNDLE_NUMBERS // (self.width or 1))
+        most = max(usual, self.rows // MOST_BUNDLES)
         bundles: list[list[Part]] = [[]]
         held = 0
         for part in self.parts:
@@ -176,14 +185,17 @@ class DataSet:
     def _decoded(self, part: Part, first: int, batch: Any) -> Predictions:
         named = {name: batch.column(name) for name in self.layout.names}
         raw = Columns(named, where=part.where, first_row=first).by_role(
-            self.layout, self.dtype, self.n_classes
+            self.layout, self.dtype, self.width
         )
         fields = cleaned(raw, self.layout, where=part.where, first_row=first)
-        return Predictions(**fields, class_names=self.class_names)
+        return Predictions(**fields, class_names=self.class_names, n_classes=self.n_classes)
 
 
-def open_data_set(path: Path, *, skip_bad: bool = False) -> DataSet:
-    """Read the footers of all files, and refuse or leave out those that do not agree."""
+def open_data_set(path: Path, *, skip_bad: bool = False, n_classes: int | None = None) -> DataSet:
+    """Read the footers of all files, and refuse or leave out those that do not agree.
+
+    ``n_classes`` is needed where rows have their largest logits only, and files do not say it.
+    """
     files = _files(path)
     skipped = Skipped()
     footers: list[_Footer] = []
@@ -214,6 +226,7 @@ def open_data_set(path: Path, *, skip_bad: bool = False) -> DataSet:
         layout=layout,
         dtype=common_dtype([kind for footer in footers for kind in footer.kinds], layout),
         n_classes=len(layout.scores) if layout.numbered else None,
+        width=len(layout.scores) if layout.numbered else None,
         class_names=footers[0].class_names,
         files=tuple(str(file) for file in files),
         parts=tuple(parts),
@@ -221,9 +234,28 @@ def open_data_set(path: Path, *, skip_bad: bool = False) -> DataSet:
         skip_bad=skip_bad,
         skipped=skipped,
     )
-    if layout.kind == "confidence" or layout.numbered:
-        return data_set
-    return replace(data_set, n_classes=_width(data_set))
+    if layout.kind == "top_logits":
+        known = _checks.number_of_classes(footers[0].n_classes, n_classes, str(path))
+        data_set = replace(data_set, n_classes=known)
+    if layout.kind != "confidence" and not layout.numbered:
+        width = _width(data_set)
+        data_set = replace(data_set, width=width, n_classes=data_set.n_classes or width)
+    if n_classes is not None:
+        _checks.number_of_classes(data_set.n_classes, n_classes, str(path))
+    return data_set
+
+
+def holds_top_rows(path: Path) -> bool:
+    """Whether these are Parquet files with the largest logits of each row."""
+    if not path.is_dir() and (path.suffix.lower() != ".parquet" or not path.exists()):
+        return False
+    files = _files(path) if not path.is_dir() or any(path.rglob("*.parquet")) else []
+    for file in files:
+        with contextlib.suppress(ValueError, TypeError, OSError):  # refused where it is read
+            footer = _footer(file)
+            if footer.rows:
+                return footer.layout.kind == "top_logits"
+    return False
 
 
 def _files(path: Path) -> list[Path]:
@@ -251,6 +283,7 @@ class _Footer:
     groups: tuple[int, ...]
     """Rows of each row group."""
     class_names: tuple[str, ...] | None
+    n_classes: int | None
 
     @property
     def rows(self) -> int:
@@ -279,11 +312,12 @@ def _footer(file: Path) -> _Footer:
         groups = tuple(metadata.row_group(g).num_rows for g in range(metadata.num_row_groups))
         held = _held_at_a_time(metadata)
     if not sum(groups):
-        return _Footer(where, Layout("confidence"), (), (), None)
+        return _Footer(where, Layout("confidence"), (), (), None, None)
     layout = find_layout(names, part=None, where=where, table=True)
     _checks.columns_that_fit(where, len(layout.scores), held)
     kinds = tuple(schema.field(name).type for name in layout.scores)
-    return _Footer(where, layout, kinds, groups, class_names_of(schema.metadata, where))
+    class_names = class_names_of(schema.metadata, where)
+    return _Footer(where, layout, kinds, groups, class_names, n_classes_of(schema.metadata, where))
 
 
 def _held_at_a_time(metadata: Any) -> int:
@@ -302,6 +336,13 @@ def _refuse_other_columns(footer: _Footer, others: list[_Footer]) -> None:
             listed(footer.layout.names),
             others[0].file,
             listed(others[0].layout.names),
+        )
+    if others and footer.n_classes != others[0].n_classes:
+        _checks.same_columns(
+            footer.file,
+            f"{footer.n_classes} classes",
+            others[0].file,
+            f"{others[0].n_classes} classes",
         )
 
 
@@ -326,9 +367,9 @@ def _width(data_set: DataSet) -> int:
                     if not data_set.skip_bad:
                         raise
                     continue
-                scores = predictions.logits if predictions.logits is not None else predictions.probs
-                assert scores is not None
-                return int(scores.shape[1])
+                for scores in (predictions.logits, predictions.probs, predictions.top_logits):
+                    if scores is not None:
+                        return int(scores.shape[1])
     return _checks.some_rows_in(data_set.where, 0, 0)
 
 

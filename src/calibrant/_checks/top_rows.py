@@ -1,0 +1,179 @@
+"""Rows of which only the largest logits are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant._checks.arrays import as_numpy
+
+
+class TopArrays(NamedTuple):
+    """What was given of such rows, as arrays of the right shapes; what was not is empty."""
+
+    logits: npt.NDArray[Any]
+    classes: npt.NDArray[np.int64]
+    normaliser: npt.NDArray[np.float64]
+    labels: npt.NDArray[np.int64]
+    label_logits: npt.NDArray[np.float64]
+    precision: float
+    """The coarsest relative precision among the types of the logits."""
+
+
+def top_arrays(
+    logits: Any, classes: Any, labels: Any, normaliser: Any, label_logits: Any, n_classes: int
+) -> TopArrays:
+    """Arrays of the right shapes and types; their values are looked at row by row."""
+    given = _numbers(logits, "top_logits", "f")
+    if given.ndim != 2 or given.size == 0:
+        raise ValueError(
+            f"top_logits must have the shape (rows, k) with a row and a class; found "
+            f"{given.shape}. Pass the k largest logits of each row"
+        )
+    n, k = given.shape
+    if k > n_classes:
+        raise ValueError(
+            f"there cannot be more known classes than classes; found k = {k} of {n_classes}. "
+            "Correct n_classes"
+        )
+    of_classes = _of_shape(_numbers(classes, "top_classes", "iu"), "top_classes", (n, k))
+    none = np.empty(0)
+    floats = {}
+    for name, values in (("normaliser", normaliser), ("label_logits", label_logits)):
+        floats[name] = (
+            none if values is None else _of_shape(_numbers(values, name, "f"), name, (n,))
+        )
+    precisions = [np.finfo(each.dtype).eps for each in (given, *floats.values()) if each.size]
+    whole = np.empty(0, dtype=np.int64)
+    if labels is not None:
+        whole = _of_shape(_numbers(labels, "labels", "iu"), "labels", (n,)).astype(np.int64)
+    return TopArrays(
+        logits=np.ascontiguousarray(given, dtype=np.float64),
+        classes=np.ascontiguousarray(of_classes.astype(np.int64, copy=False)),
+        normaliser=np.zeros(n) if normaliser is None else floats["normaliser"].astype(np.float64),
+        labels=np.where(whole < 0, -2, whole),  # -1 would mean that there is none
+        label_logits=floats["label_logits"].astype(np.float64),
+        precision=float(max(precisions)),
+    )
+
+
+def usable_top_rows(verdicts: npt.NDArray[np.int64], given: TopArrays, n_classes: int) -> None:
+    """Rows that can be; ``verdicts`` says what is wrong with each, 0 for nothing."""
+    bad = np.flatnonzero(verdicts)
+    if len(bad) == 0:
+        return
+    row, verdict = int(bad[0]), int(verdicts[bad[0]])
+    alike = int((verdicts == verdict).sum())
+    logits, classes = given.logits[row].astype(np.float64), given.classes[row]
+    label = int(given.labels[row]) if len(given.labels) else None
+    normaliser = float(given.normaliser[row])
+    share = float(np.exp(np.sort(logits)[::-1] - normaliser).sum())
+    wrong = {
+        1: "logits must be numbers below +inf; found "
+        f"{logits[~(logits < np.inf)][:1]}. Log what the network gives, -inf for an absent class",
+        2: f"classes must be 0 to {n_classes - 1}; found "
+        f"{classes[(classes < 0) | (classes >= n_classes)][:1]}. Number them as the labels are",
+        3: f"classes must be different from each other; found {_twice(classes)} twice. "
+        "Log the k largest logits once each",
+        4: f"the normaliser must be finite; found {normaliser}. Log log sum exp of all logits",
+        5: f"labels must be 0 to {n_classes - 1}; found {label}. Number the classes from 0",
+        6: f"the label {label} is not among the known classes, and its logit is not known; "
+        f"{alike} rows here are like this. Log it as label_logit (label_logprob for "
+        "log-probabilities), or leave such rows out with skip_bad, which distorts the fit",
+        7: "the label's logit must not be above the smallest of the k largest; found "
+        f"{_at(given.label_logits, row)} above {logits.min():.6g}. Log the largest logits of the "
+        "row",
+        8: f"the label {label} has probability 0. Drop the row or correct it",
+        9: "no class of it is possible. Drop the row",
+        10: f"its known classes must not share more than all; found {share:.6g} of e^normaliser. "
+        "Take the normaliser over all classes, at T = 1 and in the units of the logits",
+        11: f"the unknown classes share more than they can, none having more than the smallest of "
+        f"the known; found {share:.6g} of e^normaliser known in {len(classes)} of {n_classes} "
+        "classes. Log the k largest logits, and the normaliser of the same logits",
+    }
+    raise ValueError(f"row {row}: {wrong[verdict]}")
+
+
+def parquet_name(path: Path) -> Path:
+    """A file name that ends in .parquet."""
+    if path.suffix.lower() != ".parquet":
+        raise ValueError(
+            f"rows of the largest logits are written as .parquet; found {str(path)!r}. Rename it"
+        )
+    return path
+
+
+def normaliser_of(kind: str, normaliser: Any) -> None:
+    """A normaliser with logits, and none with log-probabilities."""
+    if (kind == "top_logits") == (normaliser is None):
+        raise ValueError(
+            "top_logits need a normaliser, the log of the sum of e^logit over all classes, and "
+            f"top_logprobs have none; found {kind} with{'out' if normaliser is None else ''} one. "
+            "Pass one of the two"
+        )
+
+
+def every_class_known(what: str) -> NoReturn:
+    """Refuse what rows of some of their classes cannot be used for."""
+    raise ValueError(
+        f"{what} needs the logits of all classes; found rows of the largest ones. "
+        "Use temperature or focal-temperature"
+    )
+
+
+def method_of_top_rows(name: str, known: tuple[str, ...]) -> None:
+    """A method that looks at the confidence and the label of a row only."""
+    if name not in known:
+        raise ValueError(
+            f"on rows of the largest logits these methods can be fitted: {', '.join(known)}; found "
+            f"{name!r}. Choose one of them, or log all logits of some rows"
+        )
+
+
+def number_of_classes(found: int | None, given: int | None, where: str) -> int:
+    """How many classes there are, which rows of the largest logits do not show."""
+    if found is None and given is None:
+        raise ValueError(
+            f"{where} holds the largest logits of each row, and does not say of how many classes. "
+            "Pass n_classes= (--classes on the command line)"
+        )
+    if found is not None and given is not None and found != given:
+        raise ValueError(
+            f"{where} has {found} classes; found n_classes = {given}. Leave it out, or correct it"
+        )
+    number = given if found is None else found
+    assert number is not None
+    return number
+
+
+def _numbers(values: Any, name: str, kinds: str) -> npt.NDArray[Any]:
+    array = as_numpy(values)
+    if "f" in kinds and array.dtype.kind in "iu":
+        array = array.astype(np.float64)
+    if "f" in kinds and array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
+    if array.dtype.kind not in kinds:
+        what = "numbers" if "f" in kinds else "whole numbers"
+        raise TypeError(f"{name} must be {what}; found the type {array.dtype}. Convert them")
+    return array
+
+
+def _of_shape(array: npt.NDArray[Any], name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    if array.shape != shape:
+        raise ValueError(
+            f"{name} must have the shape {shape}, as top_logits; found {array.shape}. "
+            "Take them from the same rows"
+        )
+    return array
+
+
+def _twice(classes: npt.NDArray[np.int64]) -> int:
+    values, counts = np.unique(classes, return_counts=True)
+    return int(values[counts.argmax()])
+
+
+def _at(values: npt.NDArray[np.float64], row: int) -> str:
+    return f"{values[row]:.6g}" if len(values) else "none"

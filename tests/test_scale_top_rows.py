@@ -1,0 +1,212 @@
+"""Files of the largest logits: read, refused, fitted, measured and calibrated."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+import calibrant
+from calibrant import FocalTemperatureScaling, TemperatureScaling, scale
+from calibrant.calibrators import TopRows, fit_top_rows
+from calibrant.cli import main
+from calibrant.files import read_predictions, write_top_predictions
+
+N, CLASSES, K = 1500, 200, 20
+RNG = np.random.default_rng(0)
+LOGITS = -RNG.uniform(1.0, 2.0, size=(N, 1)) * np.log(np.arange(1, CLASSES + 1))
+LOGITS += 0.4 * RNG.normal(size=LOGITS.shape)
+LABELS = (LOGITS / 1.4 + RNG.gumbel(size=LOGITS.shape)).argmax(axis=1)
+TOP = np.argsort(-LOGITS, axis=1)[:, :K]
+COLUMNS = {
+    "top_logits": np.take_along_axis(LOGITS, TOP, axis=1),
+    "top_classes": TOP,
+    "normaliser": np.log(np.exp(LOGITS).sum(axis=1)),
+    "labels": LABELS,
+    "label_logits": np.where((LABELS[:, None] == TOP).any(axis=1), np.nan, 0.0)
+    + LOGITS[np.arange(N), LABELS],
+}
+ROWS = TopRows.of(**COLUMNS, n_classes=CLASSES)
+PROBS = np.exp(LOGITS - COLUMNS["normaliser"][:, None])
+
+
+def write(file: Path, rows: slice | np.ndarray = np.s_[:], **changes: object) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    given = {name: values[rows] for name, values in (COLUMNS | changes).items()}
+    write_top_predictions(file, **given, n_classes=CLASSES)
+    return file
+
+
+@pytest.fixture(params=[[], [700], [1, 17, 900], [100, 300, 500, 700, 900, 1100, 1300]])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    ends = [0, *request.param, N]
+    for number, (start, stop) in enumerate(pairwise(ends)):
+        write(tmp_path / "logs" / f"{9 - number}.parquet", np.s_[start:stop])
+    return tmp_path / "logs"
+
+
+def test_a_file_comes_back(tmp_path):
+    read = read_predictions(write(tmp_path / "a.parquet"))
+    assert read.n_classes == CLASSES
+    assert len(read) == N
+    for name, values in COLUMNS.items():
+        np.testing.assert_array_equal(getattr(read, name), values)
+
+
+def test_over_files_as_in_memory(folder):
+    whole, apart = TemperatureScaling(), TemperatureScaling()
+    bounds = fit_top_rows(whole, ROWS)
+    found = scale.fit(apart, folder)
+    assert apart.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
+    assert apart.n_classes_ == CLASSES
+    for name in ("low", "high", "lowest", "highest"):
+        assert getattr(found.tail, name) == pytest.approx(getattr(bounds, name), rel=1e-9)
+    assert str(found.tail) in str(found)
+    assert found.to_dict()["tail"]["everywhere"] is True
+
+
+@pytest.mark.parametrize("criterion", ["nll", "ece"])
+def test_the_same_gamma_and_temperature(tmp_path, criterion):
+    whole = FocalTemperatureScaling(criterion=criterion)
+    fit_top_rows(whole, ROWS.rows(np.s_[:600]))
+    write(tmp_path / "a.parquet", np.s_[:251])
+    write(tmp_path / "b.parquet", np.s_[251:600])
+    found = scale.fit(FocalTemperatureScaling(criterion=criterion), tmp_path)
+    assert found.calibrator.state_ == whole.state_
+    assert found.calibrator.report_.after == pytest.approx(whole.report_.after, abs=1e-9)
+    assert found.tail.low <= whole.report_.after <= found.tail.high
+
+
+def test_what_can_be_measured_is_exact(folder):
+    measured = scale.evaluate(folder)
+    whole = calibrant.evaluate(PROBS, LABELS, n_resamples=20)
+    for name in ("ece", "mce", "nll", "error_rate", "confidence_gap", "s99"):
+        assert measured[name].value == pytest.approx(whole[name].value, abs=1e-9)
+    with pytest.raises(KeyError, match="brier was not measured"):
+        measured["brier"]
+    assert any("cannot be known" in note for note in measured.notes)
+
+
+@pytest.mark.parametrize("state", [{"temperature": 1.3}, {"gamma": 1.0, "temperature": 1.3}])
+def test_calibrated_rows_are_within_the_bounds_they_state(tmp_path, state):
+    write(tmp_path / "logs" / "day" / "a.parquet")
+    calibrator = FocalTemperatureScaling(criterion="nll").fit_samples(ROWS)
+    calibrator.state_ = {"gamma": 0.0} | state
+    applied = scale.apply(calibrator, tmp_path / "logs", tmp_path / "out")
+    assert applied.rows == N
+    file = tmp_path / "out" / "day" / "a.parquet"
+    table, read = pq.read_table(file), read_predictions(file)
+    true_probs = np.take_along_axis(calibrator.predict_proba(LOGITS), TOP, axis=1)
+    off = np.abs(np.exp(read.top_logits) - true_probs).max(axis=1)
+    assert (off <= table["off_by"].to_numpy() + 1e-12).all()
+    assert applied.off_by == table["off_by"].to_numpy().max()
+    assert "can put a probability off" in str(applied)
+    np.testing.assert_array_equal(read.top_classes, TOP)
+    np.testing.assert_array_equal(read.labels, LABELS)
+    again = scale.evaluate(tmp_path / "out")  # what was written can be measured
+    assert again["nll"].value == pytest.approx(
+        -ROWS.mapped_rows(calibrator.gamma_, 1.0 / 1.3)[1].mean()
+    )
+
+
+def test_log_probabilities_in_half_precision_without_labels(tmp_path):
+    log_probs = np.log(np.take_along_axis(PROBS, TOP, axis=1)).astype(np.float16)
+    file = tmp_path / "a.parquet"
+    write_top_predictions(file, top_logprobs=log_probs, top_classes=TOP, n_classes=CLASSES)
+    calibrator = TemperatureScaling().fit_samples(ROWS)
+    scale.apply(calibrator, file, tmp_path / "out")
+    read = read_predictions(tmp_path / "out" / "a.parquet")
+    assert read.top_logits.dtype == np.float32
+    assert read.labels is None
+    with pytest.raises(ValueError, match="labels are needed"):
+        scale.fit(TemperatureScaling(), file)
+
+
+def test_the_number_of_classes_must_be_said_once(tmp_path):
+    file = write(tmp_path / "a.parquet")
+    table = pq.read_table(file)
+    pq.write_table(table.replace_schema_metadata({}), file)
+    with pytest.raises(ValueError, match="does not say of how many classes"):
+        scale.fit(TemperatureScaling(), file)
+    assert scale.fit(TemperatureScaling(), file, n_classes=CLASSES).tail is not None
+    with pytest.raises(ValueError, match=f"has {CLASSES} classes; found n_classes = 7"):
+        scale.fit(TemperatureScaling(), write(tmp_path / "b.parquet"), n_classes=7)
+
+
+def test_labels_of_unknown_probability(tmp_path):
+    file = tmp_path / "a.parquet"
+    write(file)
+    table = pq.read_table(file).drop_columns(["label_logit"])
+    pq.write_table(table, file)
+    unknown = int((~(LABELS[:, None] == TOP).any(axis=1)).sum())
+    assert unknown > 0
+    with pytest.raises(ValueError, match="is not among the known classes"):
+        scale.fit(TemperatureScaling(), file)
+    found = scale.fit(TemperatureScaling(), file, skip_bad=True)
+    assert found.skipped.rows == unknown
+    assert found.calibrator.report_.n_samples == N - unknown
+
+
+def test_missing_label_logits_may_be_null(tmp_path):
+    file = write(tmp_path / "a.parquet")
+    table = pq.read_table(file)
+    column = pa.array(COLUMNS["label_logits"], from_pandas=True)
+    assert column.null_count > 0
+    place = table.schema.get_field_index("label_logit")
+    pq.write_table(table.set_column(place, "label_logit", column), file)
+    whole = TemperatureScaling().fit_samples(ROWS)
+    apart = scale.fit(TemperatureScaling(), file).calibrator
+    assert apart.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
+
+
+def test_garbage_is_refused_with_its_place(tmp_path):
+    bad = COLUMNS["top_logits"].copy()
+    bad[7, 3] = np.nan
+    write(tmp_path / "a.parquet", top_logits=bad)
+    with pytest.raises(
+        ValueError, match=r"a\.parquet, row group 0, .*row 7: logits must be numbers"
+    ):
+        scale.fit(TemperatureScaling(), tmp_path)
+    table = pq.read_table(write(tmp_path / "a.parquet"))
+    pq.write_table(table.drop_columns(["top_classes"]), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match="holds top_logits without top_classes"):
+        scale.fit(TemperatureScaling(), tmp_path)
+    lists = pa.array([[1, 2], [1]] * (N // 2))
+    place = table.schema.get_field_index("top_classes")
+    pq.write_table(table.set_column(place, "top_classes", lists), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match="lists of top_classes must be of one length"):
+        scale.fit(TemperatureScaling(), tmp_path)
+    write(tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match="on rows of the largest logits these methods"):
+        scale.fit(calibrant.CALIBRATORS["vector"](), tmp_path)
+
+
+def test_what_cannot_be_written():
+    top = {"top_classes": TOP, "n_classes": CLASSES}
+    with pytest.raises(ValueError, match="found top_logits without one"):
+        write_top_predictions("a.parquet", top_logits=COLUMNS["top_logits"], **top)
+    with pytest.raises(ValueError, match=r"written as \.parquet"):
+        write_top_predictions("a.csv", top_logprobs=COLUMNS["top_logits"], **top)
+
+
+def test_the_commands_know_the_layout(tmp_path):
+    write(tmp_path / "logs" / "a.parquet")
+    logs, output = str(tmp_path / "logs"), str(tmp_path / "cal.json")
+
+    def run(*arguments: str) -> str:
+        result = CliRunner().invoke(main, list(arguments))
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    said = run("fit", logs, "--method", "temperature", "-o", output)
+    assert "Whatever the unknown classes are, nll here is between" in said
+    assert "cannot be known" in run("evaluate", logs)
+    applied = run("apply", output, logs, "-o", str(tmp_path / "out"))
+    assert f"{N} rows calibrated" in applied
+    refused = CliRunner().invoke(main, ["apply", output, logs, "-o", str(tmp_path / "a.npz")])
+    assert "rows of the largest logits write a folder" in refused.output
