@@ -144,7 +144,7 @@ def main(rows: int = ROWS) -> None:
     ]
     with (
         tempfile.TemporaryDirectory() as name,
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
         folder = Path(name)

@@ -34,7 +34,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def client():
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
+            n_workers=2,
+            threads_per_worker=1,
+            dashboard_address=":0",
+            scheduler_kwargs={"dashboard": False},
+            silence_logs=50,
         ) as cluster,
         distributed.Client(cluster) as client,
     ):

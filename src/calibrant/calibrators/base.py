@@ -207,6 +207,16 @@ class FitData:
         """The class of each label."""
         return self.labels
 
+    def log_odds(self, gamma: float, beta: float) -> Floats:
+        """Log odds of the top class of each row, after the map."""
+        from calibrant._compiled import threads_for
+        from calibrant.calibrators._kernels import log_odds_of_rows
+
+        log_odds = np.empty(len(self))
+        with threads_for(self.logits.size):
+            log_odds_of_rows(self.logits, beta, gamma, log_odds)
+        return log_odds
+
     def mapped_rows(self, gamma: float, beta: float) -> tuple[Floats, Floats, Floats]:
         """Of Psi^gamma(softmax(b s)): log odds of the top class, log-probability of the label.
 

@@ -73,13 +73,7 @@ class Evaluator:
 
     def log_odds(self, gamma: float, temperature: float) -> Floats:
         """Log odds of the top class of each row."""
-        from calibrant._compiled import threads_for
-        from calibrant.calibrators._kernels import log_odds_of_rows
-
-        log_odds = np.empty(len(self.data))
-        with threads_for(self.data.logits.size):
-            log_odds_of_rows(self.data.logits, 1.0 / temperature, gamma, log_odds)
-        return log_odds
+        return self.data.log_odds(gamma, 1.0 / temperature)
 
     def binned(self, log_odds: Floats) -> float:
         """The calibration error of confidences given by their log odds."""

@@ -191,6 +191,10 @@ class TopRows(FitData):
             )
         return log_odds, true_log_prob, np.empty(0)
 
+    def log_odds(self, gamma: float, beta: float) -> Floats:
+        """By the estimate: log odds of the top class."""
+        return self.mapped_rows(gamma, beta)[0]
+
     def temperature_rows(self, beta: float) -> Floats:
         """By the estimate: cross-entropy of softmax(b s), its three derivatives by log b."""
         from calibrant._compiled import threads_for

@@ -201,7 +201,9 @@ def engine_for(scheduler: Any = None) -> Iterator[Engine]:
             LocalCluster(
                 n_workers=CPU_COUNT,
                 threads_per_worker=1,
-                dashboard_address=None,
+                # Any port: that of the dashboard, which is not wanted, may be taken.
+                dashboard_address=":0",
+                scheduler_kwargs={"dashboard": False},
                 silence_logs=logging.CRITICAL,
                 env=ONE_THREAD,
             ) as cluster,
