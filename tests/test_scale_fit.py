@@ -12,6 +12,7 @@ import pytest
 import calibrant
 from calibrant import FocalTemperatureScaling, Identity, TemperatureScaling, scale
 from calibrant.calibrators import CalibrationWarning, FitReport
+from calibrant.calibrators.temperature import TO_LOOK
 from calibrant.scale.engine import InProcess
 from calibrant.scale.regression import typical
 from calibrant.scale.samples import FilesOfSamples
@@ -79,13 +80,31 @@ def test_the_same_temperature(folder):
     same_report(found.calibrator.report_, whole.report_)
 
 
-@pytest.mark.parametrize("criterion", ["brier", "focal"])  # many passes: one way to cut will do
-def test_the_same_temperature_by_other_losses(tmp_path, criterion):
-    whole = TemperatureScaling(criterion=criterion).fit(LOGITS, LABELS)
-    folder = cut(tmp_path, CUTS["two"])
-    apart = scale.fit(TemperatureScaling(criterion=criterion), folder).calibrator
-    assert apart.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
-    same_report(apart.report_, whole.report_)
+@pytest.mark.parametrize("criterion", ["brier", "focal"])
+@pytest.mark.parametrize("rows", [3000, ROWS])  # all of them are scanned, or some
+def test_the_same_temperature_by_other_losses(tmp_path, criterion, rows):
+    whole = TemperatureScaling(criterion=criterion).fit(LOGITS[:rows], LABELS[:rows])
+    for number, part in enumerate([slice(0, 10), slice(10, rows)]):
+        write(tmp_path / f"{number}.parquet", LOGITS[:rows][part], LABELS[:rows][part])
+    found = scale.fit(TemperatureScaling(criterion=criterion), tmp_path)
+    assert found.calibrator.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
+    assert found.passes <= 8
+    same_report(found.calibrator.report_, whole.report_)
+
+
+@pytest.mark.parametrize("criterion", ["brier", "focal"])
+def test_a_minimum_that_few_rows_do_not_show(tmp_path, criterion):
+    """Every so many rows are looked at first, and here they are all alike and all right."""
+    logits, labels = LOGITS.copy(), LABELS.copy()
+    looked_at = slice(None, None, ROWS // TO_LOOK)
+    labels[looked_at] = logits[looked_at].argmax(axis=1)
+    whole = TemperatureScaling(criterion=criterion).fit(logits, labels)
+    write(tmp_path / "a.parquet", logits, labels)
+    found = scale.fit(TemperatureScaling(criterion=criterion), tmp_path)
+    assert whole.report_.at_bound is None
+    assert whole.report_.gradient < 1e-9
+    assert found.calibrator.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
+    assert found.passes <= 10
 
 
 def test_nothing_fitted_is_the_same_too(folder):
