@@ -93,7 +93,7 @@ class Linear(Calibrator):
         # Their mean is 0 at the minimum, and changes nothing elsewhere.
         state = self._state(rows, factor.value, correction, bias - bias.mean())
         unchanged = self._identity(data.n_classes)
-        before, after = self._nll(data, unchanged), self._nll(data, state)
+        before, after = data.means(self._loss_rows, unchanged, state)
         if not after <= before:
             return self._kept(rows, unchanged, before, after, factor, found)
         at_bound = self._at_bound(factor, correction)
@@ -158,18 +158,16 @@ class Linear(Calibrator):
                 "towards one temperature does, and a larger ridge is safer."
             )
 
-    def _nll(self, data: FitData, state: State) -> float:
-        with np.errstate(over="ignore"):
-            return data.means(self._loss_rows, state)[0]
-
-    def _loss_rows(self, data: FitData, state: State) -> tuple[Floats]:
-        losses = np.empty(len(data))
-        with np.errstate(over="ignore"):
-            for block in data.blocks():
-                log_probs = self._log_probs(data.logits[block].astype(np.float64), state)
-                labels = data.labels[block]
-                losses[block] = -log_probs[np.arange(len(labels)), labels]
-        return (losses,)
+    def _loss_rows(self, data: FitData, *states: State) -> Iterator[Floats]:
+        """The NLL of each row under one state after the other."""
+        for state in states:
+            losses = np.empty(len(data))
+            with np.errstate(over="ignore"):
+                for block in data.blocks():
+                    log_probs = self._log_probs(data.logits[block].astype(np.float64), state)
+                    labels = data.labels[block]
+                    losses[block] = -log_probs[np.arange(len(labels)), labels]
+            yield losses
 
     def _refuse_state(self, state: State) -> str | None:
         if state.get("temperature", 1.0) < 1.0 / LARGEST_NUMBER:

@@ -46,11 +46,6 @@ class RowsOfFiles:
         self.n_masked = int(samples.summed(masked_rows, far))
         self.say_nothing = not samples.summed(_some_difference)
 
-    @property
-    def on_logits(self) -> RowsOfFiles:
-        """The same: the centred logits are the features already."""
-        return self
-
     def criterion(self, factor: float, shape: tuple[int, ...], penalty: Penalty) -> Criterion:
         """The criterion on all rows."""
         return CriterionOfFiles(cast(Rows, self), factor, shape, penalty)
@@ -63,6 +58,11 @@ class CriterionOfFiles(Criterion):
         """Without the penalties: the NLL, and its slopes by N and by b."""
         nll, by_correction, by_bias = self._over_files(_sums, parameters)
         return float(nll), by_correction, by_bias
+
+    def seconds(self, parameters: Floats) -> tuple[float, Floats, Floats]:
+        """Without the penalties: the NLL, its slopes, and its second derivatives."""
+        nll, slopes, seconds = self._over_files(_seconds, parameters)
+        return float(nll), slopes, seconds
 
     def curvatures(self, parameters: Floats) -> Floats:
         """Of the NLL alone, along each parameter; that along one number for N roughly."""
@@ -133,6 +133,12 @@ def _sums(
     data: FitData, size: float, n: int, factor: float, shape: tuple[int, ...], parameters: Floats
 ) -> tuple[float, Floats, Floats]:
     return _part(data, size, n, factor, shape).sums(parameters)
+
+
+def _seconds(
+    data: FitData, size: float, n: int, factor: float, shape: tuple[int, ...], parameters: Floats
+) -> tuple[float, Floats, Floats]:
+    return _part(data, size, n, factor, shape).seconds(parameters)
 
 
 def _curvatures(
