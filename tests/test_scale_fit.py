@@ -14,7 +14,7 @@ from calibrant import FocalTemperatureScaling, Identity, TemperatureScaling, sca
 from calibrant.calibrators import CalibrationWarning, FitReport
 from calibrant.calibrators.temperature import TO_LOOK
 from calibrant.scale.engine import InProcess
-from calibrant.scale.regression import typical
+from calibrant.scale.regression import median, together
 from calibrant.scale.samples import FilesOfSamples
 from calibrant.scale.source import open_data_set
 
@@ -187,9 +187,37 @@ def test_the_same_numbers_for_each_class(tmp_path, method, masked):
         write(tmp_path / f"{number}.parquet", logits[rows], LABELS[:3000][rows])
     whole = calibrant.CALIBRATORS[method]().fit(logits, LABELS[:3000])
     found = scale.fit(calibrant.CALIBRATORS[method](), tmp_path)
+    assert found.passes <= 12
     for name, values in whole.state_.items():
         np.testing.assert_allclose(found.calibrator.state_[name], values, rtol=1e-9, atol=1e-9)
     same_report(found.calibrator.report_, whole.report_)
+
+
+@pytest.mark.parametrize("method", ["vector", "bias-corrected-temperature"])
+def test_rows_with_masks_and_rows_of_other_sizes(tmp_path, method):
+    logits = LOGITS[:2000] * np.where(np.arange(2000) % 50 == 0, 30.0, 1.0)[:, np.newaxis]
+    logits[::9, 3] = np.where(LABELS[:2000:9] == 3, logits[::9, 3], -1e5)
+    write(tmp_path / "a.parquet", logits[:300], LABELS[:300])
+    write(tmp_path / "b.parquet", logits[300:], LABELS[300:2000])
+    with pytest.warns(CalibrationWarning, match="rows hold logits more than"):
+        whole = calibrant.CALIBRATORS[method]().fit(logits, LABELS[:2000])
+    with pytest.warns(CalibrationWarning, match="rows hold logits more than"):
+        found = scale.fit(calibrant.CALIBRATORS[method](), tmp_path)
+    np.testing.assert_allclose(
+        found.calibrator.predict_proba(logits), whole.predict_proba(logits), rtol=0, atol=1e-9
+    )
+    same_report(found.calibrator.report_, whole.report_)
+
+
+@pytest.mark.parametrize("method", ["vector", "bias-corrected-temperature"])
+def test_with_many_parameters_the_search_is_another(tmp_path, monkeypatch, method):
+    monkeypatch.setattr("calibrant.calibrators.linear_fit.MOST_SECONDS", 0)
+    write(tmp_path / "a.parquet", LOGITS[:1000], LABELS[:1000])
+    whole = calibrant.CALIBRATORS[method]().fit(LOGITS[:1000], LABELS[:1000])
+    found = scale.fit(calibrant.CALIBRATORS[method](), tmp_path)
+    np.testing.assert_allclose(
+        found.calibrator.predict_proba(LOGITS), whole.predict_proba(LOGITS), rtol=0, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("n", [1, 2, 9, 3000])
@@ -199,8 +227,11 @@ def test_medians_are_exact(tmp_path, monkeypatch, n, few):
     write(tmp_path / "a.parquet", LOGITS[:n], LABELS[:n])
     samples = FilesOfSamples.of(open_data_set(tmp_path), InProcess())
     sizes = np.sort(np.abs(LOGITS[:n, 0]))
-    assert typical(samples, lambda data: np.abs(data.logits[:, 0])) == sizes[(n + 1) // 2 - 1]
-    assert typical(samples, lambda data: np.zeros(len(data))) is None
+    of_sizes, of_zeros = (
+        median(lambda data: np.abs(data.logits[:, 0])),
+        median(lambda data: np.zeros(len(data))),
+    )
+    assert together(samples, of_sizes, of_zeros) == [sizes[(n + 1) // 2 - 1], None]
 
 
 def test_what_cannot_be_summed_is_refused(tmp_path):

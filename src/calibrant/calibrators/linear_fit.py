@@ -25,7 +25,7 @@ from array_api_compat import array_namespace
 from calibrant._logspace import detach
 from calibrant._types import Array
 from calibrant.calibrators.base import FitData, Floats
-from calibrant.calibrators.temperature import best_temperature
+from calibrant.calibrators.temperature import BestTemperature, best_temperature
 
 FACTORS = (1e-6, 1e3)
 """Bounds of beta. Those of 43 real networks lie between 0.4 and 6.3."""
@@ -140,6 +140,11 @@ class Rows:
     def criterion(self, factor: float, shape: tuple[int, ...], penalty: Penalty) -> Criterion:
         """The criterion on these rows."""
         return Criterion(self, factor, shape, penalty)
+
+    @property
+    def best(self) -> BestTemperature:
+        """The best temperature by NLL."""
+        return best_temperature(self.data, "nll", 0.0)
 
     @property
     def say_nothing(self) -> bool:
@@ -416,7 +421,7 @@ def best_factor(rows: Rows) -> Factor:
     """That of temperature scaling, in bounds."""
     if rows.say_nothing:
         return Factor(1.0, None, 0)
-    best = best_temperature(rows.data, "nll", 0.0)
+    best = rows.best
     factor = rows.size / best.temperature
     # The NLL has one minimum along beta, so the closest in bounds is the best in bounds.
     low, high = FACTORS

@@ -135,29 +135,42 @@ def best_temperature(data: FitData, name: str, focal_gamma: float) -> BestTemper
     if scale == 0.0:  # every row says the same of all its classes, at any temperature
         flat = criterion(data, 1.0)
         return BestTemperature(1.0, flat.value, flat.slope, 1)
-    low, high = 1.0 / (scale * LIMIT), LIMIT / scale
+    low, high = _bounds(scale)
     if name != "nll":
         return _scanned(data, criterion, low, high)
-    if data.labels_on_top:
-        return _at_limit(data, NLL, high, "T -> 0", 0)
-    return _halley(data, low, high)
+    return side_by_side([_halley(data, low, high)], partial(NLL.at, data))[0]
+
+
+def nll_walk(data: FitData) -> Walk[float, Slope, BestTemperature] | None:
+    """The search for the best temperature by NLL; None where logits are of no ordinary scale.
+
+    It asks for the NLL at one b after the other, and its last question is at the end.
+    """
+    scale = _scale(data)
+    return _halley(data, *_bounds(scale)) if ORDINARY[0] < scale < ORDINARY[1] else None
+
+
+def _bounds(scale: float) -> tuple[float, float]:
+    return 1.0 / (scale * LIMIT), LIMIT / scale
 
 
 def _over(unit: float, data: FitData) -> FitData:
     return FitData(data.logits.astype(np.float64) / unit, data.labels, data.weight)
 
 
-def _halley(data: FitData, low: float, high: float) -> BestTemperature:
+def _halley(data: FitData, low: float, high: float) -> Walk[float, Slope, BestTemperature]:
     """The minimum of the NLL, which is convex in b."""
+    if data.labels_on_top:
+        return (yield from _at_limit(high, "T -> 0", 0))
     start = math.sqrt(low * high)
     some_data = data.some_rows(TO_START)
     if some_data is not data:
-        some = _halley(some_data, low, high)
+        (some,) = side_by_side([_halley(some_data, low, high)], partial(NLL.at, some_data))
         start = 1.0 / some.temperature if some.limit is None else start
     lower, upper, beta = low, high, start
     evaluations = 0
     for _ in range(MOST_STEPS):
-        here = NLL(data, beta)
+        (here,) = yield [beta]
         evaluations += 1
         lower, upper = (beta, upper) if here.slope < 0.0 else (lower, beta)
         change = _step(here)
@@ -170,11 +183,16 @@ def _halley(data: FitData, low: float, high: float) -> BestTemperature:
                 break
         beta = following
     if upper <= 2.0 * low:
-        return _at_limit(data, NLL, low, "T -> infinity", evaluations)
+        return (yield from _at_limit(low, "T -> infinity", evaluations))
     if lower >= 0.5 * high:
-        return _at_limit(data, NLL, high, "T -> 0", evaluations)
-    there = NLL(data, following)
+        return (yield from _at_limit(high, "T -> 0", evaluations))
+    (there,) = yield [following]
     return BestTemperature(1.0 / following, there.value, there.slope, evaluations + 1)
+
+
+def _at_limit(beta: float, limit: str, evaluations: int) -> Walk[float, Slope, BestTemperature]:
+    (there,) = yield [beta]
+    return BestTemperature(1.0 / beta, there.value, there.slope, evaluations + 1, limit)
 
 
 def _step(here: Slope) -> float:
@@ -267,13 +285,6 @@ def _lowest_of_parabola(grid: Floats, scan: Floats, index: int) -> float:
         if bend > 0.0:
             x += 0.5 * (left - right) / bend * float(grid[1] - grid[0])
     return x
-
-
-def _at_limit(
-    data: FitData, criterion: Criterion, beta: float, limit: str, evaluations: int
-) -> BestTemperature:
-    there = criterion(data, beta)
-    return BestTemperature(1.0 / beta, there.value, there.slope, evaluations + 1, limit)
 
 
 def _scale(data: FitData) -> float:
