@@ -19,7 +19,7 @@ from calibrant.files import read_predictions, write_top_predictions
 
 N, CLASSES, K = 1500, 200, 20
 RNG = np.random.default_rng(0)
-LOGITS = -RNG.uniform(1.0, 2.0, size=(N, 1)) * np.log(np.arange(1, CLASSES + 1))
+LOGITS = -RNG.uniform(1.5, 3.0, size=(N, 1)) * np.log(np.arange(1, CLASSES + 1))
 LOGITS += 0.4 * RNG.normal(size=LOGITS.shape)
 LABELS = (LOGITS / 1.4 + RNG.gumbel(size=LOGITS.shape)).argmax(axis=1)
 TOP = np.argsort(-LOGITS, axis=1)[:, :K]
@@ -70,13 +70,20 @@ def test_over_files_as_in_memory(folder):
     assert found.to_dict()["tail"]["everywhere"] is True
 
 
-@pytest.mark.parametrize("criterion", ["nll", "ece"])
-def test_the_same_gamma_and_temperature(tmp_path, criterion):
-    whole = FocalTemperatureScaling(criterion=criterion)
+@pytest.mark.parametrize(
+    ("method", "criterion"),
+    [
+        (TemperatureScaling, "ece"),
+        (FocalTemperatureScaling, "nll"),
+        pytest.param(FocalTemperatureScaling, "ece", marks=pytest.mark.slow),
+    ],
+)
+def test_the_same_gamma_and_temperature(tmp_path, method, criterion):
+    whole = method(criterion=criterion)
     fit_top_rows(whole, ROWS.rows(np.s_[:600]))
     write(tmp_path / "a.parquet", np.s_[:251])
     write(tmp_path / "b.parquet", np.s_[251:600])
-    found = scale.fit(FocalTemperatureScaling(criterion=criterion), tmp_path)
+    found = scale.fit(method(criterion=criterion), tmp_path)
     assert found.calibrator.state_ == whole.state_
     assert found.calibrator.report_.after == pytest.approx(whole.report_.after, abs=1e-9)
     assert found.tail.low <= whole.report_.after <= found.tail.high

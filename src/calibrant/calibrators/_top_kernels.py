@@ -197,8 +197,7 @@ def prepare_rows(
 ) -> None:
     """:func:`prepared_row` of each row; ``labels`` may be empty, and so may ``label_logits``."""
     n = len(logits)
-    n_blocks = (n + BLOCK - 1) // BLOCK
-    n_parts = min(n_blocks, 64)  # few, because each has an entry for every class
+    n_parts = min(n, 8)  # few, because each has an entry for every class
     for part in prange(n_parts):
         seen = np.full(n_classes, -1, dtype=np.int64)
         for i in range(part * n // n_parts, (part + 1) * n // n_parts):
