@@ -107,7 +107,7 @@ from calibrant._checks.scale import (
     workers_died as workers_died,
 )
 from calibrant._checks.top_rows import (
-    BadRows as BadRows,
+    BadRowsError as BadRowsError,
     TopArrays as TopArrays,
     bad_rows_of as bad_rows_of,
     every_class_known as every_class_known,

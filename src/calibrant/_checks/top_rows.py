@@ -94,10 +94,10 @@ def usable_top_rows(verdicts: npt.NDArray[np.int64], given: TopArrays, n_classes
         f"the known; found {share:.6g} of e^normaliser known in {len(classes)} of {n_classes} "
         "classes. Log the k largest logits, and the normaliser of the same logits",
     }
-    raise BadRows(f"row {row}: {wrong[verdict]}", bad)
+    raise BadRowsError(f"row {row}: {wrong[verdict]}", bad)
 
 
-class BadRows(ValueError):
+class BadRowsError(ValueError):
     """A refusal of some rows of many, which says all of them."""
 
     def __init__(self, message: str, rows: npt.NDArray[np.intp]) -> None:
@@ -108,7 +108,7 @@ class BadRows(ValueError):
 def bad_rows_of(refusal: BaseException | None) -> npt.NDArray[np.intp] | None:
     """The rows that a refusal, or what it was made of, is about; None where it does not say."""
     while refusal is not None:
-        if isinstance(refusal, BadRows):
+        if isinstance(refusal, BadRowsError):
             return refusal.rows
         refusal = refusal.__cause__
     return None
