@@ -59,6 +59,19 @@ def test_a_file_comes_back(tmp_path):
         np.testing.assert_array_equal(getattr(read, name), values)
 
 
+def test_npz_files_are_read_and_not_fitted_by_the_command(tmp_path):
+    file = tmp_path / "a.npz"
+    names = {"label_logits": "label_logit"}
+    np.savez(file, **{names.get(name, name): values for name, values in COLUMNS.items()})
+    read = read_predictions(file)
+    for name, values in COLUMNS.items():
+        np.testing.assert_array_equal(getattr(read, name), values)
+    for command in (["fit", str(file), "-o", str(tmp_path / "a.json")], ["evaluate", str(file)]):
+        result = CliRunner().invoke(main, command)
+        assert result.exit_code != 0
+        assert "Write them as Parquet" in result.output
+
+
 def test_over_files_as_in_memory(folder):
     whole, apart = TemperatureScaling(), TemperatureScaling()
     bounds = fit_top_rows(whole, ROWS)

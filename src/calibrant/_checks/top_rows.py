@@ -137,7 +137,7 @@ def every_class_known(what: str) -> NoReturn:
     """Refuse what rows of some of their classes cannot be used for."""
     raise ValueError(
         f"{what} needs the logits of all classes; found rows of the largest ones. "
-        "Use temperature or focal-temperature"
+        "Write them as Parquet, and fit temperature or focal-temperature"
     )
 
 
