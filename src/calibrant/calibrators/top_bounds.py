@@ -159,7 +159,7 @@ def tail_bounds(data: Samples, calibrator: Calibrator) -> TailBounds | None:
 
 
 def criterion_limits(
-    data: FitData, criterion: str, points: Sequence[At], *, n_bins: int, focal_gamma: float
+    data: Samples, criterion: str, points: Sequence[At], *, n_bins: int, focal_gamma: float
 ) -> list[tuple[float, float]]:
     """Least and largest value of a criterion at each point (gamma, T), in one pass."""
     like = criterion, n_bins, focal_gamma
