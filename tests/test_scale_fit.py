@@ -13,10 +13,11 @@ import calibrant
 from calibrant import FocalTemperatureScaling, Identity, TemperatureScaling, scale
 from calibrant.calibrators import CalibrationWarning, FitReport
 from calibrant.calibrators.base import FitData
+from calibrant.calibrators.temperature import TO_LOOK
 from calibrant.scale import equal_mass
 from calibrant.scale.engine import InProcess
 from calibrant.scale.equal_mass import EqualMassErrors
-from calibrant.scale.regression import typical
+from calibrant.scale.regression import median, together
 from calibrant.scale.samples import FilesOfSamples
 from calibrant.scale.search import SketchBounds
 from calibrant.scale.source import open_data_set
@@ -83,13 +84,31 @@ def test_the_same_temperature(folder):
     same_report(found.calibrator.report_, whole.report_)
 
 
-@pytest.mark.parametrize("criterion", ["brier", "focal"])  # many passes: one way to cut will do
-def test_the_same_temperature_by_other_losses(tmp_path, criterion):
-    whole = TemperatureScaling(criterion=criterion).fit(LOGITS, LABELS)
-    folder = cut(tmp_path, CUTS["two"])
-    apart = scale.fit(TemperatureScaling(criterion=criterion), folder).calibrator
-    assert apart.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
-    same_report(apart.report_, whole.report_)
+@pytest.mark.parametrize("criterion", ["brier", "focal"])
+@pytest.mark.parametrize("rows", [3000, ROWS])  # all of them are scanned, or some
+def test_the_same_temperature_by_other_losses(tmp_path, criterion, rows):
+    whole = TemperatureScaling(criterion=criterion).fit(LOGITS[:rows], LABELS[:rows])
+    for number, part in enumerate([slice(0, 10), slice(10, rows)]):
+        write(tmp_path / f"{number}.parquet", LOGITS[:rows][part], LABELS[:rows][part])
+    found = scale.fit(TemperatureScaling(criterion=criterion), tmp_path)
+    assert found.calibrator.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
+    assert found.passes <= 8
+    same_report(found.calibrator.report_, whole.report_)
+
+
+@pytest.mark.parametrize("criterion", ["brier", "focal"])
+def test_a_minimum_that_few_rows_do_not_show(tmp_path, criterion):
+    """Every so many rows are looked at first, and here they are all alike and all right."""
+    logits, labels = LOGITS.copy(), LABELS.copy()
+    looked_at = slice(None, None, ROWS // TO_LOOK)
+    labels[looked_at] = logits[looked_at].argmax(axis=1)
+    whole = TemperatureScaling(criterion=criterion).fit(logits, labels)
+    write(tmp_path / "a.parquet", logits, labels)
+    found = scale.fit(TemperatureScaling(criterion=criterion), tmp_path)
+    assert whole.report_.at_bound is None
+    assert whole.report_.gradient < 1e-9
+    assert found.calibrator.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
+    assert found.passes <= 10
 
 
 def test_nothing_fitted_is_the_same_too(folder):
@@ -199,9 +218,37 @@ def test_the_same_numbers_for_each_class(tmp_path, method, masked):
         write(tmp_path / f"{number}.parquet", logits[rows], LABELS[:3000][rows])
     whole = calibrant.CALIBRATORS[method]().fit(logits, LABELS[:3000])
     found = scale.fit(calibrant.CALIBRATORS[method](), tmp_path)
+    assert found.passes <= 12
     for name, values in whole.state_.items():
         np.testing.assert_allclose(found.calibrator.state_[name], values, rtol=1e-9, atol=1e-9)
     same_report(found.calibrator.report_, whole.report_)
+
+
+@pytest.mark.parametrize("method", ["vector", "bias-corrected-temperature"])
+def test_rows_with_masks_and_rows_of_other_sizes(tmp_path, method):
+    logits = LOGITS[:2000] * np.where(np.arange(2000) % 50 == 0, 30.0, 1.0)[:, np.newaxis]
+    logits[::9, 3] = np.where(LABELS[:2000:9] == 3, logits[::9, 3], -1e5)
+    write(tmp_path / "a.parquet", logits[:300], LABELS[:300])
+    write(tmp_path / "b.parquet", logits[300:], LABELS[300:2000])
+    with pytest.warns(CalibrationWarning, match="rows hold logits more than"):
+        whole = calibrant.CALIBRATORS[method]().fit(logits, LABELS[:2000])
+    with pytest.warns(CalibrationWarning, match="rows hold logits more than"):
+        found = scale.fit(calibrant.CALIBRATORS[method](), tmp_path)
+    np.testing.assert_allclose(
+        found.calibrator.predict_proba(logits), whole.predict_proba(logits), rtol=0, atol=1e-9
+    )
+    same_report(found.calibrator.report_, whole.report_)
+
+
+@pytest.mark.parametrize("method", ["vector", "bias-corrected-temperature"])
+def test_with_many_parameters_the_search_is_another(tmp_path, monkeypatch, method):
+    monkeypatch.setattr("calibrant.calibrators.linear_fit.MOST_SECONDS", 0)
+    write(tmp_path / "a.parquet", LOGITS[:1000], LABELS[:1000])
+    whole = calibrant.CALIBRATORS[method]().fit(LOGITS[:1000], LABELS[:1000])
+    found = scale.fit(calibrant.CALIBRATORS[method](), tmp_path)
+    np.testing.assert_allclose(
+        found.calibrator.predict_proba(LOGITS), whole.predict_proba(LOGITS), rtol=0, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("n", [1, 2, 9, 3000])
@@ -211,8 +258,11 @@ def test_medians_are_exact(tmp_path, monkeypatch, n, few):
     write(tmp_path / "a.parquet", LOGITS[:n], LABELS[:n])
     samples = FilesOfSamples.of(open_data_set(tmp_path), InProcess())
     sizes = np.sort(np.abs(LOGITS[:n, 0]))
-    assert typical(samples, lambda data: np.abs(data.logits[:, 0])) == sizes[(n + 1) // 2 - 1]
-    assert typical(samples, lambda data: np.zeros(len(data))) is None
+    of_sizes, of_zeros = (
+        median(lambda data: np.abs(data.logits[:, 0])),
+        median(lambda data: np.zeros(len(data))),
+    )
+    assert together(samples, of_sizes, of_zeros) == [sizes[(n + 1) // 2 - 1], None]
 
 
 def test_what_cannot_be_summed_is_refused(tmp_path):

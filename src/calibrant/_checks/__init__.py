@@ -108,7 +108,9 @@ from calibrant._checks.scale import (
     workers_died as workers_died,
 )
 from calibrant._checks.top_rows import (
+    BadRowsError as BadRowsError,
     TopArrays as TopArrays,
+    bad_rows_of as bad_rows_of,
     every_class_known as every_class_known,
     method_of_top_rows as method_of_top_rows,
     normaliser_of as normaliser_of,

@@ -94,7 +94,24 @@ def usable_top_rows(verdicts: npt.NDArray[np.int64], given: TopArrays, n_classes
         f"the known; found {share:.6g} of e^normaliser known in {len(classes)} of {n_classes} "
         "classes. Log the k largest logits, and the normaliser of the same logits",
     }
-    raise ValueError(f"row {row}: {wrong[verdict]}")
+    raise BadRowsError(f"row {row}: {wrong[verdict]}", bad)
+
+
+class BadRowsError(ValueError):
+    """A refusal of some rows of many, which says all of them."""
+
+    def __init__(self, message: str, rows: npt.NDArray[np.intp]) -> None:
+        super().__init__(message)
+        self.rows = rows
+
+
+def bad_rows_of(refusal: BaseException | None) -> npt.NDArray[np.intp] | None:
+    """The rows that a refusal, or what it was made of, is about; None where it does not say."""
+    while refusal is not None:
+        if isinstance(refusal, BadRowsError):
+            return refusal.rows
+        refusal = refusal.__cause__
+    return None
 
 
 def parquet_name(path: Path) -> Path:
@@ -120,7 +137,7 @@ def every_class_known(what: str) -> NoReturn:
     """Refuse what rows of some of their classes cannot be used for."""
     raise ValueError(
         f"{what} needs the logits of all classes; found rows of the largest ones. "
-        "Use temperature or focal-temperature"
+        "Write them as Parquet, and fit temperature or focal-temperature"
     )
 
 

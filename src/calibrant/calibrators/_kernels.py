@@ -264,13 +264,15 @@ def moments(x: Floats, e: Floats) -> tuple[float, float, float, float]:
 
 
 @njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
-def square_moments(x: Floats, e: Floats) -> tuple[float, float]:
-    """Sums of e^2 and e^2 x."""
-    total = first = 0.0
+def square_moments(x: Floats, e: Floats) -> tuple[float, float, float]:
+    """Sums of e^2, e^2 x and e^2 x^2."""
+    total = first = second = 0.0
     for k in range(len(x)):
-        total += e[k] * e[k]
-        first += e[k] * e[k] * x[k]
-    return total, first
+        square = e[k] * e[k]
+        total += square
+        first += square * x[k]
+        second += square * x[k] * x[k]
+    return total, first, second
 
 
 @over_rows
@@ -307,7 +309,11 @@ def temperature_rows(logits: Any, labels: Any, beta: float, out: Floats) -> None
 
 @over_rows
 def brier_rows(logits: Any, labels: Any, beta: float, out: Floats) -> None:
-    """Of softmax(b s), per row: squared distance to the one-hot label, its derivative by log b."""
+    """Of softmax(b s), per row: f, b f' and b^2 f'' of the squared distance f to the label.
+
+    With m and v the mean and variance of x under the probabilities p, p_k' is p_k (x_k - m) / b
+    and p_k'' is p_k ((x_k - m)^2 - v) / b^2.
+    """
     n, n_classes = logits.shape
     n_blocks = (n + BLOCK - 1) // BLOCK
     together = max(1, min(BLOCK, AT_ONCE // n_classes))
@@ -322,14 +328,20 @@ def brier_rows(logits: Any, labels: Any, beta: float, out: Floats) -> None:
                 at = (i - start) * n_classes
                 x, e = xs[at : at + n_classes], es[at : at + n_classes]
                 y = labels[i]
-                total, first, _, _ = moments(x, e)
-                square, square_first = square_moments(x, e)
+                total, first, second, _ = moments(x, e)
+                square, square_first, square_second = square_moments(x, e)
                 mean = first / total
-                p = e[y] / total
+                variance = second / total - mean * mean
+                p, away = e[y] / total, x[y] - mean
                 others, others_square = without(e, y)
                 out[0, i] = squared_distance(others, others_square, total)
-                slope = square_first / (total * total) - mean * (square / (total * total))
-                out[1, i] = 2.0 * (slope - p * (x[y] - mean))
+                # Sums over classes of p^2, p^2 (x - m) and p^2 (x - m)^2.
+                share = 1.0 / (total * total)
+                even = square * share
+                linear = square_first * share - mean * even
+                spread = square_second * share - mean * (2.0 * square_first * share - mean * even)
+                out[1, i] = 2.0 * (linear - p * away)
+                out[2, i] = 2.0 * (2.0 * spread - variance * even - p * (away * away - variance))
 
 
 @njit(cache=True, fastmath={"reassoc", "nsz", "contract"})

@@ -48,6 +48,7 @@ START, SLOPE, COUNT, LARGEST, LEAST, MOST = 0, 1, 2, 3, 4, 5
 the least and the largest log R that the rounding of the logits leaves possible."""
 OF_TAIL = 6
 MOST_STEPS = 200
+LOG_HALF = float(np.log(0.5))
 REACH = 1e5
 """Log-probabilities below minus this have no probability at any temperature: such classes are
 absent."""
@@ -69,8 +70,15 @@ absent."""
 """What can be wrong with a row, in the order in which it is looked at."""
 
 
+@njit(cache=True, fastmath={"contract"})
+def tilt(a: float, places: Floats, shares: Floats, e: Floats) -> None:
+    """Shares e^(-a (place - first place)) into ``e``."""
+    for j in range(len(places)):
+        e[j] = shares[j] * exp_nonpositive(-a * (places[j] - places[0]))
+
+
 @njit(cache=True)
-def power_law(log_share: float, places: Floats, shares: Floats) -> float:
+def power_law(log_share: float, places: Floats, shares: Floats, e: Floats) -> float:
     """The exponent a for which log sum of shares e^(-a places) is ``log_share``, at most 0.
 
     Newton's method from a = 0: the left side is convex and falls, so every step stays below the
@@ -78,14 +86,14 @@ def power_law(log_share: float, places: Floats, shares: Floats) -> float:
     """
     a = 0.0
     for _ in range(MOST_STEPS):
-        total = mean = 0.0
+        tilt(a, places, shares, e)
+        total = first = 0.0
         for j in range(len(places)):
-            e = shares[j] * np.exp(-a * (places[j] - places[0]))
-            total += e
-            mean += e * places[j]
-        step = (np.log(total) - a * places[0] - log_share) * total / mean
+            total += e[j]
+            first += e[j] * places[j]
+        step = (np.log(total) - a * places[0] - log_share) * total / first
         a = max(a + step, 0.0)
-        if abs(step) <= 1e-15 * a:
+        if abs(step) <= 1e-14 * a:
             break
     return a
 
@@ -106,10 +114,12 @@ def prepared_row(
     shares: Floats,
     known: Floats,
     tail: Floats,
+    e: Floats,
 ) -> tuple[int, int]:
     """Log-probabilities into ``known``, the tail; what is wrong, and the label's place.
 
     ``label`` is -1 where there is none. The place of a label that is not among the known is k.
+    ``e`` is space to work in.
     """
     k = len(classes)
     place = -1
@@ -138,13 +148,11 @@ def prepared_row(
     # The relative errors of e^logit and e^normaliser are those numbers times their precision.
     size = abs(top + normaliser) + abs(normaliser) + np.log(n_classes) + 2.0
     slack = tolerance * size
-    rest = -np.expm1(top)
-    met = False
-    for j in range(k):
-        if known[j] == top and not met:
-            met = True
-        else:
-            rest -= np.exp(known[j])
+    if top > slack:
+        return TOO_MUCH_KNOWN, place
+    exponentials(known[:k], e)
+    e[index_of(known[:k], top)] = 0.0
+    rest = -np.expm1(top) - sum_of(e[:k])
     missing = n_classes - k
     known[k] = -np.inf
     if label >= 0 and place < 0:
@@ -174,7 +182,7 @@ def prepared_row(
             rest = min(rest, most)
             tail[START] = min(np.log(rest), least)
             log_share = np.log(rest) - tail[START] - np.log(missing)
-            tail[SLOPE] = power_law(min(log_share, 0.0), places, shares)
+            tail[SLOPE] = power_law(min(log_share, 0.0), places, shares, e)
     return FINE, place
 
 
@@ -197,10 +205,10 @@ def prepare_rows(
 ) -> None:
     """:func:`prepared_row` of each row; ``labels`` may be empty, and so may ``label_logits``."""
     n = len(logits)
-    n_blocks = (n + BLOCK - 1) // BLOCK
-    n_parts = min(n_blocks, 64)  # few, because each has an entry for every class
+    n_parts = min(n, 8)  # few, because each has an entry for every class
     for part in prange(n_parts):
         seen = np.full(n_classes, -1, dtype=np.int64)
+        e = np.empty(max(logits.shape[1], len(places)))
         for i in range(part * n // n_parts, (part + 1) * n // n_parts):
             verdicts[i], label_places[i] = prepared_row(
                 logits[i],
@@ -217,6 +225,7 @@ def prepare_rows(
                 shares,
                 known[i],
                 tail[i],
+                e,
             )
 
 
@@ -514,17 +523,25 @@ def node_sums(
 
 
 @njit(cache=True, inline="always", error_model="numpy")
-def log_phi_of(q: float, log_q: float, gamma: float) -> Any:
-    """log phi(q) for q up to about 1/2."""
+def phi_of(q: float, log_q: float, gamma: float) -> Any:
+    """phi(q) for q up to about 1/2."""
     rest = 1.0 - q
-    return gamma * log_of_complement(q) + np.log1p(-gamma * q * log_q / rest)
+    return exp_nonpositive(gamma * log_of_complement(q)) * (rest - gamma * q * log_q) / rest
+
+
+@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+def phi_of_each(x: Floats, a: Floats, log_z: float, gamma: float, out: Floats) -> None:
+    """phi(q) of each class into ``out``, where q = a / Z and log q = x - log Z."""
+    share = np.exp(-log_z)
+    for j in range(len(x)):
+        out[j] = phi_of(share * a[j], x[j] - log_z, gamma)
 
 
 @njit(cache=True, inline="always")
 def range_of_phi(
     q_low: float, q_high: float, low: float, high: float, gamma: float, turn: float, at_turn: float
 ) -> tuple[float, float]:
-    """Least and largest log phi between two q where it is ``low`` and ``high``.
+    """Least and largest phi between two q where it is ``low`` and ``high``.
 
     Between 0 and 1 phi turns once, at ``turn``.
     """
@@ -566,7 +583,7 @@ def bound_rows(
     beta: float,
     gamma: float,
     turn: float,
-    log_turn: float,
+    at_turn: float,
     log_odds: Floats,
     true_log_prob: Floats,
     log_probs: Any,
@@ -580,64 +597,62 @@ def bound_rows(
         odds against m = phi(q_m) G,    p_i = a_i / phi(q_i) / (1 / phi(q_m) + G)
 
     S lies in its limits, f in those of 1/phi up to c^b / Z, and phi turns once, at ``turn``, where
-    its logarithm is ``log_turn``: interval arithmetic over these. At gamma = 0 both are monotone in
+    it is ``at_turn``: interval arithmetic over these. At gamma = 0 both are monotone in
     S, so the limits are attained.
     """
     n, k = known.shape
     n_blocks = (n + BLOCK - 1) // BLOCK
     for block in prange(n_blocks):
         x, a = np.empty(k), np.empty(k)
-        log_least, log_most = np.zeros(k), np.zeros(k)  # of phi of each class
+        least, most = np.ones(k), np.ones(k)  # of phi of each class
         for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
             top = max_of(known[i])
             m = index_of(known[i], top)
-            others = 0.0
             for j in range(k):
                 x[j] = difference(known[i, j], top, beta)
-                a[j] = 0.0 if j == m else np.exp(x[j])
-                others += a[j]
+            exponentials(x, a)
+            a[m] = 0.0
+            others = sum_of(a)
             s_low, s_high = limits_of_tail(tails[i], top, beta)
-            if others + s_high == 0.0:  # one class is possible
+            odds_low, odds_high = others + s_low, others + s_high
+            if odds_high == 0.0:  # one class is possible
                 log_odds[:, i] = np.inf
                 true_log_prob[:, i] = 0.0
                 if log_probs.shape[1] > 0:
                     log_probs[:, i, :] = -np.inf
                     log_probs[:, i, m] = 0.0
                 continue
-            log_least[:], log_most[:] = 0.0, 0.0
-            g_low, g_high = others + s_low, others + s_high
-            top_least = top_most = 0.0
+            g_low, g_high = odds_low, odds_high
+            top_least = top_most = 0.0  # of log phi of the top class
             if gamma != 0.0:
-                log_z_low, log_z_high = np.log1p(others + s_low), np.log1p(others + s_high)
-                z_low, z_high = 1.0 + others + s_low, 1.0 + others + s_high
-                largest = beta * (min(tails[i, LARGEST], tails[i, MOST]) - top)
-                f_low = f_high = 1.0
-                if s_high > 0.0:
-                    q = min(np.exp(largest) / z_low, 0.5)
-                    at_q = log_phi_of(q, np.log(q), gamma) if q > 0.0 else 0.0
-                    least, most = range_of_phi(0.0, q, 0.0, at_q, gamma, turn, log_turn)
-                    f_low, f_high = np.exp(-most), np.exp(-least)
-                g_low, g_high = f_low * s_low, f_high * s_high
+                log_z_low, log_z_high = np.log1p(odds_low), np.log1p(odds_high)
+                q_low, q_high = np.exp(-log_z_high), np.exp(-log_z_low)
+                phi_of_each(x, a, log_z_high, gamma, least)
+                phi_of_each(x, a, log_z_low, gamma, most)
+                g_low = g_high = 0.0
                 for j in range(k):
-                    if a[j] > 0.0:
-                        q_low, q_high = a[j] / z_high, a[j] / z_low
-                        least, most = range_of_phi(
-                            q_low,
-                            q_high,
-                            log_phi_of(q_low, x[j] - log_z_high, gamma),
-                            log_phi_of(q_high, x[j] - log_z_low, gamma),
-                            gamma,
-                            turn,
-                            log_turn,
-                        )
-                        log_least[j], log_most[j] = least, most
-                        g_low += a[j] * np.exp(-most)
-                        g_high += a[j] * np.exp(-least)
-                odds_low, odds_high = others + s_low, others + s_high
-                at_low = log_phi_of_top(odds_low, np.log(odds_low), gamma)
-                at_high = log_phi_of_top(odds_high, np.log(odds_high), gamma)
+                    least[j], most[j] = range_of_phi(
+                        a[j] * q_low, a[j] * q_high, least[j], most[j], gamma, turn, at_turn
+                    )
+                    g_low += a[j] / most[j]
+                    g_high += a[j] / least[j]
+                if s_high > 0.0:
+                    log_q = beta * (min(tails[i, LARGEST], tails[i, MOST]) - top) - log_z_low
+                    log_q = min(log_q, LOG_HALF)  # no class but the top one has more
+                    q = np.exp(log_q)
+                    of_tail = range_of_phi(
+                        0.0, q, 1.0, phi_of(q, log_q, gamma), gamma, turn, at_turn
+                    )
+                    g_low += s_low / of_tail[1]
+                    g_high += s_high / of_tail[0]
                 top_least, top_most = range_of_phi(
-                    1.0 / z_high, 1.0 / z_low, at_high, at_low, gamma, turn, log_turn
+                    q_low,
+                    q_high,
+                    log_phi_of_top(odds_high, np.log(odds_high), gamma),
+                    log_phi_of_top(odds_low, np.log(odds_low), gamma),
+                    gamma,
+                    turn,
+                    np.log(at_turn),
                 )
             against_low = top_least + np.log(g_low)
             against_high = top_most + np.log(g_high)
@@ -650,14 +665,13 @@ def bound_rows(
             if y == m:
                 true_log_prob[0, i], true_log_prob[1, i] = top_low, top_high
             else:
-                true_log_prob[0, i] = x[y] - log_most[y] - all_high
-                true_log_prob[1, i] = min(x[y] - log_least[y] - all_low, 0.0)
+                true_log_prob[0, i] = x[y] - np.log(most[y]) - all_high
+                true_log_prob[1, i] = min(x[y] - np.log(least[y]) - all_low, 0.0)
             if log_probs.shape[1] > 0:
                 for j in range(k):
+                    log_probs[0, i, j] = log_probs[1, i, j] = -np.inf
                     if j == m:
                         log_probs[0, i, j], log_probs[1, i, j] = top_low, top_high
-                    elif a[j] == 0.0:
-                        log_probs[0, i, j] = log_probs[1, i, j] = -np.inf
-                    else:
-                        log_probs[0, i, j] = x[j] - log_most[j] - all_high
-                        log_probs[1, i, j] = min(x[j] - log_least[j] - all_low, 0.0)
+                    elif a[j] > 0.0:
+                        log_probs[0, i, j] = x[j] - np.log(most[j]) - all_high
+                        log_probs[1, i, j] = min(x[j] - np.log(least[j]) - all_low, 0.0)

@@ -273,6 +273,8 @@ class Fitted:
     criterion: str
     before: float
     after: float
+    accuracy_after: float | None = None
+    """Where it is known already."""
     gradient: float | None = None
     at_bound: str | None = None
     evaluations: int = 0
@@ -461,7 +463,9 @@ class Calibrator(ABC):
 
     def _report(self, data: Samples, fitted: Fitted) -> FitReport:
         before = after = data.accuracy
-        if not self.KEEPS_ARGMAX:
+        if fitted.accuracy_after is not None:
+            after = fitted.accuracy_after
+        elif not self.KEEPS_ARGMAX:
             (after,) = data.means(self._right_after)
         return FitReport(
             method=self.NAME,

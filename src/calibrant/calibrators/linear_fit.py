@@ -15,7 +15,7 @@ is one minimum, and it is finite for every input.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -25,6 +25,7 @@ from array_api_compat import array_namespace
 from calibrant._logspace import detach
 from calibrant._types import Array
 from calibrant.calibrators.base import FitData, Floats
+from calibrant.calibrators.temperature import BestTemperature, best_temperature
 
 FACTORS = (1e-6, 1e3)
 """Bounds of beta. Those of 43 real networks lie between 0.4 and 6.3."""
@@ -41,6 +42,12 @@ NOT_CLOSE = 1e-5
 """A slope above this at the end is worth a warning."""
 HELD = 0.5
 """Where a Newton step on the NLL alone would move a score by more, the penalty decides."""
+MOST_SECONDS = 256
+"""Up to so many parameters Newton's method is used, whose second derivatives are the square of them
+in number."""
+NEWTON_STEPS = 50
+LEAST_LENGTH = 2.0**-10
+"""Of a step of Newton's method, as a part of the whole."""
 MEMORY = 10
 """Steps that the search remembers, each in the memory of two sets of parameters."""
 STEPS = 50
@@ -135,9 +142,9 @@ class Rows:
         return Criterion(self, factor, shape, penalty)
 
     @property
-    def on_logits(self) -> Rows:
-        """The same with the centred logits as features."""
-        return replace(self, level=None)
+    def best(self) -> BestTemperature:
+        """The best temperature by NLL."""
+        return best_temperature(self.data, "nll", 0.0)
 
     @property
     def say_nothing(self) -> bool:
@@ -251,6 +258,8 @@ class Criterion:
         self.shape = shape
         self.penalty = penalty
         self.evaluations = 0
+        self.last: tuple[Floats, Floats] | None = None
+        """Parameters, and the curvatures that Newton's method has found there."""
 
     def parts(self, parameters: Floats) -> tuple[Floats, Floats]:
         """N and b."""
@@ -273,6 +282,57 @@ class Criterion:
         by_bias = by_bias + 2.0 * intercept * bias
         value = nll + float((strength * correction**2).sum() + intercept * (bias**2).sum())
         return value, np.concatenate([by_correction.reshape(-1), by_bias])
+
+    def bent(self, parameters: Floats) -> tuple[float, Floats, Floats]:
+        """The value, the slopes, and the second derivatives; N is no matrix."""
+        self.evaluations += 1
+        nll, slopes, seconds = self.seconds(parameters)
+        self.last = parameters, np.diag(seconds).copy()
+        bend = self.penalty_curvatures()
+        value = nll + 0.5 * float(bend @ parameters**2)
+        return value, slopes + bend * parameters, seconds + np.diag(bend)
+
+    def seconds(self, parameters: Floats) -> tuple[float, Floats, Floats]:
+        """Without the penalties: the NLL, its slopes, and its second derivatives.
+
+        With p the probabilities, and z' what a parameter does to the scores, these are the sums of
+        sum_k p_k z'_k z''_k - (sum_k p_k z'_k) (sum_k p_k z''_k) for each two parameters.
+        """
+        n_classes = self.rows.data.n_classes
+        size, at = len(parameters), len(parameters) - n_classes
+        nll, slopes, seconds = 0.0, np.zeros(size), np.zeros((size, size))
+        for block in self.rows.data.blocks():
+            features, share = self._features(block), self.rows.share[block]
+            true = np.arange(len(share)), self.rows.data.labels[block]
+            p = self._scores(block, features, parameters)
+            at_label = p[true]
+            np.exp(p, out=p)
+            total = p.sum(axis=1)
+            nll += float(share @ (np.log(total) - at_label))
+            p /= total[:, np.newaxis]
+            root = np.sqrt(share)[:, np.newaxis]
+            moved = p * features
+            means = np.empty((len(share), size))
+            means[:, :at] = moved if self.shape else moved.sum(axis=1, keepdims=True)
+            means[:, at:] = p
+            means *= root
+            seconds -= means.T @ means
+            moved *= share[:, np.newaxis]
+            both, squares = moved.sum(axis=0), (moved * features).sum(axis=0)
+            p *= share[:, np.newaxis]
+            seconds[at:, at:] += np.diag(p.sum(axis=0))
+            if self.shape:
+                seconds[:at, :at] += np.diag(squares)
+                seconds[:at, at:] += np.diag(both)
+                seconds[at:, :at] += np.diag(both)
+            else:
+                seconds[0, 0] += squares.sum()
+                seconds[0, at:] += both
+                seconds[at:, 0] += both
+            p[true] -= share
+            slopes[:at] += self._summed(p, features).reshape(-1)
+            slopes[at:] += p.sum(axis=0)
+        return nll, slopes, seconds
 
     def sums(self, parameters: Floats) -> tuple[float, Floats, Floats]:
         """Without the penalties: the NLL, and its slopes by N and by b."""
@@ -307,7 +367,9 @@ class Criterion:
     def n_held(self, parameters: Floats) -> int:
         """Of how many classes the factor or the bias is where it is by the penalty, not the NLL."""
         correction, bias = self.parts(parameters)
-        by_correction, by_bias = self.parts(self.curvatures(parameters))
+        known = self.last is not None and np.array_equal(self.last[0], parameters)
+        curvatures = self.last[1] if self.last and known else self.curvatures(parameters)
+        by_correction, by_bias = self.parts(curvatures)
         held = 2.0 * self.penalty.intercept * np.abs(bias) > HELD * by_bias
         if self.shape == bias.shape:
             slope = 2.0 * self.penalty.correction * np.abs(correction)
@@ -356,26 +418,18 @@ class Factor:
 
 
 def best_factor(rows: Rows) -> Factor:
-    """Where the slope of the NLL along beta, which only grows with beta, is 0."""
-    from scipy.optimize import brentq
-
-    criterion = rows.on_logits.criterion(0.0, (), Penalty(0.0, 0.0))
-    bias = np.zeros(rows.data.n_classes)
-
-    def slope(log_factor: float) -> float:
-        return float(criterion(np.concatenate([[math.exp(log_factor)], bias]))[1][0])
-
+    """That of temperature scaling, in bounds."""
     if rows.say_nothing:
         return Factor(1.0, None, 0)
-    low, high = (math.log(bound) for bound in FACTORS)
-    # Where every label is on top the slope is below 0 throughout, and might round to above it.
-    if rows.data.labels_on_top or slope(high) <= 0.0:
-        found, limit = high, "T -> 0"
-    elif slope(low) >= 0.0:
-        found, limit = low, "T -> infinity"
-    else:
-        found, limit = float(brentq(slope, low, high, xtol=1e-10)), None
-    return Factor(math.exp(found), limit, criterion.evaluations)
+    best = rows.best
+    factor = rows.size / best.temperature
+    # The NLL has one minimum along beta, so the closest in bounds is the best in bounds.
+    low, high = FACTORS
+    if best.limit == "T -> 0" or factor >= high:
+        return Factor(high, "T -> 0", best.evaluations)
+    if best.limit == "T -> infinity" or factor <= low:
+        return Factor(low, "T -> infinity", best.evaluations)
+    return Factor(factor, None, best.evaluations)
 
 
 @dataclass(frozen=True)
@@ -386,25 +440,98 @@ class Optimum:
     gradient: float
     """Largest slope left, apart from those that point out of the bounds."""
     evaluations: int
+    gradient_in_units: float
+    """The same in units in which the criterion bends by 1 along each parameter."""
 
 
 def minimise(criterion: Criterion) -> Optimum:
     """The minimum, from the start N = 0, b = 0; one number in place of N keeps beta in bounds.
 
-    A round of the search takes each parameter in units in which the criterion bends by 1 where the
-    round starts. Without that, penalties of very different strengths and classes of very different
-    frequencies would make it slow.
+    With few parameters Newton's method finds it in a few steps. Where they are many, or it ends
+    early, as rounding can make it where rows are of very different sizes, L-BFGS goes on.
     """
-    from scipy.optimize import Bounds, minimize
-
     parameters = np.zeros(math.prod(criterion.shape) + criterion.rows.data.n_classes)
     lower, upper = np.full(len(parameters), -np.inf), np.full(len(parameters), np.inf)
     if criterion.shape == ():
         lower[0], upper[0] = (bound - criterion.factor for bound in FACTORS)
-    value, gradient = np.inf, np.inf
+    if len(parameters) <= MOST_SECONDS and len(criterion.shape) < 2:
+        found = _by_newton(criterion, parameters, lower, upper)
+        if found.gradient_in_units <= CLOSE:
+            return found
+        parameters = found.parameters
+    return _by_lbfgs(criterion, parameters, lower, upper)
+
+
+def _by_newton(criterion: Criterion, start: Floats, lower: Floats, upper: Floats) -> Optimum:
+    """Steps to the minimum of the parabola that touches the criterion, shorter where it must be."""
+    parameters = np.clip(start, lower, upper)
+    value, slopes, seconds = criterion.bent(parameters)
+    for _ in range(NEWTON_STEPS):
+        unit = _units(np.diag(seconds))
+        free = _without_outwards(slopes, parameters, lower, upper)
+        if np.abs(free * unit).max() <= CLOSE:
+            break
+        step = _newton_step(slopes, seconds, unit, lower - parameters, upper - parameters)
+        length, decrease = 1.0, -float(slopes @ step)
+        while length >= LEAST_LENGTH:
+            nearby = np.clip(parameters + length * step, lower, upper)
+            there = criterion.bent(nearby)
+            # A decrease that rounding hides is one all the same.
+            if there[0] <= value - 1e-4 * length * decrease + 1e-14 * abs(value):
+                break
+            length *= 0.25
+        else:
+            break
+        parameters, (value, slopes, seconds) = nearby, there
+    free = _without_outwards(slopes, parameters, lower, upper)
+    in_units = float(np.abs(free * _units(np.diag(seconds))).max())
+    return Optimum(parameters, float(np.abs(free).max()), criterion.evaluations, in_units)
+
+
+def _newton_step(
+    slopes: Floats, seconds: Floats, unit: Floats, lowest: Floats, highest: Floats
+) -> Floats:
+    """To the lowest point of the parabola between bounds, of which only the first may be finite."""
+    scaled = seconds * unit[:, np.newaxis] * unit
+    step = _solved(scaled, -slopes * unit) * unit
+    first = min(max(step[0], lowest[0]), highest[0])
+    if first != step[0]:
+        rest = slopes[1:] + seconds[1:, 0] * first
+        others = _solved(scaled[1:, 1:], -rest * unit[1:]) * unit[1:]
+        step = np.concatenate([[first], others])
+    return step
+
+
+def _solved(matrix: Floats, target: Floats) -> Floats:
+    """The solution for a matrix with a diagonal of ones whose eigenvalues rounding may lower."""
+    values, vectors = np.linalg.eigh(matrix)
+    least = 1e-15 * len(values) * max(float(values[-1]), 1.0)
+    return np.asarray(vectors @ ((vectors.T @ target) / np.maximum(values, least)))
+
+
+def _units(bend: Floats) -> Floats:
+    """Units in which the criterion bends by 1 along each parameter."""
+    return np.asarray(1.0 / np.sqrt(np.where(bend > 0.0, bend, 1.0)))
+
+
+def _without_outwards(slopes: Floats, at: Floats, lower: Floats, upper: Floats) -> Floats:
+    """Slopes, but for those that point out of the bounds."""
+    outwards = (at <= lower) & (slopes > 0.0) | (at >= upper) & (slopes < 0.0)
+    return np.where(outwards, 0.0, slopes)
+
+
+def _by_lbfgs(criterion: Criterion, parameters: Floats, lower: Floats, upper: Floats) -> Optimum:
+    """L-BFGS in rounds.
+
+    A round takes each parameter in units in which the criterion bends by 1 where the round starts.
+    Without that, penalties of very different strengths and classes of very different frequencies
+    would make it slow.
+    """
+    from scipy.optimize import Bounds, minimize
+
+    value = gradient = in_units = math.inf
     for _ in range(MOST_ROUNDS):
-        bend = criterion.curvatures(parameters) + criterion.penalty_curvatures()
-        unit = 1.0 / np.sqrt(np.where(bend > 0.0, bend, 1.0))
+        unit = _units(criterion.curvatures(parameters) + criterion.penalty_curvatures())
         found = minimize(
             partial(_in_units, criterion, unit),
             parameters / unit,
@@ -414,13 +541,13 @@ def minimise(criterion: Criterion) -> Optimum:
             options={"maxcor": MEMORY, "ftol": 0.0, "gtol": CLOSE, "maxiter": STEPS},
         )
         parameters = np.clip(found.x * unit, lower, upper)
-        outwards = (parameters == lower) & (found.jac > 0) | (parameters == upper) & (found.jac < 0)
-        slopes = np.abs(np.where(outwards, 0.0, found.jac))
+        slopes = np.abs(_without_outwards(found.jac, parameters, lower, upper))
+        in_units = float(slopes.max())
         gradient = float((slopes / unit).max())
-        if slopes.max() <= CLOSE or not found.fun < value:
+        if in_units <= CLOSE or not found.fun < value:
             break
         value = found.fun
-    return Optimum(parameters, gradient, criterion.evaluations)
+    return Optimum(parameters, gradient, criterion.evaluations, in_units)
 
 
 def _in_units(criterion: Criterion, unit: Floats, inner: Floats) -> tuple[float, Floats]:

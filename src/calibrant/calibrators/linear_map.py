@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 from array_api_compat import array_namespace
 
 from calibrant._logspace import detach, split_top
@@ -25,6 +26,7 @@ from calibrant.calibrators.linear_fit import (
     centred_logits,
     minimise,
 )
+from calibrant.calibrators.precision import narrowed
 
 RIDGE = 1e-4
 """Strength of the squares that nothing else holds. With 5000 samples it says as much as the prior
@@ -93,7 +95,7 @@ class Linear(Calibrator):
         # Their mean is 0 at the minimum, and changes nothing elsewhere.
         state = self._state(rows, factor.value, correction, bias - bias.mean())
         unchanged = self._identity(data.n_classes)
-        before, after = self._nll(data, unchanged), self._nll(data, state)
+        before, after, right_after = data.means(self._looked_at, unchanged, state)
         if not after <= before:
             return self._kept(rows, unchanged, before, after, factor, found)
         at_bound = self._at_bound(factor, correction)
@@ -105,6 +107,7 @@ class Linear(Calibrator):
             criterion="nll",
             before=before,
             after=after,
+            accuracy_after=right_after,
             gradient=found.gradient,
             at_bound=at_bound,
             evaluations=factor.evaluations + found.evaluations,
@@ -158,18 +161,19 @@ class Linear(Calibrator):
                 "towards one temperature does, and a larger ridge is safer."
             )
 
-    def _nll(self, data: FitData, state: State) -> float:
-        with np.errstate(over="ignore"):
-            return data.means(self._loss_rows, state)[0]
-
-    def _loss_rows(self, data: FitData, state: State) -> tuple[Floats]:
-        losses = np.empty(len(data))
-        with np.errstate(over="ignore"):
-            for block in data.blocks():
-                log_probs = self._log_probs(data.logits[block].astype(np.float64), state)
-                labels = data.labels[block]
-                losses[block] = -log_probs[np.arange(len(labels)), labels]
-        return (losses,)
+    def _looked_at(self, data: FitData, *states: State) -> Iterator[npt.NDArray[Any]]:
+        """The NLL of each row, under one state after the other; whether the last one is right."""
+        losses, right = np.empty(len(data)), np.empty(len(data), dtype=bool)
+        for state in states:
+            with np.errstate(over="ignore"):
+                for block in data.blocks():
+                    logits, labels = data.logits[block], data.labels[block]
+                    log_probs = self._log_probs(logits.astype(np.float64), state)
+                    losses[block] = -log_probs[np.arange(len(labels)), labels]
+                    if state is states[-1]:  # in the type in which it is given
+                        right[block] = narrowed(log_probs, logits).argmax(axis=1) == labels
+            yield losses
+        yield right
 
     def _refuse_state(self, state: State) -> str | None:
         if state.get("temperature", 1.0) < 1.0 / LARGEST_NUMBER:

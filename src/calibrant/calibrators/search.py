@@ -10,10 +10,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import replace
-from itertools import islice
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +19,7 @@ import numpy.typing as npt
 from calibrant.calibrators.evaluator import BINNED, Evaluator
 from calibrant.calibrators.paths import COARSE, Point, chebyshev_nodes, interpolation
 from calibrant.calibrators.temperature import TO_LOOK
+from calibrant.calibrators.walks import Walk, side_by_side
 
 GAMMAS = np.array([-0.5, -0.25, 0.0, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0])
 """The gammas of Komisarenko and Kull (2024), and 0: plain temperature scaling."""
@@ -42,7 +41,7 @@ def grid(evaluator: Evaluator, gammas: tuple[float, ...] | None = None) -> Point
         best = evaluator.smallest_on_grid(chosen, TEMPERATURES)
     else:
         walks = [_walk(evaluator, float(gamma)) for gamma in chosen]
-        best = min(_ends(walks, evaluator), key=lambda point: point.rank)
+        best = min(side_by_side(walks, evaluator.at), key=lambda point: point.rank)
     return _with_edges(best, either_gamma=len(chosen) > 1)
 
 
@@ -108,28 +107,7 @@ def _with_edges(point: Point, *, either_gamma: bool) -> Point:
     return replace(point, at_bound=" and ".join(edges) or None)
 
 
-Walk: TypeAlias = Generator[list[tuple[float, float]], list[float], Point]
-"""Yields points (gamma, T), is sent the criterion there, and returns where it ends."""
-
-
-def _ends(walks: Sequence[Walk], evaluator: Evaluator) -> list[Point]:
-    """Where the walks end. They go side by side, so that a round is one look at the samples."""
-    ends: dict[int, Point] = {}
-    answers: dict[int, list[float] | None] = dict.fromkeys(range(len(walks)))
-    while answers:
-        asked: dict[int, list[tuple[float, float]]] = {}
-        for number, answer in answers.items():
-            try:
-                walk = walks[number]
-                asked[number] = next(walk) if answer is None else walk.send(answer)
-            except StopIteration as end:
-                ends[number] = end.value
-        values = iter(evaluator.at([point for points in asked.values() for point in points]))
-        answers = {number: list(islice(values, len(asked[number]))) for number in asked}
-    return [ends[number] for number in range(len(walks))]
-
-
-def _walk(evaluator: Evaluator, gamma: float) -> Walk:
+def _walk(evaluator: Evaluator, gamma: float) -> Walk[tuple[float, float], float, Point]:
     """The best temperature of the grid for one gamma, by a criterion that is smooth in T.
 
     Some rows, at nodes that lie close enough for interpolation, show the valley; then all rows

@@ -4,7 +4,8 @@ With b = 1/T the NLL is convex in b, so it has one minimum; Halley's method, of 
 it in about three passes, started from the minimum on some of the rows. It lies at T -> 0 where
 every sample is right and at T -> infinity where the model is worse than chance: then the limit is
 reported, and T is what stands for it, a million times below or above the scale of the logits. The
-other two criteria may have several minima: a scan over some rows finds where to look.
+other two criteria may have several minima: a scan over some rows finds where to look, and Newton's
+method, on log b, goes down from each place.
 
 Everything is relative to the scale of the logits, so logits that are c times as large give a
 temperature that is c times as large.
@@ -13,16 +14,17 @@ temperature that is c times as large.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from calibrant.calibrators.base import FitData, Floats
+from calibrant.calibrators.walks import Walk, side_by_side
 from calibrant.focal.loss import focal_of_cross_entropy
-from calibrant.focal.scalar import phi
+from calibrant.focal.scalar import phi, phi_slope
 
 SMOOTH = ("nll", "brier", "focal")
 """Criteria with a derivative by the temperature."""
@@ -43,14 +45,18 @@ CLOSE = 1e-3
 """A step of this relative size leaves an error of about ten times its cube."""
 MOST_STEPS = 200
 SCAN_STEPS = 160
+REACHES = (1, 4)
+"""Steps of the scan within which a minimum on all rows is looked for around one on some."""
+NEAR = 1e-6
+"""A step of Newton's method of this size leaves an error of about its square."""
 
 
 class Slope(NamedTuple):
-    """A criterion f at one b = 1/T: its mean and b f'; of the NLL also b^2 f'' and b^3 f'''."""
+    """A criterion f at one b = 1/T: its mean, b f' and b^2 f''; of the NLL also b^3 f'''."""
 
     value: float
     slope: float
-    curvature: float = 0.0
+    curvature: float
     third: float = 0.0
 
 
@@ -66,16 +72,50 @@ class BestTemperature:
     """"T -> 0" or "T -> infinity" where there is no minimum in between."""
 
 
-Criterion = Callable[[FitData, float], Slope]
+RowsOf: TypeAlias = Callable[[FitData, float], Iterable[Floats]]
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """A smooth criterion, as a function of the samples and b = 1/T."""
+
+    rows_of: RowsOf
+    """What a :class:`Slope` has the means of, one after the other."""
+
+    def __call__(self, data: FitData, beta: float) -> Slope:
+        """At one b."""
+        return self.at(data, [beta])[0]
+
+    def at(self, data: FitData, betas: Sequence[float]) -> list[Slope]:
+        """At each b, by one look at the samples."""
+        if not betas:
+            return []
+        means = data.means(_rows_at, self.rows_of, tuple(betas))
+        each = len(means) // len(betas)
+        return [Slope(*means[i : i + each]) for i in range(0, len(means), each)]
+
+    def values(self, data: FitData, betas: Sequence[float]) -> Floats:
+        """The mean alone, at each b."""
+        return np.array(data.means(_values_at, self.rows_of, tuple(betas)))
+
+
+def _rows_at(data: FitData, rows_of: RowsOf, betas: tuple[float, ...]) -> Iterator[Floats]:
+    for beta in betas:
+        yield from rows_of(data, beta)
+
+
+def _values_at(data: FitData, rows_of: RowsOf, betas: tuple[float, ...]) -> Iterator[Floats]:
+    for beta in betas:
+        yield next(iter(rows_of(data, beta)))
 
 
 def criterion_by_name(name: str, focal_gamma: float) -> Criterion:
-    """The smooth criterion of this name, as a function of the samples and b = 1/T."""
+    """The smooth criterion of this name."""
     if name == "nll":
-        return _nll
+        return NLL
     if name == "brier":
-        return _brier
-    return lambda data, beta: _focal(data, beta, focal_gamma)
+        return Criterion(_brier_rows)
+    return Criterion(partial(_focal_rows, focal_gamma))
 
 
 def best_temperature(data: FitData, name: str, focal_gamma: float) -> BestTemperature:
@@ -95,29 +135,42 @@ def best_temperature(data: FitData, name: str, focal_gamma: float) -> BestTemper
     if scale == 0.0:  # every row says the same of all its classes, at any temperature
         flat = criterion(data, 1.0)
         return BestTemperature(1.0, flat.value, flat.slope, 1)
-    low, high = 1.0 / (scale * LIMIT), LIMIT / scale
+    low, high = _bounds(scale)
     if name != "nll":
         return _scanned(data, criterion, low, high)
-    if data.labels_on_top:
-        return _at_limit(data, _nll, high, "T -> 0", 0)
-    return _halley(data, low, high)
+    return side_by_side([_halley(data, low, high)], partial(NLL.at, data))[0]
+
+
+def nll_walk(data: FitData) -> Walk[float, Slope, BestTemperature] | None:
+    """The search for the best temperature by NLL; None where logits are of no ordinary scale.
+
+    It asks for the NLL at one b after the other, and its last question is at the end.
+    """
+    scale = _scale(data)
+    return _halley(data, *_bounds(scale)) if ORDINARY[0] < scale < ORDINARY[1] else None
+
+
+def _bounds(scale: float) -> tuple[float, float]:
+    return 1.0 / (scale * LIMIT), LIMIT / scale
 
 
 def _over(unit: float, data: FitData) -> FitData:
     return FitData(data.logits.astype(np.float64) / unit, data.labels, data.weight)
 
 
-def _halley(data: FitData, low: float, high: float) -> BestTemperature:
+def _halley(data: FitData, low: float, high: float) -> Walk[float, Slope, BestTemperature]:
     """The minimum of the NLL, which is convex in b."""
+    if data.labels_on_top:
+        return (yield from _at_limit(high, "T -> 0", 0))
     start = math.sqrt(low * high)
     some_data = data.some_rows(TO_START)
     if some_data is not data:
-        some = _halley(some_data, low, high)
+        (some,) = side_by_side([_halley(some_data, low, high)], partial(NLL.at, some_data))
         start = 1.0 / some.temperature if some.limit is None else start
     lower, upper, beta = low, high, start
     evaluations = 0
     for _ in range(MOST_STEPS):
-        here = _nll(data, beta)
+        (here,) = yield [beta]
         evaluations += 1
         lower, upper = (beta, upper) if here.slope < 0.0 else (lower, beta)
         change = _step(here)
@@ -130,11 +183,16 @@ def _halley(data: FitData, low: float, high: float) -> BestTemperature:
                 break
         beta = following
     if upper <= 2.0 * low:
-        return _at_limit(data, _nll, low, "T -> infinity", evaluations)
+        return (yield from _at_limit(low, "T -> infinity", evaluations))
     if lower >= 0.5 * high:
-        return _at_limit(data, _nll, high, "T -> 0", evaluations)
-    there = _nll(data, following)
+        return (yield from _at_limit(high, "T -> 0", evaluations))
+    (there,) = yield [following]
     return BestTemperature(1.0 / following, there.value, there.slope, evaluations + 1)
+
+
+def _at_limit(beta: float, limit: str, evaluations: int) -> Walk[float, Slope, BestTemperature]:
+    (there,) = yield [beta]
+    return BestTemperature(1.0 / beta, there.value, there.slope, evaluations + 1, limit)
 
 
 def _step(here: Slope) -> float:
@@ -146,50 +204,87 @@ def _step(here: Slope) -> float:
     return newton / bend if bend > 0.0 else newton
 
 
-def _scanned(data: FitData, criterion: Criterion, low: float, high: float) -> BestTemperature:
-    """The lowest minimum of a criterion that may have several."""
-    from scipy.optimize import brentq
-
-    some = data.some_rows(TO_LOOK)
-    grid: Floats = np.geomspace(low, high, SCAN_STEPS)
-    values = np.array([criterion(some, beta).value for beta in grid])
-    evaluations = 0 if some is not data else len(grid)
-    padded = np.concatenate([[np.inf], values, [np.inf]])
-    minima = np.flatnonzero((values <= padded[:-2]) & (values <= padded[2:]))
-    minima = minima[np.argsort(values[minima], kind="stable")][:3]
-    candidates = []
-    for index in minima:
-        # What is a minimum on some rows is one on all of them, a little way off.
-        for reach in (1, 4, SCAN_STEPS):
-            left = math.log(grid[max(int(index) - reach, 0)])
-            right = math.log(grid[min(int(index) + reach, len(grid) - 1)])
-            ends = criterion(data, math.exp(left)).slope, criterion(data, math.exp(right)).slope
-            evaluations += 2
-            if ends[0] < 0.0 < ends[1]:
-                root, result = brentq(
-                    lambda log_beta: criterion(data, math.exp(log_beta)).slope,
-                    left,
-                    right,
-                    xtol=1e-11,
-                    full_output=True,
-                )
-                there = criterion(data, math.exp(root))
-                evaluations += result.function_calls + 1
-                candidates.append(
-                    BestTemperature(math.exp(-root), there.value, there.slope, evaluations)
-                )
-                break
-    candidates.append(_at_limit(data, criterion, low, "T -> infinity", 0))
-    candidates.append(_at_limit(data, criterion, high, "T -> 0", 0))
-    best = min(candidates, key=lambda found: found.value)
-    return replace(best, evaluations=evaluations + 2)
-
-
-def _at_limit(
-    data: FitData, criterion: Criterion, beta: float, limit: str, evaluations: int
+def _scanned(
+    data: FitData, criterion: Criterion, low: float, high: float, look_at: int = TO_LOOK
 ) -> BestTemperature:
-    there = criterion(data, beta)
-    return BestTemperature(1.0 / beta, there.value, there.slope, evaluations + 1, limit)
+    """The lowest minimum of a criterion that may have several."""
+    some = data.some_rows(look_at)
+    grid: Floats = np.linspace(math.log(low), math.log(high), SCAN_STEPS)
+    scan = criterion.values(some, [math.exp(x) for x in grid])
+    padded = np.concatenate([[np.inf], scan, [np.inf]])
+    minima = np.flatnonzero((scan <= padded[:-2]) & (scan <= padded[2:]))
+    minima = minima[np.argsort(scan[minima], kind="stable")][:3]
+    known: dict[float, Slope] = {}
+
+    def answers_of(places: list[float]) -> list[Slope]:
+        new = [x for x in dict.fromkeys(places) if x not in known]
+        known.update(zip(new, criterion.at(data, [math.exp(x) for x in new]), strict=True))
+        return [known[x] for x in places]
+
+    limits = (float(grid[0]), "T -> infinity"), (float(grid[-1]), "T -> 0")
+    walks = [_descent(grid, scan, int(index), known) for index in minima]
+    ends = side_by_side([*walks, *(_stay(x, limit) for x, limit in limits)], answers_of)
+    best = min((end for end in ends if end is not None), key=lambda end: end.value)
+    between = known[limits[0][0]].slope < 0.0 < known[limits[1][0]].slope
+    if best.limit is not None and between and some is not data:
+        # What some rows show is nowhere near the minimum that all of them have.
+        return _scanned(data, criterion, low, high, look_at=len(data))
+    return replace(best, evaluations=len(known) + (len(grid) if some is data else 0))
+
+
+def _stay(x: float, limit: str) -> Walk[float, Slope, BestTemperature]:
+    (here,) = yield [x]
+    return BestTemperature(math.exp(-x), here.value, here.slope, 1, limit)
+
+
+def _descent(
+    grid: Floats, scan: Floats, index: int, known: dict[float, Slope]
+) -> Walk[float, Slope, BestTemperature | None]:
+    """The minimum, by x = log b, close to one of the scan; None where there is none close by.
+
+    Nor where what is ``known`` elsewhere is lower than it can be.
+    """
+    start = _lowest_of_parabola(grid, scan, index)
+    for reach in REACHES:
+        lower, upper = (
+            float(grid[min(max(index + step, 0), len(grid) - 1)]) for step in (-reach, reach)
+        )
+        left, right, here = yield [lower, upper, start]
+        if left.slope < 0.0 < right.slope:
+            break
+    else:
+        return None
+    x, last = start, upper - lower
+    for _ in range(MOST_STEPS):
+        lower, upper = (x, upper) if here.slope < 0.0 else (lower, x)
+        bend = here.slope + here.curvature
+        change = -here.slope / bend if bend > 0.0 else math.inf
+        if abs(change) <= NEAR:
+            break
+        lowest = here.value - abs(here.slope) * (upper - lower)
+        if lowest > min(elsewhere.value for elsewhere in known.values()) * (1.0 + NEAR):
+            return None
+        # Newton's steps must halve, and stay between what is known: else the bracket is halved.
+        if abs(change) > 0.5 * last or not lower < x + change < upper:
+            change = 0.5 * (lower + upper) - x
+            if upper - lower <= NEAR**2:
+                break
+        x, last = x + change, abs(change)
+        (here,) = yield [x]
+    x += change
+    (there,) = yield [x]
+    return BestTemperature(math.exp(-x), there.value, there.slope, 0)
+
+
+def _lowest_of_parabola(grid: Floats, scan: Floats, index: int) -> float:
+    """Where the parabola through a minimum of the scan and its neighbours is lowest."""
+    x = float(grid[index])
+    if 0 < index < len(grid) - 1:
+        left, here, right = (float(value) for value in scan[index - 1 : index + 2])
+        bend = left - 2.0 * here + right
+        if bend > 0.0:
+            x += 0.5 * (left - right) / bend * float(grid[1] - grid[0])
+    return x
 
 
 def _scale(data: FitData) -> float:
@@ -226,29 +321,22 @@ def cross_entropies(data: FitData, beta: float) -> Floats:
     return np.asarray(_rows(data, beta)[0])
 
 
-def _nll(data: FitData, beta: float) -> Slope:
-    return Slope(*data.means(_rows, beta))
+NLL = Criterion(_rows)
 
 
-def _focal(data: FitData, beta: float, gamma: float) -> Slope:
-    return Slope(*data.means(_focal_rows, beta, gamma))
-
-
-def _focal_rows(data: FitData, beta: float, gamma: float) -> tuple[Floats, Floats]:
-    cross_entropy, slope, _, _ = _rows(data, beta)
-    values = focal_of_cross_entropy(cross_entropy, gamma)
-    return values, phi(np.exp(-cross_entropy), gamma=gamma) * slope
-
-
-def _brier(data: FitData, beta: float) -> Slope:
-    return Slope(*data.means(_brier_rows, beta))
+def _focal_rows(gamma: float, data: FitData, beta: float) -> Iterator[Floats]:
+    cross_entropy, slope, variance, _ = _rows(data, beta)
+    yield np.asarray(focal_of_cross_entropy(cross_entropy, gamma))
+    factor = phi(np.exp(-cross_entropy), gamma=gamma)
+    yield factor * slope
+    yield factor * variance - phi_slope(cross_entropy, gamma) * slope**2
 
 
 def _brier_rows(data: FitData, beta: float) -> Floats:
     from calibrant._compiled import threads_for
     from calibrant.calibrators._kernels import brier_rows
 
-    out = np.empty((2, len(data)))
+    out = np.empty((3, len(data)))
     with threads_for(data.logits.size):
         brier_rows(data.logits, data.labels, beta, out)
     return out

@@ -140,8 +140,8 @@ def tail_bounds(data: Samples, calibrator: Calibrator) -> TailBounds | None:
     best = float(calibrator.state_.get("temperature", 1.0))
     about = _About(data, calibrator, gamma)
     if "temperature" not in calibrator.state_:
-        (limits,) = about.limits([best])
-        return TailBounds(criterion, *limits, None, None, False)
+        about.look(np.array([best]))
+        return TailBounds(criterion, *about.known[best], None, None, False)
     steps = np.geomspace(1e-3, FARTHEST, FIRST_LOOK)
     about.look(best * np.exp(np.concatenate([-steps, [0.0], steps])))
     # NLL is convex in 1/T: if it is larger at one T than at another, so it is beyond.
@@ -158,8 +158,19 @@ def tail_bounds(data: Samples, calibrator: Calibrator) -> TailBounds | None:
     return TailBounds(criterion, *about.known[best], lowest, highest, convex)
 
 
+def criterion_limits(
+    data: Samples, criterion: str, points: Sequence[At], *, n_bins: int, focal_gamma: float
+) -> list[tuple[float, float]]:
+    """Least and largest value of a criterion at each point (gamma, T), in one pass."""
+    like = criterion, n_bins, focal_gamma
+    sums = np.asarray(data.summed(_sums_of_limits, like, tuple(points))) / len(data)
+    if criterion == "ece":
+        return [_error_limits(row, n_bins, data.accuracy) for row in sums]
+    return [(float(low), float(high)) for low, high in sums]
+
+
 class _About:
-    """Limits of a criterion at some temperatures, all at one gamma."""
+    """Limits of a fit's criterion at some temperatures, all at one gamma."""
 
     def __init__(self, data: Samples, calibrator: Calibrator, gamma: float) -> None:
         self.data = data
@@ -169,19 +180,17 @@ class _About:
         self.gamma = gamma
         self.known: dict[float, tuple[float, float]] = {}
 
-    def limits(self, temperatures: Sequence[float]) -> list[tuple[float, float]]:
-        """Least and largest value at each temperature, in one pass."""
-        points = tuple((self.gamma, t) for t in temperatures)
-        like = self.criterion, self.n_bins, self.focal_gamma
-        sums = np.asarray(self.data.summed(_sums_of_limits, like, points)) / len(self.data)
-        if self.criterion == "ece":
-            return [_error_limits(row, self.n_bins, self.data.accuracy) for row in sums]
-        return [(float(low), float(high)) for low, high in sums]
-
     def look(self, temperatures: Floats) -> None:
         """Find the limits at these temperatures too."""
         new = [float(t) for t in temperatures]
-        self.known |= dict(zip(new, self.limits(new), strict=True))
+        limits = criterion_limits(
+            self.data,
+            self.criterion,
+            [(self.gamma, t) for t in new],
+            n_bins=self.n_bins,
+            focal_gamma=self.focal_gamma,
+        )
+        self.known |= dict(zip(new, limits, strict=True))
 
     def ends(self, convex: bool) -> list[tuple[float, float | None]]:
         """On each side the last T that may be the best, and the next, which cannot."""
@@ -201,7 +210,7 @@ class _About:
 
 
 def _sums_of_limits(data: TopRows, like: tuple[str, int, float], points: Sequence[At]) -> Floats:
-    """Sums over rows at each point: what :class:`_About` needs."""
+    """Sums over rows at each point: what :func:`criterion_limits` needs."""
     criterion, n_bins, focal_gamma = like
     sums = []
     for gamma, temperature in points:

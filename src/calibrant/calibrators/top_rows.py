@@ -257,7 +257,7 @@ class TopRows(FitData):
         log_odds, true_log_prob = np.empty((2, len(self))), np.empty((2, len(self)))
         log_probs = np.empty((2, len(self) if of_classes else 0, self.logits.shape[1]))
         turn = turning_point(gamma)
-        at_turn = float(np.log(phi(np.array(turn), gamma=gamma)))
+        at_turn = float(phi(np.array(turn), gamma=gamma))
         with threads_for(self.logits.size):
             bound_rows(
                 self.logits,

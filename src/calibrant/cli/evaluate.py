@@ -159,6 +159,8 @@ def _read(file: str, n_bins: int) -> tuple[StreamedEvaluation, Samples | None]:
 def _samples(batch: Predictions) -> Samples:
     if batch.confidence is not None and batch.correct is not None:
         return samples_of_confidence(batch.confidence, batch.correct)
+    if batch.top_logits is not None:
+        _checks.every_class_known("an evaluation of this kind of file")
     if batch.labels is None:
         raise ValueError(
             "labels are needed to evaluate; found none. Add an array labels (or a column label)"

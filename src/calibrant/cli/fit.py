@@ -148,6 +148,8 @@ def read_labelled(file: str, *, to_fit: bool) -> Labelled:
 
 def scores_of(predictions: Predictions) -> tuple[str, npt.NDArray[Any]]:
     """``"logits"`` or ``"probs"``, and the array; confidence alone cannot be calibrated."""
+    if predictions.top_logits is not None:
+        _checks.every_class_known("this command, on this file,")
     _checks.some_scores(predictions.logits, predictions.probs)
     if predictions.logits is not None:
         return "logits", predictions.logits

@@ -80,6 +80,18 @@ def log_h_top_slope(q: Array, t: Array, cross_entropy: Array, gamma: float) -> A
     return -t - gamma * (q - t * (1.0 - g) / ((1.0 + gamma) - gamma * t * g))
 
 
+def phi_slope(cross_entropy: Array, gamma: float) -> Array:
+    """d phi / d log q for gamma >= 0, from -log q.
+
+    Where q rounds to 1 it is that of the float below 1: for gamma < 1 the slope at 1 is infinite.
+    """
+    xp = array_namespace(cross_entropy)
+    q = xp.exp(-cross_entropy)
+    t = xp.clip(-xp.expm1(-cross_entropy), min=float(xp.finfo(q.dtype).eps) / 2.0)
+    u = q * cross_entropy / t
+    return gamma * t ** (gamma - 1.0) * (u - q * (2.0 + gamma * u))
+
+
 @np.errstate(over="ignore", divide="ignore")
 def phi(p: Array, *, gamma: float) -> Array:
     r"""Factor between the focal and the cross-entropy gradient, per probability.

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +27,22 @@ from calibrant.calibrators.linear_fit import (
     masked_rows,
     row_sizes,
 )
-from calibrant.scale.samples import MOST_VALUES, FilesOfSamples
+from calibrant.calibrators.temperature import (
+    NLL,
+    BestTemperature,
+    Slope,
+    best_temperature,
+    nll_walk,
+)
+from calibrant.calibrators.walks import Walk, side_by_side
+from calibrant.scale.samples import MOST_VALUES, FilesOfSamples, Values
 
 DIGIT = 16
 """Bits that are counted in one pass."""
+
+
+Question: TypeAlias = Callable[[FitData], Any]
+"""A sum over the rows of a batch."""
 
 
 class RowsOfFiles:
@@ -39,17 +52,26 @@ class RowsOfFiles:
 
     def __init__(self, samples: FilesOfSamples) -> None:
         self.data = samples
-        distance = typical(samples, distances_below_top)
+        in_memory = cast(FitData, samples)
+        search = nll_walk(in_memory)
+        # Side by side, so that the files are read as often as the longest of them asks.
+        distance, size, gaps, *best = together(
+            samples,
+            median(distances_below_top),
+            median(partial(_sizes, math.inf)),
+            _once(_gaps),
+            *([] if search is None else [_over_files(search, len(samples))]),
+        )
+        self.say_nothing = gaps.n_rows == 0
+        self.best = best[0] if best else best_temperature(in_memory, "nll", 0.0)
+        self.n_masked = 0
         far = math.inf if distance is None else FAR * distance
-        self.size = typical(samples, partial(_sizes, far)) or 1.0
+        if not gaps.largest < far * (1.0 - 1e-9):  # there are masks, or nearly
+            size, self.n_masked = together(
+                samples, median(partial(_sizes, far)), _once(partial(_masked, far))
+            )
+        self.size = size or 1.0
         self.feature_size = self.size
-        self.n_masked = int(samples.summed(masked_rows, far))
-        self.say_nothing = not samples.summed(_some_difference)
-
-    @property
-    def on_logits(self) -> RowsOfFiles:
-        """The same: the centred logits are the features already."""
-        return self
 
     def criterion(self, factor: float, shape: tuple[int, ...], penalty: Penalty) -> Criterion:
         """The criterion on all rows."""
@@ -61,19 +83,58 @@ class CriterionOfFiles(Criterion):
 
     def sums(self, parameters: Floats) -> tuple[float, Floats, Floats]:
         """Without the penalties: the NLL, and its slopes by N and by b."""
-        nll, by_correction, by_bias = self._over_files(_sums, parameters)
+        nll, by_correction, by_bias = self._summed_over_files(_sums, parameters)
         return float(nll), by_correction, by_bias
+
+    def seconds(self, parameters: Floats) -> tuple[float, Floats, Floats]:
+        """Without the penalties: the NLL, its slopes, and its second derivatives."""
+        nll, slopes, seconds = self._summed_over_files(_seconds, parameters)
+        return float(nll), slopes, seconds
 
     def curvatures(self, parameters: Floats) -> Floats:
         """Of the NLL alone, along each parameter; that along one number for N roughly."""
-        return np.asarray(self._over_files(_curvatures, parameters))
+        return np.asarray(self._summed_over_files(_curvatures, parameters))
 
-    def _over_files(self, of: Callable[..., Any], parameters: Floats) -> Any:
+    def _summed_over_files(self, of: Callable[..., Any], parameters: Floats) -> Any:
         samples = self.rows.data
         return samples.summed(of, self.rows.size, len(samples), self.factor, self.shape, parameters)
 
 
-def typical(samples: FilesOfSamples, values_of: Callable[[FitData], Floats]) -> float | None:
+def together(samples: FilesOfSamples, *walks: Walk[Question, Any, Any]) -> list[Any]:
+    """Where searches end that are answered from files, all of their questions by the same pass."""
+    return side_by_side(
+        walks, lambda questions: samples.summed(_answers, questions) if questions else []
+    )
+
+
+def _answers(data: FitData, questions: list[Question]) -> list[Any]:
+    return [question(data) for question in questions]
+
+
+def _once(question: Question) -> Walk[Question, Any, Any]:
+    (answer,) = yield [question]
+    return answer
+
+
+def _over_files(
+    search: Walk[float, Slope, BestTemperature], n: int
+) -> Walk[Question, Any, BestTemperature]:
+    """The search for the best temperature, which asks for means, by sums over ``n`` rows."""
+    betas = next(search)
+    while True:
+        (sums,) = yield [partial(_nll_sums, tuple(betas))]
+        try:
+            betas = search.send([Slope(*each) for each in sums / n])
+        except StopIteration as end:
+            best: BestTemperature = end.value
+            return best
+
+
+def _nll_sums(betas: tuple[float, ...], data: FitData) -> Floats:
+    return np.array([[np.sum(rows) for rows in NLL.rows_of(data, beta)] for beta in betas])
+
+
+def median(values_of: Callable[[FitData], Floats]) -> Walk[Question, Any, float | None]:
     """The lower median of one value a row, exactly; None where none is above ``LEAST_SIZE``.
 
     Positive floats are in the order of their bits. Each pass counts the next bits of those that
@@ -81,7 +142,7 @@ def typical(samples: FilesOfSamples, values_of: Callable[[FitData], Floats]) -> 
     """
     leading, known, rank = 0, 0, -1
     while True:
-        counts = samples.summed(_counts, values_of, leading, known)
+        (counts,) = yield [partial(_counts, values_of, leading, known)]
         if rank < 0:
             rank = (int(counts.sum()) + 1) // 2 - 1
             if rank < 0:
@@ -90,8 +151,9 @@ def typical(samples: FilesOfSamples, values_of: Callable[[FitData], Floats]) -> 
         rank -= int(counts[:digit].sum())
         leading, known = (leading << DIGIT) | digit, known + DIGIT
         if counts[digit] <= MOST_VALUES or known == 64:
-            left = samples.listed(partial(_agreeing, values_of, leading, known))
-            return float(np.sort(left)[min(rank, len(left) - 1)])
+            agreeing = partial(_agreeing, values_of, leading, known)
+            (left,) = yield [partial(Values.of, values_of=agreeing)]
+            return float(np.sort(left.values)[min(rank, len(left.values) - 1)])
 
 
 def _agreeing(
@@ -107,7 +169,7 @@ def _agreeing(
 
 
 def _counts(
-    data: FitData, values_of: Callable[[FitData], Floats], leading: int, known: int
+    values_of: Callable[[FitData], Floats], leading: int, known: int, data: FitData
 ) -> npt.NDArray[np.int64]:
     """How many of these values have each of the next digits."""
     bits = _agreeing(values_of, leading, known, data).view(np.uint64)
@@ -119,10 +181,29 @@ def _sizes(far: float, data: FitData) -> Floats:
     return row_sizes(data, far)
 
 
-def _some_difference(data: FitData) -> int:
-    """How many rows say something of their classes."""
-    lowest = np.min(data.logits, axis=1, where=data.logits > -np.inf, initial=np.inf)
-    return int((lowest < data.logits.max(axis=1)).sum())
+def _masked(far: float, data: FitData) -> int:
+    return masked_rows(data, far)
+
+
+@dataclass
+class _Gaps:
+    """How far the finite logits of a row lie apart."""
+
+    largest: float
+    n_rows: int
+    """Rows in which they lie apart at all."""
+
+    def merge(self, other: _Gaps) -> None:
+        self.largest = max(self.largest, other.largest)
+        self.n_rows += other.n_rows
+
+
+@np.errstate(over="ignore")
+def _gaps(data: FitData) -> _Gaps:
+    logits = data.logits.astype(np.float64)
+    lowest = np.min(logits, axis=1, where=logits > -np.inf, initial=np.inf)
+    gaps = logits.max(axis=1) - lowest
+    return _Gaps(float(gaps.max()), int((gaps > 0.0).sum()))
 
 
 def _part(data: FitData, size: float, n: int, factor: float, shape: tuple[int, ...]) -> Criterion:
@@ -133,6 +214,12 @@ def _sums(
     data: FitData, size: float, n: int, factor: float, shape: tuple[int, ...], parameters: Floats
 ) -> tuple[float, Floats, Floats]:
     return _part(data, size, n, factor, shape).sums(parameters)
+
+
+def _seconds(
+    data: FitData, size: float, n: int, factor: float, shape: tuple[int, ...], parameters: Floats
+) -> tuple[float, Floats, Floats]:
+    return _part(data, size, n, factor, shape).seconds(parameters)
 
 
 def _curvatures(

@@ -109,16 +109,18 @@ class Facts:
 
 
 @dataclass
-class _Values:
+class Values:
     """Values of rows, of which only so many are kept."""
 
     values: Floats
 
     @classmethod
-    def of(cls, data: FitData, values_of: Callable[[FitData], Floats]) -> _Values:
+    def of(cls, data: FitData, values_of: Callable[[FitData], Floats]) -> Values:
+        """Those of a batch."""
         return cls(values_of(data)[:MOST_VALUES])
 
-    def merge(self, other: _Values) -> None:
+    def merge(self, other: Values) -> None:
+        """Add those of other rows."""
         self.values = np.concatenate([self.values, other.values])[:MOST_VALUES]
 
 
@@ -211,7 +213,7 @@ class FilesOfSamples:
 
     def listed(self, values_of: Callable[[FitData], Floats]) -> Floats:
         """Any number of values a row, in any order; of very many, some."""
-        return np.asarray(self.summed(_Values.of, values_of).values)
+        return np.asarray(self.summed(Values.of, values_of).values)
 
     def in_units(self, *, log_probs: bool) -> RowsOfFiles:
         """What vector and bias-corrected scaling are fitted on."""

@@ -149,7 +149,8 @@ class DataSet:
     ) -> Iterator[tuple[int, Predictions, Result]]:
         """Batches of rows: the place of the first in the data set, the rows, ``check`` of them.
 
-        A batch that ``check`` refuses is halved until the rows it refuses stand alone.
+        A batch that ``check`` refuses is halved until the rows it refuses stand alone, where the
+        refusal does not say which they are.
         """
         for file, of_file in groupby(parts, key=lambda part: part.file):
             with _OpenedOnce(file) as opened:
@@ -175,6 +176,13 @@ class DataSet:
             rows = batch.num_rows
             if rows == 1 or isinstance(refusal, TypeError):  # a type is wrong in every row
                 skipped.add(str(refusal), rows=rows)
+                return
+            bad = _checks.bad_rows_of(refusal)
+            if bad is not None:
+                skipped.add(str(refusal), rows=len(bad))
+                if len(bad) < rows:
+                    kept = batch.take(np.delete(np.arange(rows), bad))
+                    yield from self._accepted(part, first, kept, check, skipped)
                 return
             half = rows // 2
             yield from self._accepted(part, first, batch.slice(0, half), check, skipped)
