@@ -101,11 +101,11 @@ def fit_top_rows(calibrator: Calibrator, rows: TopRows) -> TailBounds | None:
         >>> from calibrant import TemperatureScaling
         >>> from calibrant.calibrators import TopRows, fit_top_rows
         >>> rng = np.random.default_rng(0)
-        >>> logits = -2.0 * np.sort(rng.exponential(2.0, size=(2000, 50)))
+        >>> logits = -4.0 * np.log(np.arange(1, 51)) + 0.3 * rng.normal(size=(2000, 50))
         >>> labels = (logits / 2.0 + rng.gumbel(size=logits.shape)).argmax(axis=1)
         >>> rows = TopRows.of(
-        ...     logits[:, :10],
-        ...     np.tile(np.arange(10), (2000, 1)),
+        ...     np.sort(logits)[:, -10:],
+        ...     np.argsort(logits)[:, -10:],
         ...     labels,
         ...     n_classes=50,
         ...     normaliser=np.log(np.exp(logits).sum(axis=1)),
