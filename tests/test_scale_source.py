@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant import scale
+from calibrant.scale import source
 from calibrant.scale.engine import FAN_IN, InProcess, total
 from calibrant.scale.source import BUNDLE_ROWS, DataSet, Part, Skipped, open_data_set
 
@@ -183,3 +184,31 @@ def test_adding_up_leaves_the_terms_as_they_are():
     assert skipped.rows == 3
     assert terms[0][0].tolist() == [1.0, 1.0]
     assert terms[0][1].rows == 1
+
+
+def test_a_file_is_opened_once_a_bundle(folder, monkeypatch):
+    data_set = open_data_set(folder)
+    opened: list[str] = []
+    original = source.opened_file
+
+    def noted(file):
+        opened.append(file.name)
+        return original(file)
+
+    monkeypatch.setattr(source, "opened_file", noted)
+    batches = list(data_set.checked(data_set.parts, lambda rows: len(rows.labels), Skipped()))
+    assert [first for first, _, _ in batches] == list(range(0, 900, 100))
+    assert opened == ["a.parquet", "b.parquet", "c.parquet"]
+
+
+def test_tasks_are_not_sent_all_files(folder):
+    data_set = open_data_set(folder)
+    sent = data_set.for_tasks()
+    assert (sent.files, sent.parts) == ((), ())
+    assert sent.rows == data_set.rows == 900
+
+
+def test_bundles_of_many_classes_are_shorter(folder):
+    parts = tuple(Part("x", g, 500, g * 500, g * 500) for g in range(6))
+    wide = DataSet(**{**vars(open_data_set(folder)), "parts": parts, "width": 100_000})
+    assert [len(bundle) for bundle in wide.bundles()] == [1] * 6
