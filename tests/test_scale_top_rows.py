@@ -92,6 +92,7 @@ def test_over_files_as_in_memory(folder):
         pytest.param(FocalTemperatureScaling, "ece", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.filterwarnings("ignore:.*at a bound of the search")
 def test_the_same_gamma_and_temperature(tmp_path, method, criterion):
     whole = method(criterion=criterion)
     fit_top_rows(whole, ROWS.rows(np.s_[:600]))

@@ -26,7 +26,6 @@ from calibrant.calibrators._kernels import (
     relative_to,
 )
 from calibrant.calibrators._search_kernels import (
-    LEAST_EXPONENT,
     NEAR,
     NEGLIGIBLE,
     ORDER,
@@ -39,6 +38,7 @@ from calibrant.calibrators._search_kernels import (
     shifted_sums,
     softmax_at,
     split_row,
+    tail_exponentials,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -49,6 +49,8 @@ the least and the largest log R that the rounding of the logits leaves possible.
 OF_TAIL = 6
 MOST_STEPS = 200
 LOG_HALF = float(np.log(0.5))
+LEAST_TAIL = -12.0
+"""A stand-in may count e^12 times: so much further down is it negligible."""
 REACH = 1e5
 """Log-probabilities below minus this have no probability at any temperature: such classes are
 absent."""
@@ -417,14 +419,6 @@ def weighted_power_sums(x: Floats, e: Floats, times: Floats, sums: Floats, node:
     sums[node, 3, 3] = s33
 
 
-@njit(cache=True, fastmath={"contract"})
-def exponentials_of_tail(tail: Floats, beta: float, x: Floats, e: Floats) -> None:
-    """b times each entry of the tail into ``x``, its exponential into ``e``."""
-    for k in range(len(tail)):
-        x[k] = max(tail[k] * beta, LEAST_EXPONENT)
-        e[k] = exp_nonpositive(x[k])
-
-
 @njit(cache=True)
 def node_rows(
     known: Floats,
@@ -471,7 +465,7 @@ def node_rows(
             if highest * betas[j] < NEGLIGIBLE + LEAST_TAIL:
                 sums[j] = 0.0
                 continue
-            exponentials_of_tail(tail, betas[j], tail_x, tail_e)
+            tail_exponentials(tail, betas[j], tail_x, tail_e)
             weighted_power_sums(tail_x, tail_e, times, sums, j)
             total[j] += sums[j, 0, 0]
         softmax_at(gap, betas, total, top)
@@ -485,10 +479,6 @@ def node_rows(
                 add_tail_at(coefficients[c], power_moments, g)
             log_odds_at(gap, betas, top, g, gammas[c], scaled)
             add_confidence(scaled, betas, 1.0, confidence[c])
-
-
-LEAST_TAIL = -12.0
-"""A stand-in may count e^12 times: so much further down is it negligible."""
 
 
 @over_rows
