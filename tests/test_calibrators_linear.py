@@ -493,6 +493,7 @@ def test_a_search_that_fails_leaves_the_probabilities_as_they_are(method, monkey
 
 @every_method
 def test_a_search_cut_short_says_so(method, monkeypatch):
+    monkeypatch.setattr(linear_fit, "NEWTON_STEPS", 0)
     monkeypatch.setattr(linear_fit, "STEPS", 1)
     monkeypatch.setattr(linear_fit, "MOST_ROUNDS", 1)
     with pytest.warns(CalibrationWarning, match="short of the minimum"):

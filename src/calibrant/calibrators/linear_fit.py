@@ -48,6 +48,8 @@ in number."""
 NEWTON_STEPS = 50
 LEAST_LENGTH = 2.0**-10
 """Of a step of Newton's method, as a part of the whole."""
+HIDDEN = 1e-9
+"""A decrease of this part of the criterion may be hidden by rounding: slopes have to fall then."""
 MEMORY = 10
 """Steps that the search remembers, each in the memory of two sets of parameters."""
 STEPS = 50
@@ -469,15 +471,19 @@ def _by_newton(criterion: Criterion, start: Floats, lower: Floats, upper: Floats
     for _ in range(NEWTON_STEPS):
         unit = _units(np.diag(seconds))
         free = _without_outwards(slopes, parameters, lower, upper)
-        if np.abs(free * unit).max() <= CLOSE:
+        left = np.abs(free * unit).max()
+        if left <= CLOSE:
             break
         step = _newton_step(slopes, seconds, unit, lower - parameters, upper - parameters)
         length, decrease = 1.0, -float(slopes @ step)
+        hidden = decrease <= HIDDEN * abs(value)
         while length >= LEAST_LENGTH:
             nearby = np.clip(parameters + length * step, lower, upper)
             there = criterion.bent(nearby)
-            # A decrease that rounding hides is one all the same.
-            if there[0] <= value - 1e-4 * length * decrease + 1e-14 * abs(value):
+            if there[0] <= value - 1e-4 * length * decrease:
+                break
+            left_there = _without_outwards(there[1], nearby, lower, upper)
+            if hidden and np.abs(left_there * unit).max() < left:
                 break
             length *= 0.25
         else:

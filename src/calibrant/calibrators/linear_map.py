@@ -95,7 +95,8 @@ class Linear(Calibrator):
         # Their mean is 0 at the minimum, and changes nothing elsewhere.
         state = self._state(rows, factor.value, correction, bias - bias.mean())
         unchanged = self._identity(data.n_classes)
-        before, after, right_after = data.means(self._looked_at, unchanged, state)
+        with np.errstate(over="ignore"):
+            before, after, right_after = data.means(self._looked_at, unchanged, state)
         if not after <= before:
             return self._kept(rows, unchanged, before, after, factor, found)
         at_bound = self._at_bound(factor, correction)
