@@ -149,10 +149,10 @@ def map_by_data(values: Values) -> Verdict:
 def gamma_by_size(values: Values) -> Verdict:
     """Does the best gamma grow with the network?"""
     verdict, evidence = _larger_gammas(
-        _best_gammas(values, "cifar10-jpeg, resnet44, 2000 images"),
+        _best_gammas(values, "cifar10-jpeg, resnet20, 2000 images"),
         _best_gammas(values, "cifar10-jpeg, resnet8, 2000 images"),
     )
-    return verdict, f"{evidence}: ResNet-44 against ResNet-8, 2000 images of CIFAR-10, seed by seed"
+    return verdict, f"{evidence}: ResNet-20 against ResNet-8, 2000 images of CIFAR-10, seed by seed"
 
 
 def gamma_by_data(values: Values) -> Verdict:

@@ -67,7 +67,7 @@ def best_gammas(panel, gammas):
 @pytest.mark.parametrize(
     ("claim", "panels"),
     [
-        ("larger networks need a larger gamma", ("resnet44, 2000 images", "resnet8, 2000 images")),
+        ("larger networks need a larger gamma", ("resnet20, 2000 images", "resnet8, 2000 images")),
         ("fewer data need a larger gamma", ("resnet8, 500 images", "resnet8, 8000 images")),
     ],
 )

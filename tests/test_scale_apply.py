@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from calibrant import TemperatureScaling, load, scale
-from calibrant.cli import main
-from calibrant.cli.data_sets import passes_bar, scheduler_of
+from calibrant.cli import data_sets, main
+from calibrant.cli.data_sets import IN_PROCESS, LOCAL, passes_bar, scheduler_of
 from calibrant.files import read_predictions, write_predictions
 
 RNG = np.random.default_rng(0)
@@ -111,7 +111,7 @@ def test_the_commands(folder, tmp_path, in_process):
     assert load(cal).temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
     assert "900 samples, 3 classes" in run("evaluate", folder, "--scheduler", "local")
     assert "900 rows calibrated, in 4 files." in run("apply", cal, folder, "-o", out)
-    assert in_process == ["tcp://head:8786", "local", "local"]
+    assert in_process == ["tcp://head:8786", "local", None]
 
 
 def test_the_commands_say_what_they_left_out(folder, in_process):
@@ -130,18 +130,21 @@ def test_a_file_is_not_a_folder(folder, tmp_path):
     assert "write a folder" in result.output
 
 
-def test_what_takes_a_cluster_by_itself(folder, tmp_path):
+def test_what_takes_a_cluster_by_itself(folder, tmp_path, monkeypatch):
     def chosen(file: Path, scheduler: str | None = None, **changes: object) -> str | None:
         return scheduler_of(
             str(file), scheduler, **{"skip_bad": False, "rows_in_memory": 600, **changes}
         )
 
     assert chosen(folder) is None
-    assert chosen(folder, rows_in_memory=599) == "local"
-    assert chosen(folder, skip_bad=True) == "local"
+    assert chosen(folder, rows_in_memory=599) == LOCAL
+    assert chosen(folder, skip_bad=True) == IN_PROCESS
     assert chosen(folder, "tcp://head:8786", skip_bad=True) == "tcp://head:8786"
-    assert chosen(tmp_path) == "local"  # files in folders inside, which no other reader takes
+    assert chosen(tmp_path) == IN_PROCESS  # files in folders inside, which no other reader takes
     assert chosen(folder / "a.parquet", rows_in_memory=1) is None
+    monkeypatch.setattr(data_sets, "ROWS_ALONE", 100)
+    assert chosen(folder, skip_bad=True) == LOCAL
+    assert chosen(tmp_path) == LOCAL
 
 
 def test_progress_is_told(folder, calibrator, tmp_path):

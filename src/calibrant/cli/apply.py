@@ -19,7 +19,8 @@ from calibrant._logspace import split_top
 from calibrant.calibrators import Calibrator, load
 from calibrant.calibrators.base import row_blocks
 from calibrant.cli.data_sets import (
-    LOCAL,
+    IN_PROCESS,
+    ROWS_ALONE,
     classes_option,
     holds_top_rows,
     passes_bar,
@@ -88,13 +89,13 @@ def apply(
     if not output.suffix and (scheduler is not None or skip_bad or Path(file).is_dir() or of_top):
         from calibrant import scale
 
-        where = scheduler_of(file, scheduler, skip_bad=skip_bad, rows_in_memory=0)
+        where = scheduler_of(file, scheduler, skip_bad=skip_bad, rows_in_memory=ROWS_ALONE)
         with passes_bar(f"calibrating {Path(file).name}") as show:
             applied = scale.apply(
                 load(calibrator_path),
                 file,
                 output,
-                scheduler=scheduler_argument(where or LOCAL),
+                scheduler=scheduler_argument(where or IN_PROCESS),
                 skip_bad=skip_bad,
                 n_classes=classes,
                 progress=show,

@@ -17,9 +17,8 @@ LOCAL = "local"
 IN_PROCESS = "in process"
 """This process, which reads a data set in parts."""
 
-
-TOP_ROWS_ALONE = 200_000
-"""Rows of the largest logits up to which starting workers takes longer than the work."""
+ROWS_ALONE = 200_000
+"""Rows of a data set up to which starting workers takes longer than the work."""
 
 
 def scheduler_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,16 +83,14 @@ def scheduler_of(
     file: str, scheduler: str | None, *, skip_bad: bool, rows_in_memory: int
 ) -> str | None:
     """The scheduler for ``file``; None where this process reads it as any other file."""
-    if scheduler is None and holds_top_rows(file):
-        return LOCAL if _many_rows(file) else IN_PROCESS
-    if scheduler is not None or skip_bad:
-        return scheduler or LOCAL
-    folder = Path(file)
-    if not folder.is_dir():
-        return None
-    if not any(inside.suffix.lower() == ".parquet" for inside in folder.iterdir()):
-        return LOCAL if any(folder.rglob("*.parquet")) else None
-    return LOCAL if (count_rows(file) or 0) > rows_in_memory else None
+    if scheduler is not None:
+        return scheduler
+    if skip_bad or _holds_folders(file) or holds_top_rows(file):
+        from calibrant.scale import source
+
+        return LOCAL if source.rows_in(Path(file)) > ROWS_ALONE else IN_PROCESS
+    many = Path(file).is_dir() and (count_rows(file) or 0) > rows_in_memory
+    return LOCAL if many else None
 
 
 def scheduler_argument(where: str) -> str | None:
@@ -110,8 +107,9 @@ def holds_top_rows(file: str) -> bool:
     return source.holds_top_rows(Path(file))
 
 
-def _many_rows(file: str) -> bool:
-    try:
-        return (count_rows(file) or 0) > TOP_ROWS_ALONE
-    except ValueError:  # folders in folders, or files to be left out
-        return True
+def _holds_folders(file: str) -> bool:
+    """Whether the Parquet files of a folder lie in folders of it."""
+    folder = Path(file)
+    if not folder.is_dir() or any(each.suffix.lower() == ".parquet" for each in folder.iterdir()):
+        return False
+    return any(folder.rglob("*.parquet"))

@@ -354,6 +354,11 @@ def _refuse_other_columns(footer: _Footer, others: list[_Footer]) -> None:
         )
 
 
+def rows_in(path: Path) -> int:
+    """How many rows the footers of a data set promise; a damaged file counts as empty."""
+    return sum(_rows_or_none(file) for file in _files(path))
+
+
 def _rows_or_none(file: Path) -> int:
     """How many rows a refused file has, 0 where it cannot be told."""
     try:
