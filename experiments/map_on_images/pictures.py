@@ -41,19 +41,20 @@ def draw_errors(groups: Sequence[list[Measured]]) -> Figure:
 
 
 def draw_reliability(groups: Sequence[list[Measured]], *, n_bins: int) -> Figure:
-    """Fig. 4: reliability with and without the map, the first seed of the largest networks."""
-    largest = largest_networks(groups)
-    gammas = sorted({one.gamma for group in largest for one in group if one.gamma > 0})
-    figure = Figure(figsize=(2.3 * len(gammas), 2.3 * len(largest)), layout="constrained")
-    axes = figure.subplots(len(largest), len(gammas), sharex=True, sharey=True, squeeze=False)
-    for row, group in zip(axes, largest, strict=True):
+    """Fig. 4: reliability with and without the map, the first seed, with the most images."""
+    chosen = with_most_images(groups)
+    gammas = sorted({one.gamma for group in chosen for one in group if one.gamma > 0})
+    figure = Figure(figsize=(2.3 * len(gammas), 2.4 * len(chosen)), layout="constrained")
+    axes = figure.subplots(len(chosen), len(gammas), sharex=True, sharey=True, squeeze=False)
+    for row, group in zip(axes, chosen, strict=True):
         for ax, gamma in zip(row, gammas, strict=True):
             one = next(each for each in group if each.gamma == gamma)
             _draw_curve(ax, one.logits, one, RAW, "as trained", n_bins)
             after = np.asarray(focal_log_probs(one.logits, gamma=float(gamma)))
             _draw_curve(ax, after, one, MAPPED, "with the map", n_bins)
             ax.plot([0, 1], [0, 1], **GUIDE)
-            ax.set_title(f"{one.panel.data}, {one.paradigm}, $\\gamma$ = {gamma}", fontsize=7)
+            title = f"{one.panel.title}\n{one.paradigm}, $\\gamma$ = {gamma}"
+            ax.set_title(title, fontsize=7)
             ax.set(aspect="equal", xlim=(0, 1), ylim=(0, 1))
     axes[0][0].legend(frameon=False, fontsize=7)
     figure.supxlabel("confidence", fontsize=9)
@@ -61,13 +62,13 @@ def draw_reliability(groups: Sequence[list[Measured]], *, n_bins: int) -> Figure
     return figure
 
 
-def largest_networks(groups: Sequence[list[Measured]]) -> list[list[Measured]]:
-    """Of each data set and paradigm the group of the deepest network."""
+def with_most_images(groups: Sequence[list[Measured]]) -> list[list[Measured]]:
+    """Of each data set and paradigm the group that was trained on the most images."""
     chosen: dict[tuple[str, str], list[Measured]] = {}
     for group in groups:
-        key = group[0].panel.data, group[0].paradigm
-        depth = int(group[0].panel.model.removeprefix("resnet"))
-        if key not in chosen or depth > int(chosen[key][0].panel.model.removeprefix("resnet")):
+        panel = group[0].panel
+        key = panel.data, group[0].paradigm
+        if key not in chosen or panel.images > chosen[key][0].panel.images:
             chosen[key] = group
     return list(chosen.values())
 
