@@ -152,7 +152,7 @@ def main(rows: int = ROWS) -> None:
         write(folder, rows, Templates.made())
         print(f"  written in {time.perf_counter() - start:.0f} s")
         for method in methods:
-            scale.fit(method, min(folder.iterdir()), scheduler=client)  # loads and compiles
+            client.run(scale.fit, method, min(folder.iterdir()))  # each worker loads and compiles
             start = time.perf_counter()
             found = scale.fit(method, folder, scheduler=client)
             seconds = time.perf_counter() - start
