@@ -371,7 +371,8 @@ class Criterion:
         correction, bias = self.parts(parameters)
         known = self.last is not None and np.array_equal(self.last[0], parameters)
         curvatures = self.last[1] if self.last and known else self.curvatures(parameters)
-        by_correction, by_bias = self.parts(curvatures)
+        # Differences, which rounding can turn negative where every row is certain.
+        by_correction, by_bias = self.parts(np.maximum(curvatures, 0.0))
         held = 2.0 * self.penalty.intercept * np.abs(bias) > HELD * by_bias
         if self.shape == bias.shape:
             slope = 2.0 * self.penalty.correction * np.abs(correction)
