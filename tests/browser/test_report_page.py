@@ -171,7 +171,7 @@ def test_the_table_sorts(written, visit):
     def order() -> list[str]:
         return names.all_inner_texts()
 
-    # Methods that end at the same probabilities differ in the last digit, which the page leaves out.
+    # Methods can end at the same probabilities but for the last digit, which is no order.
     approx = partial(pytest.approx, rel=1e-12)
     for head, metric in (("ECE", "ece"), ("NLL", "nll"), ("Brier score", "brier")):
         button = table.get_by_role("button", name=head, exact=True)
