@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -136,15 +137,20 @@ def test_what_takes_a_cluster_by_itself(folder, tmp_path, monkeypatch):
             str(file), scheduler, **{"skip_bad": False, "rows_in_memory": 600, **changes}
         )
 
-    assert chosen(folder) is None
-    assert chosen(folder, rows_in_memory=599) == LOCAL
-    assert chosen(folder, skip_bad=True) == IN_PROCESS
-    assert chosen(folder, "tcp://head:8786", skip_bad=True) == "tcp://head:8786"
-    assert chosen(tmp_path) == IN_PROCESS  # files in folders inside, which no other reader takes
-    assert chosen(folder / "a.parquet", rows_in_memory=1) is None
-    monkeypatch.setattr(data_sets, "ROWS_ALONE", 100)
-    assert chosen(folder, skip_bad=True) == LOCAL
-    assert chosen(tmp_path) == LOCAL
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    shutil.copy(folder / "a.parquet", flat)
+    rows = pq.read_metadata(flat / "a.parquet").num_rows
+    assert chosen(flat, rows_in_memory=rows) is None
+    assert chosen(flat, rows_in_memory=rows - 1) == LOCAL
+    assert chosen(flat, skip_bad=True) == IN_PROCESS
+    assert chosen(flat, "tcp://head:8786", skip_bad=True) == "tcp://head:8786"
+    assert chosen(flat / "a.parquet", rows_in_memory=1) is None
+    assert chosen(folder) == IN_PROCESS  # files in folders inside, which no other reader enters
+    assert chosen(tmp_path) == IN_PROCESS
+    monkeypatch.setattr(data_sets, "ROWS_ALONE", rows - 1)
+    assert chosen(flat, skip_bad=True) == LOCAL
+    assert chosen(folder) == LOCAL
 
 
 def test_progress_is_told(folder, calibrator, tmp_path):

@@ -108,8 +108,8 @@ def holds_top_rows(file: str) -> bool:
 
 
 def _holds_folders(file: str) -> bool:
-    """Whether the Parquet files of a folder lie in folders of it."""
+    """Whether some Parquet files of a folder lie in folders of it, which no other reader enters."""
     folder = Path(file)
-    if not folder.is_dir() or any(each.suffix.lower() == ".parquet" for each in folder.iterdir()):
-        return False
-    return any(folder.rglob("*.parquet"))
+    return folder.is_dir() and any(
+        each.suffix.lower() == ".parquet" and each.parent != folder for each in folder.rglob("*")
+    )

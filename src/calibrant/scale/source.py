@@ -76,7 +76,8 @@ class Skipped:
 
     def __str__(self) -> str:
         counts = f"{self.rows} rows, {self.files} whole files, {self.groups} damaged row groups"
-        return f"Left out: {counts}. {'; '.join(self.reasons)}" if self else "Nothing was left out"
+        reasons = "; ".join(reason.rstrip(".") for reason in self.reasons)
+        return f"Left out: {counts}. {reasons}" if self else "Nothing was left out"
 
 
 @dataclass(frozen=True)
