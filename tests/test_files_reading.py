@@ -484,3 +484,13 @@ def test_reading_npz_needs_no_pyarrow(tmp_path):
         "reading Parquet and CSV needs pyarrow: pip install 'calibrant[files]'",
         "writing Parquet and CSV needs pyarrow: pip install 'calibrant[files]'",
     ]
+
+
+def test_a_folder_is_not_read_in_part(tmp_path):
+    for file in ("a.parquet", "_temporary/b.parquet", "day/c.parquet"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        write_predictions(tmp_path / file, probs=PROBS, labels=LABELS)
+    with pytest.raises(ValueError, match=r"folders inside it too.*day/c\.parquet"):
+        read_predictions(tmp_path)
+    (tmp_path / "day" / "c.parquet").unlink()
+    assert count_rows(tmp_path) == ROWS

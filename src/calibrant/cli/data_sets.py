@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from calibrant.files import count_rows
+from calibrant.files.parquet import parquet_files
 
 LOCAL = "local"
 """A cluster on this machine, as `scale` names it."""
@@ -110,6 +111,4 @@ def holds_top_rows(file: str) -> bool:
 def _holds_folders(file: str) -> bool:
     """Whether some Parquet files of a folder lie in folders of it, which no other reader enters."""
     folder = Path(file)
-    return folder.is_dir() and any(
-        each.suffix.lower() == ".parquet" and each.parent != folder for each in folder.rglob("*")
-    )
+    return folder.is_dir() and any(each.parent != folder for each in parquet_files(folder))

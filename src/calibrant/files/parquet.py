@@ -66,7 +66,24 @@ def _inside(folder: Path) -> list[Path]:
             f"{folder} is a folder without .parquet files. Name a file, or a folder that has "
             "Parquet files directly in it"
         )
+    deeper = next((file for file in parquet_files(folder) if file.parent != folder), None)
+    if deeper is not None:
+        raise ValueError(
+            f"{folder} has Parquet files in folders inside it too, which are not read here; found "
+            f"{deeper}. Use calibrant.scale, or name a folder without"
+        )
     return files
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    """All Parquet files in a folder and the folders inside, but for hidden and temporary ones."""
+    inside = (file.relative_to(folder) for file in folder.rglob("*") if file.is_file())
+    return [
+        folder / file
+        for file in sorted(inside)
+        if file.suffix.lower() == ".parquet"
+        and not any(step.startswith((".", "_")) for step in file.parts)
+    ]
 
 
 def opened_file(file: Path) -> Any:

@@ -31,6 +31,7 @@ from calibrant.files.parquet import (
     common_dtype,
     n_classes_of,
     opened_file,
+    parquet_files,
 )
 from calibrant.files.predictions import cleaned, decoding
 
@@ -270,15 +271,9 @@ def holds_top_rows(path: Path) -> bool:
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [_checks.parquet_file(path)]
-    inside = (file.relative_to(path) for file in path.rglob("*") if file.is_file())
-    files = sorted(
-        file
-        for file in inside
-        if file.suffix.lower() == ".parquet"
-        and not any(step.startswith((".", "_")) for step in file.parts)
-    )
+    files = parquet_files(path)
     _checks.some_files(path, len(files))
-    return [path / file for file in files]
+    return files
 
 
 @dataclass(frozen=True)
