@@ -17,7 +17,14 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, prange
 
-from calibrant._compiled import exp_nonpositive, index_of, max_of, over_rows, sum_of
+from calibrant._compiled import (
+    exp_nonpositive,
+    index_of,
+    max_of,
+    over_rows,
+    sum_of,
+    sum_of_squares,
+)
 
 Floats = npt.NDArray[np.float64]
 
@@ -96,15 +103,6 @@ def mapped(x: Floats, e: Floats, share: float, shift: float, gamma: float, g: Fl
         g[k] = e[k] * rest / (power * (rest - gamma * q * (x[k] + shift)))
 
 
-@njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
-def squares_of(row: Floats) -> float:
-    """Sum of squares, in any order."""
-    total = 0.0
-    for k in range(len(row)):
-        total += row[k] * row[k]
-    return total
-
-
 @njit(cache=True)
 def log_phi_of_top(odds: float, log_odds: float, gamma: float) -> Any:
     """log phi(q_m) from S = (1 - q_m) / q_m and its logarithm; u(q_m) is log(1 + S) / S."""
@@ -127,12 +125,12 @@ def map_row(
     log_odds = gap + np.log(sum_of(e))
     if gamma == 0.0:
         g[:] = e
-        return m, gap, 0.0, squares_of(e), log_odds
+        return m, gap, 0.0, sum_of_squares(e), log_odds
     odds = np.exp(log_odds)
     shift = gap - np.log1p(odds)
     mapped(x, e, np.exp(shift), shift, gamma, g)
     log_phi = log_phi_of_top(odds, log_odds, gamma)
-    return m, gap, log_phi, squares_of(g), gap + log_phi + np.log(sum_of(g))
+    return m, gap, log_phi, sum_of_squares(g), gap + log_phi + np.log(sum_of(g))
 
 
 @njit(cache=True)

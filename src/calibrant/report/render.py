@@ -177,8 +177,8 @@ def _shown(name: str, value: float) -> str:
 
 
 def sort_key(value: float) -> str:
-    """A number as the script reads it; infinity is the largest there is."""
-    return f"{value:.12g}" if math.isfinite(value) else "1e308"
+    """A number as the script reads it, to the last digit; infinity is the largest there is."""
+    return repr(float(value)) if math.isfinite(value) else "1e308"
 
 
 def four_round_steps(share: float) -> float:
