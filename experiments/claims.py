@@ -148,11 +148,15 @@ def map_by_data(values: Values) -> Verdict:
 
 def gamma_by_size(values: Values) -> Verdict:
     """Does the best gamma grow with the network?"""
-    verdict, evidence = _larger_gammas(
-        _best_gammas(values, "cifar10-jpeg, resnet20, 2000 images"),
-        _best_gammas(values, "cifar10-jpeg, resnet8, 2000 images"),
+    small, *large = (
+        _best_gammas(values, f"cifar10-jpeg, {network}, 2000 images")
+        for network in ("resnet8", "resnet20", "resnet44")
     )
-    return verdict, f"{evidence}: ResNet-20 against ResNet-8, 2000 images of CIFAR-10, seed by seed"
+    verdict, evidence = _larger_gammas([*large[0], *large[1]], [*small, *small])
+    return verdict, (
+        f"{evidence}: ResNet-20 and ResNet-44 against ResNet-8, 2000 images of CIFAR-10, seed by "
+        "seed"
+    )
 
 
 def gamma_by_data(values: Values) -> Verdict:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
@@ -13,7 +11,6 @@ from experiments.composed_temperature.run import mean_ratio
 from experiments.focal_temperature.gains import counts, gain
 from experiments.focal_temperature.methods import CHANGED, FOCAL, compared, counting
 from experiments.focal_temperature.paper import table_1
-from experiments.focal_temperature_trained.networks import complete, finished, settings
 from experiments.scoreboard.measuring import Result
 from experiments.scoreboard.methods import Fitted, Method
 from experiments.temperature_line.closest import closest_after, closest_before
@@ -109,29 +106,6 @@ def test_the_paper_s_table_is_whole():
         assert 0.0 < float(row.focal_ece) < float(row.ece)
         assert float(row.gamma) in {-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0}
         assert all(0.01 <= float(t) <= 5.0 for t in (row.nll_t, row.ece_t, row.focal_ece_t))
-
-
-def test_only_finished_runs_count_and_only_whole_settings_have_numbers(tmp_path):
-    for i, (data, loss, done) in enumerate(
-        [("one", "ce", True), ("one", "fl-3", True), ("two", "ce", True), ("two", "fl-3", False)]
-    ):
-        folder = tmp_path / f"run{i}"
-        folder.mkdir()
-        recipe = {"data": data, "model": "mlp", "loss": loss, "seed": 0, "epochs": 3}
-        (folder / "config.json").write_text(json.dumps({"recipe": recipe}))
-        labels = np.zeros(4, dtype=np.int64)
-        np.savez(folder / "predictions.npz", test_logits=np.zeros((4, 2)), test_labels=labels)
-        if done:
-            (folder / "result.json").write_text("{}")
-    found = settings(finished(tmp_path))
-    assert {setting: list(by_loss) for setting, by_loss in found.items()} == {
-        "one, mlp": ["ce", "fl-3"],
-        "two, mlp": ["ce"],
-    }
-    assert list(complete(found, ["fl-3", "ce"])["one, mlp"]) == ["fl-3", "ce"]
-    assert list(complete(found, ["fl-3", "ce"])) == ["one, mlp"]
-    with pytest.raises(SystemExit, match="no finished runs"):
-        finished(tmp_path / "run3")
 
 
 def test_a_mean_ratio_has_an_interval_from_three_pairs_on():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -10,9 +11,11 @@ import pytest
 
 import calibrant
 from calibrant.training.grid import folder_of
+from experiments.composed_temperature.run import run as composed
 from experiments.digits_losses.run import mean_and_half
 from experiments.dynamics.pictures import epoch_at
 from experiments.dynamics.run import Rise, run as dynamics
+from experiments.focal_temperature_trained.networks import complete, trained_networks
 from experiments.loss_tables import paper
 from experiments.loss_tables.measuring import best_temperature, has_learned
 from experiments.loss_tables.run import COLUMNS, run as loss_tables
@@ -157,7 +160,8 @@ def test_runs_are_found_by_data_network_and_loss(folder):
     assert list(found) == [("digits", "mlp"), ("sst-binary", "tree-lstm")]
     assert list(found["digits", "mlp"]) == ["ce", "fl-3"]
     (line,) = missing(GRIDS, found)
-    assert "digits mlp: brier, mmce, fla-53, adafocal; sst-binary tree-lstm: brier" in line
+    others = "brier, mmce, fl-1, fl-2, fls-531, fls-532, fla-532, fla-53, adafocal"
+    assert f"digits mlp: {others}; sst-binary tree-lstm: {others};" in line
 
 
 def test_a_folder_without_runs_says_what_to_do(tmp_path):
@@ -261,3 +265,32 @@ def test_confidence_and_choice_of_images():
     assert len(chosen) == 4
     assert set(chosen) <= set(places)
     assert (chosen == drawn(places, {"seed": 0, "images": 4})).all()
+
+
+def test_other_runs_in_the_folder_are_not_mixed_with_those_of_the_grids(folder, tmp_path):
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    [job] = [job for job in jobs(GRIDS) if (job.recipe.data, job.recipe.loss) == ("digits", "ce")]
+    longer = replace(job, recipe=replace(job.recipe, epochs=1000))
+    shutil.copytree(folder_of(job, tmp_path), folder_of(longer, tmp_path))
+    found = trained_networks(GRIDS, str(tmp_path))
+    assert {place: list(by_loss) for place, by_loss in found.items()} == {
+        ("digits", "mlp"): ["ce", "fl-3"],
+        ("sst-binary", "tree-lstm"): ["ce", "fl-3"],
+    }
+    assert found["digits", "mlp"]["ce"].path.parent == folder_of(job, tmp_path)
+
+
+def test_only_places_with_all_losses_have_numbers(folder):
+    found = trained_networks(GRIDS, folder)
+    whole = complete({("digits", "mlp"): found["digits", "mlp"], ("b", "c"): {}}, ["fl-3", "ce"])
+    assert {place: list(by_loss) for place, by_loss in whole.items()} == {
+        ("digits", "mlp"): ["fl-3", "ce"]
+    }
+
+
+def test_a_product_of_temperatures_is_compared_with_what_is_found(folder):
+    result = composed({"grids": GRIDS, "folder": folder, "n_classes": 3, "gammas": [3.0]})
+    # T is 2 for cross-entropy and 1 for FL-3, and the map's T on the simplex of 3 classes 0.356.
+    assert result.values["pairs trained here"] == 2
+    ratio = result.values["found / composed, trained here, map's T on the simplex"]
+    assert ratio == pytest.approx(1.0 / (2.0 * 0.3563), rel=0.05)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,9 @@ from calibrant import TemperatureScaling
 from calibrant.focal import closest_temperature
 from calibrant.plots.palette import GUIDE, look
 from experiments.focal_temperature.paper import Row, table_1
-from experiments.focal_temperature_trained.networks import Trained, finished, settings
+from experiments.focal_temperature_trained.networks import said_of, trained_networks
 from experiments.results import Result
+from experiments.scoreboard.networks import Network
 from experiments.scoreboard.resampling import Interval
 from experiments.tables import Table
 from experiments.temperature_line.closest import closest_after
@@ -63,11 +63,10 @@ class Pair:
 
 def run(parameters: Mapping[str, Any]) -> Result:
     """Compare the product with what is found, on networks trained here and in Table 1."""
-    found = settings(finished(Path(parameters["folder"])))
     trained = [
-        pair_of(setting, by_loss[PLAIN_LOSS], by_loss[loss], parameters["n_classes"])
-        for setting, by_loss in found.items()
-        for loss in by_loss
+        pair_of(said_of(place), gamma_of(loss), by_loss[PLAIN_LOSS], focal, parameters["n_classes"])
+        for place, by_loss in trained_networks(parameters["grids"], parameters["folder"]).items()
+        for loss, focal in by_loss.items()
         if loss.startswith(FOCAL_PREFIX) and PLAIN_LOSS in by_loss
     ]
     if not trained:
@@ -116,14 +115,18 @@ def run(parameters: Mapping[str, Any]) -> Result:
     )
 
 
-def pair_of(setting: str, plain: Trained, focal: Trained, n_classes: int) -> Pair:
+def gamma_of(loss: str) -> float:
+    """Of a loss that has one gamma for all samples."""
+    return float(loss.removeprefix(FOCAL_PREFIX))
+
+
+def pair_of(where: str, gamma: float, plain: Network, focal: Network, n_classes: int) -> Pair:
     """The temperatures of two networks that differ in the loss alone."""
-    gamma = float(focal.loss.removeprefix(FOCAL_PREFIX))
-    logits, labels = focal.network.part("val")
+    logits, labels = focal.part("val")
     return Pair(
-        where=setting,
+        where=where,
         gamma=gamma,
-        plain=TemperatureScaling().fit(*plain.network.part("val")).temperature_,
+        plain=TemperatureScaling().fit(*plain.part("val")).temperature_,
         focal=TemperatureScaling().fit(logits, labels).temperature_,
         simplex=closest_temperature(gamma=gamma, n_classes=min(n_classes, logits.shape[1])),
         own=closest_after(logits, gamma),
@@ -134,7 +137,7 @@ def pairs_of_the_paper(rows: Mapping[tuple[str, str], Row], n_classes: int) -> I
     """The temperatures that Table 1 prints for log-loss."""
     for (data, loss), row in rows.items():
         if loss.startswith(FOCAL_PREFIX):
-            gamma = float(loss.removeprefix(FOCAL_PREFIX))
+            gamma = gamma_of(loss)
             yield Pair(
                 where=f"{data}, ResNet-50, as printed",
                 gamma=gamma,

@@ -1,4 +1,4 @@
-"""Table 1 and Fig. 8 on the networks trained here: every finished run of ``calibrant train``."""
+"""Table 1 and Fig. 8 on the networks trained here: the finished runs of two grids."""
 
 from __future__ import annotations
 
@@ -20,11 +20,18 @@ from experiments.focal_temperature.comparing import (
 )
 from experiments.focal_temperature.methods import compared
 from experiments.focal_temperature.paper import table_1
-from experiments.focal_temperature_trained.networks import Trained, complete, finished, settings
+from experiments.focal_temperature_trained.networks import (
+    ByLoss,
+    complete,
+    said_of,
+    trained_networks,
+)
 from experiments.results import Result
+from experiments.scoreboard.networks import Network
 from experiments.scoreboard.run import grouped, measure_all
 from experiments.tables import Table
 from experiments.temperature_line.lines import CALLED, CRITERIA, Line, best_line
+from experiments.trained.runs import Place
 
 KEPT = Path("out/focal-temperature-trained/results")
 IN_TABLE_1 = {
@@ -48,54 +55,55 @@ OF_ALL = (
 
 def run(parameters: Mapping[str, Any]) -> Result:
     """Measure every finished run; numbers are of the settings in which no loss is missing."""
-    found = settings(finished(Path(parameters["folder"])))
+    found = trained_networks(parameters["grids"], parameters["folder"])
     whole = complete(found, parameters["losses"])
-    runs = [each for by_loss in found.values() for each in by_loss.values()]
+    networks = [each for by_loss in found.values() for each in by_loss.values()]
     methods = compared()
-    measured = measure_all([each.network for each in runs], methods, KEPT, source=compared)
-    results = grouped(measured, methods, [each.network for each in runs])
+    measured = measure_all(networks, methods, KEPT, source=compared)
+    results = grouped(measured, methods, networks)
 
     values: dict[str, float] = {}
-    for setting, by_loss in whole.items():
-        of_setting = values_of(only(results, list(by_loss.values())))
-        values |= {f"{setting}: {name}": of_setting[name] for name in OF_ALL}
+    for place, by_loss in whole.items():
+        of_place = values_of(only(results, list(by_loss.values())))
+        values |= {f"{said_of(place)}: {name}": of_place[name] for name in OF_ALL}
     of_whole = only(results, [each for by_loss in whole.values() for each in by_loss.values()])
     if whole:
         values |= {f"all: {name}": value for name, value in values_of(of_whole).items()}
     values["predictions changed by any method"] = changed_predictions(results)
 
     lines = {
-        setting: {
-            loss: best_line(*by_loss[loss].network.part("val"), parameters["gammas"])
-            for loss in by_loss
+        said_of(place): {
+            loss: best_line(*network.part("val"), parameters["gammas"])
+            for loss, network in by_loss.items()
         }
-        for setting, by_loss in whole.items()
+        for place, by_loss in whole.items()
     }
     values |= of_lines(lines)
     return Result(
         values=values,
-        tables={"table-1": table(runs, results), "lines": table_of_lines(lines)},
+        tables={"table-1": table(found, results), "lines": table_of_lines(lines)},
         pictures={"lines": draw(lines)} if lines else {},
         notes=notes(found, whole, of_whole),
     )
 
 
-def only(results: ByMethod, runs: Sequence[Trained]) -> ByMethod:
-    """The results of some runs."""
-    names = {each.network.name for each in runs}
+def only(results: ByMethod, networks: Sequence[Network]) -> ByMethod:
+    """The results of some networks."""
+    names = {each.name for each in networks}
     return {
         title: [result for result in each if result.network in names]
         for title, each in results.items()
     }
 
 
-def table(runs: Sequence[Trained], results: ByMethod) -> Table:
+def table(found: Mapping[Place, ByLoss], results: ByMethod) -> Table:
     """Every run, and below those that the paper has too, what it prints."""
     rows, paper = [], table_1()
-    for each in runs:
-        rows.append([each.setting, each.loss, *cells(each.network, results)])
-        if like := IN_TABLE_1.get((each.data, each.loss)):
-            rows.append([f"the paper's ResNet-50 on {like[0]}", like[1], *paper[like].cells])
+    for place, by_loss in found.items():
+        for loss, network in by_loss.items():
+            rows.append([said_of(place), loss, *cells(network, results)])
+            if like := IN_TABLE_1.get((place[0], loss)):
+                rows.append([f"the paper's ResNet-50 on {like[0]}", like[1], *paper[like].cells])
     return Table("Test part; parameters in brackets", ["network", "loss", *HEAD], rows)
 
 
@@ -161,14 +169,15 @@ def draw(lines: Lines) -> Figure:
 
 
 def notes(
-    found: Mapping[str, Mapping[str, Trained]],
-    whole: Mapping[str, Mapping[str, Trained]],
-    of_whole: ByMethod,
+    found: Mapping[Place, ByLoss], whole: Mapping[Place, ByLoss], of_whole: ByMethod
 ) -> list[str]:
     """What was there, what is missing, and what the paper has."""
     lines = [said("Settings in which every loss is finished", of_whole)] if whole else []
-    missing = [f"{setting} ({', '.join(by)} finished)" for setting, by in found.items()
-               if setting not in whole]  # fmt: skip
+    missing = [
+        f"{said_of(place)} ({', '.join(by_loss)} finished)"
+        for place, by_loss in found.items()
+        if place not in whole
+    ]
     if missing:
         lines.append(f"Not finished, so only in the table: {'; '.join(missing)}.")
     lines.append(
