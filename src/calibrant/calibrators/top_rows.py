@@ -93,7 +93,7 @@ class TopRows(FitData):
             (5, 1, 0.2)
         """
         from calibrant._compiled import threads_for
-        from calibrant.calibrators import _top_kernels as kernels
+        from calibrant.calibrators._top_tails import OF_TAIL, prepare_rows
 
         n_classes = _checks.whole_number(n_classes, "n_classes", allowed=range(2, 1 << 31))
         given = _checks.top_arrays(
@@ -101,10 +101,10 @@ class TopRows(FitData):
         )
         n, k = given.logits.shape
         places, shares = stand_ins(k, n_classes)
-        known, tails = np.empty((n, k + 1)), np.empty((n, kernels.OF_TAIL))
+        known, tails = np.empty((n, k + 1)), np.empty((n, OF_TAIL))
         label_places, verdicts = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
         with threads_for(8 * given.logits.size):
-            kernels.prepare_rows(
+            prepare_rows(
                 given.logits,
                 given.classes,
                 given.normaliser,
@@ -252,7 +252,7 @@ class TopRows(FitData):
         of those of the known classes (2, n, k + 1).
         """
         from calibrant._compiled import threads_for
-        from calibrant.calibrators._top_kernels import bound_rows
+        from calibrant.calibrators._top_bound_kernels import bound_rows
 
         log_odds, true_log_prob = np.empty((2, len(self))), np.empty((2, len(self)))
         log_probs = np.empty((2, len(self) if of_classes else 0, self.logits.shape[1]))
