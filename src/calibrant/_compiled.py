@@ -5,10 +5,12 @@ Importing this module imports Numba: only kernels do, and they are loaded on fir
 
 from __future__ import annotations
 
+import ctypes
+import importlib
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import wraps
+from contextlib import contextmanager, suppress
+from functools import cache, wraps
 from types import FunctionType
 from typing import Any
 
@@ -35,10 +37,40 @@ WORTH_A_THREAD = 1 << 19
 takes long where another library has threads of its own waiting."""
 
 
+@cache
+def start_threads() -> None:
+    """Start Numba's threads, which sets the number of OpenMP's: put that back.
+
+    PyTorch has the same OpenMP, and would go on with another number of threads than it was given.
+    """
+    before = [(openmp, openmp.omp_get_max_threads()) for openmp in _openmp_libraries()]
+    numba.get_num_threads()
+    for openmp, threads in before:
+        openmp.omp_set_num_threads(threads)
+
+
+def _openmp_libraries() -> list[Any]:
+    """That which the process shares, and that which Numba brings: either may be what it calls."""
+    names: list[str | None] = [None]
+    with suppress(ImportError):
+        names.append(importlib.import_module("numba.np.ufunc.omppool").__file__)
+    found = []
+    for name in names:
+        with suppress(OSError, TypeError):  # on Windows nothing is shared by the process
+            found.append(ctypes.CDLL(name))
+    return [library for library in found if hasattr(library, "omp_set_num_threads")]
+
+
+def n_threads() -> int:
+    """How many threads Numba may use."""
+    start_threads()
+    return int(numba.get_num_threads())
+
+
 @contextmanager
 def threads_for(numbers: int) -> Iterator[int]:
     """As many threads as ``numbers`` to compute are worth, in the block; yields how many."""
-    most = numba.get_num_threads()
+    most = n_threads()
     numba.set_num_threads(max(1, min(most, numbers // WORTH_A_THREAD)))
     try:
         yield numba.get_num_threads()
@@ -76,7 +108,7 @@ def over_rows(function: Any) -> Callable[..., Any]:
 
     @wraps(function)
     def run(*arguments: Any) -> Any:
-        several = _Threads.allowed and numba.get_num_threads() > 1
+        several = _Threads.allowed and n_threads() > 1
         return (on_threads if several else on_one)(*arguments)
 
     return run

@@ -170,7 +170,9 @@ def on_one_thread(function: Callable[..., Any], *arguments: Any) -> Any:
     """``function(*arguments)`` with compiled passes on this thread alone."""
     import numba
 
-    before = numba.get_num_threads()
+    from calibrant._compiled import n_threads
+
+    before = n_threads()
     numba.set_num_threads(1)
     try:
         return function(*arguments)

@@ -220,10 +220,7 @@ class TrainingModule(LightningModule):
                 )
 
     def _keep_threads(self) -> None:
-        """Torch's threads as at the beginning, for sums over them are rounded by their number.
-
-        Compiled kernels of the metrics, on their first use, change it for the whole process.
-        """
+        """Torch's threads as at the beginning, for sums over them are rounded by their number."""
         if torch.get_num_threads() != self._threads:
             torch.set_num_threads(self._threads)
 
