@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+import traceback
+from difflib import get_close_matches
 from pathlib import Path
 
 from experiments.catalogue import Experiment, catalogue
@@ -26,12 +28,18 @@ def main(argv: list[str] | None = None) -> None:
         epilog=listed(experiments),
     )
     names = [*experiments, "quick", "page"]
-    parser.add_argument("target", nargs="?", choices=names, metavar="TARGET")
+    parser.add_argument("target", nargs="?", metavar="TARGET")
     parser.add_argument("--list", action="store_true", help="show every target")
     parser.add_argument(
         "options", nargs=argparse.REMAINDER, help="those of the target; TARGET --help lists them"
     )
     arguments = parser.parse_args(argv)
+    if arguments.target not in (None, *names):
+        close = ", ".join(get_close_matches(arguments.target, names)) or "see --list"
+        parser.error(
+            f"TARGET must be one of the {len(names)} that --list shows; found "
+            f"{arguments.target!r}. Nearest: {close}"
+        )
     if arguments.list or arguments.target is None:
         print(listed(experiments))
     elif arguments.target == "quick":
@@ -84,7 +92,14 @@ def run_quick(experiments: dict[str, Experiment], options: list[str]) -> int:
             continue
         print(f"\n## {name}: {experiment.config['title']}\n", flush=True)
         started = time.perf_counter()
-        wrong = reproduce(experiment, arguments.out / name, publish=arguments.publish)
+        try:
+            wrong = reproduce(experiment, arguments.out / name, publish=arguments.publish)
+        except FileNotFoundError as absent:  # a folder that is there may lack what is needed
+            said.append(f"{name:<28}skipped: {absent}")
+            continue
+        except Exception as error:  # the others are run all the same, and the exit code says so
+            traceback.print_exc()
+            wrong = [f"failed: {error!r}"]
         verdict = (
             "\n".join(wrong) if wrong else f"as expected ({len(experiment.expected())} values)"
         )
@@ -97,9 +112,10 @@ def run_quick(experiments: dict[str, Experiment], options: list[str]) -> int:
 def refuse_without_files(experiment: Experiment) -> None:
     """Stop where files are missing that the experiment needs."""
     if experiment.missing:
-        sys.exit(
-            f"{experiment.name} needs {experiment.missing}, which is not there. See its README"
-        )
+        how = "see its README"
+        if experiment.missing.startswith("out/trained"):
+            how = "make it with: python -m experiments trained"
+        sys.exit(f"{experiment.name} needs {experiment.missing}, which is not there; {how}")
 
 
 def listed(experiments: dict[str, Experiment]) -> str:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from operator import ge, gt, le, lt
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 HERE = Path(__file__).parent
+BOUNDS = {"below": lt, "above": gt, "at least": ge, "at most": le}
+PRINTED = re.compile(rf"(?P<bound>{'|'.join(BOUNDS)})? ?(?P<low>-?[0-9.]+)(-(?P<high>[0-9.]+))?")
+"""What of a paper's words can be compared with a number."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,8 @@ class Expected:
         tolerance: By how much it may differ in another run, on another machine.
         paper: What the paper prints, as it prints it; empty where it prints nothing.
         within: How far from ``paper`` a number may be to count as the same: half a unit of its
-            last digit where nothing is said; more where it was read off a picture.
+            last decimal where nothing is said, the tolerance where it has none; more where it was
+            read off a picture, or rounded to a whole number.
         why: The reason of a difference from the paper.
     """
 
@@ -40,15 +46,24 @@ class Expected:
         return abs(value - self.here) <= self.tolerance
 
     def same_as_paper(self, value: float) -> bool | None:
-        """Whether a value is what the paper prints; None where that is no number."""
-        try:
-            printed = float(self.paper)
-        except ValueError:
+        """Whether a value is what the paper prints; None where that cannot be told.
+
+        Printed are a number, a bound ("below 0.1", "at least 2"), a range ("0.4-0.5") or "none". A
+        number with decimals is that number to half a unit of its last digit; one without is exact,
+        for most of these are counts.
+        """
+        printed = PRINTED.fullmatch(self.paper.replace("none", "0"))
+        if printed is None:
             return None
-        decimals = len(self.paper.partition(".")[2])
+        low = float(printed["low"])
+        if printed["high"]:
+            return low <= value <= float(printed["high"])
+        if printed["bound"]:
+            return bool(BOUNDS[printed["bound"]](value, low))
+        decimals = len(printed["low"].partition(".")[2])
         # A digit's half, and a hair for the rounding of decimals in binary.
-        within = 0.5 * 10.0**-decimals * (1 + 1e-9) if self.within is None else self.within
-        return abs(value - printed) <= within
+        half = 0.5 * 10.0**-decimals * (1 + 1e-9) if decimals else self.tolerance
+        return abs(value - low) <= (half if self.within is None else self.within)
 
 
 @dataclass(frozen=True)
@@ -57,9 +72,10 @@ class Experiment:
 
     ``config.toml`` has ``title``, ``source`` (paper and place; empty for a question of our own),
     ``needs`` (files that do not come with the checkout; empty for nothing), ``minutes`` (on two
-    cores), and the table ``parameters``. ``study = true`` marks a question of our own whose
-    ``run.py`` has a command line of its own and no expected values; ``pending`` says why a result
-    has not been published yet.
+    cores), and the table ``parameters``. ``reads`` names files of this folder that belong to the
+    parameters, ``shows`` a table that the page is to have. ``study = true`` marks a question of our
+    own whose ``run.py`` has a command line of its own and no expected values; ``pending`` says why
+    a result has not been published yet.
     """
 
     folder: Path
@@ -98,7 +114,8 @@ class Experiment:
     @property
     def hash(self) -> str:
         """Of name and parameters: a result with another hash is that of another run."""
-        text = json.dumps([self.name, self.parameters], sort_keys=True)
+        read = [tomllib.loads((HERE / path).read_text()) for path in self.config.get("reads", [])]
+        text = json.dumps([self.name, self.parameters, *read], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property

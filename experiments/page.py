@@ -68,6 +68,9 @@ def section(experiment: Experiment) -> str:
         same = SAME[each.same_as_paper(value)]
         rows.append([name, each.paper, shown(value), same, each.why])
     table = markdown(["", "paper", "here", "same", "why"], rows) if rows else ""
+    shows = published["tables"].get(config.get("shows"))
+    if shows is not None:
+        table += f"\n\n{shows['title']}:\n\n{markdown(shows['head'], shows['rows'])}"
     left = len(published["values"]) - len(rows)
     file = f"experiments/{experiment.folder.name}/result.json"
     more = f"The tables, and {left} more values: `{file}`." if left else f"The tables: `{file}`."

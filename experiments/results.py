@@ -14,6 +14,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from experiments.catalogue import Experiment
+from experiments.claims import CLAIMS
 from experiments.pictures import save
 from experiments.tables import Table
 
@@ -47,6 +48,8 @@ def reproduce(experiment: Experiment, out: Path, *, publish: bool = False) -> li
     print("\n\n".join([*(f"{t.title}\n\n{t.markdown()}" for t in result.tables.values())]))
     print("\n".join(["", *result.notes, f"Written to {out}"]))
     wrong = differences(experiment, result.values)
+    if not publish:
+        wrong += changed_verdicts(experiment, result.values)
     if publish and not wrong:
         text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
         (experiment.folder / "result.json").write_text(text)
@@ -95,6 +98,22 @@ def differences(experiment: Experiment, values: Mapping[str, float]) -> list[str
                 f"expected {expected.here:.6g} ± {expected.tolerance:g}"
             )
     return wrong
+
+
+def changed_verdicts(experiment: Experiment, values: Mapping[str, float]) -> list[str]:
+    """The claims on which a run says something else than the published one."""
+    published = experiment.published()
+    if published is None or published["config_hash"] != experiment.hash:
+        return []
+    alone = [claim for claim in CLAIMS if claim.experiments == (experiment.name,)]
+    verdicts = [
+        (claim.says, claim.judge(values)[0], claim.judge(published["values"])[0]) for claim in alone
+    ]
+    return [
+        f"{experiment.name}: {says}: {now}; published: {before}"
+        for says, now, before in verdicts
+        if now != before
+    ]
 
 
 def commit() -> str:

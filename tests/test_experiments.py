@@ -5,16 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
+from typing import ClassVar
 
 import pytest
 
-from experiments.__main__ import PAGE, main
-from experiments.catalogue import HERE, Expected, catalogue
+from experiments.__main__ import PAGE, main, run_quick
+from experiments.catalogue import HERE, Expected, Experiment, catalogue
 from experiments.page import with_results
-from experiments.results import differences
+from experiments.results import changed_verdicts, differences
 from experiments.tables import Table
 
-KEYS = {"title", "source", "needs", "minutes", "parameters", "study", "pending"}
+KEYS = {"title", "source", "needs", "minutes", "reads", "shows", "parameters", "study", "pending"}
 ALL = catalogue()
 RESULTS = {name: each for name, each in ALL.items() if not each.is_study}
 PUBLISHED = [
@@ -73,8 +74,41 @@ def test_a_paper_s_digits_decide_what_is_the_same():
     assert Expected(here=0.0, paper="0.95").same_as_paper(0.954)
     assert not Expected(here=0.0, paper="0.95").same_as_paper(0.956)
     assert Expected(here=0.0, paper="0.95", within=0.1).same_as_paper(0.86)
-    assert Expected(here=0.0, paper="2").same_as_paper(2.4)
-    assert Expected(here=0.0, paper="below 2").same_as_paper(1.0) is None
+    assert Expected(here=0.0, paper="2", within=0.5).same_as_paper(2.4)
+    assert Expected(here=0.0, paper="much lower").same_as_paper(1.0) is None
+
+
+@pytest.mark.parametrize(
+    ("paper", "value", "same"),
+    [
+        ("0", 0.0, True),
+        ("0", 1e-3, False),  # exceptions are counted, not rounded away
+        ("2", 2.4, False),
+        ("none", 4.0, False),
+        ("below 0.001", 0.0012, False),
+        ("below 0", -0.1, True),
+        ("above 0", 0.0, False),
+        ("at least 0.33", 0.3299, False),
+        ("at most 5", 6.0, False),
+        ("0.4-0.5", 0.3563, False),
+        ("0.4-0.5", 0.4646, True),
+        ("about 2", 2.2, None),
+        ("-0.5", -0.51, True),
+    ],
+)
+def test_bounds_and_ranges_are_compared(paper, value, same):
+    assert Expected(here=0.0, paper=paper).same_as_paper(value) is same
+
+
+def test_a_result_is_that_of_the_grids_it_was_made_with(tmp_path, monkeypatch):
+    monkeypatch.setattr("experiments.catalogue.HERE", tmp_path)
+    (tmp_path / "grid.toml").write_text("seed = 0")
+    (tmp_path / "config.toml").write_text('reads = ["grid.toml"]')
+    before = Experiment(tmp_path).hash
+    (tmp_path / "grid.toml").write_text("# the same\nseed = 0")
+    assert Experiment(tmp_path).hash == before
+    (tmp_path / "grid.toml").write_text("seed = 1")
+    assert Experiment(tmp_path).hash != before
 
 
 def test_a_wrong_or_missing_value_is_named():
@@ -110,3 +144,51 @@ def test_tables_keep_what_their_languages_use_as_signs():
     assert table.markdown().splitlines()[0] == r"| a\|b | c_d |"
     assert list(csv.reader(io.StringIO(table.csv())))[1] == ["1 & 2", "3 % of {x}"]
     assert r"\textbf{1 \& 2} & 3 \% of \{x\} \\" in table.latex()
+
+
+def test_a_mistyped_target_is_told_what_is_near(capsys):
+    with pytest.raises(SystemExit):
+        main(["closest-temprature"])
+    assert "Nearest: closest-temperature" in capsys.readouterr().err
+
+
+class MadeUp:
+    """An experiment whose run does what it is told."""
+
+    is_quick, missing, folder = True, "", HERE / "closest_temperature"
+    config: ClassVar = {"title": "made up"}
+
+    def __init__(self, outcome):
+        self.outcome = outcome
+
+    def expected(self):
+        return {}
+
+
+def test_quick_goes_on_after_a_failure(monkeypatch, tmp_path, capsys):
+    def reproduce(experiment, out, *, publish):
+        if isinstance(experiment.outcome, Exception):
+            raise experiment.outcome
+        return experiment.outcome
+
+    monkeypatch.setattr("experiments.results.reproduce", reproduce)
+    outcomes = {"a": ValueError("bad"), "b": FileNotFoundError("no runs"), "c": [], "d": ["x is 2"]}
+    code = run_quick({k: MadeUp(v) for k, v in outcomes.items()}, ["--out", str(tmp_path)])
+    said = [line.split(maxsplit=1)[1] for line in capsys.readouterr().out.splitlines()[-4:]]
+    assert code == 1
+    assert said[0].startswith("failed: ValueError('bad')")
+    assert said[1] == "skipped: no runs"
+    assert said[2].startswith("as expected (0 values)")
+    assert said[3].startswith("x is 2")
+
+
+def test_a_verdict_that_changes_is_not_as_expected():
+    experiment = ALL["temperature-line"]
+    values = dict(experiment.published()["values"])
+    assert changed_verdicts(experiment, values) == []
+    for choice in ("ECE", "NLL"):
+        values[
+            f"bend of T over gamma, T chosen by {choice}: networks below that of a square root"
+        ] = 0
+    (line,) = changed_verdicts(experiment, values)
+    assert "does not hold here; published: " in line

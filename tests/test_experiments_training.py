@@ -17,9 +17,15 @@ from experiments.dynamics.pictures import epoch_at
 from experiments.dynamics.run import Rise, run as dynamics
 from experiments.focal_temperature_trained.networks import complete, trained_networks
 from experiments.loss_tables import paper
-from experiments.loss_tables.measuring import best_temperature, has_learned
+from experiments.loss_tables.measuring import (
+    best_temperature,
+    has_learned,
+    measure,
+    surely_more_sure,
+    top,
+)
 from experiments.loss_tables.run import COLUMNS, run as loss_tables
-from experiments.single_images.run import drawn, top
+from experiments.single_images.run import drawn
 from experiments.trained.runs import finished, jobs, missing, test_logits as logits_of_two
 
 GRIDS = ["grid.toml"]
@@ -294,3 +300,12 @@ def test_a_product_of_temperatures_is_compared_with_what_is_found(folder):
     assert result.values["pairs trained here"] == 2
     ratio = result.values["found / composed, trained here, map's T on the simplex"]
     assert ratio == pytest.approx(1.0 / (2.0 * 0.3563), rel=0.05)
+
+
+def test_sure_predictions_differ_surely_or_not(folder):
+    runs = finished(GRIDS, folder)["digits", "mlp"]
+    plain, focal = (measure(runs[loss], [1, 100]) for loss in ("ce", "fl-3"))
+    assert surely_more_sure(plain, focal, "before") == 1  # twice as sure as it should be
+    assert surely_more_sure(focal, plain, "before") == -1
+    assert surely_more_sure(focal, focal, "before") == 0
+    assert surely_more_sure(focal, plain, "after") == 0  # both are honest then

@@ -83,6 +83,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
                 "data",
                 "network",
                 "norm, first epoch",
+                "first third",
                 "largest",
                 "last",
                 "epochs above 1",
@@ -125,10 +126,13 @@ def norm_cells(
     ratios = [focal["weight_norm"] / plain["weight_norm"] for focal, plain in pairs]
     larger = sum(ratio > 1.0 for ratio in ratios)
     values[f"{where}: last-layer norm, FL-3 / cross-entropy, first epoch"] = ratios[0]
+    third = ratios[: -(-len(ratios) // 3)]
+    early = sum(third) / len(third)
+    values[f"{where}: last-layer norm, FL-3 / cross-entropy, mean of the first third"] = early
     values[f"{where}: last-layer norm, FL-3 / cross-entropy, last epoch"] = ratios[-1]
     values[f"{where}: last-layer norm, FL-3 / cross-entropy, largest"] = max(ratios)
     values[f"{where}: epochs in which FL-3 has the larger last-layer norm"] = larger
-    cells = [f"{ratio:.4f}" for ratio in (ratios[0], max(ratios), ratios[-1])]
+    cells = [f"{ratio:.4f}" for ratio in (ratios[0], early, max(ratios), ratios[-1])]
     cells.append(f"{larger} of {len(ratios)}")
     for word, moment in zip(("early", "middle", "late"), moments, strict=True):
         focal, plain = pairs[epoch_at(moment, len(pairs))]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from experiments.focal_temperature.gains import counts, gain, mean_of, shown
+from experiments.focal_temperature.gains import counts, gain, mean_of, over_networks, shown
 from experiments.focal_temperature.methods import AS_IT_IS, CHANGED, FOCAL, PLAIN
 from experiments.scoreboard.measuring import Result
 from experiments.scoreboard.networks import Network
@@ -70,6 +70,9 @@ def values_of(results: ByMethod) -> dict[str, float]:
         found[name] = each.value
         if each.low is not None and each.high is not None:
             found |= {f"{name}: 95% from": each.low, f"{name}: 95% to": each.high}
+    name = "gain in ECE of focal temperature over temperature, %"
+    low, high = over_networks(results[FOCAL["ada_ece"]], results[by_ece], "ada_ece")
+    found |= {f"{name}: networks redrawn, from": low, f"{name}: networks redrawn, to": high}
     return found
 
 
@@ -83,14 +86,18 @@ def changed_predictions(results: ByMethod) -> int:
     return sum(result.facts[CHANGED] for each in results.values() for result in each)
 
 
+def accuracy(network: Network) -> float:
+    """On the test part."""
+    logits, labels = network.part("test")
+    return float(np.mean(logits.argmax(axis=1) == labels))
+
+
 def cells(network: Network, results: ByMethod) -> list[str]:
     """One network as a row of Table 1."""
     mine = {
         title: next(result for result in each if result.network == network.name)
         for title, each in results.items()
     }
-    logits, labels = network.part("test")
-    accuracy = 100.0 * np.mean(logits.argmax(axis=1) == labels)
 
     def scaled(title: str, metric: str, number: str) -> str:
         facts = mine[title].facts
@@ -99,7 +106,7 @@ def cells(network: Network, results: ByMethod) -> list[str]:
 
     percent = "{:.2%}"
     row = [
-        f"{accuracy:.1f}",
+        f"{100.0 * accuracy(network):.1f}",
         scaled(PLAIN["nll"], "nll", "{:.3f}"),
         scaled(FOCAL["nll"], "nll", "{:.3f}"),
         percent.format(mine[AS_IT_IS].values["ada_ece"]),

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import binomtest
 
 import calibrant
 from calibrant.metrics import Difference, Metric, s99, s99_accuracy
 from experiments.trained.runs import Floats, Labels, TrainedRun, test_logits
 
 BY_NLL = "after, T by NLL"
+SURE = 0.99
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ class Measured:
 
     def logits(self, stage: str) -> Floats:
         """Of the test part; ``after`` is by the temperature of the smallest ECE."""
-        return self.run.test.logits / (self.temperature["ece"] if stage == "after" else 1.0)
+        by = {"before": 1.0, "after": self.temperature["ece"], BY_NLL: self.temperature["nll"]}
+        return self.run.test.logits / by[stage]
 
 
 def measure(run: TrainedRun, tenths: Sequence[int]) -> Measured:
@@ -56,6 +59,25 @@ def measure(run: TrainedRun, tenths: Sequence[int]) -> Measured:
             cells[name, stage] = 100.0 * metric(logits=logits / t, labels=labels)
     cells["s99", BY_NLL] = 100.0 * s99(logits=logits / best["nll"], labels=labels)
     return Measured(run, best, cells)
+
+
+def surely_more_sure(a: Measured, b: Measured, stage: str) -> int:
+    """1 where a has surely more predictions above 0.99 than b, -1 where surely fewer, else 0.
+
+    An exact sign test at 5% on the test samples of which only one of the two is so sure.
+    """
+    above = [top(each.logits(stage)) > SURE for each in (a, b)]
+    only_a, only_b = int((above[0] & ~above[1]).sum()), int((above[1] & ~above[0]).sum())
+    if only_a + only_b == 0 or binomtest(only_a, only_a + only_b).pvalue > 0.05:
+        return 0
+    return 1 if only_a > only_b else -1
+
+
+def top(logits: Floats) -> Floats:
+    """The largest probability of each row."""
+    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+    largest: Floats = 1.0 / shifted.sum(axis=1)
+    return largest
 
 
 def has_learned(run: TrainedRun, part: float) -> bool:

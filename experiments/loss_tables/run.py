@@ -13,6 +13,7 @@ from experiments.loss_tables.measuring import (
     difference,
     has_learned,
     measure,
+    surely_more_sure,
 )
 from experiments.results import Result
 from experiments.tables import Table
@@ -187,6 +188,9 @@ def sure(values: dict[str, float], ours: Runs) -> None:
             more = [of["fla-53"].cells["s99", stage] > of[loss].cells["s99", stage] for of in both]
             name = f"S99 {words}: FLA-53 has {{}} than {title(loss)}"
             values[name.format("fewer")], values[name.format("more")] = sum(fewer), sum(more)
+            sided = [surely_more_sure(of["fla-53"], of[loss], stage) for of in both]
+            values[name.format("surely fewer")] = sided.count(-1)
+            values[name.format("surely more")] = sided.count(1)
 
 
 def side_by_side(quantity: str, printed: paper.Cells, ours: Runs) -> list[list[str]]:

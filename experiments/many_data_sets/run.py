@@ -43,6 +43,8 @@ def run(parameters: Mapping[str, Any]) -> Result:
 
     values: dict[str, float] = {
         "data sets": len(measured),
+        "data sets with many rows": many.sum(),
+        "data sets with few rows": (~many).sum(),
         "test predictions that the map changes": sum(each.changed for each in measured),
     }
     verdicts, rankings, changes, tables = [], {}, {}, {}

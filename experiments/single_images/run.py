@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 import calibrant
 from calibrant.datasets import DataSet, load
-from experiments.loss_tables.measuring import best_temperature
+from experiments.loss_tables.measuring import best_temperature, top
 from experiments.results import Result
 from experiments.tables import Table
 from experiments.trained.runs import Floats, Labels, TrainedRun, finished, missing, title
@@ -80,13 +80,6 @@ def run(parameters: Mapping[str, Any]) -> Result:
     )
     notes = missing(parameters["grids"], found)
     return Result(values, {"confidence": table}, figures, notes)
-
-
-def top(logits: Floats) -> Floats:
-    """The largest probability of each row."""
-    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-    largest: Floats = 1.0 / shifted.sum(axis=1)
-    return largest
 
 
 def counts(values: dict[str, float], places: Sequence[str]) -> None:

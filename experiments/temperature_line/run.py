@@ -17,7 +17,7 @@ from experiments.results import Result
 from experiments.scoreboard.networks import all_networks
 from experiments.tables import Table
 from experiments.temperature_line.closest import closest_before
-from experiments.temperature_line.lines import CALLED, CRITERIA, Floats, Line, best_line
+from experiments.temperature_line.lines import CALLED, CRITERIA, Floats, Line, bend, best_line
 
 THEORY_CLASSES = (2, 3, 4)
 WITH_LINES = {2: "2 classes", 10: "10 classes", 100: "100 classes"}
@@ -71,7 +71,13 @@ def closest_on_simplex(gammas: Floats, n_classes: int) -> Floats:
 
 def values(measured: Sequence[Measured], theory: Mapping[int, float]) -> dict[str, float]:
     """How straight, how steep, and how steep it would be if map and temperature were the same."""
-    found: dict[str, float] = {"networks": len(measured)}
+    gammas = measured[0].lines[CRITERIA[0]].gammas
+    # What is bent, and what is straight? A square root is a measure that everybody knows.
+    root = bend(gammas, np.sqrt(1.0 + gammas))
+    found: dict[str, float] = {
+        "networks": len(measured),
+        "bend of the square root of 1 + gamma": root,
+    }
     for criterion in CRITERIA:
         lines = [each.lines[criterion] for each in measured]
         straight = np.array([line.straightness for line in lines])
@@ -79,7 +85,12 @@ def values(measured: Sequence[Measured], theory: Mapping[int, float]) -> dict[st
         chosen = f"T chosen by {CALLED[criterion]}"
         found |= {
             f"R² of T over gamma, {chosen}: median": float(np.median(straight)),
-            f"R² of T over gamma, {chosen}: networks above 0.95": int((straight > 0.95).sum()),
+            f"bend of T over gamma, {chosen}: median": float(
+                np.median([line.bend for line in lines])
+            ),
+            f"bend of T over gamma, {chosen}: networks below that of a square root": sum(
+                line.bend < root for line in lines
+            ),
             f"R² of 1/T over gamma, {chosen}: median": float(np.median(inverse)),
             f"best T at an end of the search, {chosen}": sum(line.at_edge for line in lines),
         }
