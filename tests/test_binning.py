@@ -10,6 +10,7 @@ from calibrant.binning import (
     EqualMassSketch,
     EqualWidthBins,
     equal_mass_table,
+    group_starts,
     mass_membership,
     width_edges,
     width_index,
@@ -139,3 +140,22 @@ def test_order_inside_a_cell_is_the_worst_case():
     sketch.update(confidence, correct)
     off = difference(sketch, confidence, correct, 2)
     assert 0.09 < off <= sketch.error_bound(2)
+
+
+def test_confidences_that_differ_by_rounding_are_tied():
+    c = np.array([0.3, 0.1 + 0.2, 0.3 + 1e-9, 1 - 3e-8, np.nextafter(1 - 3e-8, 1), 1 - 3e-16, 1.0])
+    assert group_starts(c).tolist() == [True, False, True, True, False, True, True]
+
+
+def test_a_bound_on_an_error_is_no_larger_than_an_error_can_be():
+    """One cell with all samples is cut by every edge."""
+    n = 5000
+    confidence = np.linspace(1 - 2e-10, 1 - 1e-10, n)
+    correct = np.arange(n) % 2
+    sketch = EqualMassSketch()
+    sketch.update(confidence, correct)
+    exact = equal_mass_table(confidence, correct, 15)
+    error, said = (
+        float((each.share * np.abs(each.gap)).sum()) for each in (exact, sketch.table(15))
+    )
+    assert abs(error - said) <= sketch.error_bound(15) <= 1.0

@@ -246,3 +246,16 @@ def test_fitting_is_the_same_in_single_and_double_precision() -> None:
         first = calibrator.fit(single, data.labels).state_
         second = calibrator.fit(single.astype(np.float64), data.labels).state_
         assert first == second
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_tied_rows_do_not_hide_the_best_point(seed: int) -> None:
+    """Whole-number logits: many rows are the same but for the order of their classes."""
+    rng = np.random.default_rng(seed)
+    logits = np.round(3.0 * rng.normal(size=(1500, 5)))
+    labels = (logits / 1.7 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    found = TemperatureScaling(criterion="ada_ece").fit(logits, labels)
+    errors = {t: ada_ece(logits=logits / t, labels=labels) for t in np.arange(100, 250) / 100}
+    assert errors[min(errors, key=errors.__getitem__)] == pytest.approx(
+        ada_ece(logits=logits / found.temperature_, labels=labels), rel=1e-12
+    )

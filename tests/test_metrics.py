@@ -247,3 +247,17 @@ def test_an_impossible_label_is_counted():
     assert metrics.nll(probs, labels) == np.inf
     assert metrics.n_impossible(probs, labels) == 1
     assert metrics.nll(probs, labels, sample_weight=[0.0, 1.0]) == pytest.approx(np.log(2))
+
+
+@pytest.mark.parametrize("name", ["ada_ece", "debiased_ece", "ks_error", "aurc"])
+def test_the_order_of_the_classes_does_not_matter(name):
+    """Sums over classes in another order differ in their last bits, and must not part ties."""
+    rng = np.random.default_rng(0)
+    kinds = rng.normal(size=(12, 6)) * 3
+    logits = kinds[rng.integers(12, size=500)]
+    labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    orders = np.argsort(rng.random(logits.shape), axis=1)
+    shuffled = np.take_along_axis(logits, orders, axis=1)
+    moved = np.argmax(orders == labels[:, None], axis=1)
+    said = METRICS[name](logits=logits, labels=labels)
+    assert METRICS[name](logits=shuffled, labels=moved) == pytest.approx(said, rel=1e-11)

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import calibrant
-from calibrant import FocalTemperatureScaling, TemperatureScaling, scale
+from calibrant import FocalCalibration, FocalTemperatureScaling, TemperatureScaling, scale
 from calibrant.calibrators import TopRows, fit_top_rows
 from calibrant.cli import main
 from calibrant.files import read_predictions, write_top_predictions
@@ -233,3 +233,45 @@ def test_the_commands_know_the_layout(tmp_path):
     assert f"{N} rows calibrated" in applied
     refused = CliRunner().invoke(main, ["apply", output, logs, "-o", str(tmp_path / "a.npz")])
     assert "rows of the largest logits write a folder" in refused.output
+
+
+def test_files_of_several_float_types_keep_their_own_precision(tmp_path):
+    """Half precision beside single: each file is allowed the rounding of its own type."""
+    known = 190  # so many that what is left for the others is less than rounding
+    top = np.argsort(-LOGITS, axis=1)[:, :known]
+    columns = COLUMNS | {
+        "top_logits": np.take_along_axis(LOGITS, top, axis=1).astype(np.float32),
+        "top_classes": top,
+    }
+    for name, rows, kind in (("a", np.s_[:700], np.float16), ("b", np.s_[700:], np.float32)):
+        given = {key: values[rows] for key, values in columns.items()}
+        given["top_logits"] = given["top_logits"].astype(kind)
+        (tmp_path / name).mkdir()
+        for folder in (tmp_path / name, tmp_path):
+            write_top_predictions(folder / f"{name}.parquet", **given, n_classes=CLASSES)
+    for name in "ab":
+        alone = scale.fit(TemperatureScaling(), tmp_path / name).calibrator.report_
+        assert alone.n_samples == (700 if name == "a" else N - 700)
+        (tmp_path / name / f"{name}.parquet").unlink()
+    assert scale.fit(TemperatureScaling(), tmp_path).calibrator.report_.n_samples == N
+
+
+@pytest.mark.parametrize("gamma", [3.0, 12.0, 50.0])
+def test_bounds_of_a_sure_row_at_a_large_gamma_are_numbers(tmp_path, gamma):
+    logits = LOGITS[:40].copy()
+    logits[0, 7] += 70.0
+    top = np.argsort(-logits, axis=1)[:, :K]
+    labels = np.where(np.arange(40) == 0, 3, LABELS[:40])
+    write_top_predictions(
+        tmp_path / "a.parquet",
+        top_logits=np.take_along_axis(logits, top, axis=1),
+        top_classes=top,
+        labels=labels,
+        label_logits=logits[np.arange(40), labels],
+        normaliser=np.log(np.exp(logits - 80).sum(axis=1)) + 80,
+        n_classes=CLASSES,
+    )
+    found = scale.fit(FocalCalibration(gamma=gamma), tmp_path)
+    exact = FocalCalibration(gamma=gamma).fit(logits, labels).report_.after
+    assert found.tail.low <= exact * (1 + 1e-9)
+    assert exact * (1 - 1e-9) <= found.tail.high < np.inf

@@ -27,6 +27,40 @@ from calibrant import _checks
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
+TIED = 2.0**-40
+"""Odds that differ by no more than this part are the same, computed in another order."""
+LAST_BITS = 2.5e-16
+"""So much rounding may move a confidence close to 1."""
+DISTINCT = 2.0**-26
+"""Confidences whose distances to 1 differ by this part are not the same, whatever their last bits:
+otherwise all of those next to 1 would be."""
+
+
+def tie_width(confidence: Any) -> Any:
+    """How far above a confidence another may be to count as the same."""
+    room = 1.0 - confidence
+    return TIED * confidence * room + np.minimum(LAST_BITS, DISTINCT * room)
+
+
+def are_tied(lower: Any, upper: Any) -> Any:
+    """Whether two confidences are the same but for rounding.
+
+    The same logits in another order of the classes give confidences that may differ in their last
+    bits, and a calibration error must not depend on how classes are numbered.
+    """
+    return upper - lower <= tie_width(lower)
+
+
+def group_starts(confidence: Floats) -> npt.NDArray[np.bool_]:
+    """Where, in rising order, a confidence is not tied with the one before it.
+
+    Examples:
+        >>> import numpy as np
+        >>> group_starts(np.array([0.1, 0.3, 0.1 + 0.2, 0.4])).tolist()
+        [True, True, False, True]
+    """
+    return np.append(True, ~are_tied(confidence[:-1], confidence[1:]))
+
 
 @dataclass(frozen=True)
 class BinTable:
@@ -186,7 +220,7 @@ def mass_membership(
     order = np.argsort(confidence)
     values = confidence[order]
     weight = np.ones(len(order)) if weight is None else weight[order]
-    first = np.append(True, values[1:] != values[:-1])
+    first = group_starts(values)
     sizes = np.add.reduceat(weight, np.flatnonzero(first))
     stops = np.cumsum(sizes)
     edges = mass_edges(float(stops[-1]), n_bins, whole=all_whole(weight))
@@ -235,7 +269,7 @@ def equal_mass_table(
     if not weight.all():  # a sample without weight is not there
         kept = weight > 0
         confidence, correct, weight = confidence[kept], correct[kept], weight[kept]
-    first = np.append(True, confidence[1:] != confidence[:-1])
+    first = group_starts(confidence)
     group = np.cumsum(first) - 1
     groups = _Sums(int(group[-1]) + 1)
     groups._add(group, confidence, correct, weight)
@@ -305,14 +339,16 @@ class EqualMassSketch(_Sums):
         full = self.sums[0] > 0
         weight, _, hits, _, _ = self.sums[:, full]
         edges = mass_edges(float(weight.sum()), n_bins, whole=self.whole)
-        return bound_of_cut_groups(weight, hits, (self.highest - self.lowest)[full], edges)
+        return bound_of_cut_groups(weight, hits, self.lowest[full], self.highest[full], edges)
 
 
-def bound_of_cut_groups(weight: Floats, hits: Floats, width: Floats, edges: Floats) -> float:
+def bound_of_cut_groups(
+    weight: Floats, hits: Floats, lowest: Floats, highest: Floats, edges: Floats
+) -> float:
     """How much an l1 error can be off where groups that an edge cuts are taken as tied.
 
-    Groups are in rising order; ``hits`` are their right answers, ``width`` is the largest less
-    the smallest confidence of each, ``edges`` the ranks at which bins end.
+    Groups are in rising order; ``hits`` are their right answers, ``lowest`` and ``highest`` the
+    ends of their confidences, ``edges`` the ranks at which bins end.
     """
     ranks, inner = np.cumsum(weight), edges[1:-1]
     group = np.minimum(np.searchsorted(ranks, inner, side="left"), len(weight) - 1)
@@ -323,5 +359,11 @@ def bound_of_cut_groups(weight: Floats, hits: Floats, width: Floats, edges: Floa
     most = np.minimum(below, hits[group])
     least = np.maximum(0.0, hits[group] - above)
     answers = np.maximum(most - expected, expected - least)
-    claims = np.minimum(below, above) * width[group]
-    return float(2.0 * np.where(width[group] > 0, answers + claims, 0.0).sum() / edges[-1])
+    by_edges = [
+        np.bincount(group, weights=2.0 * each, minlength=len(weight))
+        for each in (answers, np.minimum(below, above) * (highest - lowest)[group])
+    ]
+    # However many edges cut a group, no more of its right answers than these can be misplaced.
+    of_groups = [2.0 * np.minimum(hits, weight - hits), weight * (highest - lowest)]
+    off = sum(np.minimum(a, b) for a, b in zip(by_edges, of_groups, strict=True))
+    return min(float(np.where(are_tied(lowest, highest), 0.0, off).sum() / edges[-1]), 1.0)

@@ -146,13 +146,30 @@ def _groups(
     samples: Iterable[tuple[float, float, float]],
 ) -> list[tuple[Fraction, Fraction, Fraction]]:
     """(confidence, total weight, weight of the correct) of each distinct confidence, increasing."""
-    mass: dict[float, Fraction] = {}
-    hits: dict[float, Fraction] = {}
-    for c, hit, w in samples:
-        if w > 0:
-            mass[c] = mass.get(c, Fraction(0)) + Fraction(w)
-            hits[c] = hits.get(c, Fraction(0)) + Fraction(w) * Fraction(hit)
-    return [(Fraction(c), mass[c], hits[c]) for c in sorted(mass)]
+    groups: list[list[tuple[float, float, float]]] = []
+    for sample in sorted(sample for sample in samples if sample[2] > 0):
+        if groups and _same(groups[-1][-1][0], sample[0]):
+            groups[-1].append(sample)
+        else:
+            groups.append([sample])
+    found = []
+    for group in groups:
+        mass = sum((Fraction(w) for _, _, w in group), Fraction(0))
+        claimed = sum((Fraction(c) * Fraction(w) for c, _, w in group), Fraction(0))
+        hits = sum((Fraction(hit) * Fraction(w) for _, hit, w in group), Fraction(0))
+        found.append((claimed / mass, mass, hits))
+    return found
+
+
+def _same(low: float, high: float) -> bool:
+    """Whether two confidences differ by rounding alone.
+
+    That is: by 12 digits of their odds, or by the last bits of a float, which next to 1, where
+    these are more than 8 digits of the odds, is a difference.
+    """
+    c, distance = Fraction(low), Fraction(high) - Fraction(low)
+    last_bits = min(Fraction(1, 4 * 10**15), (1 - c) / 2**26)
+    return distance <= c * (1 - c) / 2**40 + last_bits
 
 
 def _cut(
@@ -266,7 +283,10 @@ def ks_error(
     confidence, correct = _floats(confidence), _floats(correct)
     weights = _weights(len(confidence), weights)
     sums = []
-    for c in set(confidence):
+    values = sorted(set(confidence))
+    for c, above in zip(values, [*values[1:], math.inf], strict=True):
+        if above < math.inf and _same(c, above):
+            continue
         inside = [i for i, other in enumerate(confidence) if other <= c]
         over = [weights[i] * confidence[i] for i in inside]
         under = [-weights[i] * correct[i] for i in inside]

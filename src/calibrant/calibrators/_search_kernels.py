@@ -20,6 +20,7 @@ import numpy.typing as npt
 from numba import njit, prange
 
 from calibrant._compiled import bin_of, exp_nonpositive, index_of, log_positive, max_of, over_rows
+from calibrant.binning import tie_width
 from calibrant.calibrators._kernels import log_of_complement
 
 Floats = npt.NDArray[np.float64]
@@ -332,6 +333,9 @@ def sort_nearly_sorted(order: Any, keys: Floats) -> None:
             return
 
 
+width_of_ties = njit(cache=True)(tie_width)
+
+
 @njit(cache=True)
 def mass_in_doubt(
     order: Any,
@@ -384,7 +388,9 @@ def mass_error(
         start = i
         value = confidence[order[i]]
         mass = hits = 0.0
-        while i < len(order) and confidence[order[i]] == value:
+        highest = value
+        while i < len(order) and confidence[order[i]] - highest <= width_of_ties(highest):
+            highest = confidence[order[i]]
             w = weight[order[i]] if len(weight) > 0 else 1.0
             mass += w
             hits += w * correct[order[i]]

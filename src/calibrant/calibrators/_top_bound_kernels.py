@@ -161,8 +161,8 @@ def bound_rows(
             log_odds[0, i], log_odds[1, i] = -against_high, -against_low
             top_low = -log_one_plus_exp(against_high)
             top_high = -log_one_plus_exp(against_low)
-            all_low = np.log(np.exp(-top_most) + g_low)
-            all_high = np.log(np.exp(-top_least) + g_high)
+            all_low = np.logaddexp(-top_most, np.log(g_low))
+            all_high = np.logaddexp(-top_least, np.log(g_high))
             y = labels[i]
             if y == m:
                 true_log_prob[0, i], true_log_prob[1, i] = top_low, top_high

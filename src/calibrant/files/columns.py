@@ -62,7 +62,8 @@ class Columns:
     ) -> NDArray[Any]:
         """The lists of all chunks side by side, in memory that can be written to.
 
-        Arrow's own is read-only, and passes would be compiled again for it.
+        Arrow's own is read-only, and passes would be compiled again for it. The largest logits of
+        rows stay of the type they are stored in, which says how far their sums are to be trusted.
         """
         only = width if len(layout.scores) == 1 else None
         chunks = [self._lists(name, only) for name in layout.scores]
@@ -74,7 +75,8 @@ class Columns:
             )
         if layout.bfloat16:
             chunks = [self._from_bits(c, n) for c, n in zip(chunks, layout.scores, strict=True)]
-        return np.concatenate(chunks, axis=1, dtype=dtype)
+        stored = layout.kind == "top_logits"
+        return np.concatenate(chunks, axis=1, dtype=None if stored else dtype)
 
     def _from_bits(self, bits: NDArray[Any], name: str) -> NDArray[np.float32]:
         """bfloat16 is the first half of float32."""

@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from calibrant import _checks
-from calibrant.binning import BinTable, EqualWidthBins, equal_mass_table, width_edges
+from calibrant.binning import (
+    BinTable,
+    EqualWidthBins,
+    equal_mass_table,
+    group_starts,
+    width_edges,
+)
 from calibrant.metrics.registry import metric
 from calibrant.metrics.samples import Floats, Samples
 
@@ -190,7 +196,7 @@ def ks_error(samples: Samples) -> float:
     confidence = samples.confidence[order]
     gap = samples.gap if samples.weight is None else samples.gap * samples.weight
     running = np.cumsum(gap[order])
-    group_ends = np.append(confidence[1:] != confidence[:-1], True)
+    group_ends = np.append(group_starts(confidence)[1:], True)
     return float(np.abs(running[group_ends]).max() / total(samples))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from calibrant import _checks
 from calibrant._types import Array
-from calibrant.binning import width_index
+from calibrant.binning import are_tied, width_index
 from calibrant.focal import loss as focal_losses
 from calibrant.metrics.calibration import MOST_BINS
 from calibrant.metrics.registry import metric
@@ -241,7 +241,7 @@ def risk_by_coverage(samples: Samples) -> RiskSteps:
     order = np.argsort(-samples.confidence)
     order = order[weight[order] > 0]
     confidence, weight = samples.confidence[order], weight[order]
-    starts = np.flatnonzero(np.append(True, confidence[1:] != confidence[:-1]))
+    starts = np.flatnonzero(np.append(True, ~are_tied(confidence[1:], confidence[:-1])))
     wrong = np.add.reduceat(weight * ~samples.correct[order], starts)
     rate = np.repeat(
         wrong / np.add.reduceat(weight, starts), np.diff(np.append(starts, len(confidence)))

@@ -18,7 +18,13 @@ from typing import Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.binning import bound_of_cut_groups, mass_edges
+from calibrant.binning import (
+    are_tied,
+    bound_of_cut_groups,
+    group_starts,
+    mass_edges,
+    tie_width,
+)
 from calibrant.calibrators.base import FitData, Floats, Samples
 from calibrant.calibrators.evaluator import Evaluator, confidences
 from calibrant.calibrators.temperature import TO_LOOK
@@ -72,10 +78,15 @@ class Collected:
 
     def sums(self) -> Floats:
         """The sums of cells that hold one confidence each."""
-        values, group = np.unique(np.concatenate(self.confidence), return_inverse=True)
+        confidence, right = np.concatenate(self.confidence), np.concatenate(self.right)
+        order = np.argsort(confidence)
+        values = confidence[order]
+        first = group_starts(values)
+        group = np.cumsum(first) - 1
         counts = np.bincount(group).astype(np.float64)
-        hits = np.bincount(group, weights=np.concatenate(self.right))
-        return np.stack([counts, counts * values, hits, values, values], axis=1)
+        claims = np.bincount(group, weights=values)
+        hits = np.bincount(group, weights=right[order])
+        return np.stack([counts, claims, hits, values[first], values[first]], axis=1)
 
 
 class Cells:
@@ -93,7 +104,7 @@ class Cells:
         ranks = np.concatenate([[0.0], np.cumsum(count)])
         gaps = np.concatenate([[0.0], np.cumsum(confidence - hits)])
         value = np.abs(np.diff(np.interp(self.edges, ranks, gaps))).sum() / self.edges[-1]
-        return float(value), bound_of_cut_groups(count, hits, highest - lowest, self.edges)
+        return float(value), bound_of_cut_groups(count, hits, lowest, highest, self.edges)
 
     @cached_property
     def cut(self) -> npt.NDArray[np.intp]:
@@ -101,7 +112,7 @@ class Cells:
         count, _, _, lowest, highest = self.sums.T
         stops, inner = np.cumsum(count), self.edges[1:-1]
         cell = np.searchsorted(stops, inner, side="left")
-        return np.unique(cell[(stops[cell] > inner) & (highest[cell] > lowest[cell])])
+        return np.unique(cell[(stops[cell] > inner) & ~are_tied(lowest[cell], highest[cell])])
 
     def with_parts(self, parts: Floats) -> Cells:
         """The same with the parts of the cut cells in place of them."""
@@ -168,16 +179,24 @@ def _quantiles(some: Samples | None, point: At, n_cells: int) -> Floats:
     at = np.linspace(0.0, len(log_odds) - 1.0, n_cells + 1)[1:-1]
     # Log odds of +inf are certain; so are those beyond 40, to rounding.
     between = np.interp(at, np.arange(len(log_odds)), np.minimum(log_odds, 40.0))
-    return np.unique(confidences(between))
+    return np.unique(_just_above(confidences(between)))
+
+
+def _just_above(confidence: Floats) -> Floats:
+    """Boundaries that part no confidence from those it is tied with."""
+    above: Floats = confidence + 0.5 * tie_width(confidence)
+    return above
 
 
 def _divided(cut: Floats, n_parts: int) -> Floats:
     """Boundaries that divide cells evenly, and part the confidences at both of their ends."""
     lowest, highest = cut[:, 3], cut[:, 4]
     steps = np.arange(1, n_parts)[:, None] / n_parts
-    between = np.minimum(lowest + (highest - lowest) * steps, highest)
-    ends = [np.nextafter(lowest, -1.0), lowest, np.nextafter(highest, -1.0), highest]
-    return np.unique(np.concatenate([*ends, between.reshape(-1)]))
+    between = lowest + (highest - lowest) * steps
+    below_highest = highest - (_just_above(highest) - highest)
+    inner = np.concatenate([between, [_just_above(lowest), below_highest]])
+    ends = np.stack([np.nextafter(lowest, -1.0), highest])
+    return np.unique(np.concatenate([ends, np.clip(inner, lowest, highest)]))
 
 
 def _count(data: FitData, points: Sequence[At], boundaries: Sequence[Floats]) -> list[CellSums]:
