@@ -17,6 +17,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 BOUNDS = {"below": lt, "above": gt, "at least": ge, "at most": le}
+PICTURES = HERE.parent / "docs" / "pictures" / "reproduction"
 PRINTED = re.compile(rf"(?P<bound>{'|'.join(BOUNDS)})? ?(?P<low>-?[0-9.]+)(-(?P<high>[0-9.]+))?")
 """What of a paper's words can be compared with a number."""
 
@@ -73,9 +74,9 @@ class Experiment:
     ``config.toml`` has ``title``, ``source`` (paper and place; empty for a question of our own),
     ``needs`` (files that do not come with the checkout; empty for nothing), ``minutes`` (on two
     cores), and the table ``parameters``. ``reads`` names files of this folder that belong to the
-    parameters, ``shows`` a table that the page is to have. ``study = true`` marks a question of our
-    own whose ``run.py`` has a command line of its own and no expected values; ``pending`` says why
-    a result has not been published yet.
+    parameters, ``shows`` a table and ``draws`` a picture that the page is to have. ``study = true``
+    marks a question of our own whose ``run.py`` has a command line of its own and no expected
+    values; ``pending`` says why a result has not been published yet.
     """
 
     folder: Path
@@ -105,6 +106,11 @@ class Experiment:
     def pending(self) -> str:
         """Why it has not been published, or nothing."""
         return str(self.config.get("pending", ""))
+
+    @property
+    def picture(self) -> Path | None:
+        """Where the picture is that the page has."""
+        return PICTURES / f"{self.name}.svg" if "draws" in self.config else None
 
     @property
     def is_quick(self) -> bool:

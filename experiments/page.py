@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from experiments.catalogue import Experiment
-from experiments.claims import CLAIMS
+from experiments.claims import CHAROENPHAKDEE, CLAIMS, KOMISARENKO, MUKHOTI
 from experiments.tables import markdown
 
 BEGIN = "<!-- made by `python -m experiments page`: do not edit from here -->"
@@ -25,9 +26,33 @@ def with_results(text: str, experiments: dict[str, Experiment]) -> str:
     _, _, after = rest.partition(END)
     published = {name: each for name, each in experiments.items() if each.published() is not None}
     parts = ["## What the papers claim, and what holds here", verdicts(published)]
-    parts += ["## Paper beside code", *(section(each) for each in published.values())]
-    parts += [waiting(each) for each in experiments.values() if each.pending]
+    parts += ["## The papers' numbers beside ours", tally(published)]
+    for paper in (MUKHOTI, KOMISARENKO, CHAROENPHAKDEE, ""):
+        members = [each for each in experiments.values() if paper_of(each) == paper]
+        parts.append(f"## {paper or 'Of our own'}")
+        parts += [section(each) for each in members if each.name in published]
+        parts += [waiting(each) for each in members if each.pending]
     return "\n\n".join([f"{before}{BEGIN}", *parts, f"{END}{after}"])
+
+
+def paper_of(experiment: Experiment) -> str | None:
+    """The paper that a result is of; nothing for one of our own, None for studies."""
+    return None if experiment.is_study else str(experiment.config["source"]).partition(", ")[0]
+
+
+def tally(published: dict[str, Experiment]) -> str:
+    """How many of the papers' numbers are the same here."""
+    rows = []
+    for paper in (MUKHOTI, KOMISARENKO, CHAROENPHAKDEE):
+        counts = Counter(
+            each.same_as_paper(result["values"][name])
+            for experiment in published.values()
+            if paper_of(experiment) == paper and (result := experiment.published())
+            for name, each in experiment.expected().items()
+            if each.paper
+        )
+        rows.append([paper, *(str(counts[same]) for same in (True, False, None))])
+    return markdown(["", "same", "not the same, and why", "in words that cannot be compared"], rows)
 
 
 def waiting(experiment: Experiment) -> str:
@@ -71,11 +96,13 @@ def section(experiment: Experiment) -> str:
     shows = published["tables"].get(config.get("shows"))
     if shows is not None:
         table += f"\n\n{shows['title']}:\n\n{markdown(shows['head'], shows['rows'])}"
+    picture = experiment.picture
+    drawn = f"![{config['draws']}](pictures/reproduction/{picture.name})" if picture else ""
     left = len(published["values"]) - len(rows)
     file = f"experiments/{experiment.folder.name}/result.json"
     more = f"The tables, and {left} more values: `{file}`." if left else f"The tables: `{file}`."
     notes = "\n".join(f"- {note}" for note in published["notes"])
-    return "\n\n".join(part for part in (head, table, more, notes) if part)
+    return "\n\n".join(part for part in (head, table, drawn, more, notes) if part)
 
 
 def shown(value: float) -> str:

@@ -53,6 +53,8 @@ def reproduce(experiment: Experiment, out: Path, *, publish: bool = False) -> li
     if publish and not wrong:
         text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
         (experiment.folder / "result.json").write_text(text)
+        if drawn := experiment.picture:
+            save(result.pictures[experiment.config["draws"]], drawn)
     return wrong
 
 
