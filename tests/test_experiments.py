@@ -15,7 +15,8 @@ from experiments.page import with_results
 from experiments.results import changed_verdicts, differences
 from experiments.tables import Table
 
-KEYS = set("title source needs minutes reads shows draws parameters study pending".split())
+ABOUT = {"title", "source", "needs", "minutes", "study", "pending"}
+KEYS = ABOUT | {"parameters", "reads", "shows", "draws"}
 ALL = catalogue()
 RESULTS = {name: each for name, each in ALL.items() if not each.is_study}
 PUBLISHED = [
