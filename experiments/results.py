@@ -6,6 +6,7 @@ import json
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from experiments.catalogue import Experiment
-from experiments.claims import CLAIMS
+from experiments.claims import CLAIMS, UNTESTED
 from experiments.pictures import save
 from experiments.tables import Table
 
@@ -108,14 +109,14 @@ def changed_verdicts(experiment: Experiment, values: Mapping[str, float]) -> lis
     if published is None or published["config_hash"] != experiment.hash:
         return []
     alone = [claim for claim in CLAIMS if claim.experiments == (experiment.name,)]
-    verdicts = [
-        (claim.says, claim.judge(values)[0], claim.judge(published["values"])[0]) for claim in alone
-    ]
-    return [
-        f"{experiment.name}: {says}: {now}; published: {before}"
-        for says, now, before in verdicts
-        if now != before
-    ]
+    changed = []
+    for claim in alone:
+        now, before = claim.judge(values)[0], UNTESTED
+        with suppress(KeyError):  # published before the claim looked at these values
+            before = claim.judge(published["values"])[0]
+        if now != before:
+            changed.append(f"{experiment.name}: {claim.says}: {now}; published: {before}")
+    return changed
 
 
 def commit() -> str:
