@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibrant import scale
+from calibrant import TemperatureScaling, TopRestScaling, scale
 from calibrant.scale import source
 from calibrant.scale.engine import FAN_IN, InProcess, total
+from calibrant.scale.samples import FilesOfSamples
 from calibrant.scale.source import BUNDLE_ROWS, DataSet, Part, Skipped, open_data_set
 
 RNG = np.random.default_rng(0)
@@ -119,8 +120,50 @@ def test_missing_values(folder):
 def test_a_file_that_changes_on_the_way(folder):
     data_set = open_data_set(folder)
     write(folder / "b.parquet", LOGITS[:70], LABELS[:70])
-    with pytest.raises(ValueError, match=r"b.parquet, row group 0 has changed.*had 100.*found 70"):
+    with pytest.raises(OSError, match=r"b.parquet, row group 0 has changed.*had 100.*found 70"):
         list(data_set.checked(data_set.parts, lambda predictions: None, Skipped()))
+
+
+def change(file: Path, how: str) -> None:
+    if how == "cut":
+        file.write_bytes(file.read_bytes()[:-50])
+    elif how == "rewritten":
+        write(file, LOGITS[:70], LABELS[:70])
+    elif how == "worse":  # as many rows, of which fewer can be used
+        write(file, np.where(np.arange(300)[:, None] < 9, np.nan, LOGITS), LABELS)
+    else:
+        file.unlink()
+
+
+@pytest.mark.parametrize("method", [TemperatureScaling, TopRestScaling])
+@pytest.mark.parametrize("how", ["cut", "rewritten", "worse", "gone"])
+def test_a_file_that_changes_between_passes_is_not_left_out(folder, method, how):
+    """The first pass has counted its rows: sums without them would be divided by too many."""
+    for name in "abc":
+        write(folder / f"{name}.parquet", LOGITS, LABELS)
+
+    def after_the_first_pass(number: int, done: int, of: int) -> None:
+        if (number, done) == (1, of):
+            change(folder / "b.parquet", how)
+
+    with pytest.raises(OSError, match=r"has changed while it was being read.*[Ss]tart again"):
+        scale.fit(method(), folder, skip_bad=True, progress=after_the_first_pass)
+
+
+@pytest.mark.parametrize("skip_bad", [False, True])
+def test_a_file_that_vanishes_is_refused_in_one_line(folder, skip_bad):
+    data_set = open_data_set(folder, skip_bad=skip_bad)
+    (folder / "b.parquet").unlink()
+    with pytest.raises(OSError, match=r"b.parquet, row group 0 has changed.*; found none") as gone:
+        list(data_set.checked(data_set.parts, lambda predictions: None, Skipped()))
+    assert "\n" not in str(gone.value)
+
+
+def test_mistakes_of_a_file_that_changes(folder):
+    samples = FilesOfSamples.of(open_data_set(folder, skip_bad=True), InProcess())
+    change(folder / "b.parquet", "worse")
+    with pytest.raises(OSError, match="has changed"):
+        samples.some_mistakes(1)
 
 
 def test_nothing_left(tmp_path):

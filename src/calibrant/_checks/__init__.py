@@ -93,6 +93,7 @@ from calibrant._checks.networks import (
     token_ids as token_ids,
 )
 from calibrant._checks.scale import (
+    ChangedFileError as ChangedFileError,
     columns_that_fit as columns_that_fit,
     count_of_classes as count_of_classes,
     known_scheduler as known_scheduler,
@@ -100,11 +101,13 @@ from calibrant._checks.scale import (
     parquet_file as parquet_file,
     same_columns as same_columns,
     same_footer as same_footer,
+    same_rows as same_rows,
     scalable_method as scalable_method,
     search_in_few_passes as search_in_few_passes,
     some_files as some_files,
     some_rows_in as some_rows_in,
     some_rows_left as some_rows_left,
+    still_there as still_there,
     workers_died as workers_died,
 )
 from calibrant._checks.top_rows import (

@@ -181,15 +181,8 @@ class FilesOfSamples:
 
     def summed(self, sums_of: Callable[..., Any], *arguments: Any) -> Any:
         """The sum of ``sums_of(batch, *arguments)`` over all batches."""
-        self.passes.append(1)
-        return self.engine.reduce(
-            _sum,
-            self.data_set.bundles(),
-            self.data_set.for_tasks(),
-            self.changes,
-            sums_of,
-            arguments,
-        ).value
+        bundles = self.data_set.bundles()
+        return self._one_pass(_sum, bundles, self.changes, sums_of, arguments).value
 
     def mapped(self, change: Change) -> FilesOfSamples:
         """The samples after ``change``, which looks at one row at a time."""
@@ -203,13 +196,19 @@ class FilesOfSamples:
 
     def some_mistakes(self, stride: int) -> FitData:
         """One in so many of the rows that are wrong, of which there are some."""
-        self.passes.append(1)
         bundles = self.data_set.bundles()
         wrong = [self.facts.wrong_in[parts[0].first_in_set] for parts in bundles]
         before = [0, *accumulate(wrong)]
         numbered = list(zip(before, bundles, strict=False))
-        picked = self.engine.reduce(_mistakes, numbered, self.data_set, stride)
+        picked = self._one_pass(_mistakes, numbered, stride)
         return _changed(picked.joined(), self.changes)
+
+    def _one_pass(self, function: Callable[..., Any], items: list[Any], *arguments: Any) -> Any:
+        """The sum of what ``function`` finds in the rows, which must be those of the first pass."""
+        self.passes.append(1)
+        result, n = self.engine.reduce(function, items, self.data_set.for_tasks(), *arguments)
+        _checks.same_rows(self.data_set.where, self.facts.n, n)
+        return result
 
     def listed(self, values_of: Callable[[FitData], Floats]) -> Floats:
         """Any number of values a row, in any order; of very many, some."""
@@ -290,15 +289,18 @@ def _facts(parts: tuple[Part, ...], data_set: DataSet) -> Facts:
     return facts
 
 
-def _mistakes(numbered: tuple[int, tuple[Part, ...]], data_set: DataSet, stride: int) -> Picked:
-    """One in so many of the rows that are wrong, the first of which has this number."""
+def _mistakes(
+    numbered: tuple[int, tuple[Part, ...]], data_set: DataSet, stride: int
+) -> tuple[Picked, int]:
+    """One in so many of the rows that are wrong, the first of which has this number; all rows."""
     number, parts = numbered
-    picked = Picked(stride)
+    picked, n = Picked(stride), 0
     for _, data in _batches_of(parts, data_set, Skipped()):
         wrong = np.flatnonzero(~data.right)
         picked.pick(number, FitData(data.logits[wrong], data.labels[wrong], None))
         number += len(wrong)
-    return picked
+        n += len(data)
+    return picked, n
 
 
 def _sum(
@@ -307,12 +309,14 @@ def _sum(
     changes: tuple[Change, ...],
     sums_of: Callable[..., Any],
     arguments: tuple[Any, ...],
-) -> Any:
-    sums = Sum()
+) -> tuple[Sum, int]:
+    """The sum over the rows of some parts, and how many they are."""
+    sums, n = Sum(), 0
     batches = (data for _, data in _batches_of(parts, data_set, Skipped()))
     for data in _joined(batches, data_set.batch_rows):
         sums.add(sums_of(_changed(data, changes), *arguments))
-    return sums
+        n += len(data)
+    return sums, n
 
 
 def _joined(batches: Iterator[FitData], rows: int) -> Iterator[FitData]:

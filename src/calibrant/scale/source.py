@@ -399,8 +399,11 @@ class _OpenedOnce:
     def for_part(self, part: Part) -> Any:
         """The open file, whose row group is as long as it was."""
         if self.opened is None:
-            with decoding(part.where, KIND):
-                self.opened = opened_file(Path(self.file))
+            try:
+                with decoding(part.where, KIND):
+                    self.opened = opened_file(Path(self.file))
+            except (ValueError, OSError) as error:
+                _checks.still_there(part.where, error)
         metadata = self.opened.metadata
         there = part.group < metadata.num_row_groups
         rows = metadata.row_group(part.group).num_rows if there else 0
