@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant import TemperatureScaling, TopRestScaling, scale
+from calibrant.files import read_predictions
+from calibrant.files.parquet import parquet_files
 from calibrant.scale import source
 from calibrant.scale.engine import FAN_IN, InProcess, total
 from calibrant.scale.samples import FilesOfSamples
@@ -255,3 +257,41 @@ def test_bundles_of_many_classes_are_shorter(folder):
     parts = tuple(Part("x", g, 500, g * 500, g * 500) for g in range(6))
     wide = DataSet(**{**vars(open_data_set(folder)), "parts": parts, "width": 100_000})
     assert [len(bundle) for bundle in wide.bundles()] == [1] * 6
+
+
+def test_links_are_followed(folder, tmp_path):
+    logs = tmp_path / "logs"
+    (logs / "day").mkdir(parents=True)
+    (folder / "a.parquet").rename(logs / "day" / "a.parquet")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for name in "bc":
+        (folder / f"{name}.parquet").rename(elsewhere / f"{name}.parquet")
+    (logs / "more").symlink_to(elsewhere)
+    (logs / "one.parquet").symlink_to(elsewhere / "b.parquet")
+    found = [logs / "day/a.parquet", logs / "more/b.parquet", logs / "more/c.parquet"]
+    assert parquet_files(logs) == [*found, logs / "one.parquet"]
+    assert scale.evaluate(logs).n == 1200
+
+
+def test_links_that_lead_back_or_to_a_neighbour_count_nothing_twice(tmp_path):
+    for name in ("deep/day", "deep/_draft"):
+        (tmp_path / name).mkdir(parents=True)
+    file = write(tmp_path / "deep" / "day" / "a.parquet", LOGITS, LABELS)
+    (tmp_path / "a link before it").symlink_to(tmp_path / "deep" / "day")
+    (tmp_path / "deep" / "day" / "round").symlink_to(tmp_path)
+    (tmp_path / "itself.txt").symlink_to("itself.txt")
+    assert parquet_files(tmp_path) == [file]
+
+
+@pytest.mark.parametrize("name", ["d.parquet", "inside/d.parquet", "folder"])
+def test_a_link_to_nowhere(folder, name):
+    (folder / "inside").mkdir()
+    link = folder / name
+    link.symlink_to("/nowhere/there")
+    with pytest.raises(FileNotFoundError, match=r"is a link to /nowhere/there, which is not there"):
+        scale.evaluate(folder)
+    left(folder, 900, "0 rows, 1 whole files")
+    if link.parent == folder:
+        with pytest.raises(FileNotFoundError, match=r"is a link to /nowhere/there, which is not"):
+            read_predictions(folder)

@@ -51,6 +51,7 @@ from calibrant._checks.estimators import (
 from calibrant._checks.files import (
     PICTURES as PICTURES,
     ending_of_format as ending_of_format,
+    file_there as file_there,
     naming as naming,
     one_name_each as one_name_each,
     page_path as page_path,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy.typing as npt
 
@@ -54,6 +54,12 @@ def one_name_each(
             f"{name} must have one entry for each of the {n} {of}; found {len(names)}. "
             "Name all of them, or none"
         )
+
+
+def file_there(file: Path, error: FileNotFoundError) -> NoReturn:
+    """Refuse a file of a folder that is not there, or a link to one that is not."""
+    link = f" is a link to {os.readlink(file)}, which" if file.is_symlink() else ""
+    raise FileNotFoundError(f"{file}{link} is not there. Put it there, or remove it") from error
 
 
 @contextmanager

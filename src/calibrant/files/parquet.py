@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant import _checks
 from calibrant.files.columns import Columns, arrow, is_list
 from calibrant.files.layout import Layout, find_layout, listed
 from calibrant.files.predictions import Block, cleaned, decoding
@@ -56,17 +57,14 @@ class ParquetSource:
 
 
 def _inside(folder: Path) -> list[Path]:
-    files = sorted(
-        file
-        for file in folder.iterdir()
-        if file.name.lower().endswith(".parquet") and not file.name.startswith((".", "_"))
-    )
+    found = parquet_files(folder)
+    files = [file for file in found if file.parent == folder]
     if not files:
         raise ValueError(
             f"{folder} is a folder without .parquet files. Name a file, or a folder that has "
             "Parquet files directly in it"
         )
-    deeper = next((file for file in parquet_files(folder) if file.parent != folder), None)
+    deeper = next((file for file in found if file.parent != folder), None)
     if deeper is not None:
         raise ValueError(
             f"{folder} has Parquet files in folders inside it too, which are not read here; found "
@@ -76,22 +74,52 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def parquet_files(folder: Path) -> list[Path]:
-    """All Parquet files in a folder and the folders inside, but for hidden and temporary ones."""
-    inside = (file.relative_to(folder) for file in folder.rglob("*") if file.is_file())
-    return [
-        folder / file
-        for file in sorted(inside)
-        if file.suffix.lower() == ".parquet"
-        and not any(step.startswith((".", "_")) for step in file.parts)
-    ]
+    """All Parquet files in a folder and the folders inside, but for hidden and temporary ones.
+
+    Links are followed. Those to nowhere that were to lead to such a file, or to a folder, are
+    listed too, so that reading refuses them.
+    """
+    shown = [path for inside in _folders(folder) for path in _shown(inside)]
+    return sorted(
+        path
+        for path in shown
+        if (path.suffix.lower() == ".parquet" and path.is_file())
+        or (path.suffix.lower() in (".parquet", "") and path.is_symlink() and not path.exists())
+    )
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    """A folder and those inside, also through links: each once, by its own name if that is inside.
+
+    So links that lead back, or to a neighbour, neither go round for ever nor count rows twice.
+    """
+    seen: set[Path] = set()
+    own, linked = [root], list[Path]()
+    while own or linked:
+        folder = (own or linked).pop()
+        if folder.resolve() in seen:
+            continue
+        seen.add(folder.resolve())
+        yield folder
+        for path in sorted(_shown(folder), reverse=True):
+            if path.is_dir():
+                (linked if path.is_symlink() else own).append(path)
+
+
+def _shown(folder: Path) -> Iterator[Path]:
+    """What is directly in a folder, but for hidden and temporary things."""
+    return (path for path in folder.iterdir() if not path.name.startswith((".", "_")))
 
 
 def opened_file(file: Path) -> Any:
     """A Parquet file, ready to be read a little at a time."""
     # Buffered and not read ahead, so that a row group need not fit into memory.
-    return arrow().parquet.ParquetFile(
-        file, buffer_size=_COLUMN_BUFFER, pre_buffer=False, page_checksum_verification=True
-    )
+    try:
+        return arrow().parquet.ParquetFile(
+            file, buffer_size=_COLUMN_BUFFER, pre_buffer=False, page_checksum_verification=True
+        )
+    except FileNotFoundError as error:
+        _checks.file_there(file, error)
 
 
 def _agreed(

@@ -216,7 +216,7 @@ def open_data_set(path: Path, *, skip_bad: bool = False, n_classes: int | None =
             if footer.rows:  # parallel writers leave files without rows, often without types
                 _refuse_other_columns(footer, footers)
                 footers.append(footer)
-        except (ValueError, TypeError) as refusal:
+        except (ValueError, TypeError, OSError) as refusal:
             if not skip_bad:
                 raise
             skipped.add(str(refusal), files=1, rows=_rows_or_none(file))
