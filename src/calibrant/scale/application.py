@@ -184,7 +184,7 @@ def _tables(
             _checks.labels(predictions.labels, probs)
         return np.asarray(probs)
 
-    for _, predictions, probs in data_set.checked(parts, probs_of, applied.skipped):
+    for predictions, probs in data_set.checked(parts, probs_of, applied.skipped):
         given = {name: getattr(predictions, name) for name in kept}
         table = table_of(probs, given.get("labels"), given.get("ids"))
         if data_set.class_names is not None:
@@ -202,7 +202,7 @@ def _top_tables(
     beta = 1.0 / float(calibrator.state_.get("temperature", 1.0))
     kind = np.float64 if data_set.dtype.itemsize > 4 else np.float32
     has_labels = "labels" in data_set.layout.roles
-    for _, predictions, rows in data_set.checked(parts, top_rows_of, applied.skipped):
+    for predictions, rows in data_set.checked(parts, top_rows_of, applied.skipped):
         log_probs = rows.log_probs(gamma, beta).astype(kind)
         _, _, limits = rows.bounds(gamma, beta, of_classes=True)
         probs = np.exp(log_probs.astype(np.float64))

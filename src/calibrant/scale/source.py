@@ -148,8 +148,8 @@ class DataSet:
         parts: tuple[Part, ...],
         check: Callable[[Predictions], Result],
         skipped: Skipped,
-    ) -> Iterator[tuple[int, Predictions, Result]]:
-        """Batches of rows: the place of the first in the data set, the rows, ``check`` of them.
+    ) -> Iterator[tuple[Predictions, Result]]:
+        """Batches of rows, and ``check`` of them.
 
         A batch that ``check`` refuses is halved until the rows it refuses stand alone, where the
         refusal does not say which they are.
@@ -167,7 +167,7 @@ class DataSet:
         batch: Any,
         check: Callable[[Predictions], Result],
         skipped: Skipped,
-    ) -> Iterator[tuple[int, Predictions, Result]]:
+    ) -> Iterator[tuple[Predictions, Result]]:
         try:
             predictions = self._decoded(part, first, batch)
             with _checks.naming(f"{part.where}, counting from row {first}"):
@@ -190,7 +190,7 @@ class DataSet:
             yield from self._accepted(part, first, batch.slice(0, half), check, skipped)
             yield from self._accepted(part, first + half, batch.slice(half), check, skipped)
         else:
-            yield part.first_in_set + first - part.first_row, predictions, result
+            yield predictions, result
 
     def _decoded(self, part: Part, first: int, batch: Any) -> Predictions:
         named = {name: batch.column(name) for name in self.layout.names}
