@@ -295,3 +295,16 @@ def test_a_link_to_nowhere(folder, name):
     if link.parent == folder:
         with pytest.raises(FileNotFoundError, match=r"is a link to /nowhere/there, which is not"):
             read_predictions(folder)
+
+
+def test_relative_paths_mean_the_same_on_workers_elsewhere(tmp_path, monkeypatch):
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    write(Path("a.parquet"), LOGITS, LABELS)
+    write(tmp_path / "there" / "a.parquet", -LOGITS, LABELS)
+    data_set = open_data_set(Path("a.parquet"))
+    monkeypatch.chdir(tmp_path / "there")
+    ((predictions, _),) = data_set.checked(data_set.parts, lambda rows: None, Skipped())
+    np.testing.assert_array_equal(predictions.logits, LOGITS)
+    assert data_set.parts[0].where == "a.parquet, row group 0"

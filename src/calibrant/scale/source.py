@@ -86,6 +86,7 @@ class Part:
     """One row group of one file."""
 
     file: str
+    """Its path as it was given, which may be relative."""
     group: int
     rows: int
     first_row: int
@@ -104,6 +105,8 @@ class DataSet:
     """What all files of a data set have in common, and where their rows are."""
 
     where: str
+    base: str
+    """The folder that paths of files start from where they are relative: workers have another."""
     layout: Layout
     dtype: np.dtype[Any]
     n_classes: int | None
@@ -155,7 +158,7 @@ class DataSet:
         refusal does not say which they are.
         """
         for file, of_file in groupby(parts, key=lambda part: part.file):
-            with _OpenedOnce(file) as opened:
+            with _OpenedOnce(Path(self.base, file)) as opened:
                 for part in of_file:
                     for first, batch in _batches(part, opened, self, skipped):
                         yield from self._accepted(part, first, batch, check, skipped)
@@ -233,6 +236,7 @@ def open_data_set(path: Path, *, skip_bad: bool = False, n_classes: int | None =
             place += rows
     data_set = DataSet(
         where=str(path),
+        base=str(Path.cwd()),
         layout=layout,
         dtype=common_dtype([kind for footer in footers for kind in footer.kinds], layout),
         n_classes=len(layout.scores) if layout.numbered else None,
@@ -368,7 +372,7 @@ def _width(data_set: DataSet) -> int:
     """How many classes the lists of the first row that can be read have."""
     one_row = replace(data_set, skip_bad=True)
     for part in data_set.parts:
-        with _OpenedOnce(part.file) as opened:
+        with _OpenedOnce(Path(data_set.base, part.file)) as opened:
             for first, batch in _batches(part, opened, one_row, Skipped(), rows=1):
                 try:
                     predictions = data_set._decoded(part, first, batch)
@@ -385,7 +389,7 @@ def _width(data_set: DataSet) -> int:
 class _OpenedOnce:
     """A file that is opened, and its footer read, when its first row group is asked for."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: Path) -> None:
         self.file = file
         self.opened: Any = None
 
@@ -401,7 +405,7 @@ class _OpenedOnce:
         if self.opened is None:
             try:
                 with decoding(part.where, KIND):
-                    self.opened = opened_file(Path(self.file))
+                    self.opened = opened_file(self.file)
             except (ValueError, OSError) as error:
                 _checks.still_there(part.where, error)
         metadata = self.opened.metadata
