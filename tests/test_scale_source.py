@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant import TemperatureScaling, TopRestScaling, scale
-from calibrant.files import read_predictions
+from calibrant.files import read_predictions, write_predictions
 from calibrant.files.parquet import parquet_files
 from calibrant.scale import source
 from calibrant.scale.engine import FAN_IN, InProcess, total
@@ -308,3 +308,35 @@ def test_relative_paths_mean_the_same_on_workers_elsewhere(tmp_path, monkeypatch
     ((predictions, _),) = data_set.checked(data_set.parts, lambda rows: None, Skipped())
     np.testing.assert_array_equal(predictions.logits, LOGITS)
     assert data_set.parts[0].where == "a.parquet, row group 0"
+
+
+def test_files_that_name_their_classes_in_another_order(tmp_path):
+    names = {"a": None, "b": ("ant", "bee", "cat"), "c": ("ant", "cat", "bee")}
+    for name, of_file in names.items():
+        content = {"logits": LOGITS, "labels": LABELS, "class_names": of_file}
+        write_predictions(tmp_path / f"{name}.parquet", **content)
+    said = r"c.parquet: .*alike.*; found 'cat' for class 1 here and 'bee' in .*b.parquet"
+    for read in (scale.evaluate, read_predictions):
+        with pytest.raises(ValueError, match=said):
+            read(tmp_path)
+    left(tmp_path, 600, "300 rows, 1 whole files")
+    assert open_data_set(tmp_path, skip_bad=True).class_names == names["b"]
+    (tmp_path / "c.parquet").unlink()
+    assert read_predictions(tmp_path).class_names == names["b"]
+
+
+@pytest.mark.parametrize("as_lists", [False, True])
+def test_as_many_class_names_as_classes(tmp_path, as_lists):
+    file = tmp_path / "a.parquet"
+    if as_lists:
+        table = pa.table({"label": LABELS, "logits": LOGITS.tolist()})
+    else:
+        table = pq.read_table(write(file, LOGITS, LABELS))
+    named = table.replace_schema_metadata({"calibrant.class_names": '["ant", "bee"]'})
+    pq.write_table(named, file)
+    for read in (scale.evaluate, read_predictions):
+        with pytest.raises(ValueError, match="one class name a class, 3 in all; found 2"):
+            read(file)
+    whole = table.replace_schema_metadata({"calibrant.class_names": '["ant", "bee", "cat"]'})
+    pq.write_table(whole, tmp_path / "0.parquet")
+    refused(tmp_path, "a.parquet: ", "found 2 names here and 3 in ")

@@ -56,6 +56,7 @@ from calibrant._checks.files import (
     one_name_each as one_name_each,
     page_path as page_path,
     picture_path as picture_path,
+    same_class_names as same_class_names,
     some_labels as some_labels,
     some_scores as some_scores,
 )

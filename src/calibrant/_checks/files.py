@@ -56,6 +56,24 @@ def one_name_each(
         )
 
 
+def same_class_names(
+    file: str, found: Sequence[str], other_file: str, expected: Sequence[str]
+) -> None:
+    """Files that name the same classes in the same order."""
+    if len(found) != len(expected):
+        differ = f"found {len(found)} names here and {len(expected)}"
+    else:
+        pairs = enumerate(zip(found, expected, strict=True))
+        number, pair = next((each for each in pairs if each[1][0] != each[1][1]), (None, None))
+        if pair is None:
+            return
+        differ = f"found {pair[0]!r} for class {number} here and {pair[1]!r}"
+    raise ValueError(
+        f"{file}: the files of a folder must name their classes alike, in one order; {differ} in "
+        f"{other_file}. Write them alike"
+    )
+
+
 def file_there(file: Path, error: FileNotFoundError) -> NoReturn:
     """Refuse a file of a folder that is not there, or a link to one that is not."""
     link = f" is a link to {os.readlink(file)}, which" if file.is_symlink() else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -51,7 +51,7 @@ class ParquetSource:
                 if "scores" in raw:
                     width = raw["scores"].shape[1]
                     if self.layout.kind != "top_logits":
-                        _refuse_class_names(self.class_names, width, where)
+                        refuse_class_names(self.class_names, width, where)
                 yield cleaned(raw, self.layout, where=where, first_row=start)
                 start += batch.num_rows
 
@@ -146,10 +146,12 @@ def _agreed(
                 "Write them alike"
             )
     kinds = [schema.field(name).type for _, _, schema, _ in filled for name in layouts[0].scores]
-    class_names = class_names_of(filled[0][2].metadata, filled[0][0])
+    named: Named | None = None
+    for where, _, schema, _ in filled:
+        named = agreed_names(named, where, class_names_of(schema.metadata, where))
     n_classes = n_classes_of(filled[0][2].metadata, filled[0][0])
     rows = sum(rows for *_, rows in filled)
-    return layouts[0], class_names, common_dtype(kinds, layouts[0]), rows, n_classes
+    return layouts[0], named and named[1], common_dtype(kinds, layouts[0]), rows, n_classes
 
 
 def _batches(file: Path, where: str, rows: int, columns: list[str]) -> Iterator[Any]:
@@ -196,6 +198,19 @@ def class_names_of(metadata: Any, where: str) -> tuple[str, ...] | None:
     return tuple(str(name) for name in names)
 
 
+Named: TypeAlias = tuple[str, tuple[str, ...]]
+"""A file, and its class names."""
+
+
+def agreed_names(agreed: Named | None, file: str, names: tuple[str, ...] | None) -> Named | None:
+    """The first file that has class names; one more file must have the same, or none."""
+    if names is None:
+        return agreed
+    if agreed is not None:
+        _checks.same_class_names(file, names, *agreed)
+    return agreed or (file, names)
+
+
 def n_classes_of(metadata: Any, where: str) -> int | None:
     """How many classes there are, as ``write_top_predictions`` has noted it in the footer."""
     if not metadata or N_CLASSES not in metadata:
@@ -204,7 +219,8 @@ def n_classes_of(metadata: Any, where: str) -> int | None:
         return int(metadata[N_CLASSES])
 
 
-def _refuse_class_names(names: tuple[str, ...] | None, width: int, where: str) -> None:
+def refuse_class_names(names: tuple[str, ...] | None, width: int, where: str) -> None:
+    """Names that are not as many as the classes."""
     if names is not None and len(names) != width:
         raise ValueError(
             f"{where}: there must be one class name a class, {width} in all; found {len(names)}. "

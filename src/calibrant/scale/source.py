@@ -27,11 +27,14 @@ from calibrant.files.columns import Columns, arrow
 from calibrant.files.layout import Layout, find_layout, listed
 from calibrant.files.parquet import (
     KIND,
+    Named,
+    agreed_names,
     class_names_of,
     common_dtype,
     n_classes_of,
     opened_file,
     parquet_files,
+    refuse_class_names,
 )
 from calibrant.files.predictions import cleaned, decoding
 
@@ -212,12 +215,14 @@ def open_data_set(path: Path, *, skip_bad: bool = False, n_classes: int | None =
     files = _files(path)
     skipped = Skipped()
     footers: list[_Footer] = []
+    named: Named | None = None
     for file, footer in zip(files, _footers(files), strict=True):
         try:
             if isinstance(footer, Exception):
                 raise footer
             if footer.rows:  # parallel writers leave files without rows, often without types
                 _refuse_other_columns(footer, footers)
+                named = agreed_names(named, footer.file, footer.class_names)
                 footers.append(footer)
         except (ValueError, TypeError, OSError) as refusal:
             if not skip_bad:
@@ -241,7 +246,7 @@ def open_data_set(path: Path, *, skip_bad: bool = False, n_classes: int | None =
         dtype=common_dtype([kind for footer in footers for kind in footer.kinds], layout),
         n_classes=len(layout.scores) if layout.numbered else None,
         width=len(layout.scores) if layout.numbered else None,
-        class_names=footers[0].class_names,
+        class_names=named and named[1],
         files=tuple(str(file) for file in files),
         parts=tuple(parts),
         rows=place,
@@ -254,6 +259,8 @@ def open_data_set(path: Path, *, skip_bad: bool = False, n_classes: int | None =
     if layout.kind != "confidence" and not layout.numbered:
         width = _width(data_set)
         data_set = replace(data_set, width=width, n_classes=data_set.n_classes or width)
+    if data_set.n_classes is not None:
+        refuse_class_names(data_set.class_names, data_set.n_classes, str(path))
     if n_classes is not None:
         _checks.number_of_classes(data_set.n_classes, n_classes, str(path))
     return data_set
