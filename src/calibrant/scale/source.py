@@ -118,7 +118,7 @@ class DataSet:
     """Scores in a row: of all classes, or of the largest."""
     class_names: tuple[str, ...] | None
     files: tuple[str, ...]
-    """In order, those without rows among them."""
+    """In order, those without rows among them, and without those that were left out."""
     parts: tuple[Part, ...]
     rows: int
     """As the footers say."""
@@ -215,6 +215,7 @@ def open_data_set(path: Path, *, skip_bad: bool = False, n_classes: int | None =
     files = _files(path)
     skipped = Skipped()
     footers: list[_Footer] = []
+    usable: list[str] = []
     named: Named | None = None
     for file, footer in zip(files, _footers(files), strict=True):
         try:
@@ -224,6 +225,7 @@ def open_data_set(path: Path, *, skip_bad: bool = False, n_classes: int | None =
                 _refuse_other_columns(footer, footers)
                 named = agreed_names(named, footer.file, footer.class_names)
                 footers.append(footer)
+            usable.append(str(file))
         except (ValueError, TypeError, OSError) as refusal:
             if not skip_bad:
                 raise
@@ -247,7 +249,7 @@ def open_data_set(path: Path, *, skip_bad: bool = False, n_classes: int | None =
         n_classes=len(layout.scores) if layout.numbered else None,
         width=len(layout.scores) if layout.numbered else None,
         class_names=named and named[1],
-        files=tuple(str(file) for file in files),
+        files=tuple(usable),
         parts=tuple(parts),
         rows=place,
         skip_bad=skip_bad,
