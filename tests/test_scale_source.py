@@ -92,6 +92,13 @@ def test_lists_of_another_length_name_the_row(tmp_path):
     left(tmp_path, 9, "1 rows, 0 whole files")
 
 
+def test_the_first_list_does_not_decide_for_all(tmp_path):
+    lists = [[0.0, 1.0], *[[0.0, 1.0, 2.0]] * 9]
+    pq.write_table(pa.table({"logits": lists, "label": [0] * 10}), tmp_path / "a.parquet")
+    refused(tmp_path, "of one length; expected 3 numbers, found 2 in row 0")
+    left(tmp_path, 9, "1 rows, 0 whole files")
+
+
 @pytest.mark.parametrize(
     ("logit", "label", "words"),
     [

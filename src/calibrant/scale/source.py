@@ -12,6 +12,7 @@ left out and counted, where that was asked for.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -51,6 +52,8 @@ FOOTERS_AT_A_TIME = 16
 MANY_COLUMNS, LARGEST_PAGE, COLUMN_BUFFERS = 500, 1 << 20, 1 << 17
 """From how many columns on their pages count, and what each takes: bytes, as measured."""
 MOST_REASONS = 5
+ROWS_TO_SEE_WIDTH = 32
+"""Rows, perhaps of very many numbers, that are looked at to see how many."""
 
 
 @dataclass
@@ -378,21 +381,29 @@ def _rows_or_none(file: Path) -> int:
 
 
 def _width(data_set: DataSet) -> int:
-    """How many classes the lists of the first row that can be read have."""
-    one_row = replace(data_set, skip_bad=True)
+    """How many numbers most lists have, of the first rows that can be read."""
+    lenient = replace(data_set, skip_bad=True)
     for part in data_set.parts:
         with _OpenedOnce(Path(data_set.base, part.file)) as opened:
-            for first, batch in _batches(part, opened, one_row, Skipped(), rows=1):
-                try:
-                    predictions = data_set._decoded(part, first, batch)
-                except (ValueError, TypeError):
-                    if not data_set.skip_bad:
-                        raise
-                    continue
-                for scores in (predictions.logits, predictions.probs, predictions.top_logits):
-                    if scores is not None:
-                        return int(scores.shape[1])
+            for first, batch in _batches(part, opened, lenient, Skipped(), rows=ROWS_TO_SEE_WIDTH):
+                widths = Counter(_widths(data_set, part, first, batch))
+                if widths:
+                    return widths.most_common(1)[0][0]
     return _checks.some_rows_in(data_set.where, 0, 0)
+
+
+def _widths(data_set: DataSet, part: Part, first: int, batch: Any) -> Iterator[int]:
+    """How many numbers the list of each row has, but for rows that are left out."""
+    for row in range(batch.num_rows):
+        try:
+            predictions = data_set._decoded(part, first + row, batch.slice(row, 1))
+        except (ValueError, TypeError):
+            if not data_set.skip_bad:
+                raise
+            continue
+        for scores in (predictions.logits, predictions.probs, predictions.top_logits):
+            if scores is not None:
+                yield int(scores.shape[1])
 
 
 class _OpenedOnce:
