@@ -275,8 +275,7 @@ def holds_top_rows(path: Path) -> bool:
     """Whether these are Parquet files with the largest logits of each row."""
     if not path.is_dir() and (path.suffix.lower() != ".parquet" or not path.exists()):
         return False
-    files = _files(path) if not path.is_dir() or any(path.rglob("*.parquet")) else []
-    for file in files:
+    for file in parquet_files(path) if path.is_dir() else [path]:
         with contextlib.suppress(ValueError, TypeError, OSError):  # refused where it is read
             footer = _footer(file)
             if footer.rows:
