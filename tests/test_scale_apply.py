@@ -150,6 +150,22 @@ def test_a_file_is_not_a_folder(folder, tmp_path):
     assert "write a folder" in result.output
 
 
+@pytest.mark.parametrize("skip_bad", [(), ("--skip-bad",)])
+def test_another_number_of_classes_than_the_files_have(folder, tmp_path, skip_bad):
+    cal, file = tmp_path / "cal.json", folder / "a.parquet"
+    TemperatureScaling().fit(probs=PROBS, labels=LABELS).save(cal)
+    out = tmp_path / ("out" if skip_bad else "out.npz")
+    for command in (["evaluate", file], ["fit", file, "-o", cal], ["apply", cal, file, "-o", out]):
+        arguments = [str(each) for each in (*command, *skip_bad)]
+        if skip_bad and command[0] == "fit":
+            arguments += ["--method", "temperature"]
+        result = CliRunner().invoke(main, [*arguments, "--classes", "7"])
+        assert result.exit_code == 2
+        assert "has 3 classes; found n_classes = 7" in result.output
+    assert not out.exists()
+    run("evaluate", file, *skip_bad, "--classes", 3)
+
+
 def test_what_takes_a_cluster_by_itself(folder, tmp_path, monkeypatch):
     def chosen(file: Path, scheduler: str | None = None, **changes: object) -> str | None:
         return scheduler_of(

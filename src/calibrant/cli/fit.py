@@ -23,6 +23,7 @@ from calibrant.calibrators.comparison import Labelled, required
 from calibrant.cli.data_sets import (
     classes_option,
     passes_bar,
+    refuse_other_number,
     scheduler_argument,
     scheduler_of,
     scheduler_option,
@@ -108,6 +109,7 @@ def fit(
         warnings.simplefilter("ignore", CalibrationWarning)
         if where is None:
             samples = read_labelled(val, to_fit=True)
+            refuse_other_number(val, samples.scores.shape[1], classes)
             with _checks.naming(val):
                 calibrator.fit(**samples.named(), labels=samples.labels)
             words, plain = str(calibrator.report_), calibrator.report_.to_dict()
