@@ -22,6 +22,7 @@ from calibrant.calibrators import (
 from calibrant.calibrators.comparison import Labelled, required
 from calibrant.cli.data_sets import (
     classes_option,
+    holds_top_rows,
     passes_bar,
     refuse_other_number,
     scheduler_argument,
@@ -131,8 +132,10 @@ def fit(
         click.echo(json.dumps(plain, indent=2, allow_nan=False))
         return
     click.echo(f"{words}\nWritten to {output}\n")
-    click.echo(f"To use it:     calibrant apply {output} FILE -o calibrated.npz")
-    click.echo("To measure it: calibrant evaluate calibrated.npz")
+    # Rows of the largest logits are written as a folder only.
+    calibrated = "calibrated" if holds_top_rows(val) else "calibrated.npz"
+    click.echo(f"To use it:     calibrant apply {output} FILE -o {calibrated}")
+    click.echo(f"To measure it: calibrant evaluate {calibrated}")
 
 
 def read_labelled(file: str, *, to_fit: bool) -> Labelled:
