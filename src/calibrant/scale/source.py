@@ -1,7 +1,7 @@
 """Parquet data sets as parts that can be read anywhere: footers first, then rows in batches.
 
 A data set is a Parquet file, or a folder of them with any folders inside, in the order of their
-paths. A :class:`Part` is one row group; a *bundle* is a few million rows of them, the work of one
+paths. A :class:`Part` is one row group; a *bundle* is about a million rows of them, the work of one
 task. Which rows are in which bundle depends on the files alone, so sums are added in the same
 order on any number of workers.
 
@@ -184,20 +184,8 @@ class DataSet:
         except (ValueError, TypeError) as refusal:
             if not self.skip_bad:
                 raise
-            rows = batch.num_rows
-            if rows == 1 or isinstance(refusal, TypeError):  # a type is wrong in every row
-                skipped.add(str(refusal), rows=rows)
-                return
-            bad = _checks.bad_rows_of(refusal)
-            if bad is not None:
-                skipped.add(str(refusal), rows=len(bad))
-                if len(bad) < rows:
-                    kept = batch.take(np.delete(np.arange(rows), bad))
-                    yield from self._accepted(part, first, kept, check, skipped)
-                return
-            half = rows // 2
-            yield from self._accepted(part, first, batch.slice(0, half), check, skipped)
-            yield from self._accepted(part, first + half, batch.slice(half), check, skipped)
+            for start, rest in _without_bad_rows(batch, refusal, skipped):
+                yield from self._accepted(part, first + start, rest, check, skipped)
         else:
             yield predictions, result
 
@@ -208,6 +196,23 @@ class DataSet:
         )
         fields = cleaned(raw, self.layout, where=part.where, first_row=first)
         return Predictions(**fields, class_names=self.class_names, n_classes=self.n_classes)
+
+
+def _without_bad_rows(
+    batch: Any, refusal: Exception, skipped: Skipped
+) -> Iterator[tuple[int, Any]]:
+    """What is to be looked at again of a refused batch, and where in it that begins."""
+    rows = batch.num_rows
+    bad = _checks.bad_rows_of(refusal)
+    if isinstance(refusal, TypeError) or rows == 1:  # a type is wrong in every row
+        bad = np.arange(rows)
+    if bad is None:  # the refusal does not say which: each half will
+        yield 0, batch.slice(0, rows // 2)
+        yield rows // 2, batch.slice(rows // 2)
+        return
+    skipped.add(str(refusal), rows=len(bad))
+    if len(bad) < rows:
+        yield 0, batch.take(np.delete(np.arange(rows), bad))
 
 
 def open_data_set(path: Path, *, skip_bad: bool = False, n_classes: int | None = None) -> DataSet:
