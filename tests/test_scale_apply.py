@@ -70,6 +70,25 @@ def test_nothing_is_left_of_a_failure(folder, calibrator, tmp_path):
     assert "1 rows" in str(applied)
 
 
+@pytest.mark.parametrize("damage", ["footer", "pages", "every row"])
+def test_a_file_that_is_left_out_whole_is_not_written(folder, calibrator, tmp_path, damage):
+    file = folder / "b.parquet"
+    content = file.read_bytes()
+    if damage == "footer":
+        file.write_bytes(content[:-30])
+    elif damage == "pages":
+        file.write_bytes(content[:4] + bytes(2000) + content[2004:])
+    else:
+        columns = {f"prob_{k}": np.full(300, np.nan) for k in range(3)}
+        table = {"id": np.arange(300), "label": LABELS[:300], **columns}
+        pq.write_table(pa.table(table), file)
+    applied = scale.apply(calibrator, folder, tmp_path / "out", skip_bad=True)
+    assert (applied.files, applied.rows) == (3, 600)
+    assert applied.skipped
+    written = sorted(path.name for path in (tmp_path / "out").rglob("*.parquet"))
+    assert written == ["a.parquet", "a.parquet", "empty.parquet"]
+
+
 def test_a_folder_that_is_there_stays(folder, calibrator, tmp_path):
     (tmp_path / "out").mkdir()
     with pytest.raises(FileExistsError, match="is there already"):
@@ -129,6 +148,22 @@ def test_a_file_is_not_a_folder(folder, tmp_path):
     result = CliRunner().invoke(main, [str(argument) for argument in arguments])
     assert result.exit_code == 2
     assert "write a folder" in result.output
+
+
+@pytest.mark.parametrize("skip_bad", [(), ("--skip-bad",)])
+def test_another_number_of_classes_than_the_files_have(folder, tmp_path, skip_bad):
+    cal, file = tmp_path / "cal.json", folder / "a.parquet"
+    TemperatureScaling().fit(probs=PROBS, labels=LABELS).save(cal)
+    out = tmp_path / ("out" if skip_bad else "out.npz")
+    for command in (["evaluate", file], ["fit", file, "-o", cal], ["apply", cal, file, "-o", out]):
+        arguments = [str(each) for each in (*command, *skip_bad)]
+        if skip_bad and command[0] == "fit":
+            arguments += ["--method", "temperature"]
+        result = CliRunner().invoke(main, [*arguments, "--classes", "7"])
+        assert result.exit_code == 2
+        assert "has 3 classes; found n_classes = 7" in result.output
+    assert not out.exists()
+    run("evaluate", file, *skip_bad, "--classes", 3)
 
 
 def test_what_takes_a_cluster_by_itself(folder, tmp_path, monkeypatch):

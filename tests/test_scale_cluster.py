@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +14,7 @@ import pytest
 
 from calibrant import FocalTemperatureScaling, TemperatureScaling, scale
 from calibrant.files import read_predictions, write_predictions
-from calibrant.scale import source
+from calibrant.scale import engine, source
 from calibrant.scale.engine import Cluster
 
 distributed = pytest.importorskip("distributed")
@@ -136,3 +139,32 @@ class _Given:
 
     def __exit__(self, *_):
         return None
+
+
+def test_an_interrupt_does_not_reach_the_workers():
+    """A terminal sends it to them too, and each would print a traceback."""
+    asked = "import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"
+    before = signal.getsignal(signal.SIGINT)
+    with engine._interrupts_ignored():
+        child = subprocess.run([sys.executable, "-c", asked], capture_output=True, check=True)
+    assert child.stdout.split() == [b"True"]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+class InterruptedClient:
+    def gather(self, futures):
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_leaves_no_traceback_of_dask(caplog):
+    """When the client is closed, a task is left whose exception nobody asks for."""
+    log = logging.getLogger("asyncio")
+    other = RuntimeError("another")
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Cluster(InterruptedClient())._gathered([])
+        for error in (distributed.client.AllExit(), other):
+            log.error("never retrieved", exc_info=error)
+    finally:
+        log.removeFilter(engine._not_of_a_gather)
+    assert [record.exc_info[1] for record in caplog.records] == [other]

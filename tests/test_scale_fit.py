@@ -13,7 +13,7 @@ import calibrant
 from calibrant import FocalTemperatureScaling, Identity, TemperatureScaling, scale
 from calibrant.calibrators import CalibrationWarning, FitReport
 from calibrant.calibrators.base import FitData
-from calibrant.calibrators.temperature import TO_LOOK
+from calibrant.calibrators.temperature import TO_LOOK, TO_START
 from calibrant.scale import equal_mass
 from calibrant.scale.engine import InProcess
 from calibrant.scale.equal_mass import EqualMassErrors
@@ -263,6 +263,26 @@ def test_medians_are_exact(tmp_path, monkeypatch, n, few):
         median(lambda data: np.zeros(len(data))),
     )
     assert together(samples, of_sizes, of_zeros) == [sizes[(n + 1) // 2 - 1], None]
+
+
+@pytest.mark.parametrize("about", [TO_START, TO_LOOK])
+def test_a_pattern_of_bad_rows_does_not_hit_those_to_start_from(tmp_path, about):
+    logits = LOGITS.copy()
+    logits[:: ROWS // about, 1] = np.nan
+    bad = np.isnan(logits[:, 1])
+    write(tmp_path / "a.parquet", logits, LABELS, row_group_size=700)
+    samples = FilesOfSamples.of(open_data_set(tmp_path, skip_bad=True), InProcess())
+    some = samples.some_rows(about)
+    assert isinstance(some, FitData)
+    np.testing.assert_array_equal(some.logits, logits[~bad][:: ROWS // about])
+
+
+def test_where_few_rows_can_be_used_a_fit_starts_from_all_of_them(tmp_path):
+    logits = np.where(np.arange(1100)[:, None] < 200, LOGITS[:1100], np.nan)
+    write(tmp_path / "a.parquet", logits, LABELS[:1100])
+    samples = FilesOfSamples.of(open_data_set(tmp_path, skip_bad=True), InProcess())
+    assert TO_START in samples.facts.picked
+    assert samples.some_rows(TO_START) is samples
 
 
 def test_what_cannot_be_summed_is_refused(tmp_path):

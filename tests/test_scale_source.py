@@ -9,9 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibrant import scale
+from calibrant import TemperatureScaling, TopRestScaling, scale
+from calibrant.files import read_predictions, write_predictions
+from calibrant.files.parquet import parquet_files
 from calibrant.scale import source
 from calibrant.scale.engine import FAN_IN, InProcess, total
+from calibrant.scale.samples import FilesOfSamples
 from calibrant.scale.source import BUNDLE_ROWS, DataSet, Part, Skipped, open_data_set
 
 RNG = np.random.default_rng(0)
@@ -89,6 +92,13 @@ def test_lists_of_another_length_name_the_row(tmp_path):
     left(tmp_path, 9, "1 rows, 0 whole files")
 
 
+def test_the_first_list_does_not_decide_for_all(tmp_path):
+    lists = [[0.0, 1.0], *[[0.0, 1.0, 2.0]] * 9]
+    pq.write_table(pa.table({"logits": lists, "label": [0] * 10}), tmp_path / "a.parquet")
+    refused(tmp_path, "of one length; expected 3 numbers, found 2 in row 0")
+    left(tmp_path, 9, "1 rows, 0 whole files")
+
+
 @pytest.mark.parametrize(
     ("logit", "label", "words"),
     [
@@ -119,8 +129,50 @@ def test_missing_values(folder):
 def test_a_file_that_changes_on_the_way(folder):
     data_set = open_data_set(folder)
     write(folder / "b.parquet", LOGITS[:70], LABELS[:70])
-    with pytest.raises(ValueError, match=r"b.parquet, row group 0 has changed.*had 100.*found 70"):
+    with pytest.raises(OSError, match=r"b.parquet, row group 0 has changed.*had 100.*found 70"):
         list(data_set.checked(data_set.parts, lambda predictions: None, Skipped()))
+
+
+def change(file: Path, how: str) -> None:
+    if how == "cut":
+        file.write_bytes(file.read_bytes()[:-50])
+    elif how == "rewritten":
+        write(file, LOGITS[:70], LABELS[:70])
+    elif how == "worse":  # as many rows, of which fewer can be used
+        write(file, np.where(np.arange(300)[:, None] < 9, np.nan, LOGITS), LABELS)
+    else:
+        file.unlink()
+
+
+@pytest.mark.parametrize("method", [TemperatureScaling, TopRestScaling])
+@pytest.mark.parametrize("how", ["cut", "rewritten", "worse", "gone"])
+def test_a_file_that_changes_between_passes_is_not_left_out(folder, method, how):
+    """The first pass has counted its rows: sums without them would be divided by too many."""
+    for name in "abc":
+        write(folder / f"{name}.parquet", LOGITS, LABELS)
+
+    def after_the_first_pass(number: int, done: int, of: int) -> None:
+        if (number, done) == (1, of):
+            change(folder / "b.parquet", how)
+
+    with pytest.raises(OSError, match=r"has changed while it was being read.*[Ss]tart again"):
+        scale.fit(method(), folder, skip_bad=True, progress=after_the_first_pass)
+
+
+@pytest.mark.parametrize("skip_bad", [False, True])
+def test_a_file_that_vanishes_is_refused_in_one_line(folder, skip_bad):
+    data_set = open_data_set(folder, skip_bad=skip_bad)
+    (folder / "b.parquet").unlink()
+    with pytest.raises(OSError, match=r"b.parquet, row group 0 has changed.*; found none") as gone:
+        list(data_set.checked(data_set.parts, lambda predictions: None, Skipped()))
+    assert "\n" not in str(gone.value)
+
+
+def test_mistakes_of_a_file_that_changes(folder):
+    samples = FilesOfSamples.of(open_data_set(folder, skip_bad=True), InProcess())
+    change(folder / "b.parquet", "worse")
+    with pytest.raises(OSError, match="has changed"):
+        samples.some_mistakes(1)
 
 
 def test_nothing_left(tmp_path):
@@ -197,7 +249,7 @@ def test_a_file_is_opened_once_a_bundle(folder, monkeypatch):
 
     monkeypatch.setattr(source, "opened_file", noted)
     batches = list(data_set.checked(data_set.parts, lambda rows: len(rows.labels), Skipped()))
-    assert [first for first, _, _ in batches] == list(range(0, 900, 100))
+    assert [rows for _, rows in batches] == [100] * 9
     assert opened == ["a.parquet", "b.parquet", "c.parquet"]
 
 
@@ -212,3 +264,86 @@ def test_bundles_of_many_classes_are_shorter(folder):
     parts = tuple(Part("x", g, 500, g * 500, g * 500) for g in range(6))
     wide = DataSet(**{**vars(open_data_set(folder)), "parts": parts, "width": 100_000})
     assert [len(bundle) for bundle in wide.bundles()] == [1] * 6
+
+
+def test_links_are_followed(folder, tmp_path):
+    logs = tmp_path / "logs"
+    (logs / "day").mkdir(parents=True)
+    (folder / "a.parquet").rename(logs / "day" / "a.parquet")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for name in "bc":
+        (folder / f"{name}.parquet").rename(elsewhere / f"{name}.parquet")
+    (logs / "more").symlink_to(elsewhere)
+    (logs / "one.parquet").symlink_to(elsewhere / "b.parquet")
+    found = [logs / "day/a.parquet", logs / "more/b.parquet", logs / "more/c.parquet"]
+    assert parquet_files(logs) == [*found, logs / "one.parquet"]
+    assert scale.evaluate(logs).n == 1200
+
+
+def test_links_that_lead_back_or_to_a_neighbour_count_nothing_twice(tmp_path):
+    for name in ("deep/day", "deep/_draft"):
+        (tmp_path / name).mkdir(parents=True)
+    file = write(tmp_path / "deep" / "day" / "a.parquet", LOGITS, LABELS)
+    (tmp_path / "a link before it").symlink_to(tmp_path / "deep" / "day")
+    (tmp_path / "deep" / "day" / "round").symlink_to(tmp_path)
+    (tmp_path / "itself.txt").symlink_to("itself.txt")
+    assert parquet_files(tmp_path) == [file]
+
+
+@pytest.mark.parametrize("name", ["d.parquet", "inside/d.parquet", "folder"])
+def test_a_link_to_nowhere(folder, name):
+    (folder / "inside").mkdir()
+    link = folder / name
+    link.symlink_to("/nowhere/there")
+    with pytest.raises(FileNotFoundError, match=r"is a link to /nowhere/there, which is not there"):
+        scale.evaluate(folder)
+    left(folder, 900, "0 rows, 1 whole files")
+    if link.parent == folder:
+        with pytest.raises(FileNotFoundError, match=r"is a link to /nowhere/there, which is not"):
+            read_predictions(folder)
+
+
+def test_relative_paths_mean_the_same_on_workers_elsewhere(tmp_path, monkeypatch):
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    write(Path("a.parquet"), LOGITS, LABELS)
+    write(tmp_path / "there" / "a.parquet", -LOGITS, LABELS)
+    data_set = open_data_set(Path("a.parquet"))
+    monkeypatch.chdir(tmp_path / "there")
+    ((predictions, _),) = data_set.checked(data_set.parts, lambda rows: None, Skipped())
+    np.testing.assert_array_equal(predictions.logits, LOGITS)
+    assert data_set.parts[0].where == "a.parquet, row group 0"
+
+
+def test_files_that_name_their_classes_in_another_order(tmp_path):
+    names = {"a": None, "b": ("ant", "bee", "cat"), "c": ("ant", "cat", "bee")}
+    for name, of_file in names.items():
+        content = {"logits": LOGITS, "labels": LABELS, "class_names": of_file}
+        write_predictions(tmp_path / f"{name}.parquet", **content)
+    said = r"c.parquet: .*alike.*; found 'cat' for class 1 here and 'bee' in .*b.parquet"
+    for read in (scale.evaluate, read_predictions):
+        with pytest.raises(ValueError, match=said):
+            read(tmp_path)
+    left(tmp_path, 600, "300 rows, 1 whole files")
+    assert open_data_set(tmp_path, skip_bad=True).class_names == names["b"]
+    (tmp_path / "c.parquet").unlink()
+    assert read_predictions(tmp_path).class_names == names["b"]
+
+
+@pytest.mark.parametrize("as_lists", [False, True])
+def test_as_many_class_names_as_classes(tmp_path, as_lists):
+    file = tmp_path / "a.parquet"
+    if as_lists:
+        table = pa.table({"label": LABELS, "logits": LOGITS.tolist()})
+    else:
+        table = pq.read_table(write(file, LOGITS, LABELS))
+    named = table.replace_schema_metadata({"calibrant.class_names": '["ant", "bee"]'})
+    pq.write_table(named, file)
+    for read in (scale.evaluate, read_predictions):
+        with pytest.raises(ValueError, match="one class name a class, 3 in all; found 2"):
+            read(file)
+    whole = table.replace_schema_metadata({"calibrant.class_names": '["ant", "bee", "cat"]'})
+    pq.write_table(whole, tmp_path / "0.parquet")
+    refused(tmp_path, "a.parquet: ", "found 2 names here and 3 in ")

@@ -17,6 +17,7 @@ from calibrant import FocalCalibration, FocalTemperatureScaling, TemperatureScal
 from calibrant.calibrators import TopRows, fit_top_rows
 from calibrant.cli import main
 from calibrant.files import read_predictions, write_top_predictions
+from calibrant.scale.source import holds_top_rows
 
 N, CLASSES, K = 1500, 200, 20
 RNG = np.random.default_rng(0)
@@ -217,6 +218,13 @@ def test_what_cannot_be_written():
         write_top_predictions("a.csv", top_logprobs=COLUMNS["top_logits"], **top)
 
 
+def test_endings_in_capitals_are_known_too(tmp_path):
+    write(tmp_path / "logs" / "a.parquet").rename(tmp_path / "logs" / "a.PARQUET")
+    assert holds_top_rows(tmp_path / "logs")
+    (tmp_path / "empty").mkdir()
+    assert not holds_top_rows(tmp_path / "empty")
+
+
 def test_the_commands_know_the_layout(tmp_path):
     write(tmp_path / "logs" / "a.parquet")
     logs, output = str(tmp_path / "logs"), str(tmp_path / "cal.json")
@@ -228,6 +236,7 @@ def test_the_commands_know_the_layout(tmp_path):
 
     said = run("fit", logs, "--method", "temperature", "-o", output)
     assert "Whatever the unknown classes are, nll here is between" in said
+    assert said.endswith("FILE -o calibrated\nTo measure it: calibrant evaluate calibrated\n")
     assert "cannot be known" in run("evaluate", logs)
     applied = run("apply", output, logs, "-o", str(tmp_path / "out"))
     assert f"{N} rows calibrated" in applied

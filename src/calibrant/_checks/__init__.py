@@ -51,10 +51,12 @@ from calibrant._checks.estimators import (
 from calibrant._checks.files import (
     PICTURES as PICTURES,
     ending_of_format as ending_of_format,
+    file_there as file_there,
     naming as naming,
     one_name_each as one_name_each,
     page_path as page_path,
     picture_path as picture_path,
+    same_class_names as same_class_names,
     some_labels as some_labels,
     some_scores as some_scores,
 )
@@ -93,6 +95,7 @@ from calibrant._checks.networks import (
     token_ids as token_ids,
 )
 from calibrant._checks.scale import (
+    ChangedFileError as ChangedFileError,
     columns_that_fit as columns_that_fit,
     count_of_classes as count_of_classes,
     known_scheduler as known_scheduler,
@@ -100,11 +103,13 @@ from calibrant._checks.scale import (
     parquet_file as parquet_file,
     same_columns as same_columns,
     same_footer as same_footer,
+    same_rows as same_rows,
     scalable_method as scalable_method,
     search_in_few_passes as search_in_few_passes,
     some_files as some_files,
     some_rows_in as some_rows_in,
     some_rows_left as some_rows_left,
+    still_there as still_there,
     workers_died as workers_died,
 )
 from calibrant._checks.top_rows import (

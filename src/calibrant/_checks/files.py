@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy.typing as npt
 
@@ -54,6 +54,30 @@ def one_name_each(
             f"{name} must have one entry for each of the {n} {of}; found {len(names)}. "
             "Name all of them, or none"
         )
+
+
+def same_class_names(
+    file: str, found: Sequence[str], other_file: str, expected: Sequence[str]
+) -> None:
+    """Files that name the same classes in the same order."""
+    if len(found) != len(expected):
+        differ = f"found {len(found)} names here and {len(expected)}"
+    else:
+        pairs = enumerate(zip(found, expected, strict=True))
+        number, pair = next((each for each in pairs if each[1][0] != each[1][1]), (None, None))
+        if pair is None:
+            return
+        differ = f"found {pair[0]!r} for class {number} here and {pair[1]!r}"
+    raise ValueError(
+        f"{file}: the files of a folder must name their classes alike, in one order; {differ} in "
+        f"{other_file}. Write them alike"
+    )
+
+
+def file_there(file: Path, error: FileNotFoundError) -> NoReturn:
+    """Refuse a file of a folder that is not there, or a link to one that is not."""
+    link = f" is a link to {os.readlink(file)}, which" if file.is_symlink() else ""
+    raise FileNotFoundError(f"{file}{link} is not there. Put it there, or remove it") from error
 
 
 @contextmanager

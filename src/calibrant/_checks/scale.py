@@ -62,12 +62,39 @@ def columns_that_fit(where: str, n_columns: int, held: int) -> None:
         )
 
 
+class ChangedFileError(OSError):
+    """A file that is not what it was when the data set was opened.
+
+    It is never left out, as a bad row is: earlier passes have counted its rows.
+    """
+
+
 def same_footer(where: str, expected: int, found: int) -> None:
     """A row group that is as it was when the data set was opened."""
     if found != expected:
-        raise ValueError(
+        raise ChangedFileError(
             f"{where} has changed while it was being read: it had {expected} rows; found {found}. "
             "Wait until it is written, and start again"
+        )
+
+
+def still_there(where: str, error: Exception) -> NoReturn:
+    """Refuse a file whose footer was read, and which cannot be opened any more."""
+    reason = (
+        "found none" if isinstance(error, FileNotFoundError) else "its footer cannot be read again"
+    )
+    raise ChangedFileError(
+        f"{where} has changed while it was being read: there was a file; {reason}. Start again "
+        "when it is whole, and let workers see the same folders as this process"
+    ) from error
+
+
+def same_rows(where: str, expected: int, found: int) -> None:
+    """A pass over a data set that has found as many usable rows as the first."""
+    if found != expected:
+        raise ChangedFileError(
+            f"{where} has changed while it was being read: it had {expected} usable rows; found "
+            f"{found}. Wait until its files are written, and start again"
         )
 
 

@@ -24,6 +24,7 @@ from calibrant.cli.data_sets import (
     classes_option,
     holds_top_rows,
     passes_bar,
+    refuse_other_number,
     scheduler_argument,
     scheduler_of,
     scheduler_option,
@@ -114,6 +115,7 @@ def apply(
             f"the output must end in {', '.join(WRITERS)}; found {str(output)!r}. Rename it"
         )
     calibrator = load(calibrator_path)
+    refuse_other_number(calibrator_path, calibrator.n_classes_, classes)
     refuse_overwriting(output, calibrator_path, file)
     batch_rows = max(1, min(BATCH_ROWS, BATCH_NUMBERS // calibrator.n_classes_))
     rows = count_rows(file)

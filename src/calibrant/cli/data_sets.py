@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from calibrant import _checks
 from calibrant.files import count_rows
 from calibrant.files.parquet import parquet_files
 
@@ -50,6 +51,12 @@ def classes_option(command: Callable[..., Any]) -> Callable[..., Any]:
         help="How many classes there are, where Parquet files have the largest logits of each row "
         "only (top_logits, top_classes, normaliser) and do not say it.",
     )(command)
+
+
+def refuse_other_number(where: str, found: int, classes: int | None) -> None:
+    """``--classes`` that is not what the file itself shows."""
+    if classes is not None:
+        _checks.number_of_classes(found, classes, where)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from calibrant import _checks
 from calibrant.cli.data_sets import (
     classes_option,
     passes_bar,
+    refuse_other_number,
     scheduler_argument,
     scheduler_of,
     scheduler_option,
@@ -92,7 +93,7 @@ def evaluate(
         where = scheduler_of(file, scheduler, skip_bad=skip_bad, rows_in_memory=ROWS_IN_MEMORY)
         notes: tuple[str, ...] = ()
         if where is None:
-            stream, samples = _read(file, n_bins)
+            stream, samples = _read(file, n_bins, classes)
         else:
             from calibrant.scale.evaluation import counted
 
@@ -130,7 +131,7 @@ def evaluate(
         click.echo(f"Picture written to {plot_path}")
 
 
-def _read(file: str, n_bins: int) -> tuple[StreamedEvaluation, Samples | None]:
+def _read(file: str, n_bins: int, classes: int | None) -> tuple[StreamedEvaluation, Samples | None]:
     """The sums of all rows, and the rows themselves where they fit into memory."""
     stream = StreamedEvaluation(n_bins=n_bins)
     kept: list[Samples] | None = []
@@ -147,6 +148,8 @@ def _read(file: str, n_bins: int) -> tuple[StreamedEvaluation, Samples | None]:
                 samples = _samples(batch)
             except (ValueError, TypeError) as refusal:
                 raise ValueError(f"{file}, counting from row {first}: {refusal}") from refusal
+            if samples.scores is not None:
+                refuse_other_number(file, samples.scores.shape[1], classes)
             stream.count(samples)
             first += len(batch)
             numbers += samples.confidence.size if samples.scores is None else samples.scores.size

@@ -22,7 +22,9 @@ from calibrant.calibrators import (
 from calibrant.calibrators.comparison import Labelled, required
 from calibrant.cli.data_sets import (
     classes_option,
+    holds_top_rows,
     passes_bar,
+    refuse_other_number,
     scheduler_argument,
     scheduler_of,
     scheduler_option,
@@ -108,6 +110,7 @@ def fit(
         warnings.simplefilter("ignore", CalibrationWarning)
         if where is None:
             samples = read_labelled(val, to_fit=True)
+            refuse_other_number(val, samples.scores.shape[1], classes)
             with _checks.naming(val):
                 calibrator.fit(**samples.named(), labels=samples.labels)
             words, plain = str(calibrator.report_), calibrator.report_.to_dict()
@@ -129,8 +132,10 @@ def fit(
         click.echo(json.dumps(plain, indent=2, allow_nan=False))
         return
     click.echo(f"{words}\nWritten to {output}\n")
-    click.echo(f"To use it:     calibrant apply {output} FILE -o calibrated.npz")
-    click.echo("To measure it: calibrant evaluate calibrated.npz")
+    # Rows of the largest logits are written as a folder only.
+    calibrated = "calibrated" if holds_top_rows(val) else "calibrated.npz"
+    click.echo(f"To use it:     calibrant apply {output} FILE -o {calibrated}")
+    click.echo(f"To measure it: calibrant evaluate {calibrated}")
 
 
 def read_labelled(file: str, *, to_fit: bool) -> Labelled:

@@ -130,8 +130,8 @@ class Columns:
         if other.any():
             row = int(other.argmax())
             raise ValueError(
-                f"{self.where}: the lists of {name} must be of one length; the first row has "
-                f"{width} numbers, found {lengths[row]} in row {self.first_row + row}. "
+                f"{self.where}: the lists of {name} must be of one length; expected {width} "
+                f"numbers, found {lengths[row]} in row {self.first_row + row}. "
                 "Write one number a class"
             )
         flat = column.flatten()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from calibrant import _checks
 from calibrant.files.columns import Columns, arrow, is_list
 from calibrant.files.layout import Layout, find_layout, listed
 from calibrant.files.predictions import Block, cleaned, decoding
@@ -50,23 +51,20 @@ class ParquetSource:
                 if "scores" in raw:
                     width = raw["scores"].shape[1]
                     if self.layout.kind != "top_logits":
-                        _refuse_class_names(self.class_names, width, where)
+                        refuse_class_names(self.class_names, width, where)
                 yield cleaned(raw, self.layout, where=where, first_row=start)
                 start += batch.num_rows
 
 
 def _inside(folder: Path) -> list[Path]:
-    files = sorted(
-        file
-        for file in folder.iterdir()
-        if file.name.lower().endswith(".parquet") and not file.name.startswith((".", "_"))
-    )
+    found = parquet_files(folder)
+    files = [file for file in found if file.parent == folder]
     if not files:
         raise ValueError(
             f"{folder} is a folder without .parquet files. Name a file, or a folder that has "
             "Parquet files directly in it"
         )
-    deeper = next((file for file in parquet_files(folder) if file.parent != folder), None)
+    deeper = next((file for file in found if file.parent != folder), None)
     if deeper is not None:
         raise ValueError(
             f"{folder} has Parquet files in folders inside it too, which are not read here; found "
@@ -76,22 +74,52 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def parquet_files(folder: Path) -> list[Path]:
-    """All Parquet files in a folder and the folders inside, but for hidden and temporary ones."""
-    inside = (file.relative_to(folder) for file in folder.rglob("*") if file.is_file())
-    return [
-        folder / file
-        for file in sorted(inside)
-        if file.suffix.lower() == ".parquet"
-        and not any(step.startswith((".", "_")) for step in file.parts)
-    ]
+    """All Parquet files in a folder and the folders inside, but for hidden and temporary ones.
+
+    Links are followed. Those to nowhere that were to lead to such a file, or to a folder, are
+    listed too, so that reading refuses them.
+    """
+    shown = [path for inside in _folders(folder) for path in _shown(inside)]
+    return sorted(
+        path
+        for path in shown
+        if (path.suffix.lower() == ".parquet" and path.is_file())
+        or (path.suffix.lower() in (".parquet", "") and path.is_symlink() and not path.exists())
+    )
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    """A folder and those inside, also through links: each once, by its own name if that is inside.
+
+    So links that lead back, or to a neighbour, neither go round for ever nor count rows twice.
+    """
+    seen: set[Path] = set()
+    own, linked = [root], list[Path]()
+    while own or linked:
+        folder = (own or linked).pop()
+        if folder.resolve() in seen:
+            continue
+        seen.add(folder.resolve())
+        yield folder
+        for path in sorted(_shown(folder), reverse=True):
+            if path.is_dir():
+                (linked if path.is_symlink() else own).append(path)
+
+
+def _shown(folder: Path) -> Iterator[Path]:
+    """What is directly in a folder, but for hidden and temporary things."""
+    return (path for path in folder.iterdir() if not path.name.startswith((".", "_")))
 
 
 def opened_file(file: Path) -> Any:
     """A Parquet file, ready to be read a little at a time."""
     # Buffered and not read ahead, so that a row group need not fit into memory.
-    return arrow().parquet.ParquetFile(
-        file, buffer_size=_COLUMN_BUFFER, pre_buffer=False, page_checksum_verification=True
-    )
+    try:
+        return arrow().parquet.ParquetFile(
+            file, buffer_size=_COLUMN_BUFFER, pre_buffer=False, page_checksum_verification=True
+        )
+    except FileNotFoundError as error:
+        _checks.file_there(file, error)
 
 
 def _agreed(
@@ -118,10 +146,12 @@ def _agreed(
                 "Write them alike"
             )
     kinds = [schema.field(name).type for _, _, schema, _ in filled for name in layouts[0].scores]
-    class_names = class_names_of(filled[0][2].metadata, filled[0][0])
+    named: Named | None = None
+    for where, _, schema, _ in filled:
+        named = agreed_names(named, where, class_names_of(schema.metadata, where))
     n_classes = n_classes_of(filled[0][2].metadata, filled[0][0])
     rows = sum(rows for *_, rows in filled)
-    return layouts[0], class_names, common_dtype(kinds, layouts[0]), rows, n_classes
+    return layouts[0], named and named[1], common_dtype(kinds, layouts[0]), rows, n_classes
 
 
 def _batches(file: Path, where: str, rows: int, columns: list[str]) -> Iterator[Any]:
@@ -168,6 +198,19 @@ def class_names_of(metadata: Any, where: str) -> tuple[str, ...] | None:
     return tuple(str(name) for name in names)
 
 
+Named: TypeAlias = tuple[str, tuple[str, ...]]
+"""A file, and its class names."""
+
+
+def agreed_names(agreed: Named | None, file: str, names: tuple[str, ...] | None) -> Named | None:
+    """The first file that has class names; one more file must have the same, or none."""
+    if names is None:
+        return agreed
+    if agreed is not None:
+        _checks.same_class_names(file, names, *agreed)
+    return agreed or (file, names)
+
+
 def n_classes_of(metadata: Any, where: str) -> int | None:
     """How many classes there are, as ``write_top_predictions`` has noted it in the footer."""
     if not metadata or N_CLASSES not in metadata:
@@ -176,7 +219,8 @@ def n_classes_of(metadata: Any, where: str) -> int | None:
         return int(metadata[N_CLASSES])
 
 
-def _refuse_class_names(names: tuple[str, ...] | None, width: int, where: str) -> None:
+def refuse_class_names(names: tuple[str, ...] | None, width: int, where: str) -> None:
+    """Names that are not as many as the classes."""
     if names is not None and len(names) != width:
         raise ValueError(
             f"{where}: there must be one class name a class, {width} in all; found {len(names)}. "

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,8 @@ def apply(
     """Write calibrated probabilities of a Parquet data set to a new folder.
 
     There is a file for each file, under the same name, with ``prob_0, prob_1, ...`` in place of the
-    scores; labels and ids that are there are kept. A file without rows stays one. The folder
-    appears when all of them are written, or not at all.
+    scores; labels and ids that are there are kept. A file without rows stays one; there is none for
+    a file that was left out whole. The folder appears when all of them are written, or not at all.
 
     Rows of the largest logits become ``top_logprobs`` of the same classes, with the estimate of the
     others in their sum, and ``off_by``: the farthest that one of the row's probabilities can be
@@ -143,33 +144,35 @@ def apply(
 def _write(
     task: tuple[tuple[Part, ...], str], data_set: DataSet, calibrator: Calibrator
 ) -> Applied:
-    """One file, whole or not at all."""
+    """One file, whole or not at all; none where all of its rows are left out."""
     parts, target = task
-    applied = Applied(files=1)
-    tables = _top_tables if data_set.layout.kind == "top_logits" else _tables
-    writer = None
-    parquet = arrow("writing").parquet
-    with written_whole(target) as temporary:
-        try:
-            for table in tables(parts, data_set, calibrator, applied):
-                if writer is None:
-                    writer = parquet.ParquetWriter(temporary, table.schema, **PARQUET_OPTIONS)
-                writer.write_table(table)
-                applied.rows += table.num_rows
-            if writer is None and data_set.layout.kind == "top_logits":
-                none = np.empty((0, 1))
-                table = top_table(
-                    "top_logprobs", none, none.astype(np.int64), {}, calibrator.n_classes_
-                )
-                parquet.write_table(table, temporary, **PARQUET_OPTIONS)
-            elif writer is None:  # a file without rows: as its neighbours are, as far as is known
-                nothing = np.empty((0, calibrator.n_classes_))
-                table = table_of(nothing, None, None)
-                parquet.write_table(table, temporary, **PARQUET_OPTIONS)
-        finally:
-            if writer is not None:
-                writer.close()
+    applied = Applied()
+    top = data_set.layout.kind == "top_logits"
+    tables = (_top_tables if top else _tables)(parts, data_set, calibrator, applied)
+    first = next(tables, None)
+    if first is None and parts:
+        return applied
+    if first is None:
+        first = _table_without_rows(calibrator.n_classes_, top=top)
+    with (
+        written_whole(target) as temporary,
+        arrow("writing").parquet.ParquetWriter(
+            temporary, first.schema, **PARQUET_OPTIONS
+        ) as writer,
+    ):
+        for table in chain([first], tables):
+            writer.write_table(table)
+            applied.rows += table.num_rows
+    applied.files = 1
     return applied
+
+
+def _table_without_rows(n_classes: int, *, top: bool) -> Any:
+    """As those of its neighbours are, as far as is known."""
+    if not top:
+        return table_of(np.empty((0, n_classes)), None, None)
+    none = np.empty((0, 1))
+    return top_table("top_logprobs", none, none.astype(np.int64), {}, n_classes)
 
 
 def _tables(
@@ -184,7 +187,7 @@ def _tables(
             _checks.labels(predictions.labels, probs)
         return np.asarray(probs)
 
-    for _, predictions, probs in data_set.checked(parts, probs_of, applied.skipped):
+    for predictions, probs in data_set.checked(parts, probs_of, applied.skipped):
         given = {name: getattr(predictions, name) for name in kept}
         table = table_of(probs, given.get("labels"), given.get("ids"))
         if data_set.class_names is not None:
@@ -202,7 +205,7 @@ def _top_tables(
     beta = 1.0 / float(calibrator.state_.get("temperature", 1.0))
     kind = np.float64 if data_set.dtype.itemsize > 4 else np.float32
     has_labels = "labels" in data_set.layout.roles
-    for _, predictions, rows in data_set.checked(parts, top_rows_of, applied.skipped):
+    for predictions, rows in data_set.checked(parts, top_rows_of, applied.skipped):
         log_probs = rows.log_probs(gamma, beta).astype(kind)
         _, _, limits = rows.bounds(gamma, beta, of_classes=True)
         probs = np.exp(log_probs.astype(np.float64))

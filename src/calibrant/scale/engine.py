@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import copy
 import logging
+import signal
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -164,6 +166,33 @@ class Cluster(Engine):
             return list(self.client.gather(futures))
         except KilledWorker as death:
             _checks.workers_died(death)
+        except KeyboardInterrupt:
+            logging.getLogger("asyncio").addFilter(_not_of_a_gather)
+            raise
+
+
+def _not_of_a_gather(record: logging.LogRecord) -> bool:
+    """Whether a message is not what Dask leaves behind of a gather that was interrupted."""
+    from distributed.client import AllExit
+
+    return not (record.exc_info and record.exc_info[0] is AllExit)
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Ctrl-C does nothing in the block, and never does in processes that are started in it.
+
+    A terminal sends it to workers too, which would each print a traceback; they end with the
+    cluster. To ignore a signal is the one thing that a new process inherits.
+    """
+    if threading.current_thread() is not threading.main_thread():  # which alone may set this
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def on_one_thread(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -199,8 +228,8 @@ def engine_for(scheduler: Any = None) -> Iterator[Engine]:
         yield Cluster(scheduler)
         return
     if scheduler == LOCAL:
-        with (
-            LocalCluster(
+        with _interrupts_ignored():
+            local = LocalCluster(
                 n_workers=CPU_COUNT,
                 threads_per_worker=1,
                 # Any port: that of the dashboard, which is not wanted, may be taken.
@@ -208,9 +237,8 @@ def engine_for(scheduler: Any = None) -> Iterator[Engine]:
                 scheduler_kwargs={"dashboard": False},
                 silence_logs=logging.CRITICAL,
                 env=ONE_THREAD,
-            ) as cluster,
-            Client(cluster) as client,
-        ):
+            )
+        with local as cluster, Client(cluster) as client:
             yield Cluster(client)
         return
     if not isinstance(scheduler, str):

@@ -106,7 +106,7 @@ def _count(
     parts: tuple[Part, ...], data_set: DataSet, n_bins: int
 ) -> tuple[StreamedEvaluation, Skipped]:
     stream, skipped = StreamedEvaluation(n_bins=n_bins), Skipped()
-    for _, _, samples in data_set.checked(parts, samples_of, skipped):
+    for _, samples in data_set.checked(parts, samples_of, skipped):
         stream.count(samples)
     return stream, skipped
 

@@ -35,6 +35,8 @@ MOST_NUMBERS = 1 << 24
 """Logits of some rows that may be brought to one place; where there are many classes, of fewer
 rows than a fit asks for."""
 MOST_VALUES = 1 << 16
+ENOUGH = 4
+"""One in so many of the rows that were to be picked are enough to start from."""
 
 
 @dataclass
@@ -43,10 +45,13 @@ class Picked:
 
     stride: int
     rows: list[tuple[int, FitData]] = field(default_factory=list)
-    """Rows of each batch, and the place of its first row."""
+    """Rows of each batch, and the number of its first row."""
+
+    def __len__(self) -> int:
+        return sum(len(rows) for _, rows in self.rows)
 
     def pick(self, first: int, data: FitData) -> None:
-        """Take the rows of a batch whose place is a multiple of the stride."""
+        """Take the rows of a batch whose number is a multiple of the stride."""
         chosen = slice((-first) % self.stride, None, self.stride)
         if len(data.labels[chosen]):
             self.rows.append((first, data.rows(chosen)))  # copies: a view would hold the batch
@@ -88,7 +93,7 @@ class Facts:
         return cls(np.zeros(data_set.n_classes, dtype=np.int64), picked)
 
     def count(self, first: int, data: FitData) -> None:
-        """Look at one batch, whose first row has this place in the data set."""
+        """Look at one batch, whose first row has this number."""
         self.n += len(data)
         self.n_right += int(data.right.sum())
         self.some_below = self.some_below or not data.labels_on_top
@@ -181,15 +186,8 @@ class FilesOfSamples:
 
     def summed(self, sums_of: Callable[..., Any], *arguments: Any) -> Any:
         """The sum of ``sums_of(batch, *arguments)`` over all batches."""
-        self.passes.append(1)
-        return self.engine.reduce(
-            _sum,
-            self.data_set.bundles(),
-            self.data_set.for_tasks(),
-            self.changes,
-            sums_of,
-            arguments,
-        ).value
+        bundles = self.data_set.bundles()
+        return self._one_pass(_sum, bundles, self.changes, sums_of, arguments).value
 
     def mapped(self, change: Change) -> FilesOfSamples:
         """The samples after ``change``, which looks at one row at a time."""
@@ -197,19 +195,27 @@ class FilesOfSamples:
 
     def some_rows(self, about: int) -> FitData | FilesOfSamples:
         """About so many rows, evenly spread: those that would be taken in memory."""
-        if about not in self.facts.picked:
+        picked = self.facts.picked.get(about)
+        # Where most rows were left out, those that were picked may be too few to show anything.
+        if picked is None or len(picked) * picked.stride * ENOUGH < self.data_set.rows:
             return self
-        return _changed(self.facts.picked[about].joined(), self.changes)
+        return _changed(picked.joined(), self.changes)
 
     def some_mistakes(self, stride: int) -> FitData:
         """One in so many of the rows that are wrong, of which there are some."""
-        self.passes.append(1)
         bundles = self.data_set.bundles()
         wrong = [self.facts.wrong_in[parts[0].first_in_set] for parts in bundles]
         before = [0, *accumulate(wrong)]
         numbered = list(zip(before, bundles, strict=False))
-        picked = self.engine.reduce(_mistakes, numbered, self.data_set, stride)
+        picked = self._one_pass(_mistakes, numbered, stride)
         return _changed(picked.joined(), self.changes)
+
+    def _one_pass(self, function: Callable[..., Any], items: list[Any], *arguments: Any) -> Any:
+        """The sum of what ``function`` finds in the rows, which must be those of the first pass."""
+        self.passes.append(1)
+        result, n = self.engine.reduce(function, items, self.data_set.for_tasks(), *arguments)
+        _checks.same_rows(self.data_set.where, self.facts.n, n)
+        return result
 
     def listed(self, values_of: Callable[[FitData], Floats]) -> Floats:
         """Any number of values a row, in any order; of very many, some."""
@@ -275,30 +281,32 @@ def top_rows_of(predictions: Predictions) -> TopRows:
     )
 
 
-def _batches_of(
-    parts: tuple[Part, ...], data_set: DataSet, skipped: Skipped
-) -> Iterator[tuple[int, FitData]]:
-    for first, _, data in data_set.checked(parts, fit_data_of, skipped):
-        yield first, data
+def _batches_of(parts: tuple[Part, ...], data_set: DataSet, skipped: Skipped) -> Iterator[FitData]:
+    for _, data in data_set.checked(parts, fit_data_of, skipped):
+        yield data
 
 
 def _facts(parts: tuple[Part, ...], data_set: DataSet) -> Facts:
     facts = Facts.nothing_of(data_set)
-    for first, data in _batches_of(parts, data_set, facts.skipped):
-        facts.count(first, data)
+    for data in _batches_of(parts, data_set, facts.skipped):
+        # The number among usable rows: by places, a pattern of bad rows could hit every pick.
+        facts.count(parts[0].first_in_set + facts.n, data)
     facts.wrong_in[parts[0].first_in_set] = facts.n - facts.n_right
     return facts
 
 
-def _mistakes(numbered: tuple[int, tuple[Part, ...]], data_set: DataSet, stride: int) -> Picked:
-    """One in so many of the rows that are wrong, the first of which has this number."""
+def _mistakes(
+    numbered: tuple[int, tuple[Part, ...]], data_set: DataSet, stride: int
+) -> tuple[Picked, int]:
+    """One in so many of the rows that are wrong, the first of which has this number; all rows."""
     number, parts = numbered
-    picked = Picked(stride)
-    for _, data in _batches_of(parts, data_set, Skipped()):
+    picked, n = Picked(stride), 0
+    for data in _batches_of(parts, data_set, Skipped()):
         wrong = np.flatnonzero(~data.right)
         picked.pick(number, FitData(data.logits[wrong], data.labels[wrong], None))
         number += len(wrong)
-    return picked
+        n += len(data)
+    return picked, n
 
 
 def _sum(
@@ -307,12 +315,13 @@ def _sum(
     changes: tuple[Change, ...],
     sums_of: Callable[..., Any],
     arguments: tuple[Any, ...],
-) -> Any:
-    sums = Sum()
-    batches = (data for _, data in _batches_of(parts, data_set, Skipped()))
-    for data in _joined(batches, data_set.batch_rows):
+) -> tuple[Sum, int]:
+    """The sum over the rows of some parts, and how many they are."""
+    sums, n = Sum(), 0
+    for data in _joined(_batches_of(parts, data_set, Skipped()), data_set.batch_rows):
         sums.add(sums_of(_changed(data, changes), *arguments))
-    return sums
+        n += len(data)
+    return sums, n
 
 
 def _joined(batches: Iterator[FitData], rows: int) -> Iterator[FitData]:

@@ -1,7 +1,7 @@
 """Parquet data sets as parts that can be read anywhere: footers first, then rows in batches.
 
 A data set is a Parquet file, or a folder of them with any folders inside, in the order of their
-paths. A :class:`Part` is one row group; a *bundle* is a few million rows of them, the work of one
+paths. A :class:`Part` is one row group; a *bundle* is about a million rows of them, the work of one
 task. Which rows are in which bundle depends on the files alone, so sums are added in the same
 order on any number of workers.
 
@@ -12,6 +12,7 @@ left out and counted, where that was asked for.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -27,11 +28,14 @@ from calibrant.files.columns import Columns, arrow
 from calibrant.files.layout import Layout, find_layout, listed
 from calibrant.files.parquet import (
     KIND,
+    Named,
+    agreed_names,
     class_names_of,
     common_dtype,
     n_classes_of,
     opened_file,
     parquet_files,
+    refuse_class_names,
 )
 from calibrant.files.predictions import cleaned, decoding
 
@@ -48,6 +52,8 @@ FOOTERS_AT_A_TIME = 16
 MANY_COLUMNS, LARGEST_PAGE, COLUMN_BUFFERS = 500, 1 << 20, 1 << 17
 """From how many columns on their pages count, and what each takes: bytes, as measured."""
 MOST_REASONS = 5
+ROWS_TO_SEE_WIDTH = 32
+"""Rows, perhaps of very many numbers, that are looked at to see how many."""
 
 
 @dataclass
@@ -86,6 +92,7 @@ class Part:
     """One row group of one file."""
 
     file: str
+    """Its path as it was given, which may be relative."""
     group: int
     rows: int
     first_row: int
@@ -104,6 +111,8 @@ class DataSet:
     """What all files of a data set have in common, and where their rows are."""
 
     where: str
+    base: str
+    """The folder that paths of files start from where they are relative: workers have another."""
     layout: Layout
     dtype: np.dtype[Any]
     n_classes: int | None
@@ -112,7 +121,7 @@ class DataSet:
     """Scores in a row: of all classes, or of the largest."""
     class_names: tuple[str, ...] | None
     files: tuple[str, ...]
-    """In order, those without rows among them."""
+    """In order, those without rows among them, and without those that were left out."""
     parts: tuple[Part, ...]
     rows: int
     """As the footers say."""
@@ -148,14 +157,14 @@ class DataSet:
         parts: tuple[Part, ...],
         check: Callable[[Predictions], Result],
         skipped: Skipped,
-    ) -> Iterator[tuple[int, Predictions, Result]]:
-        """Batches of rows: the place of the first in the data set, the rows, ``check`` of them.
+    ) -> Iterator[tuple[Predictions, Result]]:
+        """Batches of rows, and ``check`` of them.
 
         A batch that ``check`` refuses is halved until the rows it refuses stand alone, where the
         refusal does not say which they are.
         """
         for file, of_file in groupby(parts, key=lambda part: part.file):
-            with _OpenedOnce(file) as opened:
+            with _OpenedOnce(Path(self.base, file)) as opened:
                 for part in of_file:
                     for first, batch in _batches(part, opened, self, skipped):
                         yield from self._accepted(part, first, batch, check, skipped)
@@ -167,7 +176,7 @@ class DataSet:
         batch: Any,
         check: Callable[[Predictions], Result],
         skipped: Skipped,
-    ) -> Iterator[tuple[int, Predictions, Result]]:
+    ) -> Iterator[tuple[Predictions, Result]]:
         try:
             predictions = self._decoded(part, first, batch)
             with _checks.naming(f"{part.where}, counting from row {first}"):
@@ -175,22 +184,10 @@ class DataSet:
         except (ValueError, TypeError) as refusal:
             if not self.skip_bad:
                 raise
-            rows = batch.num_rows
-            if rows == 1 or isinstance(refusal, TypeError):  # a type is wrong in every row
-                skipped.add(str(refusal), rows=rows)
-                return
-            bad = _checks.bad_rows_of(refusal)
-            if bad is not None:
-                skipped.add(str(refusal), rows=len(bad))
-                if len(bad) < rows:
-                    kept = batch.take(np.delete(np.arange(rows), bad))
-                    yield from self._accepted(part, first, kept, check, skipped)
-                return
-            half = rows // 2
-            yield from self._accepted(part, first, batch.slice(0, half), check, skipped)
-            yield from self._accepted(part, first + half, batch.slice(half), check, skipped)
+            for start, rest in _without_bad_rows(batch, refusal, skipped):
+                yield from self._accepted(part, first + start, rest, check, skipped)
         else:
-            yield part.first_in_set + first - part.first_row, predictions, result
+            yield predictions, result
 
     def _decoded(self, part: Part, first: int, batch: Any) -> Predictions:
         named = {name: batch.column(name) for name in self.layout.names}
@@ -201,6 +198,23 @@ class DataSet:
         return Predictions(**fields, class_names=self.class_names, n_classes=self.n_classes)
 
 
+def _without_bad_rows(
+    batch: Any, refusal: Exception, skipped: Skipped
+) -> Iterator[tuple[int, Any]]:
+    """What is to be looked at again of a refused batch, and where in it that begins."""
+    rows = batch.num_rows
+    bad = _checks.bad_rows_of(refusal)
+    if isinstance(refusal, TypeError) or rows == 1:  # a type is wrong in every row
+        bad = np.arange(rows)
+    if bad is None:  # the refusal does not say which: each half will
+        yield 0, batch.slice(0, rows // 2)
+        yield rows // 2, batch.slice(rows // 2)
+        return
+    skipped.add(str(refusal), rows=len(bad))
+    if len(bad) < rows:
+        yield 0, batch.take(np.delete(np.arange(rows), bad))
+
+
 def open_data_set(path: Path, *, skip_bad: bool = False, n_classes: int | None = None) -> DataSet:
     """Read the footers of all files, and refuse or leave out those that do not agree.
 
@@ -209,14 +223,18 @@ def open_data_set(path: Path, *, skip_bad: bool = False, n_classes: int | None =
     files = _files(path)
     skipped = Skipped()
     footers: list[_Footer] = []
+    usable: list[str] = []
+    named: Named | None = None
     for file, footer in zip(files, _footers(files), strict=True):
         try:
             if isinstance(footer, Exception):
                 raise footer
             if footer.rows:  # parallel writers leave files without rows, often without types
                 _refuse_other_columns(footer, footers)
+                named = agreed_names(named, footer.file, footer.class_names)
                 footers.append(footer)
-        except (ValueError, TypeError) as refusal:
+            usable.append(str(file))
+        except (ValueError, TypeError, OSError) as refusal:
             if not skip_bad:
                 raise
             skipped.add(str(refusal), files=1, rows=_rows_or_none(file))
@@ -233,12 +251,13 @@ def open_data_set(path: Path, *, skip_bad: bool = False, n_classes: int | None =
             place += rows
     data_set = DataSet(
         where=str(path),
+        base=str(Path.cwd()),
         layout=layout,
         dtype=common_dtype([kind for footer in footers for kind in footer.kinds], layout),
         n_classes=len(layout.scores) if layout.numbered else None,
         width=len(layout.scores) if layout.numbered else None,
-        class_names=footers[0].class_names,
-        files=tuple(str(file) for file in files),
+        class_names=named and named[1],
+        files=tuple(usable),
         parts=tuple(parts),
         rows=place,
         skip_bad=skip_bad,
@@ -250,6 +269,8 @@ def open_data_set(path: Path, *, skip_bad: bool = False, n_classes: int | None =
     if layout.kind != "confidence" and not layout.numbered:
         width = _width(data_set)
         data_set = replace(data_set, width=width, n_classes=data_set.n_classes or width)
+    if data_set.n_classes is not None:
+        refuse_class_names(data_set.class_names, data_set.n_classes, str(path))
     if n_classes is not None:
         _checks.number_of_classes(data_set.n_classes, n_classes, str(path))
     return data_set
@@ -259,8 +280,7 @@ def holds_top_rows(path: Path) -> bool:
     """Whether these are Parquet files with the largest logits of each row."""
     if not path.is_dir() and (path.suffix.lower() != ".parquet" or not path.exists()):
         return False
-    files = _files(path) if not path.is_dir() or any(path.rglob("*.parquet")) else []
-    for file in files:
+    for file in parquet_files(path) if path.is_dir() else [path]:
         with contextlib.suppress(ValueError, TypeError, OSError):  # refused where it is read
             footer = _footer(file)
             if footer.rows:
@@ -365,27 +385,35 @@ def _rows_or_none(file: Path) -> int:
 
 
 def _width(data_set: DataSet) -> int:
-    """How many classes the lists of the first row that can be read have."""
-    one_row = replace(data_set, skip_bad=True)
+    """How many numbers most lists have, of the first rows that can be read."""
+    lenient = replace(data_set, skip_bad=True)
     for part in data_set.parts:
-        with _OpenedOnce(part.file) as opened:
-            for first, batch in _batches(part, opened, one_row, Skipped(), rows=1):
-                try:
-                    predictions = data_set._decoded(part, first, batch)
-                except (ValueError, TypeError):
-                    if not data_set.skip_bad:
-                        raise
-                    continue
-                for scores in (predictions.logits, predictions.probs, predictions.top_logits):
-                    if scores is not None:
-                        return int(scores.shape[1])
+        with _OpenedOnce(Path(data_set.base, part.file)) as opened:
+            for first, batch in _batches(part, opened, lenient, Skipped(), rows=ROWS_TO_SEE_WIDTH):
+                widths = Counter(_widths(data_set, part, first, batch))
+                if widths:
+                    return widths.most_common(1)[0][0]
     return _checks.some_rows_in(data_set.where, 0, 0)
+
+
+def _widths(data_set: DataSet, part: Part, first: int, batch: Any) -> Iterator[int]:
+    """How many numbers the list of each row has, but for rows that are left out."""
+    for row in range(batch.num_rows):
+        try:
+            predictions = data_set._decoded(part, first + row, batch.slice(row, 1))
+        except (ValueError, TypeError):
+            if not data_set.skip_bad:
+                raise
+            continue
+        for scores in (predictions.logits, predictions.probs, predictions.top_logits):
+            if scores is not None:
+                yield int(scores.shape[1])
 
 
 class _OpenedOnce:
     """A file that is opened, and its footer read, when its first row group is asked for."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: Path) -> None:
         self.file = file
         self.opened: Any = None
 
@@ -399,8 +427,11 @@ class _OpenedOnce:
     def for_part(self, part: Part) -> Any:
         """The open file, whose row group is as long as it was."""
         if self.opened is None:
-            with decoding(part.where, KIND):
-                self.opened = opened_file(Path(self.file))
+            try:
+                with decoding(part.where, KIND):
+                    self.opened = opened_file(self.file)
+            except (ValueError, OSError) as error:
+                _checks.still_there(part.where, error)
         metadata = self.opened.metadata
         there = part.group < metadata.num_row_groups
         rows = metadata.row_group(part.group).num_rows if there else 0

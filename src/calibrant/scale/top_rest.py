@@ -39,9 +39,9 @@ class ProblemOfFiles(AtTemperature):
         """How many samples there are."""
         return float(len(self.samples))
 
-    def top_samples(self, *, classes: bool) -> TopRowsOfFiles:
+    def top_samples(self, *, classes: bool) -> TopSamplesOfFiles:
         """What the top part is fitted on, with class terms or without."""
-        return TopRowsOfFiles(self.samples, self.best, classes)
+        return TopSamplesOfFiles(self.samples, self.best, classes)
 
     def mistakes(self) -> FitData | None:
         """The rows that the rest is fitted on, if any; ``weight`` is what they count for."""
@@ -59,8 +59,8 @@ class ProblemOfFiles(AtTemperature):
 
 
 @dataclass(frozen=True)
-class TopRowsOfFiles:
-    """Stands in for ``TopRows``: each point is one pass over the files."""
+class TopSamplesOfFiles:
+    """What the top part is fitted on, in files: each point is one pass over them."""
 
     samples: FilesOfSamples
     best: BestTemperature
