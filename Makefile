@@ -60,7 +60,7 @@ docs: $(READY) ## the documentation, into docs/_build/html
 experiments: $(READY) ## the papers' tables and figures: what there is
 	$(BIN)/python -m experiments --list
 
-train-real: $(READY) ## train small networks on every real data set with six losses; three hours
+train-real: $(READY) ## train small networks on every real data set with all losses; four hours
 	$(BIN)/python -m experiments trained
 
 reproduce-quick: $(READY) ## every result of the papers that takes minutes, checked
