@@ -16,7 +16,8 @@ from experiments.trained.runs import Floats, TrainedRun, title
 Record = dict[str, Any]
 
 ORDER = ("ce", "fl-3", "fla-53", "brier", "mmce", "adafocal")
-"""Which loss has which look, in all pictures."""
+"""The losses that are drawn, each with one look in all pictures; eleven lines could not be told
+apart."""
 
 PANELS = (
     ("nll", "test NLL", 1.0),
@@ -102,8 +103,10 @@ def losses(where: str, runs: Mapping[str, TrainedRun]) -> Figure:
     figure = Figure(figsize=(11.0, 5.2), layout="constrained")
     figure.suptitle(where, fontsize="medium")
     axes = figure.subplots(2, 4).ravel()
-    for loss, run in runs.items():
-        color, linestyle, _ = look(ORDER.index(loss))
+    for i, loss in enumerate(ORDER):
+        if loss not in runs:
+            continue
+        run, (color, linestyle, _) = runs[loss], look(i)
         style = {"color": color, "linestyle": linestyle, "linewidth": 1.6, "label": title(loss)}
         epochs = np.arange(1, len(run.records) + 1)
         for ax, (quantity, words, scale) in zip(axes, PANELS, strict=False):
