@@ -29,7 +29,7 @@ Counts = npt.NDArray[np.int64]
 
 TIED = 2.0**-40
 """Odds that differ by no more than this part are the same, computed in another order."""
-LAST_BITS = 2.5e-16
+LAST_BITS = 2.0**-52
 """So much rounding may move a confidence close to 1."""
 DISTINCT = 2.0**-26
 """Confidences whose distances to 1 differ by this part are not the same, whatever their last bits:

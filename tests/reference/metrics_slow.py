@@ -168,7 +168,7 @@ def _same(low: float, high: float) -> bool:
     these are more than 8 digits of the odds, is a difference.
     """
     c, distance = Fraction(low), Fraction(high) - Fraction(low)
-    last_bits = min(Fraction(1, 4 * 10**15), (1 - c) / 2**26)
+    last_bits = min(Fraction(1, 2**52), (1 - c) / 2**26)
     return distance <= c * (1 - c) / 2**40 + last_bits
 
 
