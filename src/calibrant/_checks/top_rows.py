@@ -10,6 +10,22 @@ import numpy.typing as npt
 
 from calibrant._checks.arrays import as_numpy
 
+(
+    FINE,
+    NOT_A_NUMBER,
+    NO_SUCH_CLASS,
+    CLASS_TWICE,
+    NO_NORMALISER,
+    NO_SUCH_LABEL,
+    LABEL_UNKNOWN,
+    LABEL_TOO_LARGE,
+    LABEL_IMPOSSIBLE,
+    NOTHING_POSSIBLE,
+    TOO_MUCH_KNOWN,
+    TOO_LITTLE_KNOWN,
+) = range(12)
+"""What can be wrong with a row, in the order in which it is looked at."""
+
 
 class TopArrays(NamedTuple):
     """What was given of such rows, as arrays of the right shapes; what was not is empty."""
@@ -61,7 +77,7 @@ def top_arrays(
 
 
 def usable_top_rows(verdicts: npt.NDArray[np.int64], given: TopArrays, n_classes: int) -> None:
-    """Rows that can be; ``verdicts`` says what is wrong with each, 0 for nothing."""
+    """Rows that can be; ``verdicts`` says what is wrong with each."""
     bad = np.flatnonzero(verdicts)
     if len(bad) == 0:
         return
@@ -72,27 +88,30 @@ def usable_top_rows(verdicts: npt.NDArray[np.int64], given: TopArrays, n_classes
     normaliser = float(given.normaliser[row])
     share = float(np.exp(np.sort(logits)[::-1] - normaliser).sum())
     wrong = {
-        1: "logits must be numbers below +inf; found "
+        NOT_A_NUMBER: "logits must be numbers below +inf; found "
         f"{logits[~(logits < np.inf)][:1]}. Log what the network gives, -inf for an absent class",
-        2: f"classes must be 0 to {n_classes - 1}; found "
+        NO_SUCH_CLASS: f"classes must be 0 to {n_classes - 1}; found "
         f"{classes[(classes < 0) | (classes >= n_classes)][:1]}. Number them as the labels are",
-        3: f"classes must be different from each other; found {_twice(classes)} twice. "
+        CLASS_TWICE: f"classes must be different from each other; found {_twice(classes)} twice. "
         "Log the k largest logits once each",
-        4: f"the normaliser must be finite; found {normaliser}. Log log sum exp of all logits",
-        5: f"labels must be 0 to {n_classes - 1}; found {label}. Number the classes from 0",
-        6: f"the label {label} is not among the known classes, and its logit is not known; "
-        f"{alike} rows here are like this. Log it as label_logit (label_logprob for "
+        NO_NORMALISER: f"the normaliser must be finite; found {normaliser}. Log log sum exp of all "
+        "logits",
+        NO_SUCH_LABEL: f"labels must be 0 to {n_classes - 1}; found {label}. Number the classes "
+        "from 0",
+        LABEL_UNKNOWN: f"the label {label} is not among the known classes, and its logit is not "
+        f"known; {alike} rows here are like this. Log it as label_logit (label_logprob for "
         "log-probabilities), or leave such rows out with skip_bad, which distorts the fit",
-        7: "the label's logit must not be above the smallest of the k largest; found "
+        LABEL_TOO_LARGE: "the label's logit must not be above the smallest of the k largest; found "
         f"{_at(given.label_logits, row)} above {logits.min():.6g}. Log the largest logits of the "
         "row",
-        8: f"the label {label} has probability 0. Drop the row or correct it",
-        9: "no class of it is possible. Drop the row",
-        10: f"its known classes must not share more than all; found {share:.6g} of e^normaliser. "
-        "Take the normaliser over all classes, at T = 1 and in the units of the logits",
-        11: f"the unknown classes share more than they can, none having more than the smallest of "
-        f"the known; found {share:.6g} of e^normaliser known in {len(classes)} of {n_classes} "
-        "classes. Log the k largest logits, and the normaliser of the same logits",
+        LABEL_IMPOSSIBLE: f"the label {label} has probability 0. Drop the row or correct it",
+        NOTHING_POSSIBLE: "no class of it is possible. Drop the row",
+        TOO_MUCH_KNOWN: f"its known classes must not share more than all; found {share:.6g} of "
+        "e^normaliser. Take the normaliser over all classes, at T = 1 and in the units of the "
+        "logits",
+        TOO_LITTLE_KNOWN: "the unknown classes share more than they can, none having more than the "
+        f"smallest of the known; found {share:.6g} of e^normaliser known in {len(classes)} of "
+        f"{n_classes} classes. Log the k largest logits, and the normaliser of the same logits",
     }
     raise BadRowsError(f"row {row}: {wrong[verdict]}", bad)
 

@@ -12,6 +12,20 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, prange
 
+from calibrant._checks.top_rows import (
+    CLASS_TWICE,
+    FINE,
+    LABEL_IMPOSSIBLE,
+    LABEL_TOO_LARGE,
+    LABEL_UNKNOWN,
+    NO_NORMALISER,
+    NO_SUCH_CLASS,
+    NO_SUCH_LABEL,
+    NOT_A_NUMBER,
+    NOTHING_POSSIBLE,
+    TOO_LITTLE_KNOWN,
+    TOO_MUCH_KNOWN,
+)
 from calibrant._compiled import exp_nonpositive, index_of, over_rows, sum_of
 from calibrant.calibrators._kernels import exponentials
 
@@ -25,22 +39,6 @@ MOST_STEPS = 200
 REACH = 1e5
 """Log-probabilities below minus this have no probability at any temperature: such classes are
 absent."""
-
-(
-    FINE,
-    NOT_A_NUMBER,
-    NO_SUCH_CLASS,
-    CLASS_TWICE,
-    NO_NORMALISER,
-    NO_SUCH_LABEL,
-    LABEL_UNKNOWN,
-    LABEL_TOO_LARGE,
-    LABEL_IMPOSSIBLE,
-    NOTHING_POSSIBLE,
-    TOO_MUCH_KNOWN,
-    TOO_LITTLE_KNOWN,
-) = range(12)
-"""What can be wrong with a row, in the order in which it is looked at."""
 
 
 @njit(cache=True, fastmath={"contract"})
