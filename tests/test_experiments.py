@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from typing import ClassVar
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from experiments.__main__ import PAGE, main, run_quick
 from experiments.catalogue import HERE, Expected, Experiment, catalogue
 from experiments.page import with_results
+from experiments.processes import single_threads
 from experiments.results import changed_verdicts, differences
 from experiments.tables import Table
 
@@ -194,3 +196,14 @@ def test_a_verdict_that_changes_is_not_as_expected():
         ] = 0
     (line,) = changed_verdicts(experiment, values)
     assert "does not hold here; published: " in line
+
+
+def test_processes_on_one_thread_leave_the_environment(monkeypatch):
+    """Numba would refuse to compile in this process otherwise, once it has more threads."""
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "2")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    with single_threads(1) as pool:
+        assert pool.submit(os.getenv, "NUMBA_NUM_THREADS").result() == "1"
+        assert pool.submit(os.getenv, "MKL_NUM_THREADS").result() == "1"
+    assert os.environ["NUMBA_NUM_THREADS"] == "2"
+    assert "MKL_NUM_THREADS" not in os.environ

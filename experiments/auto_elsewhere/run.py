@@ -6,13 +6,12 @@ import argparse
 import csv
 import importlib.util
 import io
-import multiprocessing
 import os
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,9 +26,9 @@ from experiments.auto_elsewhere.sources import (
     Source,
     all_sources,
 )
+from experiments.processes import single_threads
 from experiments.scoreboard.networks import DATA
 from experiments.scoreboard.resampling import Interval
-from experiments.scoreboard.run import ONE_THREAD
 from experiments.scoreboard.tables import PERCENT, TIE
 from experiments.tables import markdown
 
@@ -105,11 +104,8 @@ def main(argv: list[str] | None = None) -> None:
 
 def measure_all(sources: Sequence[Source], data: Path, processes: int | None) -> list[Row]:
     """A row for each source, in their order."""
-    # Processes side by side use the cores better than the threads of the libraries in them.
-    os.environ |= dict.fromkeys(ONE_THREAD, "1")
-    spawn = multiprocessing.get_context("spawn")
     with (
-        ProcessPoolExecutor(processes, mp_context=spawn) as pool,
+        single_threads(processes) as pool,
         click.progressbar(length=len(sources), label="measuring", file=sys.stderr) as progress,
     ):
         futures = [pool.submit(measure, source, data) for source in sources]

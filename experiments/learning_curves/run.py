@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-import multiprocessing
 import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from pathlib import Path
 
 import click
@@ -28,9 +27,9 @@ from experiments.learning_curves.measuring import (
     noise_floor,
 )
 from experiments.learning_curves.picture import Curve, draw
+from experiments.processes import single_threads
 from experiments.scoreboard.networks import DATA, Network, all_networks
 from experiments.scoreboard.resampling import LEVEL, RESAMPLES, Interval
-from experiments.scoreboard.run import ONE_THREAD
 from experiments.scoreboard.tables import PERCENT, TIE
 from experiments.tables import markdown
 
@@ -97,13 +96,10 @@ def measure_all(
     networks: Sequence[Network], processes: int | None
 ) -> tuple[dict[tuple[str, int], Fits], dict[str, float]]:
     """All fits by network and size, and the noise floor of each network."""
-    # Processes side by side use the cores better than the threads of the libraries in them.
-    os.environ |= dict.fromkeys(ONE_THREAD, "1")
-    spawn = multiprocessing.get_context("spawn")
     most_work_first = sorted(networks, key=lambda n: -n.n_test * n.n_classes)
     fits, floors = {}, {}
     with (
-        ProcessPoolExecutor(processes, mp_context=spawn) as pool,
+        single_threads(processes) as pool,
         click.progressbar(
             length=len(networks) * (len(SEEDS) + 1), label="fitting", file=sys.stderr
         ) as progress,

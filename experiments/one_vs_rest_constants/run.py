@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +24,8 @@ from calibrant.calibrators import (
     IsotonicCalibration,
     PlattScaling,
 )
+from experiments.processes import single_threads
 from experiments.scoreboard.networks import DATA
-from experiments.scoreboard.run import ONE_THREAD
 from experiments.scoreboard.tables import TIE
 from experiments.tables import markdown
 
@@ -119,12 +117,9 @@ def main(argv: list[str] | None = None) -> None:
 
 def measure_all(files: Sequence[Path]) -> dict[Path, dict[str, Floats]]:
     """What ``measure`` gives for every file."""
-    # Processes side by side use the cores better than the threads of the libraries in them.
-    os.environ |= dict.fromkeys(ONE_THREAD, "1")
-    spawn = multiprocessing.get_context("spawn")
     measured = {}
     with (
-        ProcessPoolExecutor(os.cpu_count(), mp_context=spawn) as pool,
+        single_threads() as pool,
         click.progressbar(length=len(files), label="measuring", file=sys.stderr) as progress,
     ):
         largest_first = sorted(files, key=lambda path: -path.stat().st_size)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from pathlib import Path
 
 import click
 
+from experiments.processes import single_threads
 from experiments.scoreboard import measuring, resampling, tables
 from experiments.scoreboard.measuring import Result
 from experiments.scoreboard.methods import (
@@ -34,7 +33,6 @@ COMPARED = (
     ("ada_ece", AUTO),
     ("nll", AUTO),
 )
-ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -156,11 +154,8 @@ def measure_all(
         for network in networks
         if fresh or found(folder, network, method) is None
     ]
-    # Processes side by side use the cores better than the threads of any of the packages.
-    os.environ |= dict.fromkeys(ONE_THREAD, "1")
-    spawn = multiprocessing.get_context("spawn")
     with (
-        ProcessPoolExecutor(os.cpu_count(), mp_context=spawn) as pool,
+        single_threads() as pool,
         click.progressbar(length=len(todo), label="measuring", file=sys.stderr) as progress,
     ):
         futures = [
