@@ -138,6 +138,20 @@ def test_the_same_by_an_equal_mass_error(tmp_path, method):
     assert "off by at most 0;" in str(found)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_same_where_rows_are_tied_but_for_rounding(tmp_path, seed):
+    """Whole numbers: many rows are the same but for the order of their classes."""
+    rng = np.random.default_rng(seed)
+    logits = np.round(3.0 * rng.normal(size=(1500, 5)))
+    labels = (logits / 1.7 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    for i, rows in enumerate((np.s_[:400], np.s_[400:])):
+        write(tmp_path / f"{i}.parquet", logits[rows], labels[rows])
+    whole = TemperatureScaling(criterion="ada_ece").fit(logits, labels)
+    found = scale.fit(TemperatureScaling(criterion="ada_ece"), tmp_path)
+    assert found.calibrator.state_ == whole.state_
+    assert found.calibrator.report_.after == pytest.approx(whole.report_.after, rel=1e-9)
+
+
 @pytest.mark.parametrize("ties", ["none", "some", "many"])
 @pytest.mark.parametrize("collected", [0, 500])
 def test_equal_mass_errors_narrow_until_they_are_exact(tmp_path, monkeypatch, ties, collected):

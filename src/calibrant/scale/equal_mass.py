@@ -174,7 +174,7 @@ class EqualMassErrors:
 def _quantiles(some: Samples | None, point: At, n_cells: int) -> Floats:
     """Boundaries between cells that hold about as many rows each."""
     if some is None:  # few rows: any boundaries will do
-        return np.arange(1, n_cells) / n_cells
+        return _just_above(np.arange(1, n_cells) / n_cells)
     log_odds = np.sort(_evaluator(some).log_odds(*point))
     at = np.linspace(0.0, len(log_odds) - 1.0, n_cells + 1)[1:-1]
     # Log odds of +inf are certain; so are those beyond 40, to rounding.
