@@ -13,7 +13,7 @@ import traceback
 from difflib import get_close_matches
 from pathlib import Path
 
-from experiments.catalogue import Experiment, catalogue
+from experiments.catalogue import Experiment, NothingToReadError, catalogue
 
 PAGE = Path("docs/reproduction.md")
 
@@ -94,7 +94,7 @@ def run_quick(experiments: dict[str, Experiment], options: list[str]) -> int:
         started = time.perf_counter()
         try:
             wrong = reproduce(experiment, arguments.out / name, publish=arguments.publish)
-        except FileNotFoundError as absent:  # a folder that is there may lack what is needed
+        except NothingToReadError as absent:  # a folder that is there may lack what is needed
             said.append(f"{name:<28}skipped: {absent}")
             continue
         except Exception as error:  # the others are run all the same, and the exit code says so

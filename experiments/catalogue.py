@@ -22,6 +22,10 @@ PRINTED = re.compile(rf"(?P<bound>{'|'.join(BOUNDS)})? ?(?P<low>-?[0-9.]+)(-(?P<
 """What of a paper's words can be compared with a number."""
 
 
+class NothingToReadError(FileNotFoundError):
+    """What an experiment is to look at has not been made yet."""
+
+
 @dataclass(frozen=True)
 class Expected:
     """What one number should be.

@@ -11,7 +11,7 @@ from typing import ClassVar
 import pytest
 
 from experiments.__main__ import PAGE, main, run_quick
-from experiments.catalogue import HERE, Expected, Experiment, catalogue
+from experiments.catalogue import HERE, Expected, Experiment, NothingToReadError, catalogue
 from experiments.page import with_results
 from experiments.processes import single_threads
 from experiments.results import changed_verdicts, differences
@@ -176,11 +176,12 @@ def test_quick_goes_on_after_a_failure(monkeypatch, tmp_path, capsys):
         return experiment.outcome
 
     monkeypatch.setattr("experiments.results.reproduce", reproduce)
-    outcomes = {"a": ValueError("bad"), "b": FileNotFoundError("no runs"), "c": [], "d": ["x is 2"]}
+    outcomes = {"a": FileNotFoundError("bad"), "b": NothingToReadError("no runs")}
+    outcomes |= {"c": [], "d": ["x is 2"]}
     code = run_quick({k: MadeUp(v) for k, v in outcomes.items()}, ["--out", str(tmp_path)])
     said = [line.split(maxsplit=1)[1] for line in capsys.readouterr().out.splitlines()[-4:]]
     assert code == 1
-    assert said[0].startswith("failed: ValueError('bad')")
+    assert said[0].startswith("failed: FileNotFoundError('bad')")
     assert said[1] == "skipped: no runs"
     assert said[2].startswith("as expected (0 values)")
     assert said[3].startswith("x is 2")

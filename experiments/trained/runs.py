@@ -14,6 +14,7 @@ import numpy.typing as npt
 from calibrant.training import Recipe
 from calibrant.training.folders import RunFolder
 from calibrant.training.grid import Job, folder_of, jobs_of, read_grid
+from experiments.catalogue import NothingToReadError
 
 HERE = Path(__file__).parent
 TITLES = {
@@ -98,7 +99,7 @@ def finished(grids: Sequence[str], folder: str) -> dict[Place, dict[str, Trained
             runs = found.setdefault((job.recipe.data, job.recipe.model), {})
             runs[job.recipe.loss] = TrainedRun(job, place, result)
     if not found:
-        raise FileNotFoundError(
+        raise NothingToReadError(
             f"{folder} must hold finished runs of {', '.join(grids)}; found none. "
             "Make them with: python -m experiments trained"
         )
