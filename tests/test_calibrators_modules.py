@@ -259,3 +259,19 @@ def test_computes_in_single_precision_where_there_is_no_other(name, monkeypatch)
     assert torch.float64 not in {array.dtype for array in module.buffers()}
     assert module(logits).dtype == torch.float32
     torch.testing.assert_close(module(logits), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("exponent", [0, 8, 15, 17, 20, 200])
+@pytest.mark.parametrize("name", ["temperature", "bias-corrected-temperature", "auto"])
+def test_nearly_equal_logits_above_very_low_ones(name, exponent):
+    """Two logits a unit apart, all others as far below them as can be: both count in full."""
+    calibrator = fitted(name, 10)
+    rng = np.random.default_rng(2)
+    logits = -(10.0**exponent) * (3.0 + rng.random((50, 10)))
+    logits[:, [3, 7]] = rng.normal(size=(50, 2))
+    probs = calibrator.predict_proba(logits)
+    layer = calibrator.as_module()(torch.from_numpy(logits)).exp().numpy()
+    np.testing.assert_allclose(layer, probs, rtol=1e-12, atol=1e-15)
+    if exponent > 2:
+        ruled_out = np.where(logits < -100.0, -np.inf, logits)
+        np.testing.assert_allclose(calibrator.predict_proba(ruled_out), probs, atol=1e-12)

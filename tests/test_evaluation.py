@@ -194,6 +194,33 @@ def test_two_calibrated_models_are_not_distinguishable():
     assert max(alarms.values()) <= 10  # of 80; at 5% more than 10 come about twice in a thousand
 
 
+def test_equally_over_confident_models_are_not_distinguishable():
+    """Few samples, where the interval of a difference was too narrow."""
+    alarms = {"ece": 0, "ada_ece": 0}
+    rng = np.random.default_rng(0)
+    for seed in range(200):
+        truth = 2.0 * rng.normal(size=(300, 10))
+        labels = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
+        a, b = (truth + rng.normal(size=truth.shape) for _ in range(2))
+        result = paired_difference(
+            logits_a=a, logits_b=b, labels=labels, metrics=list(alarms), n_resamples=200, seed=seed
+        )
+        for name in alarms:
+            alarms[name] += result[name].verdict != "not distinguishable"
+    assert max(alarms.values()) <= 14  # of 200; at 4% more than 14 come about twice in a hundred
+
+
+def test_the_worst_bin_is_never_better_than_the_average_one():
+    """An MCE is at least the ECE over the same bins, and so are the ends of its interval."""
+    for seed, n in enumerate((20, 60, 200, 200, 1000, 5000)):
+        probs, labels = drawn(n, 0.5 + 0.3 * seed, seed=seed)
+        stream = StreamedEvaluation()
+        stream.update(probs, labels)
+        for result in (evaluate(probs, labels), stream.result()):
+            assert result["mce"].low >= result["ece"].low
+            assert result["mce"].high >= result["ece"].high
+
+
 def test_noise_is_not_taken_for_a_difference():
     """Two equally good models: the share of false alarms stays near 5%."""
     alarms = 0

@@ -270,8 +270,8 @@ def node_rows(
             log_odds_at(gap, betas, top, g, gamma, scaled)
             add_confidence(scaled, betas, w, confidence[c])
             if out.shape[1] > 0:
-                for j in range(n_nodes):
-                    out[c, i, j] = scaled[j]
+                for j in range(n_nodes):  # bounded, because ``out`` is in single precision
+                    out[c, i, j] = max(min(scaled[j], CERTAIN), -CERTAIN)
 
 
 @over_rows
@@ -381,26 +381,22 @@ def mass_error(
     odds differ by less than ``doubt`` may stand the other way round in truth, which matters where
     an edge runs between them.
     """
-    last = len(edges) - 2
-    error = slack = rank = gap = 0.0
-    b = i = 0
-    while i < len(order):
-        start = i
-        value = confidence[order[i]]
-        mass = hits = 0.0
-        highest = value
-        while i < len(order) and confidence[order[i]] - highest <= width_of_ties(highest):
-            highest = confidence[order[i]]
-            w = weight[order[i]] if len(weight) > 0 else 1.0
-            mass += w
-            hits += w * correct[order[i]]
-            i += 1
-        gap_per_mass = value - hits / mass
+    n, last = len(order), len(edges) - 2
+    error = slack = rank = gap = mass = hits = 0.0
+    b = start = 0
+    for i in range(n):
+        c = confidence[order[i]]
+        w = weight[order[i]] if len(weight) > 0 else 1.0
+        mass += w
+        hits += w * correct[order[i]]
+        if i + 1 < n and confidence[order[i + 1]] - c <= width_of_ties(c):
+            continue
+        gap_per_mass = confidence[order[start]] - hits / mass
         begin = rank
-        end = rank + mass if i < len(order) else edges[last + 1]
+        end = rank + mass if i + 1 < n else edges[last + 1]
         while b < last and edges[b + 1] <= end:
             error += abs(gap + (edges[b + 1] - begin) * gap_per_mass)
-            below, above = mass_in_doubt(order, start, i, log_odds, confidence, weight, doubt)
+            below, above = mass_in_doubt(order, start, i + 1, log_odds, confidence, weight, doubt)
             if edges[b + 1] < end:
                 slack += 2.0 * (below + above)
             else:
@@ -410,6 +406,8 @@ def mass_error(
             b += 1
         gap += (end - begin) * gap_per_mass
         rank = end
+        start = i + 1
+        mass = hits = 0.0
     error += abs(gap)
     return error / edges[last + 1], slack / edges[last + 1]
 

@@ -27,10 +27,11 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from calibrant import _checks
+from calibrant._logspace import split_top
 from calibrant._types import Array
 from calibrant.calibrators.base import Floats, Shapes, State
 from calibrant.calibrators.linear_fit import FACTORS, Factor, Penalty, Rows
-from calibrant.calibrators.linear_map import RIDGE, Linear, temperature_of
+from calibrant.calibrators.linear_map import RIDGE, CentredLinear, Linear, temperature_of
 
 OFF_DIAGONAL = 5e-4
 LOG_PROBS_OFF_DIAGONAL = 1e-4
@@ -38,7 +39,7 @@ INTERCEPT = 1e-3
 """Strengths for matrices; how they were chosen stands in :class:`MatrixScaling`."""
 
 
-class VectorScaling(Linear):
+class VectorScaling(CentredLinear):
     r"""A factor and a bias for each class.
 
     .. math:: \mathrm{softmax}(w_k s_k + b_k), \qquad s \text{ centred}
@@ -158,8 +159,12 @@ class BiasCorrectedTemperatureScaling(Linear):
     def _is_free(self) -> bool:
         return self.ridge <= RIDGE
 
-    def _scores(self, centred: Array, features: Array, state: State) -> Array:
-        return centred / state["temperature"]
+    def _log_probs(self, logits: Array, state: State) -> Array:
+        # Not of centred logits: these lose the digits between nearly equal ones where another logit
+        # lies far below them.
+        xp = array_namespace(logits)
+        log_probs = split_top(split_top(logits, state["temperature"]).z + state["bias"]).log_q
+        return xp.where(logits == -float("inf"), -float("inf"), log_probs)
 
     def _shape(self, n_classes: int) -> tuple[int, ...]:
         return ()
@@ -181,7 +186,7 @@ class BiasCorrectedTemperatureScaling(Linear):
         return {"temperature": 1.0, "bias": np.zeros(n_classes)}
 
 
-class _MatrixMap(Linear):
+class _MatrixMap(CentredLinear):
     """s / T + M f + b: what a full matrix adds to temperature scaling, on features f.
 
     W = I / T + M is kept in two parts because the first is exact on the logits: log-probabilities

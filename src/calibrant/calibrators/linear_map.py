@@ -39,15 +39,11 @@ LARGEST_NUMBER = 1e34
 class Linear(Calibrator):
     """Softmax of a bias plus scores that are linear in the centred logits, or in other features.
 
-    Subclasses write the scores, and what the correction of ``linear_fit`` means for them.
+    Subclasses write the map, and what the correction of ``linear_fit`` means for it.
     """
 
     ON_LOG_PROBS: ClassVar[bool] = False
     """Whether the features are log-probabilities, or the centred logits themselves."""
-
-    @abstractmethod
-    def _scores(self, centred: Array, features: Array, state: State) -> Array:
-        """Scores without the bias; linear, so that both arguments can be given over a number."""
 
     @abstractmethod
     def _shape(self, n_classes: int) -> tuple[int, ...]:
@@ -68,22 +64,6 @@ class Linear(Calibrator):
     def _is_free(self) -> bool:
         """Whether the penalty is only there to keep the result finite, and is to decide nothing."""
         return False
-
-    def _log_probs(self, logits: Array, state: State) -> Array:
-        xp = array_namespace(logits)
-        absent = logits == -float("inf")
-        centred = features = centred_logits(logits)
-        if self.ON_LOG_PROBS:
-            features = xp.where(absent, 0.0, split_top(logits).log_q)
-        # The scores are computed for a row of size 1, so that no product or sum overflows before
-        # the largest of them is subtracted.
-        size = detach(xp.max(xp.abs(features), axis=-1, keepdims=True))
-        size = xp.clip(size, min=float(xp.finfo(logits.dtype).smallest_normal))
-        scores = self._scores(centred / size, features / size, state)
-        scores = xp.where(absent, -float("inf"), scores)
-        top = detach(xp.max(scores, axis=-1, keepdims=True))
-        log_probs = split_top((scores - top) * size + state["bias"]).log_q
-        return xp.where(absent, -float("inf"), log_probs)
 
     def _fit(self, data: FitData) -> Fitted:
         rows = data.in_units(log_probs=self.ON_LOG_PROBS)
@@ -188,6 +168,30 @@ class Linear(Calibrator):
     def bias_(self) -> Floats:
         """The fitted bias of each class; their sum is 0."""
         return np.asarray(self.state_["bias"])
+
+
+class CentredLinear(Linear):
+    """Maps for which the centre of a row matters; subclasses write the scores."""
+
+    @abstractmethod
+    def _scores(self, centred: Array, features: Array, state: State) -> Array:
+        """Scores without the bias; linear, so that both arguments can be given over a number."""
+
+    def _log_probs(self, logits: Array, state: State) -> Array:
+        xp = array_namespace(logits)
+        absent = logits == -float("inf")
+        centred = features = centred_logits(logits)
+        if self.ON_LOG_PROBS:
+            features = xp.where(absent, 0.0, split_top(logits).log_q)
+        # The scores are computed for a row of size 1, so that no product or sum overflows before
+        # the largest of them is subtracted.
+        size = detach(xp.max(xp.abs(features), axis=-1, keepdims=True))
+        size = xp.clip(size, min=float(xp.finfo(logits.dtype).smallest_normal))
+        scores = self._scores(centred / size, features / size, state)
+        scores = xp.where(absent, -float("inf"), scores)
+        top = detach(xp.max(scores, axis=-1, keepdims=True))
+        log_probs = split_top((scores - top) * size + state["bias"]).log_q
+        return xp.where(absent, -float("inf"), log_probs)
 
 
 def temperature_of(rows: Rows, factor: float) -> float:

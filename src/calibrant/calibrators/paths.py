@@ -13,6 +13,7 @@ and all temperatures, or the line of the line search.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -52,6 +53,12 @@ class Point:
     value: float
     at_bound: str | None = None
     """Which bounds of the search it lies at."""
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.value):  # it would lose, or win, every comparison by accident
+            raise FloatingPointError(
+                f"the criterion is not a number at gamma = {self.gamma:g}, T = {self.temperature:g}"
+            )
 
     @property
     def rank(self) -> tuple[float, float, float]:
@@ -265,7 +272,9 @@ def best_of_points(
     """
     doubt = _doubt_of_paths(scaled, 1.0 / float(temperatures.min()))[path]
     tried: dict[int, Point] = {}
-    while True:
+    n_tried = -1
+    while len(tried) > n_tried:
+        n_tried = len(tried)
         values, slack = _errors_between(evaluator, scaled, path, temperatures, stencils, doubt)
         lowest, highest = values - slack - doubt, values + slack + doubt
         to_beat = min(float(highest.min()), best.value)
@@ -283,8 +292,9 @@ def best_of_points(
             off = off[np.abs(log_odds) < SATURATED].max(initial=0.0)
             seen[path == path[p]] = np.maximum(seen[path == path[p]], 2.0 * off)
         if (seen == doubt).all():
-            return min([best, *tried.values()], key=lambda point: point.rank)
+            break
         doubt = 2.0 * seen  # interpolation was less exact than assumed: once more, more carefully
+    return min([best, *tried.values()], key=lambda point: point.rank)
 
 
 def _doubt_of_paths(scaled: npt.NDArray[np.float32], beta: float) -> Floats:

@@ -293,8 +293,6 @@ class FocalTemperatureScaling(_MapAndTemperature):
         _checks.choice(self.search, "search", tuple(searches.SEARCHES))
 
     def _fit(self, data: FitData) -> Fitted:
-        if self.criterion in BINNED:
-            data = data.mapped(within_reach)
         evaluator = _evaluator(data, self.criterion, self.focal_gamma, self.n_bins)
         point = searches.SEARCHES[self.search](evaluator)
         before = evaluator(0.0, 1.0)
@@ -344,6 +342,8 @@ def _check_criterion(criterion: str, focal_gamma: float, n_bins: int) -> None:
 
 
 def _evaluator(data: FitData, criterion: str, focal_gamma: float, n_bins: int) -> Evaluator:
+    if criterion in BINNED:
+        data = data.mapped(within_reach)
     return data.evaluator(criterion, n_bins=n_bins, focal_gamma=float(focal_gamma))
 
 

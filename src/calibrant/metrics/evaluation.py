@@ -274,7 +274,9 @@ def _measure(name: str, samples: Samples, todo: Plan, drawn: Mapping[str, Redraw
     value = value_of(name, samples, todo.n_bins)
     if len(samples) < 2 or not math.isfinite(value) or not has_interval(name, drawn):
         return Measured(name, value, None, None)
-    if name in BINNED:
+    if name == "mce":
+        low, high = intervals.largest_error_interval(*drawn[name], todo.level)
+    elif name in BINNED:
         low, high = intervals.error_interval(*drawn[name], todo.level)
     else:
         redrawn = redrawn_values(name, samples, todo, drawn)

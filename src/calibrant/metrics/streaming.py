@@ -138,10 +138,14 @@ class StreamedEvaluation:
         rng = np.random.default_rng(seed)
         width, mass = self.width.table(), self.mass.table(self.n_bins)
         measured: dict[str, Measured] = {}
-        for name, table in (("ece", width), ("ada_ece", mass), ("mce", width)):
-            error = intervals.largest_error(table.share) if name == "mce" else intervals.total_error
-            seen, noise = _seen_and_noise(table, n_resamples, rng)
-            low, high = intervals.error_interval(seen, seen + noise, error, level)
+        worst = intervals.largest_error(width.share)
+        of_width, of_mass = (_seen_and_resampled(t, n_resamples, rng) for t in (width, mass))
+        for name, (seen, resampled), error, interval in (
+            ("ece", of_width, intervals.total_error, intervals.error_interval),
+            ("ada_ece", of_mass, intervals.total_error, intervals.error_interval),
+            ("mce", of_width, worst, intervals.largest_error_interval),
+        ):
+            low, high = interval(seen, resampled, error, level)
             measured[name] = Measured(name, float(error(seen)), low, high)
         if self.class_sums is not None and self.n_classes is not None:
             value = float(np.abs(self.class_sums).sum()) / (self.n * self.n_classes)
@@ -173,11 +177,11 @@ class StreamedEvaluation:
         )
 
 
-def _seen_and_noise(table: BinTable, n_resamples: int, rng: Any) -> tuple[Floats, Floats]:
-    """Bin sums, and draws of the noise in them."""
+def _seen_and_resampled(table: BinTable, n_resamples: int, rng: Any) -> tuple[Floats, Floats]:
+    """Bin sums, and resamples of them."""
     seen = table.gap * table.share
     variance = np.maximum(table.square_sum / table.total - seen**2, 0.0) / table.total
-    return seen, rng.standard_normal((n_resamples, len(seen))) * np.sqrt(variance)
+    return seen, seen + rng.standard_normal((n_resamples, len(seen))) * np.sqrt(variance)
 
 
 def _floor(name: str, table: BinTable, n_resamples: int, rng: Any) -> NoiseFloor:

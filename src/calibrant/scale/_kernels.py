@@ -38,7 +38,7 @@ def cells_between(confidence: Any, boundaries: Any, cells: Any) -> None:
         while left > 0:  # halving without a branch: how many boundaries are below c
             half = (left + 1) >> 1
             below += half if boundaries[below + half - 1] < c else 0
-            left -= half
+            left >>= 1
         cells[i] = below
 
 

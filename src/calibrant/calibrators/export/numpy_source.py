@@ -78,7 +78,9 @@ TEMPLATES = {
     "top-rest": _TOP_REST,
     "vector": _linear("w s", vector.scores),
     "matrix": _linear("W s", linear.scores),
-    "bias-corrected-temperature": _linear("s / T", bias_corrected.scores),
+    "bias-corrected-temperature": Template(
+        "softmax(s / T + b)", (checked, bias_corrected.predict_proba)
+    ),
     "dirichlet": Template(
         "softmax(W log q + b), q = softmax(s)",
         (checked, linear.centred, dirichlet.predict_proba),

@@ -1,4 +1,4 @@
-"""Maps that are linear in the centred logits: vector, matrix, bias-corrected temperature."""
+"""Maps that are linear in the centred logits: vector, matrix."""
 
 import numpy as np
 from numpy.typing import ArrayLike
