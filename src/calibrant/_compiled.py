@@ -6,8 +6,14 @@ Importing this module imports Numba: only kernels do, and they are loaded on fir
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib
+import inspect
 import os
+import pickle
+import stat
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, wraps
@@ -18,6 +24,8 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import njit, prange, types
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache
+from numba.core.serialize import dumps
 from numba.extending import intrinsic
 
 LOG2_E = 1.4426950408889634
@@ -92,6 +100,109 @@ class _Threads:
 os.register_at_fork(after_in_child=_Threads.forbid)
 
 
+class CacheWarning(UserWarning):
+    """Compiled functions are not kept for the next process."""
+
+
+class _NoCache:
+    """Whether it was said that there is no cache: once is enough for a process."""
+
+    said = False
+
+    @classmethod
+    def say(cls, reason: str) -> None:
+        """Warn the first time; the next functions fail for the same reason."""
+        if cls.said:
+            return
+        cls.said = True
+        warnings.warn(
+            f"compiled functions are not cached: {reason}. Each start compiles them again, which "
+            "takes seconds to a minute. Set NUMBA_CACHE_DIR to a folder that only you can write to",
+            CacheWarning,
+            stacklevel=2,
+        )
+
+
+class _CheckedResults(CompileResultCacheImpl):
+    """What Numba keeps of a function, with a checksum: damaged machine code must not run."""
+
+    def reduce(self, cres: Any) -> tuple[bytes, bytes]:
+        """A compiled function as bytes, after their checksum."""
+        data = dumps(super().reduce(cres))
+        return hashlib.sha256(data).digest(), data
+
+    def rebuild(self, target_context: Any, payload: tuple[bytes, bytes]) -> Any:
+        """The compiled function of such bytes."""
+        checksum, data = payload
+        if hashlib.sha256(data).digest() != checksum:
+            raise ValueError("the checksum does not match")
+        return super().rebuild(target_context, pickle.loads(data))
+
+
+class _TolerantCache(FunctionCache):
+    """Numba's cache of one function, where a failure means that nothing is cached."""
+
+    _impl_class = _CheckedResults
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """What is cached for a signature; None if nothing is, or nothing that can be read."""
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception:  # the pickle of a damaged file raises anything
+            self._forget()
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep what was compiled for a signature, if that is possible."""
+        try:
+            super().save_overload(sig, data)
+        except Exception as error:
+            self._forget()
+            _NoCache.say(f"writing to {self.cache_path} failed ({error})")
+
+    def _forget(self) -> None:
+        """Remove the index. Numba writes it first: it may name a data file that is out of date."""
+        with suppress(OSError):
+            os.unlink(self._cache_file._index_path)
+
+
+def _cache_of(function: Any) -> Any:
+    """Where the compilations of a function are kept."""
+    try:
+        found = _TolerantCache(function)
+    except (RuntimeError, OSError):  # Numba found no folder, or cannot read the source
+        _NoCache.say("neither NUMBA_CACHE_DIR, the package nor the user's cache folder is writable")
+        return NullCache()
+    if _others_may_write(found.cache_path, inspect.getfile(function)):
+        _NoCache.say(f"other users can write to {found.cache_path}, and what is cached is code")
+        return NullCache()
+    return found
+
+
+def _others_may_write(folder: str, source: str) -> bool:
+    """Whether a folder can be written to by users whose code is not run anyway."""
+    if sys.platform == "win32":  # has other rules, which a mode does not show
+        return False
+    trusted = {0, os.geteuid(), os.stat(source).st_uid}
+    found = os.stat(folder)
+    return bool(found.st_mode & stat.S_IWOTH) or found.st_uid not in trusted
+
+
+def kernel(**options: Any) -> Callable[[Any], Any]:
+    """Compile a function on first use; later processes load it where a cache can be written.
+
+    ``options`` are those of ``numba.njit``.
+    """
+
+    def compiled(function: Any) -> Any:
+        dispatcher = njit(**options)(function)
+        # cache=True would refuse a function that cannot be cached.
+        dispatcher._cache = _cache_of(function)
+        return dispatcher
+
+    return compiled
+
+
 def over_rows(function: Any) -> Callable[..., Any]:
     """Compile a pass whose ``prange`` runs on the threads of :func:`threads_for`.
 
@@ -103,8 +214,8 @@ def over_rows(function: Any) -> Callable[..., Any]:
     alone = FunctionType(function.__code__, function.__globals__, name)
     alone.__qualname__ = name
     alone.__module__ = function.__module__
-    on_threads = njit(cache=True, parallel=True, error_model="numpy")(function)
-    on_one = njit(cache=True, error_model="numpy")(alone)
+    on_threads = kernel(parallel=True, error_model="numpy")(function)
+    on_one = kernel(error_model="numpy")(alone)
 
     @wraps(function)
     def run(*arguments: Any) -> Any:
@@ -130,7 +241,7 @@ _bits_of = _reinterpreted(types.float64, types.int64, ir.IntType(64))
 _float_of = _reinterpreted(types.int64, types.float64, ir.DoubleType())
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def exp_nonpositive(x: float) -> float:
     """e^x for x <= 0 (and a little above), to about one rounding.
 
@@ -159,7 +270,7 @@ def exp_nonpositive(x: float) -> float:
     return 0.0 if x < SMALLEST else p * scale
 
 
-@njit(cache=True, inline="always", error_model="numpy")
+@kernel(inline="always", error_model="numpy")
 def log_positive(x: float) -> Any:
     """log x for ordinary positive numbers, to about one rounding, without a branch or a call.
 
@@ -185,14 +296,14 @@ def log_positive(x: float) -> Any:
     return n * LN2_HIGH + (n * LN2_LOW + (2.0 * z + 2.0 * z * (p * y)))
 
 
-@njit(cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def exp_row(row: Any, top: float, out: Any) -> None:
     """e^(row - top) into ``out``; a product and the sum after it may round once, as one step."""
     for k in range(len(row)):
         out[k] = exp_nonpositive(np.float64(row[k]) - top)
 
 
-@njit(cache=True, fastmath={"reassoc", "nsz"})
+@kernel(fastmath={"reassoc", "nsz"})
 def sum_of(row: Any) -> float:
     """Sum in any order, so that it runs in vector registers; NaN stays NaN."""
     total = 0.0
@@ -201,7 +312,7 @@ def sum_of(row: Any) -> float:
     return total
 
 
-@njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
+@kernel(fastmath={"reassoc", "nsz", "contract"})
 def sum_of_squares(row: Any) -> float:
     """Sum of squares in any order."""
     total = 0.0
@@ -231,7 +342,7 @@ _larger = _of_two("llvm.maximum")
 _smaller = _of_two("llvm.minimum")
 
 
-@njit(cache=True)
+@kernel()
 def max_of(row: Any) -> Any:
     """Largest entry of a row, NaN if there is a NaN in it."""
     highest = row[0]
@@ -240,7 +351,7 @@ def max_of(row: Any) -> Any:
     return highest
 
 
-@njit(cache=True)
+@kernel()
 def extremes_of(row: Any) -> tuple[Any, Any]:
     """Smallest and largest entry of a row, both NaN if there is a NaN in it."""
     lowest = highest = row[0]
@@ -250,7 +361,7 @@ def extremes_of(row: Any) -> tuple[Any, Any]:
     return lowest, highest
 
 
-@njit(cache=True)
+@kernel()
 def index_of(row: Any, value: Any) -> int:
     """First place of ``value`` in ``row``; the length of the row where it does not occur.
 
@@ -264,7 +375,7 @@ def index_of(row: Any, value: Any) -> int:
     return int(first)
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def bin_of(p: float, edges: Any) -> Any:
     """The equal-width bin of ``p``: 0 is in the first, 1 (or just above) in the last.
 
@@ -287,7 +398,7 @@ def bins_of(values: Any, edges: Any) -> Any:
     return out
 
 
-@njit(cache=True)
+@kernel()
 def add_to_cells(
     cell: Any, confidence: Any, correct: Any, weight: Any, counts: Any, sums: Any
 ) -> None:
@@ -305,7 +416,7 @@ def add_to_cells(
         sums[k, 4] += w * (c * (1.0 - c))
 
 
-@njit(cache=True)
+@kernel()
 def cells_of(
     confidence: Any, digits: int, halvings: int, lowest: Any, highest: Any, cells: Any
 ) -> None:

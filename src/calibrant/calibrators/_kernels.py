@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, prange
+from numba import prange
 
 from calibrant._compiled import (
     exp_nonpositive,
     index_of,
+    kernel,
     max_of,
     over_rows,
     sum_of,
@@ -39,7 +40,7 @@ FARTHEST = -1e150
 rows overflows."""
 
 
-@njit(cache=True, inline="always", error_model="numpy")
+@kernel(inline="always", error_model="numpy")
 def log_of_complement(q: float) -> float:
     """log(1 - q) for q up to about 1/2: -2 atanh(q / (2 - q)) by its series."""
     z = q / (2.0 - q)
@@ -63,7 +64,7 @@ def log_of_complement(q: float) -> float:
     return -2.0 * z * (p * y + 1.0)
 
 
-@njit(cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def relative_exponents(row: Any, beta: float, x: Floats) -> tuple[int, float]:
     """x_k of each class into ``x``, the farthest for the top class; m, and b (s_r - s_m)."""
     top = max_of(row)
@@ -80,20 +81,20 @@ def relative_exponents(row: Any, beta: float, x: Floats) -> tuple[int, float]:
     return m, difference(runner_up, top, beta)
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def difference(low: Any, high: Any, beta: float) -> Any:
     """b (low - high) of two logits."""
     return max((np.float64(low) - np.float64(high)) * beta, FARTHEST)
 
 
-@njit(cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def exponentials(x: Floats, e: Floats) -> None:
     """e^x of each class into ``e``; the lowest exponent gives 0."""
     for k in range(len(x)):
         e[k] = exp_nonpositive(x[k])
 
 
-@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+@kernel(fastmath={"contract"}, error_model="numpy")
 def mapped(x: Floats, e: Floats, share: float, shift: float, gamma: float, g: Floats) -> None:
     """g_k = e_k / phi(q_k) into ``g``, where q_k = share e_k and log q_k = x_k + shift."""
     for k in range(len(x)):
@@ -103,7 +104,7 @@ def mapped(x: Floats, e: Floats, share: float, shift: float, gamma: float, g: Fl
         g[k] = e[k] * rest / (power * (rest - gamma * q * (x[k] + shift)))
 
 
-@njit(cache=True)
+@kernel()
 def log_phi_of_top(odds: float, log_odds: float, gamma: float) -> Any:
     """log phi(q_m) from S = (1 - q_m) / q_m and its logarithm; u(q_m) is log(1 + S) / S."""
     log_total = np.log1p(odds)
@@ -111,7 +112,7 @@ def log_phi_of_top(odds: float, log_odds: float, gamma: float) -> Any:
     return gamma * (log_odds - log_total) + np.log1p(gamma * u)
 
 
-@njit(cache=True)
+@kernel()
 def map_row(
     row: Any, beta: float, gamma: float, x: Floats, e: Floats, g: Floats
 ) -> tuple[int, float, float, float, float]:
@@ -133,7 +134,7 @@ def map_row(
     return m, gap, log_phi, sum_of_squares(g), gap + log_phi + np.log(sum_of(g))
 
 
-@njit(cache=True)
+@kernel()
 def log_one_plus_exp(x: float) -> Any:
     """log(1 + e^x)."""
     return max(x, 0.0) + np.log1p(np.exp(-abs(x)))
@@ -212,7 +213,7 @@ def log_odds_of_rows(logits: Any, beta: float, gamma: float, log_odds: Floats) -
             log_odds[i] = -map_row(logits[i], beta, gamma, x, e, g)[4]
 
 
-@njit(cache=True, inline="always", error_model="numpy")
+@kernel(inline="always", error_model="numpy")
 def squared_distance(others: float, others_square: float, total: float) -> Any:
     """Squared distance of e / total to the one-hot label, from sums of e and e^2 over the others.
 
@@ -223,7 +224,7 @@ def squared_distance(others: float, others_square: float, total: float) -> Any:
     return share * share + others_square / (total * total)
 
 
-@njit(cache=True)
+@kernel()
 def exponents_of_rows(
     logits: Any, first: int, last: int, beta: float, tops: Floats, x: Floats, e: Floats
 ) -> None:
@@ -241,14 +242,14 @@ def exponents_of_rows(
     exponentials(x[: (last - first) * n_classes], e)
 
 
-@njit(cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def relative_to(row: Any, top: float, beta: float, x: Floats) -> None:
     """b (s_k - top) of each class into ``x``."""
     for k in range(len(row)):
         x[k] = max((np.float64(row[k]) - top) * beta, LOWEST)
 
 
-@njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
+@kernel(fastmath={"reassoc", "nsz", "contract"})
 def moments(x: Floats, e: Floats) -> tuple[float, float, float, float]:
     """Sums of e, e x, e x^2 and e x^3."""
     total = first = second = third = 0.0
@@ -261,7 +262,7 @@ def moments(x: Floats, e: Floats) -> tuple[float, float, float, float]:
     return total, first, second, third
 
 
-@njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
+@kernel(fastmath={"reassoc", "nsz", "contract"})
 def square_moments(x: Floats, e: Floats) -> tuple[float, float, float]:
     """Sums of e^2, e^2 x and e^2 x^2."""
     total = first = second = 0.0
@@ -342,7 +343,7 @@ def brier_rows(logits: Any, labels: Any, beta: float, out: Floats) -> None:
                 out[2, i] = 2.0 * (2.0 * spread - variance * even - p * (away * away - variance))
 
 
-@njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
+@kernel(fastmath={"reassoc", "nsz", "contract"})
 def without(e: Floats, y: int) -> tuple[float, float]:
     """Sums of e and e^2 over all classes but one."""
     total = square = 0.0
@@ -380,7 +381,7 @@ def lead_rows(
                     of_label[i] = x[y] + level[i]
 
 
-@njit(cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def rest_scores(x: Floats, sharpness: float, bias: Floats, m: int, score: Floats) -> Any:
     """b' x_k + bias_k, minus the largest of them, into ``score``; the largest.
 
@@ -428,7 +429,7 @@ def rest_rows(
                     of_label[i] = own - largest + level[i]
 
 
-@njit(cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def add_share(e: Floats, share: float, weight: float, by_class: Floats, curvature: Floats) -> None:
     """Add a row's probabilities e * share, and p (1 - p), to the sums of each class."""
     for k in range(len(e)):
@@ -489,7 +490,7 @@ def rest_slopes(
         sums[block, 2] = bend
 
 
-@njit(cache=True)
+@kernel()
 def spline_of(odds: float, slopes: Floats, knots: Floats) -> Any:
     """sum_j slope_j B_j(z) of ``top_rest``, as z + sum (slope_j - 1) B_j(z)."""
     below = log_one_plus_exp(odds - knots[0])

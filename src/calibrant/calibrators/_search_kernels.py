@@ -17,9 +17,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, prange
+from numba import prange
 
-from calibrant._compiled import bin_of, exp_nonpositive, index_of, log_positive, max_of, over_rows
+from calibrant._compiled import (
+    bin_of,
+    exp_nonpositive,
+    index_of,
+    kernel,
+    log_positive,
+    max_of,
+    over_rows,
+)
 from calibrant.binning import tie_width
 from calibrant.calibrators._kernels import log_of_complement
 
@@ -42,7 +50,7 @@ SAME = 4e-16
 """Confidences closer than this may round to the same number, or the other way round."""
 
 
-@njit(cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def tail_exponentials(tail: Any, beta: float, x: Floats, e: Floats) -> None:
     """b times each entry of the tail into ``x``, its exponential into ``e``."""
     for k in range(len(tail)):
@@ -50,7 +58,7 @@ def tail_exponentials(tail: Any, beta: float, x: Floats, e: Floats) -> None:
         e[k] = exp_nonpositive(x[k])
 
 
-@njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
+@kernel(fastmath={"reassoc", "nsz", "contract"})
 def power_sums(x: Floats, e: Floats, sums: Floats, node: int) -> None:
     """Sums of e^(a+1) x^b over the tail for b <= a <= ORDER into ``sums[node, a, b]``."""
     s00 = s10 = s11 = s20 = s21 = s22 = s30 = s31 = s32 = s33 = 0.0
@@ -87,7 +95,7 @@ def power_sums(x: Floats, e: Floats, sums: Floats, node: int) -> None:
     sums[node, 3, 3] = s33
 
 
-@njit(cache=True)
+@kernel()
 def shifted_sums(sums: Floats, top: Floats, moments: Floats) -> None:
     """Sums of e^(a+1) share^a (log q)^b, where q = share e and log q = x + shift, at every node."""
     for j in range(len(sums)):
@@ -102,7 +110,7 @@ def shifted_sums(sums: Floats, top: Floats, moments: Floats) -> None:
             power *= share
 
 
-@njit(cache=True)
+@kernel()
 def split_row(row: Any, others: Floats, near: Floats, tail: Floats) -> Any:
     """Differences to the runner-up, the largest into ``near``, others into ``tail``; s_r - s_m."""
     top = max_of(row)
@@ -134,7 +142,7 @@ def split_row(row: Any, others: Floats, near: Floats, tail: Floats) -> Any:
     return runner_up - np.float64(top)
 
 
-@njit(cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def exponentials_at(near: Floats, betas: Floats, x: Floats, e: Floats, total: Floats) -> None:
     """x = b times each entry of ``near`` at every node, e^x, and the sums of e^x."""
     total[:] = 0.0
@@ -145,7 +153,7 @@ def exponentials_at(near: Floats, betas: Floats, x: Floats, e: Floats, total: Fl
             total[j] += e[k, j]
 
 
-@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+@kernel(fastmath={"contract"}, error_model="numpy")
 def softmax_at(gap: float, betas: Floats, total: Floats, top: Floats) -> None:
     """From the sum of e, at every node: what the map needs to know of the softmax.
 
@@ -163,7 +171,7 @@ def softmax_at(gap: float, betas: Floats, total: Floats, top: Floats) -> None:
         top[3, j] = series if odds < 1e-3 else log_total / odds
 
 
-@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+@kernel(fastmath={"contract"}, error_model="numpy")
 def log_rest_at(e: Floats, top: Floats, log_rest: Floats) -> None:
     """log(1 - q) of each near class at every node."""
     for k in range(len(e)):
@@ -171,7 +179,7 @@ def log_rest_at(e: Floats, top: Floats, log_rest: Floats) -> None:
             log_rest[k, j] = log_of_complement(top[1, j] * e[k, j])
 
 
-@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+@kernel(fastmath={"contract"}, error_model="numpy")
 def add_mapped_at(
     x: Floats, e: Floats, log_rest: Floats, top: Floats, gamma: float, g: Floats
 ) -> None:
@@ -184,7 +192,7 @@ def add_mapped_at(
             g[j] += e[k, j] * rest / (power * (rest - gamma * q * (x[k, j] + top[0, j])))
 
 
-@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+@kernel(fastmath={"contract"}, error_model="numpy")
 def log_odds_at(
     gap: float, betas: Floats, top: Floats, g: Floats, gamma: float, out: Floats
 ) -> None:
@@ -194,7 +202,7 @@ def log_odds_at(
         out[j] = -(gap + log_ratio / betas[j])
 
 
-@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+@kernel(fastmath={"contract"}, error_model="numpy")
 def add_confidence(scaled_log_odds: Floats, betas: Floats, weight: float, sums: Floats) -> None:
     """Add the confidence of one row at every node."""
     for j in range(len(betas)):
@@ -203,7 +211,7 @@ def add_confidence(scaled_log_odds: Floats, betas: Floats, weight: float, sums: 
         sums[j] += weight * ((1.0 if log_odds >= 0.0 else small) / (1.0 + small))
 
 
-@njit(cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def add_tail_at(coefficients: Floats, moments: Floats, g: Floats) -> None:
     """Add the tail at every node: moments (a, b, node) times the coefficients of 1/phi."""
     for a in range(ORDER + 1):
@@ -212,7 +220,7 @@ def add_tail_at(coefficients: Floats, moments: Floats, g: Floats) -> None:
                 g[j] += coefficients[a, b] * moments[a, b, j]
 
 
-@njit(cache=True)
+@kernel()
 def node_rows(
     logits: Any,
     weight: Floats,
@@ -298,7 +306,7 @@ def node_log_odds(
     return parts.sum(axis=0)
 
 
-@njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
+@kernel(fastmath={"reassoc", "nsz", "contract"})
 def product(values: Any, stencil: Floats) -> float:
     """Sum of products, in any order."""
     total = 0.0
@@ -307,7 +315,7 @@ def product(values: Any, stencil: Floats) -> float:
     return total
 
 
-@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+@kernel(fastmath={"contract"}, error_model="numpy")
 def confidences_of(log_odds: Floats, confidence: Floats) -> None:
     """1 / (1 + e^-log odds), exact to rounding at both ends."""
     for i in range(len(log_odds)):
@@ -315,7 +323,7 @@ def confidences_of(log_odds: Floats, confidence: Floats) -> None:
         confidence[i] = (1.0 if log_odds[i] >= 0.0 else small) / (1.0 + small)
 
 
-@njit(cache=True)
+@kernel()
 def sort_nearly_sorted(order: Any, keys: Floats) -> None:
     """Rows by rising key into ``order``, which is nearly so already; far from it, from scratch."""
     moves_left = 8 * len(order)
@@ -333,10 +341,10 @@ def sort_nearly_sorted(order: Any, keys: Floats) -> None:
             return
 
 
-width_of_ties = njit(cache=True)(tie_width)
+width_of_ties = kernel()(tie_width)
 
 
-@njit(cache=True)
+@kernel()
 def mass_in_doubt(
     order: Any,
     start: int,
@@ -365,7 +373,7 @@ def mass_in_doubt(
     return below, above
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def mass_error(
     order: Any,
     log_odds: Floats,
@@ -412,7 +420,7 @@ def mass_error(
     return error / edges[last + 1], slack / edges[last + 1]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def width_error(
     log_odds: Floats, confidence: Floats, correct: Any, weight: Floats, edges: Floats, doubt: float
 ) -> tuple[float, float]:
@@ -432,7 +440,7 @@ def width_error(
     return np.abs(gaps).sum() / total, slack / total
 
 
-@njit(cache=True)
+@kernel()
 def errors_of_stretch(
     scaled: Any,
     stencils: Floats,

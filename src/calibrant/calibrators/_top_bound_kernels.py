@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, prange
+from numba import prange
 
-from calibrant._compiled import exp_nonpositive, index_of, max_of, over_rows, sum_of
+from calibrant._compiled import exp_nonpositive, index_of, kernel, max_of, over_rows, sum_of
 from calibrant.calibrators._kernels import (
     BLOCK,
     difference,
@@ -24,14 +24,14 @@ Floats = npt.NDArray[np.float64]
 LOG_HALF = float(np.log(0.5))
 
 
-@njit(cache=True, inline="always", error_model="numpy")
+@kernel(inline="always", error_model="numpy")
 def phi_of(q: float, log_q: float, gamma: float) -> Any:
     """phi(q) for q up to about 1/2."""
     rest = 1.0 - q
     return exp_nonpositive(gamma * log_of_complement(q)) * (rest - gamma * q * log_q) / rest
 
 
-@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+@kernel(fastmath={"contract"}, error_model="numpy")
 def phi_of_each(x: Floats, a: Floats, log_z: float, gamma: float, out: Floats) -> None:
     """phi(q) of each class into ``out``, where q = a / Z and log q = x - log Z."""
     share = np.exp(-log_z)
@@ -39,7 +39,7 @@ def phi_of_each(x: Floats, a: Floats, log_z: float, gamma: float, out: Floats) -
         out[j] = phi_of(share * a[j], x[j] - log_z, gamma)
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def range_of_phi(
     q_low: float, q_high: float, low: float, high: float, gamma: float, turn: float, at_turn: float
 ) -> tuple[float, float]:
@@ -56,7 +56,7 @@ def range_of_phi(
     return least, most
 
 
-@njit(cache=True)
+@kernel()
 def limits_of_tail(tail: Floats, top: float, beta: float) -> tuple[float, float]:
     """Least and largest sum over the tail of e^(b (s - top)).
 
@@ -70,7 +70,7 @@ def limits_of_tail(tail: Floats, top: float, beta: float) -> tuple[float, float]
     return low, high
 
 
-@njit(cache=True)
+@kernel()
 def extreme_tails(tail: Floats, log_rest: float, beta: float) -> tuple[float, float]:
     """log S of as few classes as can be, and of n equal ones."""
     few = log_rest + (beta - 1.0) * min(tail[LARGEST], log_rest)

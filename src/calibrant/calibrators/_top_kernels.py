@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, prange
+from numba import prange
 
-from calibrant._compiled import max_of, over_rows, sum_of
+from calibrant._compiled import kernel, max_of, over_rows, sum_of
 from calibrant.calibrators._kernels import (
     BLOCK,
     difference,
@@ -47,7 +47,7 @@ LEAST_TAIL = -12.0
 """A stand-in may count e^12 times: so much further down is it negligible."""
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def with_stand_ins(known: Floats, tail: Floats, places: Floats, row: Floats) -> None:
     """The known log-probabilities and those of the stand-ins into ``row``."""
     k = len(known)
@@ -56,7 +56,7 @@ def with_stand_ins(known: Floats, tail: Floats, places: Floats, row: Floats) -> 
         row[k + j] = tail[START] - tail[SLOPE] * places[j]
 
 
-@njit(cache=True)
+@kernel()
 def sum_of_all(values: Floats, n_known: int, tail: Floats, shares: Floats) -> Any:
     """The sum over known classes and stand-ins, each of these as often as it counts."""
     of_tail = 0.0
@@ -65,14 +65,14 @@ def sum_of_all(values: Floats, n_known: int, tail: Floats, shares: Floats) -> An
     return sum_of(values[:n_known]) + tail[COUNT] * of_tail
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def multiplied(values: Floats, n_known: int, tail: Floats, shares: Floats) -> None:
     """Each stand-in as often as it counts."""
     for j in range(len(shares)):
         values[n_known + j] *= tail[COUNT] * shares[j]
 
 
-@njit(cache=True)
+@kernel()
 def mapped_row(
     known: Floats,
     tail: Floats,
@@ -104,7 +104,7 @@ def mapped_row(
     return m, log_phi, gap + log_phi + np.log(sum_of_all(g, len(known), tail, shares))
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def log_against_top(
     j: int, m: int, row: Floats, beta: float, log_phi: float, e: Floats, g: Floats
 ) -> Any:
@@ -203,7 +203,7 @@ def temperature_rows(
             out[3, i] = third / total - mean * (3.0 * square - 2.0 * mean * mean)
 
 
-@njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
+@kernel(fastmath={"reassoc", "nsz", "contract"})
 def weighted_power_sums(x: Floats, e: Floats, times: Floats, sums: Floats, node: int) -> None:
     """Sums of times e^(a+1) x^b for b <= a <= ORDER into ``sums[node, a, b]``."""
     s00 = s10 = s11 = s20 = s21 = s22 = s30 = s31 = s32 = s33 = 0.0
@@ -235,7 +235,7 @@ def weighted_power_sums(x: Floats, e: Floats, times: Floats, sums: Floats, node:
     sums[node, 3, 3] = s33
 
 
-@njit(cache=True)
+@kernel()
 def node_rows(
     known: Floats,
     tails: Floats,

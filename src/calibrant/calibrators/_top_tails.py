@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, prange
+from numba import prange
 
 from calibrant._checks.top_rows import (
     CLASS_TWICE,
@@ -26,7 +26,7 @@ from calibrant._checks.top_rows import (
     TOO_LITTLE_KNOWN,
     TOO_MUCH_KNOWN,
 )
-from calibrant._compiled import exp_nonpositive, index_of, over_rows, sum_of
+from calibrant._compiled import exp_nonpositive, index_of, kernel, over_rows, sum_of
 from calibrant.calibrators._kernels import exponentials
 
 Floats = npt.NDArray[np.float64]
@@ -41,14 +41,14 @@ REACH = 1e5
 absent."""
 
 
-@njit(cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def tilt(a: float, places: Floats, shares: Floats, e: Floats) -> None:
     """Shares e^(-a (place - first place)) into ``e``."""
     for j in range(len(places)):
         e[j] = shares[j] * exp_nonpositive(-a * (places[j] - places[0]))
 
 
-@njit(cache=True)
+@kernel()
 def power_law(log_share: float, places: Floats, shares: Floats, e: Floats) -> float:
     """The exponent a for which log sum of shares e^(-a places) is ``log_share``, at most 0.
 
@@ -69,7 +69,7 @@ def power_law(log_share: float, places: Floats, shares: Floats, e: Floats) -> fl
     return a
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def prepared_row(
     logits: Any,
     classes: Any,

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import click
 
 from calibrant import __version__
@@ -22,13 +27,30 @@ class Refusal(click.ClickException):
     exit_code = 2
 
 
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Warnings of calibrant as one line each, without the place in its code."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def show_plainly(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
+            if category.__module__.partition(".")[0] == "calibrant":
+                click.echo(f"Warning: {message}", err=True)
+            else:
+                show(message, category, *place, **more)
+
+        warnings.showwarning = show_plainly
+        yield
+
+
 class Commands(click.Group):
     """Bad input ends in one line and exit status 2, never in a traceback."""
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the subcommand; what `_checks` or the file system refuses is a usage error."""
         try:
-            return super().invoke(ctx)
+            with plain_warnings():
+                return super().invoke(ctx)
         except BrokenPipeError:  # whoever read the output has seen enough
             raise
         except (ValueError, TypeError, ArithmeticError, OSError, ImportError) as refusal:
