@@ -45,3 +45,50 @@ def test_a_fit_leaves_the_threads_of_a_torch_that_comes_later() -> None:
 def test_passes_still_have_the_threads_of_numba() -> None:
     code = f"{FITTING}from calibrant._compiled import n_threads\nprint(n_threads())"
     assert printed(code, NUMBA_NUM_THREADS="2", OMP_NUM_THREADS="1") == "2"
+
+
+def test_results_do_not_depend_on_the_number_of_threads() -> None:
+    code = """
+import numpy as np
+import calibrant
+rng = np.random.default_rng(0)
+truth = 2.0 * rng.normal(size=(40_000, 30))
+labels = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
+logits = (1.7 * truth).astype("f4")
+calibrator = calibrant.AutoCalibration().fit(logits, labels)
+print(calibrator.report_.after.hex(), float(calibrator.predict_proba(logits).sum()).hex())
+print(calibrant.classwise_ece(logits=logits, labels=labels).hex())
+"""
+    assert printed(code, NUMBA_NUM_THREADS="1") == printed(code, NUMBA_NUM_THREADS="3")
+
+
+def test_a_pass_without_rows() -> None:
+    import numpy as np
+
+    from calibrant._compiled import bins_of
+
+    bins_of(np.empty(0), np.linspace(0.0, 1.0, 11), np.empty(0, dtype=np.intp))
+
+
+def test_ctrl_c_ends_a_long_pass_between_two_blocks() -> None:
+    """One pass over 30 million logits takes seconds; the interrupt comes after half a second."""
+    code = """
+import signal, time
+import numpy as np
+from calibrant.calibrators._kernels import log_odds_of_rows
+logits = np.random.default_rng(0).normal(size=(300_000, 100))
+out = np.empty(len(logits))
+log_odds_of_rows(logits[:10], 1.0, 2.0, out)  # compiled now
+start = time.perf_counter()
+log_odds_of_rows(logits, 1.0, 2.0, out)
+whole = time.perf_counter() - start
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+out[:] = np.nan
+signal.setitimer(signal.ITIMER_REAL, whole / 10)
+try:
+    log_odds_of_rows(logits, 1.0, 2.0, out)
+except KeyboardInterrupt:
+    print("interrupted with rows left" if np.isnan(out).any() else "too late")
+"""
+    for threads in ("1", "2"):
+        assert printed(code, NUMBA_NUM_THREADS=threads) == "interrupted with rows left"

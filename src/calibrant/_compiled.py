@@ -5,9 +5,7 @@ Importing this module imports Numba: only kernels do, and they are loaded on fir
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
-import importlib
 import inspect
 import os
 import pickle
@@ -15,15 +13,15 @@ import stat
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cache, wraps
-from types import FunctionType
+from contextvars import ContextVar
 from typing import Any
 
 import numba
 import numpy as np
 from llvmlite import ir
-from numba import njit, prange, types
+from numba import njit, types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache
 from numba.core.serialize import dumps
 from numba.extending import intrinsic
@@ -40,64 +38,29 @@ SMALLEST = -708.0
 """Below this e^x is taken as 0: the largest float that it would be is 3e-308."""
 
 
+BLOCK = 1 << 18
+"""Numbers that one call of a compiled pass computes, about half a millisecond's work. Between calls
+Python runs, so that Ctrl-C is heard."""
 WORTH_A_THREAD = 1 << 19
-"""Numbers to compute, about a millisecond's work, for which one more thread pays: waking it up
-takes long where another library has threads of its own waiting."""
+"""Numbers to compute for which one more thread pays."""
 
-
-@cache
-def start_threads() -> None:
-    """Start Numba's threads, which sets the number of OpenMP's: put that back.
-
-    PyTorch has the same OpenMP, and would go on with another number of threads than it was given.
-    """
-    before = [(openmp, openmp.omp_get_max_threads()) for openmp in _openmp_libraries()]
-    numba.get_num_threads()
-    for openmp, threads in before:
-        openmp.omp_set_num_threads(threads)
-
-
-def _openmp_libraries() -> list[Any]:
-    """That which the process shares, and that which Numba brings: either may be what it calls."""
-    names: list[str | None] = [None]
-    with suppress(ImportError):
-        names.append(importlib.import_module("numba.np.ufunc.omppool").__file__)
-    found = []
-    for name in names:
-        with suppress(OSError, TypeError):  # on Windows nothing is shared by the process
-            found.append(ctypes.CDLL(name))
-    return [library for library in found if hasattr(library, "omp_set_num_threads")]
+_most_threads: ContextVar[int | None] = ContextVar("most_threads", default=None)
 
 
 def n_threads() -> int:
-    """How many threads Numba may use."""
-    start_threads()
-    return int(numba.get_num_threads())
+    """How many threads a pass may use: NUMBA_NUM_THREADS, or one for each core."""
+    most = _most_threads.get()
+    return int(numba.config.NUMBA_NUM_THREADS) if most is None else most
 
 
 @contextmanager
-def threads_for(numbers: int) -> Iterator[int]:
-    """As many threads as ``numbers`` to compute are worth, in the block; yields how many."""
-    most = n_threads()
-    numba.set_num_threads(max(1, min(most, numbers // WORTH_A_THREAD)))
+def on_one_thread() -> Iterator[None]:
+    """Passes in the block run on the thread that calls them."""
+    token = _most_threads.set(1)
     try:
-        yield numba.get_num_threads()
+        yield
     finally:
-        numba.set_num_threads(most)
-
-
-class _Threads:
-    """Whether threads may be used: not in a process that was forked off one that has used them."""
-
-    allowed = True
-
-    @classmethod
-    def forbid(cls) -> None:
-        """OpenMP ends such a process without an exception."""
-        cls.allowed = False
-
-
-os.register_at_fork(after_in_child=_Threads.forbid)
+        _most_threads.reset(token)
 
 
 class CacheWarning(UserWarning):
@@ -203,26 +166,46 @@ def kernel(**options: Any) -> Callable[[Any], Any]:
     return compiled
 
 
-def over_rows(function: Any) -> Callable[..., Any]:
-    """Compile a pass whose ``prange`` runs on the threads of :func:`threads_for`.
+class Pass:
+    """A compiled ``function(start, stop, *arguments)``, over the rows of the first argument.
 
-    There are two compilations, each on first use: one for threads, and one that never touches
-    them, for little work and for forked processes.
+    It is called for one block of rows after the other, on several threads where that pays. The
+    blocks do not depend on the number of threads, so neither do sums over them.
     """
-    # Numba keeps what it compiled under the name of the function: the two need names of their own.
-    name = f"{function.__name__}_on_one_thread"
-    alone = FunctionType(function.__code__, function.__globals__, name)
-    alone.__qualname__ = name
-    alone.__module__ = function.__module__
-    on_threads = kernel(parallel=True, error_model="numpy")(function)
-    on_one = kernel(error_model="numpy")(alone)
 
-    @wraps(function)
-    def run(*arguments: Any) -> Any:
-        several = _Threads.allowed and n_threads() > 1
-        return (on_threads if several else on_one)(*arguments)
+    def __init__(self, function: Any) -> None:
+        # Without Python's global lock, so that threads run at the same time.
+        self.compiled = kernel(nogil=True, error_model="numpy")(function)
+        self.__doc__ = function.__doc__
 
-    return run
+    def __call__(self, *arguments: Any, times: int = 1) -> list[Any]:
+        """What the blocks return, in order; each number of a row is computed ``times`` times."""
+        return list(self._results(arguments, times))
+
+    def sum(self, *arguments: Any, times: int = 1) -> Any:
+        """The sum of what the blocks return."""
+        results = self._results(arguments, times)
+        return sum(results, start=next(results))
+
+    def _results(self, arguments: tuple[Any, ...], times: int) -> Iterator[Any]:
+        n, numbers = len(arguments[0]), arguments[0].size * times
+        rows = max(1, BLOCK * n // max(numbers, 1))
+        blocks = [(start, min(start + rows, n)) for start in range(0, n, rows)] or [(0, 0)]
+        threads = min(n_threads(), numbers // WORTH_A_THREAD, len(blocks))
+        if threads <= 1:
+            for block in blocks:
+                yield self.compiled(*block, *arguments)
+            return
+        pool = ThreadPoolExecutor(threads)
+        try:
+            yield from pool.map(lambda block: self.compiled(*block, *arguments), blocks)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def over_rows(function: Callable[..., Any]) -> Pass:
+    """Compile ``function(start, stop, *arguments)``, a pass over rows: see :class:`Pass`."""
+    return Pass(function)
 
 
 def _reinterpreted(source: Any, target: Any, llvm_type: Any) -> Any:
@@ -390,12 +373,10 @@ def bin_of(p: float, edges: Any) -> Any:
 
 
 @over_rows
-def bins_of(values: Any, edges: Any) -> Any:
-    """The equal-width bin of each value."""
-    out = np.empty(len(values), dtype=np.intp)
-    for i in prange(len(values)):
+def bins_of(start: int, stop: int, values: Any, edges: Any, out: Any) -> None:
+    """The equal-width bin of each value into ``out``."""
+    for i in range(start, stop):
         out[i] = bin_of(values[i], edges)
-    return out
 
 
 @kernel()

@@ -121,10 +121,10 @@ def width_edges(n_bins: int) -> Floats:
 
 def width_index(confidence: Floats, n_bins: int) -> npt.NDArray[np.intp]:
     """The equal-width bin of each confidence: 0 is in the first, 1 (or just above) in the last."""
-    from calibrant._compiled import bins_of, threads_for
+    from calibrant._compiled import bins_of
 
-    with threads_for(len(confidence)):
-        index: npt.NDArray[np.intp] = bins_of(confidence, width_edges(n_bins))
+    index = np.empty(len(confidence), dtype=np.intp)
+    bins_of(confidence, width_edges(n_bins), index)
     return index
 
 

@@ -97,16 +97,6 @@ def test_a_second_process_compiles_nothing(cache: Path) -> None:
     assert again.stderr == ""
 
 
-def test_functions_on_threads_and_on_one_thread_are_both_cached(cache: Path) -> None:
-    first = bins(NUMBA_CACHE_DIR=str(cache), NUMBA_NUM_THREADS="2")
-    assert "bins_of-" in first.stdout
-    assert "data saved" in first.stdout
-    again = bins(NUMBA_CACHE_DIR=str(cache), NUMBA_NUM_THREADS="2")
-    assert "data loaded" in again.stdout
-    assert "saved" not in again.stdout
-    assert "bins_of_on_one_thread-" in bins(NUMBA_CACHE_DIR=str(cache)).stdout
-
-
 def test_without_a_folder_functions_are_compiled_and_it_is_said_once(
     read_only: dict[str, str],
 ) -> None:

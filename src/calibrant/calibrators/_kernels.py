@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import prange
 
 from calibrant._compiled import (
     exp_nonpositive,
@@ -29,8 +28,6 @@ from calibrant._compiled import (
 
 Floats = npt.NDArray[np.float64]
 
-BLOCK = 256
-"""Rows handled by one thread at a time."""
 AT_ONCE = 2048
 """Entries whose exponentials are taken in one go: they stay in the innermost cache."""
 LOWEST = -750.0
@@ -141,32 +138,34 @@ def log_one_plus_exp(x: float) -> Any:
 
 
 @over_rows
-def map_probs(logits: Any, beta: float, gamma: float, step: float, out: Any) -> None:
+def map_probs(
+    start: int, stop: int, logits: Any, beta: float, gamma: float, step: float, out: Any
+) -> None:
     """Psi^gamma(softmax(b s)) of each row into ``out``, whose rounding is ``step``.
 
     The top class stays strictly on top, and classes tied with it have its probability.
     """
-    n, n_classes = logits.shape
-    n_blocks = (n + BLOCK - 1) // BLOCK
-    for block in prange(n_blocks):
-        x, e, g = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
-        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
-            row, result = logits[i], out[i]
-            m, gap, log_phi, _, against = map_row(row, beta, gamma, x, e, g)
-            top = 1.0 / (1.0 + np.exp(against))
-            factor = np.exp(gap + log_phi) * top
-            below = top * (1.0 - step)
+    n_classes = logits.shape[1]
+    x, e, g = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
+    for i in range(start, stop):
+        row, result = logits[i], out[i]
+        m, gap, log_phi, _, against = map_row(row, beta, gamma, x, e, g)
+        top = 1.0 / (1.0 + np.exp(against))
+        factor = np.exp(gap + log_phi) * top
+        below = top * (1.0 - step)
+        for k in range(n_classes):
+            result[k] = min(g[k] * factor, below)
+        result[m] = top
+        if gap == 0.0:
             for k in range(n_classes):
-                result[k] = min(g[k] * factor, below)
-            result[m] = top
-            if gap == 0.0:
-                for k in range(n_classes):
-                    if row[k] == row[m]:
-                        result[k] = top
+                if row[k] == row[m]:
+                    result[k] = top
 
 
 @over_rows
 def map_rows(
+    start: int,
+    stop: int,
     logits: Any,
     labels: Any,
     beta: float,
@@ -179,38 +178,36 @@ def map_rows(
 
     The last is that of :func:`squared_distance`.
     """
-    n, n_classes = logits.shape
-    n_blocks = (n + BLOCK - 1) // BLOCK
-    for block in prange(n_blocks):
-        x, e, g = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
-        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
-            m, gap, log_phi, square, against = map_row(logits[i], beta, gamma, x, e, g)
-            log_odds[i] = -against
-            y = labels[i]
-            true_log_prob[i] = -log_one_plus_exp(against)
-            # Relative to the top class.
-            factor, against_top = np.exp(gap + log_phi), np.exp(against)
-            others, others_square = against_top, factor * factor * square
-            if y != m:
-                own = factor * g[y]
-                others = 1.0 + (against_top - own)
-                others_square = 1.0 + (others_square - own * own)
-                # Phi of a class that is 0 is 1.
-                below = difference(logits[i, y], logits[i, m], beta)
-                log_phi_y = np.log(e[y] / g[y]) if e[y] > 0.0 else 0.0
-                true_log_prob[i] += below + log_phi - log_phi_y
-            distances[i] = squared_distance(others, others_square, 1.0 + against_top)
+    n_classes = logits.shape[1]
+    x, e, g = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
+    for i in range(start, stop):
+        m, gap, log_phi, square, against = map_row(logits[i], beta, gamma, x, e, g)
+        log_odds[i] = -against
+        y = labels[i]
+        true_log_prob[i] = -log_one_plus_exp(against)
+        # Relative to the top class.
+        factor, against_top = np.exp(gap + log_phi), np.exp(against)
+        others, others_square = against_top, factor * factor * square
+        if y != m:
+            own = factor * g[y]
+            others = 1.0 + (against_top - own)
+            others_square = 1.0 + (others_square - own * own)
+            # Phi of a class that is 0 is 1.
+            below = difference(logits[i, y], logits[i, m], beta)
+            log_phi_y = np.log(e[y] / g[y]) if e[y] > 0.0 else 0.0
+            true_log_prob[i] += below + log_phi - log_phi_y
+        distances[i] = squared_distance(others, others_square, 1.0 + against_top)
 
 
 @over_rows
-def log_odds_of_rows(logits: Any, beta: float, gamma: float, log_odds: Floats) -> None:
+def log_odds_of_rows(
+    start: int, stop: int, logits: Any, beta: float, gamma: float, log_odds: Floats
+) -> None:
     """Of each row the log odds of the top class alone."""
-    n, n_classes = logits.shape
-    n_blocks = (n + BLOCK - 1) // BLOCK
-    for block in prange(n_blocks):
-        x, e, g = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
-        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
-            log_odds[i] = -map_row(logits[i], beta, gamma, x, e, g)[4]
+    n_classes = logits.shape[1]
+    x, e, g = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
+    for i in range(start, stop):
+        log_odds[i] = -map_row(logits[i], beta, gamma, x, e, g)[4]
 
 
 @kernel(inline="always", error_model="numpy")
@@ -275,72 +272,66 @@ def square_moments(x: Floats, e: Floats) -> tuple[float, float, float]:
 
 
 @over_rows
-def temperature_rows(logits: Any, labels: Any, beta: float, out: Floats) -> None:
+def temperature_rows(
+    start: int, stop: int, logits: Any, labels: Any, beta: float, out: Floats
+) -> None:
     """Of softmax(b s), per row: cross-entropy, its derivative by log b, variance and skew of x.
 
     The cross-entropy is log sum e - x_y and its derivative mean - x_y, under the probabilities;
     the variance is b^2 times its second derivative by b, the third central moment b^3 times its
     third.
     """
-    n, n_classes = logits.shape
-    n_blocks = (n + BLOCK - 1) // BLOCK
-    together = max(1, min(BLOCK, AT_ONCE // n_classes))
-    for block in prange(n_blocks):
-        x, e = np.empty(together * n_classes), np.empty(together * n_classes)
-        tops = np.empty(together)
-        end = min(n, (block + 1) * BLOCK)
-        for start in range(block * BLOCK, end, together):
-            stop = min(start + together, end)
-            exponents_of_rows(logits, start, stop, beta, tops, x, e)
-            for i in range(start, stop):
-                at = (i - start) * n_classes
-                total, first, second, third = moments(
-                    x[at : at + n_classes], e[at : at + n_classes]
-                )
-                mean = first / total
-                square = second / total
-                of_label = difference(logits[i, labels[i]], tops[i - start], beta)
-                out[0, i] = np.log(total) - of_label
-                out[1, i] = mean - of_label
-                out[2, i] = max(square - mean * mean, 0.0)
-                out[3, i] = third / total - mean * (3.0 * square - 2.0 * mean * mean)
+    n_classes = logits.shape[1]
+    together = max(1, min(stop - start, AT_ONCE // n_classes))
+    x, e = np.empty(together * n_classes), np.empty(together * n_classes)
+    tops = np.empty(together)
+    for low in range(start, stop, together):
+        high = min(low + together, stop)
+        exponents_of_rows(logits, low, high, beta, tops, x, e)
+        for i in range(low, high):
+            at = (i - low) * n_classes
+            total, first, second, third = moments(x[at : at + n_classes], e[at : at + n_classes])
+            mean = first / total
+            square = second / total
+            of_label = difference(logits[i, labels[i]], tops[i - low], beta)
+            out[0, i] = np.log(total) - of_label
+            out[1, i] = mean - of_label
+            out[2, i] = max(square - mean * mean, 0.0)
+            out[3, i] = third / total - mean * (3.0 * square - 2.0 * mean * mean)
 
 
 @over_rows
-def brier_rows(logits: Any, labels: Any, beta: float, out: Floats) -> None:
+def brier_rows(start: int, stop: int, logits: Any, labels: Any, beta: float, out: Floats) -> None:
     """Of softmax(b s), per row: f, b f' and b^2 f'' of the squared distance f to the label.
 
     With m and v the mean and variance of x under the probabilities p, p_k' is p_k (x_k - m) / b
     and p_k'' is p_k ((x_k - m)^2 - v) / b^2.
     """
-    n, n_classes = logits.shape
-    n_blocks = (n + BLOCK - 1) // BLOCK
-    together = max(1, min(BLOCK, AT_ONCE // n_classes))
-    for block in prange(n_blocks):
-        xs, es = np.empty(together * n_classes), np.empty(together * n_classes)
-        tops = np.empty(together)
-        end = min(n, (block + 1) * BLOCK)
-        for start in range(block * BLOCK, end, together):
-            stop = min(start + together, end)
-            exponents_of_rows(logits, start, stop, beta, tops, xs, es)
-            for i in range(start, stop):
-                at = (i - start) * n_classes
-                x, e = xs[at : at + n_classes], es[at : at + n_classes]
-                y = labels[i]
-                total, first, second, _ = moments(x, e)
-                square, square_first, square_second = square_moments(x, e)
-                mean = first / total
-                variance = second / total - mean * mean
-                p, away = e[y] / total, x[y] - mean
-                others, others_square = without(e, y)
-                out[0, i] = squared_distance(others, others_square, total)
-                # Sums over classes of p^2, p^2 (x - m) and p^2 (x - m)^2.
-                share = 1.0 / (total * total)
-                even = square * share
-                linear = square_first * share - mean * even
-                spread = square_second * share - mean * (2.0 * square_first * share - mean * even)
-                out[1, i] = 2.0 * (linear - p * away)
-                out[2, i] = 2.0 * (2.0 * spread - variance * even - p * (away * away - variance))
+    n_classes = logits.shape[1]
+    together = max(1, min(stop - start, AT_ONCE // n_classes))
+    xs, es = np.empty(together * n_classes), np.empty(together * n_classes)
+    tops = np.empty(together)
+    for low in range(start, stop, together):
+        high = min(low + together, stop)
+        exponents_of_rows(logits, low, high, beta, tops, xs, es)
+        for i in range(low, high):
+            at = (i - low) * n_classes
+            x, e = xs[at : at + n_classes], es[at : at + n_classes]
+            y = labels[i]
+            total, first, second, _ = moments(x, e)
+            square, square_first, square_second = square_moments(x, e)
+            mean = first / total
+            variance = second / total - mean * mean
+            p, away = e[y] / total, x[y] - mean
+            others, others_square = without(e, y)
+            out[0, i] = squared_distance(others, others_square, total)
+            # Sums over classes of p^2, p^2 (x - m) and p^2 (x - m)^2.
+            share = 1.0 / (total * total)
+            even = square * share
+            linear = square_first * share - mean * even
+            spread = square_second * share - mean * (2.0 * square_first * share - mean * even)
+            out[1, i] = 2.0 * (linear - p * away)
+            out[2, i] = 2.0 * (2.0 * spread - variance * even - p * (away * away - variance))
 
 
 @kernel(fastmath={"reassoc", "nsz", "contract"})
@@ -356,29 +347,35 @@ def without(e: Floats, y: int) -> tuple[float, float]:
 
 @over_rows
 def lead_rows(
-    logits: Any, labels: Any, beta: float, tops: Any, lead: Floats, level: Floats, of_label: Floats
+    start: int,
+    stop: int,
+    logits: Any,
+    labels: Any,
+    beta: float,
+    tops: Any,
+    lead: Floats,
+    level: Floats,
+    of_label: Floats,
 ) -> None:
     """Of softmax(b s), per row: the top class, and its lead b (s_m - s_r).
 
     And log-probabilities among the classes that are not on top: ``level`` is that of the runner-up,
     ``of_label`` that of the label, or 0 where it is on top itself. The log-odds are lead + level.
     """
-    n, n_classes = logits.shape
-    n_blocks = (n + BLOCK - 1) // BLOCK
-    for block in prange(n_blocks):
-        x, e = np.empty(n_classes), np.empty(n_classes)
-        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
-            m, gap = relative_exponents(logits[i], beta, x)
-            tops[i] = m
-            lead[i] = -gap
-            level[i] = 0.0
-            of_label[i] = 0.0
-            if gap > -np.inf:
-                exponentials(x, e)
-                level[i] = -np.log(sum_of(e))
-                y = labels[i]
-                if y != m:
-                    of_label[i] = x[y] + level[i]
+    n_classes = logits.shape[1]
+    x, e = np.empty(n_classes), np.empty(n_classes)
+    for i in range(start, stop):
+        m, gap = relative_exponents(logits[i], beta, x)
+        tops[i] = m
+        lead[i] = -gap
+        level[i] = 0.0
+        of_label[i] = 0.0
+        if gap > -np.inf:
+            exponentials(x, e)
+            level[i] = -np.log(sum_of(e))
+            y = labels[i]
+            if y != m:
+                of_label[i] = x[y] + level[i]
 
 
 @kernel(fastmath={"contract"})
@@ -398,6 +395,8 @@ def rest_scores(x: Floats, sharpness: float, bias: Floats, m: int, score: Floats
 
 @over_rows
 def rest_rows(
+    start: int,
+    stop: int,
     logits: Any,
     labels: Any,
     beta: float,
@@ -411,22 +410,20 @@ def rest_rows(
     The label's is 0 where it is the top class m itself; both are 0 where no class but m is
     possible.
     """
-    n, n_classes = logits.shape
-    n_blocks = (n + BLOCK - 1) // BLOCK
-    for block in prange(n_blocks):
-        x, e = np.empty(n_classes), np.empty(n_classes)
-        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
-            y = labels[i]
-            m, gap = relative_exponents(logits[i], beta, x)
-            of_label[i] = 0.0
-            level[i] = 0.0
-            if gap > -np.inf:
-                own = sharpness * x[y] + bias[y]
-                largest = rest_scores(x, sharpness, bias, m, x)
-                exponentials(x, e)
-                level[i] = -np.log(sum_of(e))
-                if y != m:
-                    of_label[i] = own - largest + level[i]
+    n_classes = logits.shape[1]
+    x, e = np.empty(n_classes), np.empty(n_classes)
+    for i in range(start, stop):
+        y = labels[i]
+        m, gap = relative_exponents(logits[i], beta, x)
+        of_label[i] = 0.0
+        level[i] = 0.0
+        if gap > -np.inf:
+            own = sharpness * x[y] + bias[y]
+            largest = rest_scores(x, sharpness, bias, m, x)
+            exponentials(x, e)
+            level[i] = -np.log(sum_of(e))
+            if y != m:
+                of_label[i] = own - largest + level[i]
 
 
 @kernel(fastmath={"contract"})
@@ -439,55 +436,47 @@ def add_share(e: Floats, share: float, weight: float, by_class: Floats, curvatur
 
 
 @over_rows
-def exponents_of_rest(logits: Any, beta: float, tops: Any, x: Any) -> None:
+def exponents_of_rest(start: int, stop: int, logits: Any, beta: float, tops: Any, x: Any) -> None:
     """The top class of every row, and x_k of the others (see the top of this file)."""
-    n = len(logits)
-    n_blocks = (n + BLOCK - 1) // BLOCK
-    for block in prange(n_blocks):
-        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
-            m, _ = relative_exponents(logits[i], beta, x[i])
-            x[i, m] = 0.0  # a place-holder
-            tops[i] = m
+    for i in range(start, stop):
+        m, _ = relative_exponents(logits[i], beta, x[i])
+        x[i, m] = 0.0  # a place-holder
+        tops[i] = m
 
 
 @over_rows
 def rest_slopes(
+    start: int,
+    stop: int,
     x: Any,
     tops: Any,
     labels: Any,
     weight: Floats,
     sharpness: float,
     bias: Floats,
-    by_class: Floats,
-    curvature: Floats,
-    sums: Floats,
-) -> None:
+) -> Any:
     """Slopes of the rest's log-loss, for rows of :func:`exponents_of_rest`.
 
-    One line of ``by_class``, ``curvature`` and ``sums`` for each block of rows: the sums of
-    p_k - [k = y] and of p_k (1 - p_k) of each class; of the loss, of its derivative by log b' and
-    of b'^2 times the variance of x.
+    The sum of the loss, of its derivative by log b' and of b'^2 times the variance of x; then of
+    p_k - [k = y] of each class, and of p_k (1 - p_k).
     """
-    n, n_classes = x.shape
-    n_blocks = (n + BLOCK - 1) // BLOCK
-    for block in prange(n_blocks):
-        score, e = np.empty(n_classes), np.empty(n_classes)
-        loss = slope = bend = 0.0
-        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
-            y, w = labels[i], weight[i]
-            largest = rest_scores(x[i], sharpness, bias, tops[i], score)
-            exponentials(score, e)
-            total, first, second, _ = moments(x[i], e)
-            mean = first / total
-            own = x[i, y]
-            loss += w * (np.log(total) + largest - sharpness * own - bias[y])
-            slope += w * sharpness * (mean - own)
-            bend += w * sharpness * sharpness * max(second / total - mean * mean, 0.0)
-            add_share(e, 1.0 / total, w, by_class[block], curvature[block])
-            by_class[block, y] -= w
-        sums[block, 0] = loss
-        sums[block, 1] = slope
-        sums[block, 2] = bend
+    n_classes = x.shape[1]
+    score, e = np.empty(n_classes), np.empty(n_classes)
+    sums = np.zeros(3 + 2 * n_classes)
+    by_class, curvature = sums[3 : 3 + n_classes], sums[3 + n_classes :]
+    for i in range(start, stop):
+        y, w = labels[i], weight[i]
+        largest = rest_scores(x[i], sharpness, bias, tops[i], score)
+        exponentials(score, e)
+        total, first, second, _ = moments(x[i], e)
+        mean = first / total
+        own = x[i, y]
+        sums[0] += w * (np.log(total) + largest - sharpness * own - bias[y])
+        sums[1] += w * sharpness * (mean - own)
+        sums[2] += w * sharpness * sharpness * max(second / total - mean * mean, 0.0)
+        add_share(e, 1.0 / total, w, by_class, curvature)
+        by_class[y] -= w
+    return sums
 
 
 @kernel()
@@ -504,6 +493,8 @@ def spline_of(odds: float, slopes: Floats, knots: Floats) -> Any:
 
 @over_rows
 def top_rest_probs(
+    start: int,
+    stop: int,
     logits: Any,
     beta: float,
     slopes: Floats,
@@ -518,30 +509,28 @@ def top_rest_probs(
     out: Any,
 ) -> None:
     """Probabilities of ``top_rest`` of each row into ``out``, whose rounding is ``step``."""
-    n, n_classes = logits.shape
-    n_blocks = (n + BLOCK - 1) // BLOCK
-    for block in prange(n_blocks):
-        x, e = np.empty(n_classes), np.empty(n_classes)
-        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
-            result = out[i]
-            m, gap = relative_exponents(logits[i], beta, x)
-            if gap == -np.inf:
-                result[:] = 0.0
-                result[m] = 1.0
-                continue
-            exponentials(x, e)
-            crowd = -np.log(sum_of(e))
-            odds = crowd - gap
-            rest_scores(x, sharpness, bias, m, x)
-            exponentials(x, e)
-            total = sum_of(e)
-            level = -np.log(total)
-            top_odds = spline_of(odds, slopes, knots) + offset + contest * crowd
-            top_odds = max(top_odds + class_offsets[m], level - gap / stretch)
-            top_odds = min(top_odds, level - gap * stretch)
-            top = 1.0 / (1.0 + np.exp(-top_odds))
-            share = 1.0 / (total * (1.0 + np.exp(top_odds)))
-            below = top * (1.0 - step)
-            for k in range(n_classes):
-                result[k] = min(e[k] * share, below)
-            result[m] = top
+    n_classes = logits.shape[1]
+    x, e = np.empty(n_classes), np.empty(n_classes)
+    for i in range(start, stop):
+        result = out[i]
+        m, gap = relative_exponents(logits[i], beta, x)
+        if gap == -np.inf:
+            result[:] = 0.0
+            result[m] = 1.0
+            continue
+        exponentials(x, e)
+        crowd = -np.log(sum_of(e))
+        odds = crowd - gap
+        rest_scores(x, sharpness, bias, m, x)
+        exponentials(x, e)
+        total = sum_of(e)
+        level = -np.log(total)
+        top_odds = spline_of(odds, slopes, knots) + offset + contest * crowd
+        top_odds = max(top_odds + class_offsets[m], level - gap / stretch)
+        top_odds = min(top_odds, level - gap * stretch)
+        top = 1.0 / (1.0 + np.exp(-top_odds))
+        share = 1.0 / (total * (1.0 + np.exp(top_odds)))
+        below = top * (1.0 - step)
+        for k in range(n_classes):
+            result[k] = min(e[k] * share, below)
+        result[m] = top

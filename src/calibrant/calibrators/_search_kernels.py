@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import prange
 
 from calibrant._compiled import (
     bin_of,
@@ -220,19 +219,24 @@ def add_tail_at(coefficients: Floats, moments: Floats, g: Floats) -> None:
                 g[j] += coefficients[a, b] * moments[a, b, j]
 
 
-@kernel()
-def node_rows(
+@over_rows
+def node_log_odds(
+    start: int,
+    stop: int,
     logits: Any,
     weight: Floats,
     betas: Floats,
     gammas: Floats,
     coefficients: Floats,
-    start: int,
-    stop: int,
     out: Any,
-    confidence: Floats,
-) -> None:
-    """The rows from ``start`` to ``stop`` of :func:`node_log_odds`, by one thread."""
+) -> Any:
+    """T times the log odds of each row's top class at every gamma and node into ``out``.
+
+    ``out`` is (gammas, rows, nodes), or has no rows where only the sums are wanted.
+    ``coefficients[gamma, a, b]`` are those of 1/phi. Returns the weighted sums of the confidences:
+    (gammas, nodes).
+    """
+    confidence = np.zeros((len(gammas), len(betas)))
     n_classes, n_nodes = logits.shape[1], len(betas)
     n_near = n_classes - 1 if n_classes - 1 <= ALL_NEAR else NEAR
     n_tail = n_classes - 1 - n_near
@@ -280,30 +284,7 @@ def node_rows(
             if out.shape[1] > 0:
                 for j in range(n_nodes):  # bounded, because ``out`` is in single precision
                     out[c, i, j] = max(min(scaled[j], CERTAIN), -CERTAIN)
-
-
-@over_rows
-def node_log_odds(
-    logits: Any,
-    weight: Floats,
-    betas: Floats,
-    gammas: Floats,
-    coefficients: Floats,
-    n_parts: int,
-    out: Any,
-) -> Any:
-    """T times the log odds of each row's top class at every gamma and node into ``out``.
-
-    ``out`` is (gammas, rows, nodes), or has no rows where only the sums are wanted.
-    ``coefficients[gamma, a, b]`` are those of 1/phi. Returns the weighted sums of the confidences:
-    (gammas, nodes).
-    """
-    n = len(logits)
-    parts = np.zeros((n_parts, len(gammas), len(betas)))
-    for part in prange(n_parts):
-        start, stop = part * n // n_parts, (part + 1) * n // n_parts
-        node_rows(logits, weight, betas, gammas, coefficients, start, stop, out, parts[part])
-    return parts.sum(axis=0)
+    return confidence
 
 
 @kernel(fastmath={"reassoc", "nsz", "contract"})
@@ -472,34 +453,35 @@ def errors_of_stretch(
 
 @over_rows
 def errors_between(
+    start: int,
+    stop: int,
+    tasks: Any,
     scaled: Any,
     paths: Any,
     stencils: Floats,
     betas: Floats,
-    tasks: Any,
     correct: Any,
     weight: Floats,
     edges: Floats,
     by_mass: bool,
     doubt: Floats,
-) -> Any:
+    out: Floats,
+) -> None:
     """Calibration error at points between the nodes, and how much it may be off: (2, points).
 
-    Point p lies on path ``paths[p]`` of ``scaled``. ``tasks`` are the places where the list of
-    points is cut for the threads, such that a part lies on one path.
+    Point p lies on path ``paths[p]`` of ``scaled``. ``tasks`` are the first and last point of parts
+    that each lie on one path.
     """
-    out = np.empty((2, len(paths)))
-    for task in prange(len(tasks) - 1):
-        start, stop = tasks[task], tasks[task + 1]
+    for task in range(start, stop):
+        first, last = tasks[task]
         errors_of_stretch(
-            scaled[paths[start]],
-            stencils[start:stop],
-            betas[start:stop],
+            scaled[paths[first]],
+            stencils[first:last],
+            betas[first:last],
             correct,
             weight,
             edges,
             by_mass,
-            doubt[start:stop],
-            out[:, start:stop],
+            doubt[first:last],
+            out[:, first:last],
         )
-    return out

@@ -6,11 +6,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import prange
 
 from calibrant._compiled import exp_nonpositive, index_of, kernel, max_of, over_rows, sum_of
 from calibrant.calibrators._kernels import (
-    BLOCK,
     difference,
     exponentials,
     log_of_complement,
@@ -79,6 +77,8 @@ def extreme_tails(tail: Floats, log_rest: float, beta: float) -> tuple[float, fl
 
 @over_rows
 def bound_rows(
+    start: int,
+    stop: int,
     known: Floats,
     tails: Floats,
     labels: Any,
@@ -102,78 +102,74 @@ def bound_rows(
     it is ``at_turn``: interval arithmetic over these. At gamma = 0 both are monotone in
     S, so the limits are attained.
     """
-    n, k = known.shape
-    n_blocks = (n + BLOCK - 1) // BLOCK
-    for block in prange(n_blocks):
-        x, a = np.empty(k), np.empty(k)
-        least, most = np.ones(k), np.ones(k)  # of phi of each class
-        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
-            top = max_of(known[i])
-            m = index_of(known[i], top)
-            for j in range(k):
-                x[j] = difference(known[i, j], top, beta)
-            exponentials(x, a)
-            a[m] = 0.0
-            others = sum_of(a)
-            s_low, s_high = limits_of_tail(tails[i], top, beta)
-            odds_low, odds_high = others + s_low, others + s_high
-            if odds_high == 0.0:  # one class is possible
-                log_odds[:, i] = np.inf
-                true_log_prob[:, i] = 0.0
-                if log_probs.shape[1] > 0:
-                    log_probs[:, i, :] = -np.inf
-                    log_probs[:, i, m] = 0.0
-                continue
-            g_low, g_high = odds_low, odds_high
-            top_least = top_most = 0.0  # of log phi of the top class
-            if gamma != 0.0:
-                log_z_low, log_z_high = np.log1p(odds_low), np.log1p(odds_high)
-                q_low, q_high = np.exp(-log_z_high), np.exp(-log_z_low)
-                phi_of_each(x, a, log_z_high, gamma, least)
-                phi_of_each(x, a, log_z_low, gamma, most)
-                g_low = g_high = 0.0
-                for j in range(k):
-                    least[j], most[j] = range_of_phi(
-                        a[j] * q_low, a[j] * q_high, least[j], most[j], gamma, turn, at_turn
-                    )
-                    g_low += a[j] / most[j]
-                    g_high += a[j] / least[j]
-                if s_high > 0.0:
-                    log_q = beta * (min(tails[i, LARGEST], tails[i, MOST]) - top) - log_z_low
-                    log_q = min(log_q, LOG_HALF)  # no class but the top one has more
-                    q = np.exp(log_q)
-                    of_tail = range_of_phi(
-                        0.0, q, 1.0, phi_of(q, log_q, gamma), gamma, turn, at_turn
-                    )
-                    g_low += s_low / of_tail[1]
-                    g_high += s_high / of_tail[0]
-                top_least, top_most = range_of_phi(
-                    q_low,
-                    q_high,
-                    log_phi_of_top(odds_high, np.log(odds_high), gamma),
-                    log_phi_of_top(odds_low, np.log(odds_low), gamma),
-                    gamma,
-                    turn,
-                    np.log(at_turn),
-                )
-            against_low = top_least + np.log(g_low)
-            against_high = top_most + np.log(g_high)
-            log_odds[0, i], log_odds[1, i] = -against_high, -against_low
-            top_low = -log_one_plus_exp(against_high)
-            top_high = -log_one_plus_exp(against_low)
-            all_low = np.logaddexp(-top_most, np.log(g_low))
-            all_high = np.logaddexp(-top_least, np.log(g_high))
-            y = labels[i]
-            if y == m:
-                true_log_prob[0, i], true_log_prob[1, i] = top_low, top_high
-            else:
-                true_log_prob[0, i] = x[y] - np.log(most[y]) - all_high
-                true_log_prob[1, i] = min(x[y] - np.log(least[y]) - all_low, 0.0)
+    k = known.shape[1]
+    x, a = np.empty(k), np.empty(k)
+    least, most = np.ones(k), np.ones(k)  # of phi of each class
+    for i in range(start, stop):
+        top = max_of(known[i])
+        m = index_of(known[i], top)
+        for j in range(k):
+            x[j] = difference(known[i, j], top, beta)
+        exponentials(x, a)
+        a[m] = 0.0
+        others = sum_of(a)
+        s_low, s_high = limits_of_tail(tails[i], top, beta)
+        odds_low, odds_high = others + s_low, others + s_high
+        if odds_high == 0.0:  # one class is possible
+            log_odds[:, i] = np.inf
+            true_log_prob[:, i] = 0.0
             if log_probs.shape[1] > 0:
-                for j in range(k):
-                    log_probs[0, i, j] = log_probs[1, i, j] = -np.inf
-                    if j == m:
-                        log_probs[0, i, j], log_probs[1, i, j] = top_low, top_high
-                    elif a[j] > 0.0:
-                        log_probs[0, i, j] = x[j] - np.log(most[j]) - all_high
-                        log_probs[1, i, j] = min(x[j] - np.log(least[j]) - all_low, 0.0)
+                log_probs[:, i, :] = -np.inf
+                log_probs[:, i, m] = 0.0
+            continue
+        g_low, g_high = odds_low, odds_high
+        top_least = top_most = 0.0  # of log phi of the top class
+        if gamma != 0.0:
+            log_z_low, log_z_high = np.log1p(odds_low), np.log1p(odds_high)
+            q_low, q_high = np.exp(-log_z_high), np.exp(-log_z_low)
+            phi_of_each(x, a, log_z_high, gamma, least)
+            phi_of_each(x, a, log_z_low, gamma, most)
+            g_low = g_high = 0.0
+            for j in range(k):
+                least[j], most[j] = range_of_phi(
+                    a[j] * q_low, a[j] * q_high, least[j], most[j], gamma, turn, at_turn
+                )
+                g_low += a[j] / most[j]
+                g_high += a[j] / least[j]
+            if s_high > 0.0:
+                log_q = beta * (min(tails[i, LARGEST], tails[i, MOST]) - top) - log_z_low
+                log_q = min(log_q, LOG_HALF)  # no class but the top one has more
+                q = np.exp(log_q)
+                of_tail = range_of_phi(0.0, q, 1.0, phi_of(q, log_q, gamma), gamma, turn, at_turn)
+                g_low += s_low / of_tail[1]
+                g_high += s_high / of_tail[0]
+            top_least, top_most = range_of_phi(
+                q_low,
+                q_high,
+                log_phi_of_top(odds_high, np.log(odds_high), gamma),
+                log_phi_of_top(odds_low, np.log(odds_low), gamma),
+                gamma,
+                turn,
+                np.log(at_turn),
+            )
+        against_low = top_least + np.log(g_low)
+        against_high = top_most + np.log(g_high)
+        log_odds[0, i], log_odds[1, i] = -against_high, -against_low
+        top_low = -log_one_plus_exp(against_high)
+        top_high = -log_one_plus_exp(against_low)
+        all_low = np.logaddexp(-top_most, np.log(g_low))
+        all_high = np.logaddexp(-top_least, np.log(g_high))
+        y = labels[i]
+        if y == m:
+            true_log_prob[0, i], true_log_prob[1, i] = top_low, top_high
+        else:
+            true_log_prob[0, i] = x[y] - np.log(most[y]) - all_high
+            true_log_prob[1, i] = min(x[y] - np.log(least[y]) - all_low, 0.0)
+        if log_probs.shape[1] > 0:
+            for j in range(k):
+                log_probs[0, i, j] = log_probs[1, i, j] = -np.inf
+                if j == m:
+                    log_probs[0, i, j], log_probs[1, i, j] = top_low, top_high
+                elif a[j] > 0.0:
+                    log_probs[0, i, j] = x[j] - np.log(most[j]) - all_high
+                    log_probs[1, i, j] = min(x[j] - np.log(least[j]) - all_low, 0.0)

@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import prange
 
 from calibrant._compiled import kernel, max_of, over_rows, sum_of
 from calibrant.calibrators._kernels import (
-    BLOCK,
     difference,
     exponentials,
     log_one_plus_exp,
@@ -115,6 +113,8 @@ def log_against_top(
 
 @over_rows
 def map_rows(
+    start: int,
+    stop: int,
     known: Floats,
     tails: Floats,
     labels: Any,
@@ -126,23 +126,23 @@ def map_rows(
     true_log_prob: Floats,
 ) -> None:
     """Of Psi^gamma(softmax(b s)), per row: log odds of the top class, log-prob of the label."""
-    n, k = known.shape
+    k = known.shape[1]
     width = k + len(places)
-    n_blocks = (n + BLOCK - 1) // BLOCK
-    for block in prange(n_blocks):
-        row, x, e, g = np.empty(width), np.empty(width), np.empty(width), np.empty(width)
-        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
-            m, log_phi, against = mapped_row(
-                known[i], tails[i], places, shares, beta, gamma, row, x, e, g
-            )
-            log_odds[i] = -against
-            true_log_prob[i] = -log_one_plus_exp(against)
-            if labels[i] != m:
-                true_log_prob[i] += log_against_top(labels[i], m, row, beta, log_phi, e, g)
+    row, x, e, g = np.empty(width), np.empty(width), np.empty(width), np.empty(width)
+    for i in range(start, stop):
+        m, log_phi, against = mapped_row(
+            known[i], tails[i], places, shares, beta, gamma, row, x, e, g
+        )
+        log_odds[i] = -against
+        true_log_prob[i] = -log_one_plus_exp(against)
+        if labels[i] != m:
+            true_log_prob[i] += log_against_top(labels[i], m, row, beta, log_phi, e, g)
 
 
 @over_rows
 def map_log_probs(
+    start: int,
+    stop: int,
     known: Floats,
     tails: Floats,
     places: Floats,
@@ -152,27 +152,27 @@ def map_log_probs(
     out: Floats,
 ) -> None:
     """Log-probabilities of the known classes after Psi^gamma(softmax(b s))."""
-    n, k = known.shape
+    k = known.shape[1]
     width = k + len(places)
-    n_blocks = (n + BLOCK - 1) // BLOCK
-    for block in prange(n_blocks):
-        row, x, e, g = np.empty(width), np.empty(width), np.empty(width), np.empty(width)
-        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
-            m, log_phi, against = mapped_row(
-                known[i], tails[i], places, shares, beta, gamma, row, x, e, g
-            )
-            log_top = -log_one_plus_exp(against)
-            for j in range(k):
-                out[i, j] = log_top
-                if row[j] == -np.inf:
-                    out[i, j] = -np.inf
-                elif row[j] < row[m]:
-                    below = log_against_top(j, m, row, beta, log_phi, e, g)
-                    out[i, j] += min(below, 0.0)
+    row, x, e, g = np.empty(width), np.empty(width), np.empty(width), np.empty(width)
+    for i in range(start, stop):
+        m, log_phi, against = mapped_row(
+            known[i], tails[i], places, shares, beta, gamma, row, x, e, g
+        )
+        log_top = -log_one_plus_exp(against)
+        for j in range(k):
+            out[i, j] = log_top
+            if row[j] == -np.inf:
+                out[i, j] = -np.inf
+            elif row[j] < row[m]:
+                below = log_against_top(j, m, row, beta, log_phi, e, g)
+                out[i, j] += min(below, 0.0)
 
 
 @over_rows
 def temperature_rows(
+    start: int,
+    stop: int,
     known: Floats,
     tails: Floats,
     labels: Any,
@@ -182,25 +182,23 @@ def temperature_rows(
     out: Floats,
 ) -> None:
     """As ``_kernels.temperature_rows``: cross-entropy, its derivative by log b, variance, skew."""
-    n, k = known.shape
+    k = known.shape[1]
     width = k + len(places)
-    n_blocks = (n + BLOCK - 1) // BLOCK
-    for block in prange(n_blocks):
-        row, x, e = np.empty(width), np.empty(width), np.empty(width)
-        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
-            with_stand_ins(known[i], tails[i], places, row)
-            top = max_of(row)
-            relative_to(row, top, beta, x)
-            exponentials(x, e)
-            multiplied(e, k, tails[i], shares)
-            total, first, second, third = moments(x, e)
-            mean = first / total
-            square = second / total
-            of_label = difference(row[labels[i]], top, beta)
-            out[0, i] = np.log(total) - of_label
-            out[1, i] = mean - of_label
-            out[2, i] = max(square - mean * mean, 0.0)
-            out[3, i] = third / total - mean * (3.0 * square - 2.0 * mean * mean)
+    row, x, e = np.empty(width), np.empty(width), np.empty(width)
+    for i in range(start, stop):
+        with_stand_ins(known[i], tails[i], places, row)
+        top = max_of(row)
+        relative_to(row, top, beta, x)
+        exponentials(x, e)
+        multiplied(e, k, tails[i], shares)
+        total, first, second, third = moments(x, e)
+        mean = first / total
+        square = second / total
+        of_label = difference(row[labels[i]], top, beta)
+        out[0, i] = np.log(total) - of_label
+        out[1, i] = mean - of_label
+        out[2, i] = max(square - mean * mean, 0.0)
+        out[3, i] = third / total - mean * (3.0 * square - 2.0 * mean * mean)
 
 
 @kernel(fastmath={"reassoc", "nsz", "contract"})
@@ -235,8 +233,10 @@ def weighted_power_sums(x: Floats, e: Floats, times: Floats, sums: Floats, node:
     sums[node, 3, 3] = s33
 
 
-@kernel()
-def node_rows(
+@over_rows
+def node_sums(
+    start: int,
+    stop: int,
     known: Floats,
     tails: Floats,
     places: Floats,
@@ -244,16 +244,14 @@ def node_rows(
     betas: Floats,
     gammas: Floats,
     coefficients: Floats,
-    start: int,
-    stop: int,
-    confidence: Floats,
-) -> None:
-    """Confidences of some rows at every gamma and node, added up, as ``_search_kernels`` does.
+) -> Any:
+    """The sums of the confidences at every gamma and node, (gammas, nodes).
 
     The classes next to the top are mapped one by one; the other known ones and the stand-ins enter
     by power sums.
     """
     k, n_nodes = known.shape[1], len(betas)
+    confidence = np.zeros((len(gammas), n_nodes))
     n_far = k - 1 - NEAR
     n_tail = n_far + len(places)
     others, near, far = np.empty(k - 1), np.empty(NEAR), np.empty(n_far)
@@ -295,34 +293,4 @@ def node_rows(
                 add_tail_at(coefficients[c], power_moments, g)
             log_odds_at(gap, betas, top, g, gammas[c], scaled)
             add_confidence(scaled, betas, 1.0, confidence[c])
-
-
-@over_rows
-def node_sums(
-    known: Floats,
-    tails: Floats,
-    places: Floats,
-    shares: Floats,
-    betas: Floats,
-    gammas: Floats,
-    coefficients: Floats,
-    n_parts: int,
-) -> Any:
-    """The sums of the confidences at every gamma and node: (gammas, nodes)."""
-    n = len(known)
-    parts = np.zeros((n_parts, len(gammas), len(betas)))
-    for part in prange(n_parts):
-        start, stop = part * n // n_parts, (part + 1) * n // n_parts
-        node_rows(
-            known,
-            tails,
-            places,
-            shares,
-            betas,
-            gammas,
-            coefficients,
-            start,
-            stop,
-            parts[part],
-        )
-    return parts.sum(axis=0)
+    return confidence

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import prange
 
 from calibrant._checks.top_rows import (
     CLASS_TWICE,
@@ -159,6 +158,8 @@ def prepared_row(
 
 @over_rows
 def prepare_rows(
+    start: int,
+    stop: int,
     logits: Any,
     classes: Any,
     normaliser: Any,
@@ -175,26 +176,23 @@ def prepare_rows(
     verdicts: Any,
 ) -> None:
     """:func:`prepared_row` of each row; ``labels`` may be empty, and so may ``label_logits``."""
-    n = len(logits)
-    n_parts = min(n, 8)  # few, because each has an entry for every class
-    for part in prange(n_parts):
-        seen = np.full(n_classes, -1, dtype=np.int64)
-        e = np.empty(max(logits.shape[1], len(places)))
-        for i in range(part * n // n_parts, (part + 1) * n // n_parts):
-            verdicts[i], label_places[i] = prepared_row(
-                logits[i],
-                classes[i],
-                normaliser[i],
-                labels[i] if len(labels) > 0 else -1,
-                label_logits[i] if len(label_logits) > 0 else np.nan,
-                n_classes,
-                rounding,
-                tolerance,
-                seen,
-                i,
-                places,
-                shares,
-                known[i],
-                tail[i],
-                e,
-            )
+    seen = np.full(n_classes, -1, dtype=np.int64)
+    e = np.empty(max(logits.shape[1], len(places)))
+    for i in range(start, stop):
+        verdicts[i], label_places[i] = prepared_row(
+            logits[i],
+            classes[i],
+            normaliser[i],
+            labels[i] if len(labels) > 0 else -1,
+            label_logits[i] if len(label_logits) > 0 else np.nan,
+            n_classes,
+            rounding,
+            tolerance,
+            seen,
+            i,
+            places,
+            shares,
+            known[i],
+            tail[i],
+            e,
+        )

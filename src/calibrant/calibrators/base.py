@@ -209,12 +209,10 @@ class FitData:
 
     def log_odds(self, gamma: float, beta: float) -> Floats:
         """Log odds of the top class of each row, after the map."""
-        from calibrant._compiled import threads_for
         from calibrant.calibrators._kernels import log_odds_of_rows
 
         log_odds = np.empty(len(self))
-        with threads_for(self.logits.size):
-            log_odds_of_rows(self.logits, beta, gamma, log_odds)
+        log_odds_of_rows(self.logits, beta, gamma, log_odds)
         return log_odds
 
     def mapped_rows(self, gamma: float, beta: float) -> tuple[Floats, Floats, Floats]:
@@ -222,22 +220,18 @@ class FitData:
 
         And its squared distance to the one-hot label.
         """
-        from calibrant._compiled import threads_for
         from calibrant.calibrators._kernels import map_rows
 
         log_odds, true_log_prob, distances = (np.empty(len(self)) for _ in range(3))
-        with threads_for(self.logits.size):
-            map_rows(self.logits, self.labels, beta, gamma, log_odds, true_log_prob, distances)
+        map_rows(self.logits, self.labels, beta, gamma, log_odds, true_log_prob, distances)
         return log_odds, true_log_prob, distances
 
     def temperature_rows(self, beta: float) -> Floats:
         """Cross-entropy of softmax(b s), its slope, curvature and third derivative by log b."""
-        from calibrant._compiled import threads_for
         from calibrant.calibrators._kernels import temperature_rows
 
         out = np.empty((4, len(self)))
-        with threads_for(self.logits.size):
-            temperature_rows(self.logits, self.labels, beta, out)
+        temperature_rows(self.logits, self.labels, beta, out)
         return out
 
     def node_sums(self, gammas: Floats, nodes: Floats) -> Floats:

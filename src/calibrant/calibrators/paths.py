@@ -191,20 +191,18 @@ def node_log_odds_of(
     data: FitData, gammas: Floats, nodes: Floats, *, keep: bool
 ) -> tuple[npt.NDArray[np.float32], Floats]:
     """T times the log odds (gammas, rows, nodes), if kept, and the sums of the confidences."""
-    from calibrant._compiled import threads_for
     from calibrant.calibrators._search_kernels import node_log_odds
 
     out = np.empty((len(gammas), len(data) if keep else 0, len(nodes)), dtype=np.float32)
-    with threads_for(data.logits.size * len(nodes) * len(gammas)) as n_threads:
-        sums = node_log_odds(
-            data.logits,
-            np.empty(0) if data.weight is None else data.weight,
-            np.exp(-nodes),
-            gammas,
-            tail_coefficients(gammas),
-            8 * n_threads,
-            out,
-        )
+    sums = node_log_odds.sum(
+        data.logits,
+        np.empty(0) if data.weight is None else data.weight,
+        np.exp(-nodes),
+        gammas,
+        tail_coefficients(gammas),
+        out,
+        times=len(nodes) * len(gammas),
+    )
     return out, sums
 
 
@@ -314,7 +312,6 @@ def _errors_between(
     doubt: Floats,
 ) -> tuple[Floats, Floats]:
     """The calibration error at each point from interpolated log odds, and its uncertainty."""
-    from calibrant._compiled import threads_for
     from calibrant.calibrators._search_kernels import errors_between
 
     weight = evaluator.data.weight
@@ -327,18 +324,20 @@ def _errors_between(
         edges = width_edges(evaluator.n_bins)
     # Neighbours on a path are nearly in the same order, so each task is a stretch of one path.
     starts = np.arange(0, len(path), POINTS_PER_TASK)
-    tasks = np.unique(np.concatenate([starts, np.flatnonzero(np.diff(path)) + 1, [len(path)]]))
-    with threads_for(len(evaluator.data) * stencils.size):
-        values, slack = errors_between(
-            scaled,
-            path,
-            stencils,
-            1.0 / temperatures,
-            tasks,
-            evaluator.data.right,
-            np.empty(0) if weight is None else weight,
-            edges,
-            by_mass,
-            doubt,
-        )
-    return values, slack
+    cuts = np.unique(np.concatenate([starts, np.flatnonzero(np.diff(path)) + 1, [len(path)]]))
+    out = np.empty((2, len(path)))
+    errors_between(
+        np.stack([cuts[:-1], cuts[1:]], axis=1),
+        scaled,
+        path,
+        stencils,
+        1.0 / temperatures,
+        evaluator.data.right,
+        np.empty(0) if weight is None else weight,
+        edges,
+        by_mass,
+        doubt,
+        out,
+        times=len(evaluator.data) * stencils.shape[1] * POINTS_PER_TASK,
+    )
+    return out[0], out[1]

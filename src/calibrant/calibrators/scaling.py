@@ -61,12 +61,10 @@ class _MapAndTemperature(Calibrator):
     def _probs(self, logits: Array, state: State) -> Array:
         gamma, temperature = state.get("gamma", 0.0), state.get("temperature", 1.0)
         if isinstance(logits, np.ndarray) and self._probs_are_compiled(state):
-            from calibrant._compiled import threads_for
             from calibrant.calibrators._kernels import map_probs
 
             out = np.empty_like(logits)
-            with threads_for(logits.size):
-                map_probs(logits, 1.0 / temperature, gamma, float(np.finfo(out.dtype).eps), out)
+            map_probs(logits, 1.0 / temperature, gamma, float(np.finfo(out.dtype).eps), out)
             return out
         log_probs = self._log_probs(logits, state)
         split = split_top(logits)

@@ -333,10 +333,8 @@ def _focal_rows(gamma: float, data: FitData, beta: float) -> Iterator[Floats]:
 
 
 def _brier_rows(data: FitData, beta: float) -> Floats:
-    from calibrant._compiled import threads_for
     from calibrant.calibrators._kernels import brier_rows
 
     out = np.empty((3, len(data)))
-    with threads_for(data.logits.size):
-        brier_rows(data.logits, data.labels, beta, out)
+    brier_rows(data.logits, data.labels, beta, out)
     return out

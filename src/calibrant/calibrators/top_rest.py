@@ -128,12 +128,11 @@ class TopAndRest(Calibrator):
 
 
 def _compiled_probs(logits: npt.NDArray[Any], state: State) -> npt.NDArray[Any]:
-    from calibrant._compiled import threads_for
     from calibrant.calibrators._kernels import top_rest_probs
 
     arrays = {name: np.asarray(state[name], dtype=np.float64) for name in state}
     out = np.empty_like(logits)
-    with threads_for(logits.size), np.errstate(over="ignore"):
+    with np.errstate(over="ignore"):
         top_rest_probs(
             logits,
             1.0 / state["temperature"],

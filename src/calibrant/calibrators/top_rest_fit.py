@@ -173,14 +173,12 @@ class Problem(AtTemperature):
     @classmethod
     def at(cls, data: FitData, best: BestTemperature) -> Problem:
         """The samples at a temperature that is known."""
-        from calibrant._compiled import threads_for
         from calibrant.calibrators._kernels import lead_rows
 
         top = np.empty(len(data), dtype=np.int64)
         lead, level, of_label = (np.empty(len(data)) for _ in range(3))
         beta = 1.0 / best.temperature
-        with threads_for(data.logits.size):
-            lead_rows(data.logits, data.labels, beta, top, lead, level, of_label)
+        lead_rows(data.logits, data.labels, beta, top, lead, level, of_label)
         count, right = _counts(data), top == data.labels
         wrong = np.flatnonzero(~right)
         stride = mistake_stride(len(wrong), data.n_classes)
@@ -260,7 +258,6 @@ class Problem(AtTemperature):
 
         The largest is only used to bound ``odds``, and only computed where it may.
         """
-        from calibrant._compiled import threads_for
         from calibrant.calibrators._kernels import rest_rows
 
         # At T itself both follow from what is there.
@@ -275,8 +272,7 @@ class Problem(AtTemperature):
         logits, labels = self.data.logits[rows], self.data.labels[rows]
         levels, of_labels = np.empty(len(rows)), np.empty(len(rows))
         sharpness = math.exp(found.log_sharpness)
-        with threads_for(logits.size):
-            rest_rows(logits, labels, self.beta, sharpness, found.rest_biases, levels, of_labels)
+        rest_rows(logits, labels, self.beta, sharpness, found.rest_biases, levels, of_labels)
         level[needed], of_label[needed] = levels, of_labels
         return level, of_label
 

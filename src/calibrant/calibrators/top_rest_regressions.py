@@ -195,14 +195,12 @@ class RestLoss:
     """The log-loss of the labels of mistakes among the classes that are not on top."""
 
     def __init__(self, wrong: FitData, beta: float) -> None:
-        from calibrant._compiled import threads_for
         from calibrant.calibrators._kernels import exponents_of_rest
 
         self.labels, self.weight = wrong.labels, wrong.weight
         self.x: Floats = np.empty(wrong.logits.shape)
         self.top = np.empty(len(wrong), dtype=np.int64)
-        with threads_for(wrong.logits.size):
-            exponents_of_rest(wrong.logits, beta, self.top, self.x)
+        exponents_of_rest(wrong.logits, beta, self.top, self.x)
         self.evaluations = 0
         self.last: tuple[Floats, tuple[float, Floats, Floats]] | None = None
 
@@ -246,32 +244,18 @@ class RestLoss:
 
     def _computed(self, parameters: Floats) -> tuple[float, Floats, Floats]:
         """The loss, its slopes, and its second derivatives along each parameter."""
-        from calibrant._compiled import threads_for
-        from calibrant.calibrators._kernels import BLOCK, rest_slopes
+        from calibrant.calibrators._kernels import rest_slopes
 
         self.evaluations += 1
-        n, n_classes = self.x.shape
+        n_classes = self.x.shape[1]
         bias = parameters[1:] if len(parameters) > 1 else np.zeros(n_classes)
-        n_blocks = -(-n // BLOCK)
-        by_class, curvature = np.zeros((n_blocks, n_classes)), np.zeros((n_blocks, n_classes))
-        sums = np.zeros((n_blocks, 3))
         sharpness = math.exp(parameters[0])
-        with threads_for(self.x.size):
-            rest_slopes(
-                self.x,
-                self.top,
-                self.labels,
-                self.weight,
-                sharpness,
-                bias,
-                by_class,
-                curvature,
-                sums,
-            )
-        loss, slope, bend = sums.sum(axis=0)
+        sums = rest_slopes.sum(self.x, self.top, self.labels, self.weight, sharpness, bias)
+        loss, slope, bend = sums[:3]
         n_biases = len(parameters) - 1
-        slopes = np.concatenate([[slope], by_class.sum(axis=0)[:n_biases]])
-        return float(loss), slopes, np.concatenate([[bend], curvature.sum(axis=0)[:n_biases]])
+        by_class, curvature = sums[3 : 3 + n_classes], sums[3 + n_classes :]
+        slopes = np.concatenate([[slope], by_class[:n_biases]])
+        return float(loss), slopes, np.concatenate([[bend], curvature[:n_biases]])
 
 
 class StrengthSearch:

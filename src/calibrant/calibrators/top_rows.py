@@ -92,7 +92,6 @@ class TopRows(FitData):
             >>> rows.n_classes, len(rows), np.exp(rows.tails[0, 4]).round(4).item()
             (5, 1, 0.2)
         """
-        from calibrant._compiled import threads_for
         from calibrant.calibrators._top_tails import OF_TAIL, prepare_rows
 
         n_classes = _checks.whole_number(n_classes, "n_classes", allowed=range(2, 1 << 31))
@@ -103,23 +102,23 @@ class TopRows(FitData):
         places, shares = stand_ins(k, n_classes)
         known, tails = np.empty((n, k + 1)), np.empty((n, OF_TAIL))
         label_places, verdicts = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
-        with threads_for(8 * given.logits.size):
-            prepare_rows(
-                given.logits,
-                given.classes,
-                given.normaliser,
-                given.labels,
-                given.label_logits,
-                n_classes,
-                given.precision,
-                max(TOLERANCE, given.precision),
-                places,
-                shares,
-                known,
-                tails,
-                label_places,
-                verdicts,
-            )
+        prepare_rows(
+            given.logits,
+            given.classes,
+            given.normaliser,
+            given.labels,
+            given.label_logits,
+            n_classes,
+            given.precision,
+            max(TOLERANCE, given.precision),
+            places,
+            shares,
+            known,
+            tails,
+            label_places,
+            verdicts,
+            times=8,
+        )
         _checks.usable_top_rows(verdicts, given, n_classes)
         labelled = given.labels if labels is not None else np.full(n, -1)
         return cls(known, label_places, None, tails, labelled, n_classes)
@@ -174,21 +173,19 @@ class TopRows(FitData):
 
         There are no squared distances, for which no bounds are known.
         """
-        from calibrant._compiled import threads_for
         from calibrant.calibrators._top_kernels import map_rows
 
         log_odds, true_log_prob = np.empty(len(self)), np.empty(len(self))
-        with threads_for(self.logits.size):
-            map_rows(
-                self.logits,
-                self.tails,
-                self.labels,
-                *self._stand_ins,
-                beta,
-                gamma,
-                log_odds,
-                true_log_prob,
-            )
+        map_rows(
+            self.logits,
+            self.tails,
+            self.labels,
+            *self._stand_ins,
+            beta,
+            gamma,
+            log_odds,
+            true_log_prob,
+        )
         return log_odds, true_log_prob, np.empty(0)
 
     def log_odds(self, gamma: float, beta: float) -> Floats:
@@ -197,17 +194,14 @@ class TopRows(FitData):
 
     def temperature_rows(self, beta: float) -> Floats:
         """By the estimate: cross-entropy of softmax(b s), its three derivatives by log b."""
-        from calibrant._compiled import threads_for
         from calibrant.calibrators._top_kernels import temperature_rows
 
         out = np.empty((4, len(self)))
-        with threads_for(self.logits.size):
-            temperature_rows(self.logits, self.tails, self.labels, *self._stand_ins, beta, out)
+        temperature_rows(self.logits, self.tails, self.labels, *self._stand_ins, beta, out)
         return out
 
     def node_sums(self, gammas: Floats, nodes: Floats) -> Floats:
         """By the estimate: the sums of the confidences at every gamma and log T."""
-        from calibrant._compiled import threads_for
         from calibrant.calibrators._search_kernels import ALL_NEAR
         from calibrant.calibrators._top_kernels import node_sums
 
@@ -221,26 +215,23 @@ class TopRows(FitData):
                     for gamma in gammas
                 ]
             )
-        with threads_for(self.logits.size * len(nodes) * len(gammas)) as n_threads:
-            sums: Floats = node_sums(
-                self.logits,
-                self.tails,
-                *self._stand_ins,
-                np.exp(-nodes),
-                gammas,
-                tail_coefficients(gammas),
-                8 * n_threads,
-            )
+        sums: Floats = node_sums.sum(
+            self.logits,
+            self.tails,
+            *self._stand_ins,
+            np.exp(-nodes),
+            gammas,
+            tail_coefficients(gammas),
+            times=len(nodes) * len(gammas),
+        )
         return sums
 
     def log_probs(self, gamma: float, beta: float) -> Floats:
         """By the estimate: log-probabilities of the known classes after the map, (n, k + 1)."""
-        from calibrant._compiled import threads_for
         from calibrant.calibrators._top_kernels import map_log_probs
 
         out = np.empty_like(self.logits)
-        with threads_for(self.logits.size):
-            map_log_probs(self.logits, self.tails, *self._stand_ins, beta, gamma, out)
+        map_log_probs(self.logits, self.tails, *self._stand_ins, beta, gamma, out)
         return out
 
     def bounds(
@@ -251,26 +242,24 @@ class TopRows(FitData):
         Of the log odds of the top class, of the log-probability of the label, and, where asked for,
         of those of the known classes (2, n, k + 1).
         """
-        from calibrant._compiled import threads_for
         from calibrant.calibrators._top_bound_kernels import bound_rows
 
         log_odds, true_log_prob = np.empty((2, len(self))), np.empty((2, len(self)))
         log_probs = np.empty((2, len(self) if of_classes else 0, self.logits.shape[1]))
         turn = turning_point(gamma)
         at_turn = float(phi(np.array(turn), gamma=gamma))
-        with threads_for(self.logits.size):
-            bound_rows(
-                self.logits,
-                self.tails,
-                self.labels,
-                beta,
-                gamma,
-                turn,
-                at_turn,
-                log_odds,
-                true_log_prob,
-                log_probs,
-            )
+        bound_rows(
+            self.logits,
+            self.tails,
+            self.labels,
+            beta,
+            gamma,
+            turn,
+            at_turn,
+            log_odds,
+            true_log_prob,
+            log_probs,
+        )
         return log_odds, true_log_prob, log_probs
 
     def in_units(self, *, log_probs: bool) -> Rows:

@@ -127,17 +127,15 @@ def classwise_ece(samples: Samples, *, n_bins: int = 15) -> float:
 
 def class_gap_sums(samples: Samples, n_bins: int) -> Floats:
     """Sum of (p_k - [label is k]) over the samples in each bin of p_k, (K, bins)."""
-    from calibrant._compiled import threads_for
     from calibrant.metrics import _kernels
 
     n_bins = _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
     weight = np.empty(0) if samples.weight is None else samples.weight
     scores = samples.need_scores()
-    with threads_for(scores.size) as n_threads:
-        sums: Floats = _kernels.class_gap_sums(
-            scores, samples.labels, weight, samples.from_logits, width_edges(n_bins), n_threads
-        )
-    return sums
+    sums: Floats = _kernels.class_gap_sums.sum(
+        scores, samples.labels, weight, samples.from_logits, width_edges(n_bins)
+    )
+    return sums.T
 
 
 def total(samples: Samples) -> float:

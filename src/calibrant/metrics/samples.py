@@ -96,14 +96,12 @@ class Samples:
 
     @cached_property
     def _rest(self) -> tuple[Floats, Floats]:
-        from calibrant._compiled import threads_for
         from calibrant.metrics import _kernels
 
         scores = self.need_scores()
         true_log_prob, squares = np.empty(len(self)), np.empty(len(self))
         kernel = _kernels.rest_of_logits if self.from_logits else _kernels.rest_of_probs
-        with threads_for(scores.size):
-            kernel(scores, self.labels, true_log_prob, squares)
+        kernel(scores, self.labels, true_log_prob, squares)
         return true_log_prob, squares
 
     @property
@@ -119,14 +117,12 @@ class Samples:
     @cached_property
     def entropy(self) -> Floats:
         """Entropy of each row, in nats."""
-        from calibrant._compiled import threads_for
         from calibrant.metrics import _kernels
 
         scores = self.need_scores()
         entropy = np.empty(len(self))
         kernel = _kernels.entropy_of_logits if self.from_logits else _kernels.entropy_of_probs
-        with threads_for(scores.size):
-            kernel(scores, entropy)
+        kernel(scores, entropy)
         return entropy
 
     def probs(self) -> Floats:
@@ -149,7 +145,6 @@ def summarise(
     ignore_label: int | None = None,
 ) -> Samples:
     """Check the arguments of a metric and reduce them to what it needs, in one pass."""
-    from calibrant._compiled import threads_for
     from calibrant.metrics import _kernels
 
     kind, given = _checks.one_of(probs=probs, logits=logits)
@@ -172,12 +167,12 @@ def summarise(
     confidence = np.empty(len(flat))
     correct = np.empty(len(flat), dtype=np.bool_)
     tolerance = _checks.sum_tolerance(given)
-    with threads_for(flat.size):
-        if kind == "logits":
-            bad = _kernels.top_of_logits(flat, labels, confidence, correct)
-        else:
-            bad = _kernels.top_of_probs(flat, labels, tolerance, confidence, correct)
-    if bad >= 0:  # the check finds it again among the rows that count, and says what is wrong
+    if kind == "logits":
+        bad = _kernels.top_of_logits(flat, labels, confidence, correct)
+    else:
+        bad = _kernels.top_of_probs(flat, labels, tolerance, confidence, correct)
+    # The check finds a bad row again among those that count, and says what is wrong.
+    if max(bad) >= 0:
         shown = np.full(scores.shape, 1.0 / scores.shape[-1], dtype=scores.dtype)
         shown.reshape(-1, scores.shape[-1])[kept] = flat
         if kind == "logits":

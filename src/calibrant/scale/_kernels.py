@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._compiled import index_of, max_of, over_rows
+from calibrant._compiled import index_of, kernel, max_of, over_rows
 
 
 @over_rows
-def all_usable(logits: Any, labels: Any, right: Any) -> bool:
+def all_usable(start: int, stop: int, logits: Any, labels: Any, right: Any) -> bool:
     """Whether no row has what a fit refuses; ``right``: whether its largest logit is its label's.
 
     Refused are NaN, +inf, a row or a label of -inf, and a label that is no class. What is wrong
@@ -18,7 +18,7 @@ def all_usable(logits: Any, labels: Any, right: Any) -> bool:
     """
     usable = True
     n_classes = logits.shape[1]
-    for i in range(len(logits)):
+    for i in range(start, stop):
         row = logits[i]
         top = max_of(row)
         label = labels[i]
@@ -30,9 +30,9 @@ def all_usable(logits: Any, labels: Any, right: Any) -> bool:
 
 
 @over_rows
-def cells_between(confidence: Any, boundaries: Any, cells: Any) -> None:
+def cells_between(start: int, stop: int, confidence: Any, boundaries: Any, cells: Any) -> None:
     """Cell j holds boundaries[j - 1] < confidence <= boundaries[j]."""
-    for i in range(len(confidence)):
+    for i in range(start, stop):
         c = confidence[i]
         below, left = 0, len(boundaries)
         while left > 0:  # halving without a branch: how many boundaries are below c
@@ -42,7 +42,7 @@ def cells_between(confidence: Any, boundaries: Any, cells: Any) -> None:
         cells[i] = below
 
 
-@over_rows
+@kernel()
 def add_to_sums(cells: Any, confidence: Any, right: Any, sums: Any) -> None:
     """Rows, their confidences, right answers, smallest and largest confidence: (cells, 5)."""
     for i in range(len(cells)):

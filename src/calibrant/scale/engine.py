@@ -101,7 +101,7 @@ class InProcess(Engine):
         levels: list[list[Any]] = [[]]
         one_more = self._begin(len(items))
         for item in items:
-            levels[0].append(on_one_thread(function, item, *arguments))
+            levels[0].append(alone(function, item, *arguments))
             one_more()
             for level, held in enumerate(levels):
                 if len(held) == FAN_IN:
@@ -120,7 +120,7 @@ class InProcess(Engine):
         one_more = self._begin(len(items))
         results = []
         for item in items:
-            results.append(on_one_thread(function, item, *arguments))
+            results.append(alone(function, item, *arguments))
             one_more()
         return results
 
@@ -151,8 +151,7 @@ class Cluster(Engine):
         one_more = self._begin(len(items))
         # What tasks need travels with each of them: what is laid down on a worker dies with it.
         started = [
-            self.client.submit(on_one_thread, function, item, *arguments, pure=False)
-            for item in items
+            self.client.submit(alone, function, item, *arguments, pure=False) for item in items
         ]
         if self.progress is not None:
             for future in started:
@@ -195,18 +194,12 @@ def _interrupts_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def on_one_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+def alone(function: Callable[..., Any], *arguments: Any) -> Any:
     """``function(*arguments)`` with compiled passes on this thread alone."""
-    import numba
+    from calibrant._compiled import on_one_thread
 
-    from calibrant._compiled import n_threads
-
-    before = n_threads()
-    numba.set_num_threads(1)
-    try:
+    with on_one_thread():
         return function(*arguments)
-    finally:
-        numba.set_num_threads(before)
 
 
 @contextmanager

@@ -261,7 +261,7 @@ def fit_data_of(predictions: Predictions) -> FitData:
     if logits is not None and labels is not None and logits.shape[1] > 1:
         wide = logits.astype(np.float32) if logits.dtype.itemsize < 4 else logits
         right = np.empty(len(labels), dtype=np.bool_)
-        if all_usable(wide, labels, right):
+        if all(all_usable(wide, labels, right)):
             data = FitData(wide, labels, None)
             vars(data)["right"] = right  # which it would compute when asked
             return data
