@@ -267,7 +267,8 @@ DEMO = """
 import sys
 from pathlib import Path
 from calibrant.cli.demo import run
-run(Path(sys.argv[1]), epochs=1, losses={"ce": "cross-entropy"}, methods=["identity", "temperature"])
+methods = ["identity", "temperature"]
+run(Path(sys.argv[1]), epochs=1, losses={"ce": "cross-entropy"}, methods=methods)
 """
 
 
