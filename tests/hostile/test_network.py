@@ -267,7 +267,7 @@ DEMO = """
 import sys
 from pathlib import Path
 from calibrant.cli.demo import run
-methods = ["identity", "temperature"]
+methods = ["identity", "temperature", "auto"]
 run(Path(sys.argv[1]), epochs=1, losses={"ce": "cross-entropy"}, methods=methods)
 """
 
