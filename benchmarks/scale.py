@@ -114,7 +114,12 @@ def measured(folder: Path, rows: int, n_workers: int) -> float:
     """Print what each kind of work takes; the seconds of evaluating."""
     taken = {}
     with (
-        LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=":0") as cluster,
+        LocalCluster(
+            n_workers=n_workers,
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0",
+            worker_dashboard_address="127.0.0.1:0",
+        ) as cluster,
         Client(cluster) as client,
     ):
         with tempfile.TemporaryDirectory() as name:

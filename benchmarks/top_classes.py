@@ -144,7 +144,12 @@ def main(rows: int = ROWS) -> None:
     ]
     with (
         tempfile.TemporaryDirectory() as name,
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0",
+            worker_dashboard_address="127.0.0.1:0",
+        ) as cluster,
         Client(cluster) as client,
     ):
         folder = Path(name)

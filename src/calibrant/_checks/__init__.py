@@ -98,6 +98,7 @@ from calibrant._checks.scale import (
     ChangedFileError as ChangedFileError,
     columns_that_fit as columns_that_fit,
     count_of_classes as count_of_classes,
+    importable_task as importable_task,
     known_scheduler as known_scheduler,
     new_folder as new_folder,
     parquet_file as parquet_file,

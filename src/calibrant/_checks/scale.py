@@ -133,13 +133,22 @@ def new_folder(path: Path, *, apart_from: Path) -> Path:
     return path
 
 
-def workers_died(death: Exception) -> NoReturn:
+def workers_died(last: object) -> NoReturn:
     """Refuse to go on where a task has ended every worker that it was given to."""
     raise ChildProcessError(
-        "a task was given to several workers and each of them died, most likely for want of "
-        f"memory; {' '.join(str(death).split())[:200]}. Give workers more memory, or look at "
-        "their logs"
-    ) from death
+        "a worker must finish its task; found one task that was given to several workers, each of "
+        f"which died, most likely out of memory; {' '.join(str(last).split())[:200]}. Give the "
+        "workers more memory, or look at their logs"
+    ) from (last if isinstance(last, Exception) else None)
+
+
+def importable_task(error: Exception) -> NoReturn:
+    """Refuse code that a worker process cannot import."""
+    raise TypeError(
+        "worker processes run only what they can import; found a function or class that they "
+        f"cannot ({' '.join(str(error).split())[:160]}). Define it at the top level of a module, "
+        "not in a script or a notebook, or leave out scheduler="
+    ) from error
 
 
 def search_in_few_passes(search: str) -> None:

@@ -15,7 +15,7 @@ from calibrant.files import count_rows
 from calibrant.files.parquet import parquet_files
 
 LOCAL = "local"
-"""A cluster on this machine, as `scale` names it."""
+"""All cores of this machine, as `scale` names them."""
 IN_PROCESS = "in process"
 """This process, which reads a data set in parts."""
 
@@ -28,8 +28,8 @@ def scheduler_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--scheduler",
         metavar="ADDRESS",
-        help="Work on a Dask cluster, through Parquet files in any folders: the address of its "
-        "scheduler, or 'local' for all cores of this machine, which large folders take anyway.",
+        help="Where to process Parquet files in any folders: 'local' for all cores of this "
+        "machine, the default for large folders, or the address of a Dask scheduler.",
     )(command)
 
 

@@ -1,7 +1,8 @@
-"""The same statistics and fits for data sets that no memory holds, in one process or on a cluster.
+"""The same statistics and fits for data sets larger than memory, on this machine or on a cluster.
 
 Parquet files in, sums out: everything here is a sum over rows, computed for a bundle of rows at a
-time and added up. ``pip install 'calibrant[scale]'`` brings Dask and PyArrow.
+time and added up. On this machine that needs PyArrow (``pip install 'calibrant[files]'``), on a
+cluster Dask too (``pip install 'calibrant[scale]'``).
 """
 
 from calibrant.scale.application import Applied, apply

@@ -84,8 +84,8 @@ def apply(
         calibrator: Fitted on as many classes.
         path: A Parquet file, or a folder of them with any folders inside.
         output: The folder to make; the workers must be able to write beside it.
-        scheduler: None for this process, ``"local"`` for a cluster on this machine, or the address
-            of a Dask scheduler.
+        scheduler: None for this process, ``"local"`` for a process on each core of this machine,
+            or the address of a Dask scheduler, or an open ``distributed.Client``.
         skip_bad: Leave out and count what cannot be read or used, in place of refusing it.
         n_classes: How many classes there are, where rows have their largest logits only and the
             files do not say it.

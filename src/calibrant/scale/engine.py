@@ -1,30 +1,27 @@
-"""Where the sums of a data set are computed: in this process, or on a Dask cluster.
+"""Where the sums of a data set are computed: in this process, in one for each core, or on Dask.
 
-Both do the same in the same order: a function of each bundle of rows, and the results added up in
+All do the same in the same order: a function of each bundle of rows, and the results added up in
 a tree whose shape depends on the number of bundles alone. So the result is the same to the last
-bit on any number of workers, and also when some of them die: Dask computes again what they held.
+bit on any number of workers, and also when some of them die: what they held is computed again.
 """
 
 from __future__ import annotations
 
 import copy
 import logging
-import signal
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import count
 from typing import Any, TypeAlias
 
 from calibrant import _checks
+from calibrant.scale.workers import Workers
 
 LOCAL = "local"
-"""The name of a cluster on this machine, which lives as long as it is needed."""
+"""The name of the cores of this machine, as a place to work."""
 FAN_IN = 4
 """Results that are added up in one task, and so held together: sketches can take 30 MB."""
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-"""Of the libraries in a worker: the workers share the cores already."""
 TO_CONNECT = "10s"
 
 
@@ -70,10 +67,6 @@ class Engine(ABC):
     def reduce(self, function: Callable[..., Any], items: Sequence[Any], *arguments: Any) -> Any:
         """The sum over all items."""
 
-    @abstractmethod
-    def each(self, function: Callable[..., Any], items: Sequence[Any], *arguments: Any) -> Any:
-        """The result of every item, in order."""
-
 
 def total(results: Sequence[Any]) -> Any:
     """The sum of results: numbers, arrays, objects with ``merge``, and tuples or lists of these."""
@@ -92,37 +85,62 @@ def _added(first: Any, second: Any) -> Any:
     return first + second
 
 
-class InProcess(Engine):
-    """One bundle after the other, in this process."""
+class Tree:
+    """Adds up results that arrive in any order, in a tree that their number alone determines."""
+
+    def __init__(self, n_results: int) -> None:
+        self.n_results = n_results
+        self.held: dict[tuple[int, int], dict[int, Any]] = {}
+        """Results that wait for their neighbours, by level and group."""
+        self.sum: Any = None
+
+    def add(self, index: int, result: Any) -> None:
+        """Add one result, and every sum that it completes."""
+        level, width = 0, self.n_results
+        while width > 1:
+            group, place = divmod(index, FAN_IN)
+            held = self.held.setdefault((level, group), {})
+            held[place] = result
+            if len(held) < min(FAN_IN, width - group * FAN_IN):
+                return
+            del self.held[level, group]
+            result = total([held[place] for place in sorted(held)])
+            level, index, width = level + 1, group, -(-width // FAN_IN)
+        self.sum = result
+
+
+class OnThisMachine(Engine):
+    """Results come to this process, which adds them up."""
+
+    @abstractmethod
+    def _results(self, calls: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
+        """The index of each call of :func:`alone` and its result, in any order."""
 
     def reduce(self, function: Callable[..., Any], items: Sequence[Any], *arguments: Any) -> Any:
         """The sum over all items, of which few results are held at a time."""
-        # levels[k] holds sums of FAN_IN^k items each: the same tree as on a cluster.
-        levels: list[list[Any]] = [[]]
-        one_more = self._begin(len(items))
-        for item in items:
-            levels[0].append(alone(function, item, *arguments))
+        tree, one_more = Tree(len(items)), self._begin(len(items))
+        for index, result in self._results([(function, item, *arguments) for item in items]):
+            tree.add(index, result)
             one_more()
-            for level, held in enumerate(levels):
-                if len(held) == FAN_IN:
-                    if level + 1 == len(levels):
-                        levels.append([])
-                    levels[level + 1].append(total(held))
-                    held.clear()
-        carried: list[Any] = []
-        for held in levels:
-            rest = [*held, *carried]
-            carried = [total(rest)] if rest else []
-        return carried[0]
+        return tree.sum
 
-    def each(self, function: Callable[..., Any], items: Sequence[Any], *arguments: Any) -> Any:
-        """The result of every item, in order."""
-        one_more = self._begin(len(items))
-        results = []
-        for item in items:
-            results.append(alone(function, item, *arguments))
-            one_more()
-        return results
+
+class InProcess(OnThisMachine):
+    """One bundle after the other, in this process."""
+
+    def _results(self, calls: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
+        for index, call in enumerate(calls):
+            yield index, alone(*call)
+
+
+class InProcesses(OnThisMachine):
+    """A worker process for each core of this machine."""
+
+    def __init__(self, workers: Workers) -> None:
+        self.workers = workers
+
+    def _results(self, calls: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
+        return self.workers.results(alone, calls)
 
 
 class Cluster(Engine):
@@ -141,17 +159,14 @@ class Cluster(Engine):
             ]
         return self._gathered(results)[0]
 
-    def each(self, function: Callable[..., Any], items: Sequence[Any], *arguments: Any) -> Any:
-        """The result of every item, in order."""
-        return self._gathered(self._started(function, items, arguments))
-
     def _started(
         self, function: Callable[..., Any], items: Sequence[Any], arguments: tuple[Any, ...]
     ) -> list[Any]:
         one_more = self._begin(len(items))
         # What tasks need travels with each of them: what is laid down on a worker dies with it.
         started = [
-            self.client.submit(alone, function, item, *arguments, pure=False) for item in items
+            self.client.submit(alone, function, item, *arguments, pure=False)
+            for item in items
         ]
         if self.progress is not None:
             for future in started:
@@ -177,23 +192,6 @@ def _not_of_a_gather(record: logging.LogRecord) -> bool:
     return not (record.exc_info and record.exc_info[0] is AllExit)
 
 
-@contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Ctrl-C does nothing in the block, and never does in processes that are started in it.
-
-    A terminal sends it to workers too, which would each print a traceback; they end with the
-    cluster. To ignore a signal is the one thing that a new process inherits.
-    """
-    if threading.current_thread() is not threading.main_thread():  # which alone may set this
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def alone(function: Callable[..., Any], *arguments: Any) -> Any:
     """``function(*arguments)`` with compiled passes on this thread alone."""
     from calibrant._compiled import on_one_thread
@@ -206,33 +204,22 @@ def alone(function: Callable[..., Any], *arguments: Any) -> Any:
 def engine_for(scheduler: Any = None) -> Iterator[Engine]:
     """The engine that ``scheduler`` means, for the time of the block.
 
-    None is this process, ``"local"`` a cluster with a worker for each core of this machine, an
-    address such as ``"tcp://host:8786"`` a scheduler that runs already; an open
+    None is this process, ``"local"`` a worker process for each core of this machine, an address
+    such as ``"tcp://host:8786"`` a Dask scheduler that runs already; an open
     ``distributed.Client`` will do too.
     """
     if scheduler is None:
         yield InProcess()
         return
+    if isinstance(scheduler, str) and scheduler == LOCAL:
+        with closing(Workers()) as workers:
+            yield InProcesses(workers)
+        return
     _checks.installed("dask", "distributed", extra="scale", purpose="working on a cluster")
-    from dask.system import CPU_COUNT
-    from distributed import Client, LocalCluster
+    from distributed import Client
 
     if isinstance(scheduler, Client):
         yield Cluster(scheduler)
-        return
-    if scheduler == LOCAL:
-        with _interrupts_ignored():
-            local = LocalCluster(
-                n_workers=CPU_COUNT,
-                threads_per_worker=1,
-                # Any port: that of the dashboard, which is not wanted, may be taken.
-                dashboard_address=":0",
-                scheduler_kwargs={"dashboard": False},
-                silence_logs=logging.CRITICAL,
-                env=ONE_THREAD,
-            )
-        with local as cluster, Client(cluster) as client:
-            yield Cluster(client)
         return
     if not isinstance(scheduler, str):
         _checks.known_scheduler(scheduler)

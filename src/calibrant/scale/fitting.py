@@ -95,8 +95,9 @@ def fit(
     Args:
         calibrator: One of the methods in ``METHODS``; it is fitted in place.
         path: A Parquet file, or a folder of them with any folders inside.
-        scheduler: None for this process, ``"local"`` for a cluster on this machine, or the address
-            of a Dask scheduler whose workers can read ``path``.
+        scheduler: None for this process, ``"local"`` for a process on each core of this machine,
+            or the address of a Dask scheduler whose workers can read ``path``, or an open
+            ``distributed.Client``.
         skip_bad: Leave out and count what cannot be read or used, in place of refusing it.
         n_classes: How many classes there are, where rows have their largest logits only and the
             files do not say it. Such rows are fitted by an estimate of the other classes, and the
