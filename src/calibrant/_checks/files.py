@@ -53,7 +53,7 @@ def page_path(path: Path) -> Path:
     if path.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"a report is written as .html; found {str(path)!r}. Rename it")
     # Now, and not after long fits.
-    if not path.resolve().parent.is_dir():
+    if not path.parent.is_dir():
         raise ValueError(f"there is no folder {path.parent} to write to. Make it first")
     return path
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -175,7 +176,7 @@ def refuse_overwriting(output: Path, *sources: str) -> None:
             if not path.exists():
                 continue
             if (output.exists() and output.samefile(path)) or (
-                output.resolve().parent == path.resolve()
+                Path(os.path.realpath(output)).parent == path.resolve()
             ):
                 raise ValueError(
                     f"{output} is read as {source}; it cannot be written as well. "
