@@ -111,7 +111,7 @@ def test_a_missing_file_and_a_folder_are_told_apart(tmp_path):
         calibrant.load(tmp_path / "none.json")
     with pytest.raises(IsADirectoryError, match=rf"is a folder\. {wrote}"):
         calibrant.load(tmp_path)
-    with pytest.raises(IsADirectoryError, match=r"^\. is a folder"):
+    with pytest.raises(ValueError, match=r"must be the name of a file or folder; found ''"):
         calibrant.load("")
     with pytest.raises(FileNotFoundError, match="no folder"):
         Identity().fit(*drawn()).save(tmp_path / "none" / "cal.json")

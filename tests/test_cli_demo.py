@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 import calibrant
+from calibrant import _writing
 from calibrant.cli import main
 from calibrant.cli.demo import NEEDED, TRAINED_WITH, run
 from calibrant.cli.demo.folder import DemoFolder
@@ -52,7 +53,9 @@ def again(written, tmp_path_factory):
     shutil.copytree(written, folder)
     (folder / "notes.txt").write_text("mine")
     shutil.copy(folder / "ce/checkpoints/epoch_00002.pt", folder / "ce/checkpoints/epoch_00099.pt")
-    (folder / "ce/checkpoints/.epoch_00100.pt.partial").write_text("half a file")
+    left = folder / f"ce/checkpoints/.calibrant-{_writing._MACHINE}-1-{'0' * 16}.tmp"
+    left.mkdir()
+    (left / "epoch_00100.pt").write_text("half a file")
     run(folder, epochs=2, losses={"ce": "cross-entropy"}, methods=METHODS)
     return folder
 

@@ -13,6 +13,7 @@ import torch
 from click.testing import CliRunner, Result
 
 from calibrant import FocalCalibration
+from calibrant.calibrators.export import FORMATS
 from calibrant.cli import Commands
 from calibrant.cli.export import export
 
@@ -81,11 +82,33 @@ def test_an_onnx_model_of_either_type(file, capfd):
     np.testing.assert_allclose(found, CALIBRATOR.predict_proba(LOGITS), rtol=0, atol=1e-12)
 
 
-def test_an_existing_file_is_replaced(file):
-    file.with_suffix(".py").write_text("before")
+@pytest.mark.parametrize("kind", ["numpy", "onnx", "torch"])
+def test_an_earlier_export_is_replaced(kind, file):
+    out = file.with_suffix(FORMATS[kind].ending)
+    assert run(file, "--format", kind).exit_code == 0
+    before = out.stat().st_ino
+    result = run(file, "--format", kind)
+    assert result.exit_code == 0, result.output
+    assert out.stat().st_ino != before
+    assert sorted(path.name for path in file.parent.iterdir()) == sorted([file.name, out.name])
+
+
+@pytest.mark.parametrize("kind", ["numpy", "onnx", "torch"])
+def test_another_file_is_replaced_with_force_only(kind, file):
+    out = file.with_suffix(FORMATS[kind].ending)
+    out.write_text("import calibrant  # somebody's own work")
+    result = run(file, "--format", kind)
+    assert result.exit_code == 2
+    assert f"expected {out} to be new, or an export that calibrant wrote" in result.output
+    assert "--force" in result.output
+    assert out.read_text() == "import calibrant  # somebody's own work"
+    assert run(file, "--format", kind, "--force").exit_code == 0
+    assert FORMATS[kind].is_ours(out)
+
+
+def test_an_empty_file_is_replaced(file):
+    file.with_suffix(".py").touch()
     assert run(file, "--format", "numpy").exit_code == 0
-    assert "predict_proba" in file.with_suffix(".py").read_text()
-    assert sorted(path.name for path in file.parent.iterdir()) == ["cal.v2.json", "cal.v2.py"]
 
 
 @pytest.mark.parametrize(

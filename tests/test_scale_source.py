@@ -276,9 +276,10 @@ def test_links_are_followed(folder, tmp_path):
         (folder / f"{name}.parquet").rename(elsewhere / f"{name}.parquet")
     (logs / "more").symlink_to(elsewhere)
     (logs / "one.parquet").symlink_to(elsewhere / "b.parquet")
-    found = [logs / "day/a.parquet", logs / "more/b.parquet", logs / "more/c.parquet"]
-    assert parquet_files(logs) == [*found, logs / "one.parquet"]
-    assert scale.evaluate(logs).n == 1200
+    # more/b.parquet and one.parquet are two names of one file, whose rows count once.
+    found = [logs / "day/a.parquet", logs / "more/c.parquet", logs / "one.parquet"]
+    assert parquet_files(logs) == found
+    assert scale.evaluate(logs).n == 900
 
 
 def test_links_that_lead_back_or_to_a_neighbour_count_nothing_twice(tmp_path):

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+from calibrant import _writing
 from calibrant.training import Recipe, checkpoints, train
 from calibrant.training.folders import RunFolder
 
@@ -341,7 +342,7 @@ class TestRefusedBeforeTraining:
         def refuse(*_):
             raise OSError(30, "Read-only file system")
 
-        monkeypatch.setattr(checkpoints, "try_writing", refuse)
+        monkeypatch.setattr(_writing, "_locked_folder", refuse)
         with pytest.raises(OSError, match=r"cannot write to .*: Read-only file system\. Choose"):
             train(RECIPE, tmp_path / "run")
 

@@ -55,6 +55,7 @@ from calibrant._checks.files import (
     naming as naming,
     one_name_each as one_name_each,
     page_path as page_path,
+    path as path,
     picture_path as picture_path,
     same_class_names as same_class_names,
     some_labels as some_labels,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from calibrant._checks.values import described, finite_number
+from calibrant._checks.files import path
+from calibrant._checks.values import finite_number
 
 
 def shares_of_parts(val_share: Any, test_share: Any) -> tuple[float, float]:
@@ -37,12 +37,7 @@ def folder_of(value: Any, name: str, page: str) -> Path:
         raise TypeError(
             f"{name} is read from files; found no folder. Get them from {page} and pass the folder"
         )
-    if not isinstance(value, str | os.PathLike):
-        raise TypeError(
-            f"the folder of {name} must be a str or a Path; found {described(value)}. "
-            "Pass 'data', say"
-        )
-    return Path(os.fsdecode(value))
+    return path(value, f"the folder of {name}")
 
 
 def label_of_each_row(n_missing: int, n_rows: int, name: str) -> None:

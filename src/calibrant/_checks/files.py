@@ -10,7 +10,24 @@ from typing import Any, NoReturn
 
 import numpy.typing as npt
 
+from calibrant._checks.values import described
+
 PICTURES = (".png", ".svg", ".pdf")
+
+
+def path(value: Any, name: str) -> Path:
+    """A path that names something: Python takes an empty one for the current folder."""
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(
+            f"{name} must be a str or a Path; found {described(value)}. Pass 'predictions.npz', say"
+        )
+    text = os.fsdecode(value)
+    if not text or "\0" in text:
+        raise ValueError(
+            f"{name} must be the name of a file or folder; found {text!r}. "
+            "Name one; the current folder is '.'"
+        )
+    return Path(text)
 
 
 def picture_path(path: Path) -> Path:
@@ -36,12 +53,8 @@ def page_path(path: Path) -> Path:
     if path.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"a report is written as .html; found {str(path)!r}. Rename it")
     # Now, and not after long fits.
-    if not path.resolve().parent.is_dir():
+    if not path.parent.is_dir():
         raise ValueError(f"there is no folder {path.parent} to write to. Make it first")
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; a report is one file. Name another")
-    if not os.access(path.resolve().parent, os.W_OK):
-        raise ValueError(f"{path.parent} cannot be written to. Name a folder of your own")
     return path
 
 

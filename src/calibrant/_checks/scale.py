@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -118,15 +119,15 @@ def scalable_method(name: str, known: Sequence[str]) -> None:
 
 def new_folder(path: Path, *, apart_from: Path) -> Path:
     """A folder that is not there yet, in one that is; not inside the one that is read."""
+    if os.path.lexists(path):
+        raise FileExistsError(
+            f"{path} is there already, and a data set is written as a new folder. "
+            "Name another, or remove it"
+        )
     if apart_from.is_dir() and path.resolve().is_relative_to(apart_from.resolve()):
         raise ValueError(
             f"{path} lies in {apart_from}, which is read, and would be read with it the next "
             "time. Name a folder beside it"
-        )
-    if path.exists():
-        raise FileExistsError(
-            f"{path} is there already, and a data set is written as a new folder. "
-            "Name another, or remove it"
         )
     if not path.resolve().parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent} to write to. Make it first")

@@ -20,9 +20,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from calibrant import _checks
+from calibrant._writing import write_whole
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.report import FitReport
-from calibrant.files import written_whole
 
 FORMAT = "calibrant-calibrator"
 VERSION = 1
@@ -88,8 +89,16 @@ def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
     refusal = calibrator._refuse_state(calibrator.state_)
     if refusal is not None:
         raise ValueError(f"this calibrator cannot be saved: {refusal}. Fit it again")
-    with written_whole(path) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
+    write_whole(path, f"{text}\n".encode())
+
+
+def is_calibrator(path: Path) -> bool:
+    """Whether a file is a calibrator that some version of :func:`save` wrote."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and content.get("format") == FORMAT
 
 
 def _plain(value: Any) -> Any:
@@ -123,7 +132,7 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     from calibrant.calibrators import CALIBRATORS
 
     where = str(path)
-    content = _parsed(Path(path), where)
+    content = _parsed(_checks.path(path, "a calibrator file"), where)
     _check_entries(content, ENTRIES, where)
     if content["format"] != FORMAT:
         _refuse(where, f"its format is {_shown(content['format'])}, not {FORMAT!r}")
@@ -150,7 +159,7 @@ def _parsed(path: Path, where: str) -> Any:
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(f"there is no file {where}. {WRITTEN_BY}") from None
     except IsADirectoryError:
-        raise IsADirectoryError(f"{where or '.'} is a folder. {WRITTEN_BY}") from None
+        raise IsADirectoryError(f"{where} is a folder. {WRITTEN_BY}") from None
     except UnicodeDecodeError:
         _refuse(where, "it is not text")
     try:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import sys
+import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -27,7 +30,7 @@ class Refusal(click.ClickException):
     exit_code = 2
 
 
-@contextmanager
+@contextlib.contextmanager
 def plain_warnings() -> Iterator[None]:
     """Warnings of calibrant as one line each, without the place in its code."""
     with warnings.catch_warnings():
@@ -49,12 +52,39 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         """Run the subcommand; what `_checks` or the file system refuses is a usage error."""
         try:
-            with plain_warnings():
+            with _orderly_end(), plain_warnings():
                 return super().invoke(ctx)
         except BrokenPipeError:  # whoever read the output has seen enough
             raise
         except (ValueError, TypeError, ArithmeticError, OSError, ImportError) as refusal:
             raise Refusal(" ".join(str(refusal).split())) from refusal
+
+
+@contextlib.contextmanager
+def _orderly_end() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the command as an error does, so that nothing half written is left.
+
+    The exit status is the one that shells report for the signal. A second signal ends it at once.
+    Signals that are ignored, or handled by the program around this one, stay so.
+    """
+    names = ("SIGTERM", "SIGHUP") if threading.current_thread() is threading.main_thread() else ()
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    handled = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+
+    def leave_alone() -> None:
+        for number in handled:
+            signal.signal(number, signal.SIG_DFL)
+
+    def end(number: int, _: object) -> None:
+        leave_alone()
+        sys.exit(128 + number)
+
+    for number in handled:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        leave_alone()
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

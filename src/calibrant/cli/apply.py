@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from calibrant import _checks
 from calibrant._logspace import split_top
+from calibrant._writing import written_whole
 from calibrant.calibrators import Calibrator, load
 from calibrant.calibrators.base import row_blocks
 from calibrant.cli.data_sets import (
@@ -31,12 +32,12 @@ from calibrant.cli.data_sets import (
     skip_bad_option,
 )
 from calibrant.cli.fit import refuse_overwriting, scores_of
+from calibrant.cli.paths import INPUT, OUTPUT
 from calibrant.files import (
     Predictions,
     count_rows,
     iter_predictions,
     write_predictions,
-    written_whole,
 )
 from calibrant.files.columns import arrow
 
@@ -51,13 +52,13 @@ Batch: TypeAlias = dict[str, Any]
 
 
 @click.command()
-@click.argument("calibrator_path", metavar="CALIBRATOR")
-@click.argument("file", metavar="FILE")
+@click.argument("calibrator_path", type=INPUT, metavar="CALIBRATOR")
+@click.argument("file", type=INPUT, metavar="FILE")
 @click.option(
     "-o",
     "--output",
     required=True,
-    type=click.Path(path_type=Path),
+    type=OUTPUT,
     metavar="OUT",
     help="The probabilities: .npz, .parquet or .csv; a file that is there is replaced. Of a folder "
     "also a new folder, with a file for each.",

@@ -10,11 +10,12 @@ from calibrant import _checks
 from calibrant.calibrators.comparison import REFERENCE, SORTABLE, compare as compare_methods
 from calibrant.cli.fit import MethodsCommand, read_labelled
 from calibrant.cli.fitting import fitting_bar, named_methods
+from calibrant.cli.paths import INPUT
 
 
 @click.command(cls=MethodsCommand)
-@click.argument("val", metavar="VAL")
-@click.argument("test", metavar="TEST")
+@click.argument("val", type=INPUT, metavar="VAL")
+@click.argument("test", type=INPUT, metavar="TEST")
 @click.option(
     "--method",
     "--methods",

@@ -11,6 +11,7 @@ import click
 import numpy as np
 
 from calibrant import _checks
+from calibrant._writing import refuse_unwritable, written_whole
 from calibrant.cli.data_sets import (
     classes_option,
     passes_bar,
@@ -20,7 +21,8 @@ from calibrant.cli.data_sets import (
     scheduler_option,
     skip_bad_option,
 )
-from calibrant.files import Predictions, count_rows, iter_predictions, written_whole
+from calibrant.cli.paths import INPUT, OUTPUT
+from calibrant.files import Predictions, count_rows, iter_predictions
 from calibrant.metrics.evaluation import CONFIDENCE_METRICS, DEFAULT_METRICS, evaluate_samples
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.samples import Samples, samples_of_confidence, summarise
@@ -34,7 +36,7 @@ ROWS_IN_MEMORY = 1_000_000
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", type=INPUT, nargs=-1, required=True, metavar="FILE...")
 @click.option(
     "--metric",
     "metrics",
@@ -49,7 +51,7 @@ ROWS_IN_MEMORY = 1_000_000
 @click.option(
     "--plot",
     "plot_path",
-    type=click.Path(path_type=Path),
+    type=OUTPUT,
     metavar="FILE",
     help="Draw the reliability diagram (.png, .svg, .pdf); for one file.",
 )
@@ -87,7 +89,7 @@ def evaluate(
     if plot_path is not None and len(files) > 1:
         raise click.UsageError(f"--plot draws one file; found {len(files)}. Run it once for each")
     if plot_path is not None:
-        _checks.picture_path(plot_path)
+        refuse_unwritable(_checks.picture_path(plot_path))
     results = {}
     for file in files:
         where = scheduler_of(file, scheduler, skip_bad=skip_bad, rows_in_memory=ROWS_IN_MEMORY)

@@ -8,6 +8,7 @@ import click
 
 from calibrant.calibrators import load
 from calibrant.calibrators.export import DTYPES, FORMATS, export as write, format_of
+from calibrant.cli.paths import OUTPUT, force_option
 
 USES = {
     "numpy": "from {stem} import predict_proba",
@@ -20,7 +21,7 @@ ANY_NAME = 'runpy.run_path("{name}")["predict_proba"](logits)'
 
 
 @click.command()
-@click.argument("calibrator", type=click.Path(path_type=Path), metavar="CALIBRATOR")
+@click.argument("calibrator", type=OUTPUT, metavar="CALIBRATOR")
 @click.option(
     "--format",
     "kind",
@@ -30,16 +31,19 @@ ANY_NAME = 'runpy.run_path("{name}")["predict_proba"](logits)'
 @click.option(
     "-o",
     "--out",
-    type=click.Path(path_type=Path),
+    type=OUTPUT,
     metavar="OUT",
-    help="File to write, replaced whole if it exists; by default CALIBRATOR with another ending.",
+    help="File to write; by default CALIBRATOR with another ending. An earlier export is replaced.",
 )
 @click.option(
     "--dtype",
     type=click.Choice(DTYPES),
     help="Type of the logits in an .onnx or .pt2 file.  [default: float32]",
 )
-def export(calibrator: Path, kind: str | None, out: Path | None, dtype: str | None) -> None:
+@force_option
+def export(
+    calibrator: Path, kind: str | None, out: Path | None, dtype: str | None, force: bool
+) -> None:
     """Write a fitted calibrator as a file that works without calibrant.
 
     CALIBRATOR is a JSON file that `calibrant fit` or `save` wrote. All formats turn logits into
@@ -63,9 +67,9 @@ def export(calibrator: Path, kind: str | None, out: Path | None, dtype: str | No
     fitted = load(calibrator)
     if out is None:
         out = calibrator.with_suffix(FORMATS[str(kind)].ending)
-    if out.resolve() == calibrator.resolve():
+    if out.exists() and out.samefile(calibrator):
         raise click.UsageError(f"{out} is the calibrator itself. Choose another name with -o")
-    write(fitted, out, format=kind, dtype=dtype)
+    write(fitted, out, format=kind, dtype=dtype, force=force)
     chosen = format_of(out, kind)
     importable = chosen != "numpy" or out.stem.isidentifier()
     use = (USES[chosen] if importable else ANY_NAME).format(stem=out.stem, name=out.name)

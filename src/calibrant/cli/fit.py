@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant import _checks
+from calibrant._writing import refuse_foreign, refuse_unwritable
 from calibrant.calibrators import (
     CALIBRATORS,
     AutoCalibration,
@@ -20,6 +22,7 @@ from calibrant.calibrators import (
     Calibrator,
 )
 from calibrant.calibrators.comparison import Labelled, required
+from calibrant.calibrators.saving import is_calibrator
 from calibrant.cli.data_sets import (
     classes_option,
     holds_top_rows,
@@ -30,6 +33,7 @@ from calibrant.cli.data_sets import (
     scheduler_option,
     skip_bad_option,
 )
+from calibrant.cli.paths import INPUT, OUTPUT, force_option
 from calibrant.files import Predictions, read_predictions
 
 ROWS_IN_MEMORY = 20_000_000
@@ -46,7 +50,7 @@ class MethodsCommand(click.Command):
 
 
 @click.command(cls=MethodsCommand)
-@click.argument("val", metavar="VAL")
+@click.argument("val", type=INPUT, metavar="VAL")
 @click.option(
     "--method",
     default=AutoCalibration.NAME,
@@ -65,10 +69,11 @@ class MethodsCommand(click.Command):
     "-o",
     "--output",
     required=True,
-    type=click.Path(path_type=Path),
+    type=OUTPUT,
     metavar="FILE",
-    help="The calibrator, a small .json file; one that is there is replaced.",
+    help="The calibrator, a small .json file. An older calibrator there is replaced.",
 )
+@force_option
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON in place of text.")
 @scheduler_option
 @skip_bad_option
@@ -78,6 +83,7 @@ def fit(
     method: str,
     settings: tuple[str, ...],
     output: Path,
+    force: bool,
     as_json: bool,
     scheduler: str | None,
     skip_bad: bool,
@@ -100,9 +106,10 @@ def fit(
     """
     if output.suffix.lower() != ".json":
         raise ValueError(f"a calibrator is written as .json; found {str(output)!r}. Rename it")
-    if not output.resolve().parent.is_dir():  # now, and not after a long fit
-        raise ValueError(f"there is no folder {output.parent} to write to. Make it first")
     refuse_overwriting(output, val)
+    refuse_unwritable(output)  # now, and not after a long fit
+    if not force:
+        refuse_foreign(output, is_calibrator, "a calibrator")
     calibrator = _made(method, settings)
     where = scheduler_of(val, scheduler, skip_bad=skip_bad, rows_in_memory=ROWS_IN_MEMORY)
     # What the fit warns of is part of its report, which is printed below.
@@ -169,7 +176,7 @@ def refuse_overwriting(output: Path, *sources: str) -> None:
             if not path.exists():
                 continue
             if (output.exists() and output.samefile(path)) or (
-                output.resolve().parent == path.resolve()
+                Path(os.path.realpath(output)).parent == path.resolve()
             ):
                 raise ValueError(
                     f"{output} is read as {source}; it cannot be written as well. "

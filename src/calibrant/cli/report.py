@@ -9,17 +9,18 @@ import click
 from calibrant import _checks
 from calibrant.cli.fit import MethodsCommand, refuse_overwriting
 from calibrant.cli.fitting import fitting_bar, named_methods
+from calibrant.cli.paths import INPUT, OUTPUT
 
 
 @click.command(cls=MethodsCommand)
-@click.argument("val", metavar="VAL")
-@click.argument("test", metavar="TEST")
+@click.argument("val", type=INPUT, metavar="VAL")
+@click.argument("test", type=INPUT, metavar="TEST")
 @click.option(
     "-o",
     "--output",
     default="report.html",
     show_default=True,
-    type=click.Path(path_type=Path),
+    type=OUTPUT,
     metavar="FILE",
     help="The page, an .html file; one that is there is replaced.",
 )

@@ -10,7 +10,8 @@ import click
 import numpy as np
 
 from calibrant import _checks, focal
-from calibrant.files import written_whole
+from calibrant._writing import refuse_unwritable, written_whole
+from calibrant.cli.paths import OUTPUT
 
 POSTERIORS = (0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 THRESHOLDS = (0.1, 0.2, 0.25, 0.3, 0.4)
@@ -43,7 +44,7 @@ SIDES = {-1: "under-confident", 0: "exact", 1: "over-confident"}
 @click.option(
     "--plot",
     "plot_path",
-    type=click.Path(path_type=Path),
+    type=OUTPUT,
     metavar="FILE",
     help="Draw phi, the binary map and the confidence relation (.png, .svg, .pdf).",
 )
@@ -69,7 +70,7 @@ def theory(
       calibrant theory --gamma 2 --plot theory.png
     """
     if plot_path is not None:
-        _checks.picture_path(plot_path)
+        refuse_unwritable(_checks.picture_path(plot_path))
     facts = theory_of(gamma, n_classes, posteriors or None, thresholds or THRESHOLDS)
     if plot_path is not None:
         from calibrant.plots import theory as plots

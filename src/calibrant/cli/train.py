@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from calibrant import _checks
+from calibrant.cli.paths import INPUT
 
 if TYPE_CHECKING:
     from calibrant.training import Recipe, Run
@@ -76,8 +77,10 @@ class NamesCommand(click.Command):
     help="paper: the whole recipe; cpu: a short run of a small network on part of the data.",
 )
 @click.option("--paper", metavar="NAME", help="Whose recipe, where several papers have one.")
-@click.option("--data", "data_folder", metavar="FOLDER", help="Where the files of DATASET are.")
-@click.option("--embeddings", metavar="FILE", help="Word vectors, for text.")
+@click.option(
+    "--data", "data_folder", type=INPUT, metavar="FOLDER", help="Where the files of DATASET are."
+)
+@click.option("--embeddings", type=INPUT, metavar="FILE", help="Word vectors, for text.")
 @click.option("--epochs", type=int, help="The steps of the learning rate move along.")
 @click.option("--batch-size", type=int, help="Samples in a step, of all devices together.")
 @click.option("--learning-rate", type=float, help="Of the first epochs.")
@@ -104,9 +107,13 @@ class NamesCommand(click.Command):
     metavar="NAME",
     help="csv, tensorboard or none, beside metrics.jsonl.",
 )
-@click.option("-o", "--output", metavar="FOLDER", help="Where a new run writes.")
-@click.option("--resume", metavar="FOLDER", help="Go on with the run there; needs nothing else.")
-@click.option("--grid", metavar="FILE", help="Many runs, listed in a .json or .toml file.")
+@click.option("-o", "--output", type=INPUT, metavar="FOLDER", help="Where a new run writes.")
+@click.option(
+    "--resume", type=INPUT, metavar="FOLDER", help="Go on with the run there; needs nothing else."
+)
+@click.option(
+    "--grid", type=INPUT, metavar="FILE", help="Many runs, listed in a .json or .toml file."
+)
 @click.option("--processes", type=int, help="Runs of a grid at once.  [default: one a core]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON in place of a table.")
 def train(

@@ -4,10 +4,11 @@
 the names in it (``logits`` or ``probs``, ``labels``) and never guessed from their values.
 """
 
+from calibrant._writing import written_whole
 from calibrant.files.predictions import Predictions
 from calibrant.files.reading import count_rows, iter_predictions, read_predictions
 from calibrant.files.top import write_top_predictions
-from calibrant.files.writing import write_predictions, written_whole
+from calibrant.files.writing import write_predictions
 
 __all__ = [
     "Predictions",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 import zipfile
 from collections.abc import Iterator
@@ -174,7 +175,17 @@ class _Member:
                     raise EOFError(f"{self.name} ends too early")
                 missing[: len(chunk)] = np.frombuffer(chunk, dtype=np.uint8)
                 missing = missing[len(chunk) :]
+            if array.dtype.kind == "U":
+                _refuse_code_points(array, self.name)
         return array
+
+
+def _refuse_code_points(text: NDArray[Any], name: str) -> None:
+    """Refuse numbers beyond the last character, of which NumPy makes strings without looking."""
+    numbers = text.reshape(-1).view(np.dtype(np.uint32).newbyteorder(text.dtype.byteorder))
+    largest = int(numbers.max(initial=0))
+    if largest > sys.maxunicode:
+        raise ValueError(f"{name} must be text; found the code point {largest:#x}")
 
 
 def _opened(path: Path, where: str) -> zipfile.ZipFile:

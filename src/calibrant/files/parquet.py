@@ -76,16 +76,29 @@ def _inside(folder: Path) -> list[Path]:
 def parquet_files(folder: Path) -> list[Path]:
     """All Parquet files in a folder and the folders inside, but for hidden and temporary ones.
 
-    Links are followed. Those to nowhere that were to lead to such a file, or to a folder, are
-    listed too, so that reading refuses them.
+    Links are followed, and a file is listed once whatever the number of its names, so that no row
+    counts twice. Links to nowhere that were to lead to such a file, or to a folder, are listed
+    too, so that reading refuses them.
     """
-    shown = [path for inside in _folders(folder) for path in _shown(inside)]
-    return sorted(
-        path
-        for path in shown
-        if (path.suffix.lower() == ".parquet" and path.is_file())
-        or (path.suffix.lower() in (".parquet", "") and path.is_symlink() and not path.exists())
-    )
+    found: dict[object, Path] = {}
+    for inside in _folders(folder):
+        for path in sorted(_shown(inside), key=lambda path: (path.is_symlink(), path)):
+            if path.suffix.lower() == ".parquet" and path.is_file():
+                found.setdefault(_identity(path), path)
+            elif path.suffix.lower() in (".parquet", "") and _leads_nowhere(path):
+                found[path] = path
+    return sorted(found.values())
+
+
+def _leads_nowhere(path: Path) -> bool:
+    return path.is_symlink() and not path.exists()
+
+
+def _identity(file: Path) -> object:
+    """What all names of one file have in common."""
+    status = file.stat()
+    # Not every file system has numbers of its own for files, but those with hard links do.
+    return (status.st_dev, status.st_ino) if status.st_nlink > 1 else file.resolve()
 
 
 def _folders(root: Path) -> Iterator[Path]:

@@ -108,11 +108,7 @@ def _batches(source: Source, rows: int | None) -> Iterator[Predictions]:
 
 
 def _source(path: Any) -> Source:
-    if not isinstance(path, str | os.PathLike):
-        raise TypeError(
-            f"the path of a prediction file must be a str or a Path; found "
-            f"{type(path).__name__}. Pass 'predictions.npz', say"
-        )
+    _checks.path(path, "a prediction file")
     where = os.fsdecode(path)
     file, part = _split(where)
     if not file.exists():
@@ -137,6 +133,8 @@ def _split(where: str) -> tuple[Path, str | None]:
         return Path(where), None
     if not part:
         raise ValueError(f"{where} names no part after '::'. Write {name}::val, say, or {name}")
+    if not name:
+        raise ValueError(f"{where} names no file before '::'. Write predictions.npz{where}, say")
     return Path(name), part
 
 

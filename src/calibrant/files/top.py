@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,10 @@ from numpy.typing import NDArray
 
 from calibrant import _checks
 from calibrant._types import Array
+from calibrant._writing import written_whole
 from calibrant.files.columns import arrow
 from calibrant.files.parquet import N_CLASSES
-from calibrant.files.writing import PARQUET_OPTIONS, ROW_GROUP, checked_ids, written_whole
+from calibrant.files.writing import PARQUET_OPTIONS, ROW_GROUP, checked_ids
 
 
 def write_top_predictions(
@@ -54,7 +54,7 @@ def write_top_predictions(
         >>> read_predictions(file).n_classes
         50000
     """
-    target = _checks.parquet_name(Path(path))
+    target = _checks.parquet_name(_checks.path(path, "the output"))
     kind, scores = _checks.one_of(top_logits=top_logits, top_logprobs=top_logprobs)
     n_classes = _checks.whole_number(n_classes, "n_classes", allowed=range(2, 1 << 31))
     _checks.normaliser_of(kind, normaliser)

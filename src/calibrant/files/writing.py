@@ -1,12 +1,10 @@
-"""Writing files: whatever is written appears whole or not at all."""
+"""Writing predictions as ``.npz``, Parquet or CSV."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,39 +14,10 @@ from numpy.typing import NDArray
 
 from calibrant import _checks
 from calibrant._types import Array
+from calibrant._writing import written_whole
 from calibrant.files.columns import arrow
 from calibrant.files.layout import BFLOAT16, SCORES
 from calibrant.files.parquet import CLASS_NAMES
-
-
-@contextlib.contextmanager
-def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary path beside ``path``, renamed to it when the block ends without an error.
-
-    A reader never sees half a file, and an error leaves what stood there before untouched.
-
-    Examples:
-        >>> import tempfile, pathlib
-        >>> target = pathlib.Path(tempfile.mkdtemp()) / "result.txt"
-        >>> with written_whole(target) as temporary:
-        ...     _ = temporary.write_text("done")
-        >>> target.read_text()
-        'done'
-    """
-    target = Path(path).resolve()  # a link stays, and what it points to is written
-    if target.is_dir():
-        raise IsADirectoryError(f"cannot write to {target}: it is a folder. Name a file in it")
-    if target.exists() and not target.is_file():
-        raise FileExistsError(f"cannot write to {target}: it is not a file. Choose another name")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(
-            f"cannot write {target}: there is no folder {target.parent}. Make it first"
-        )
-    # The ending stays, because plotting libraries choose the format by it.
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
-        temporary = Path(folder) / target.name
-        yield temporary
-        os.replace(temporary, target)
 
 
 def write_predictions(
@@ -83,7 +52,7 @@ def write_predictions(
         >>> read_predictions(file).class_names
         ('cat', 'dog')
     """
-    target = Path(path)
+    target = _checks.path(path, "the output")
     writer = _WRITERS.get(target.suffix.lower())
     if writer is None:
         raise ValueError(

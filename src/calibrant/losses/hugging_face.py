@@ -5,6 +5,7 @@ This module needs transformers; nothing else imports it.
 
 from __future__ import annotations
 
+import io
 import warnings
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from transformers import (
 )
 
 from calibrant import _checks
+from calibrant._writing import write_whole
 from calibrant.losses.base import Loss, class_axis
 from calibrant.losses.focal import FocalLoss, SigmoidFocalLoss
 from calibrant.metrics import METRICS
@@ -151,7 +153,9 @@ class TrainerLoss(TrainerCallback):
         """Write the state of the loss beside the checkpoint."""
         path = _beside_checkpoint(args, state)
         if state.is_world_process_zero and self.loss.state_dict() and path.parent.is_dir():
-            torch.save(self.loss.state_dict(), path)
+            content = io.BytesIO()
+            torch.save(self.loss.state_dict(), content)
+            write_whole(path, content.getbuffer())
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any

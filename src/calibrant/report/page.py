@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import TypeAlias
 
 from calibrant import _checks
+from calibrant._writing import refuse_unwritable, write_whole
 from calibrant.calibrators.base import Calibrator
-from calibrant.files import Predictions, read_predictions, written_whole
+from calibrant.files import Predictions, read_predictions
 from calibrant.report.render import render
 from calibrant.report.samples import Part, checked_part
 from calibrant.report.summarise import summarise
@@ -73,7 +73,8 @@ def write_report(
         >>> summary.side
         'over-confident'
     """
-    target = _checks.page_path(Path(path))
+    target = _checks.page_path(_checks.path(path, "the output"))
+    refuse_unwritable(target)
     parts = _read(val, "val", to_fit=True), _read(test, "test", to_fit=False)
     summary = summarise(
         *parts,
@@ -90,9 +91,8 @@ def write_report(
     if progress is not None:
         progress("page")
     text = render(summary)
-    with written_whole(target) as temporary:
-        # A file name need not be text that UTF-8 has.
-        temporary.write_text(text, encoding="utf-8", errors="replace")
+    # A file name need not be text that UTF-8 has.
+    write_whole(target, text.encode("utf-8", errors="replace"))
     return summary
 
 

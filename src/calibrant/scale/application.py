@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -16,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant import _checks
+from calibrant._writing import folder_written_whole, make_folder, written_whole
 from calibrant.calibrators import Calibrator
 from calibrant.calibrators.top_bounds import METHODS
-from calibrant.files import Predictions, written_whole
+from calibrant.files import Predictions
 from calibrant.files.columns import arrow
 from calibrant.files.parquet import CLASS_NAMES
 from calibrant.files.top import top_table
@@ -107,7 +107,9 @@ def apply(
         (2, 2)
     """
     calibrator._need_fit()
-    source, target = Path(path), _checks.new_folder(Path(output), apart_from=Path(path)).resolve()
+    source = _checks.path(path, "a data set")
+    target = _checks.new_folder(_checks.path(output, "the output"), apart_from=source).resolve()
+    make_folder(target.parent)
     data_set = open_data_set(source, skip_bad=skip_bad, n_classes=n_classes)
     with _checks.naming(data_set.where):
         _checks.some_scores(data_set.layout.scores or None, None)
@@ -115,8 +117,7 @@ def apply(
         if data_set.layout.kind == "top_logits":
             _checks.method_of_top_rows(calibrator.NAME, METHODS)
     root = source if source.is_dir() else source.parent
-    folder = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
-    try:
+    with folder_written_whole(target) as folder:
         by_file: dict[str, list[Part]] = {file: [] for file in data_set.files}
         for part in data_set.parts:
             by_file[part.file].append(part)
@@ -133,11 +134,6 @@ def apply(
         _checks.some_rows_left(data_set.where, applied.rows, applied.skipped)
         for left in list(folder.rglob(".*")):  # of workers that died while they wrote
             shutil.rmtree(left, ignore_errors=True)
-        folder.chmod(0o777 & ~_umask())
-        os.rename(folder, target)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
     return applied
 
 
@@ -222,9 +218,3 @@ def _top_tables(
         yield top_table(
             "top_logprobs", log_probs[:, :-1], predictions.top_classes, others, data_set.n_classes
         )
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

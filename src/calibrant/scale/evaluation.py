@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -88,7 +87,9 @@ def counted(
     progress: Progress | None = None,
 ) -> tuple[StreamedEvaluation, tuple[str, ...]]:
     """The sums behind :func:`evaluate`, and what else there is to say."""
-    data_set = open_data_set(Path(path), skip_bad=skip_bad, n_classes=n_classes)
+    data_set = open_data_set(
+        _checks.path(path, "a data set"), skip_bad=skip_bad, n_classes=n_classes
+    )
     if data_set.layout.kind != "confidence":
         with _checks.naming(data_set.where):
             _checks.some_labels(data_set.layout.roles.get("labels"))

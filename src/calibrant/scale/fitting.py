@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from calibrant import _checks
@@ -127,7 +126,9 @@ def fit(
     calibrator._check_params()
     if isinstance(calibrator, FocalTemperatureScaling):
         _checks.search_in_few_passes(calibrator.search)
-    data_set = open_data_set(Path(path), skip_bad=skip_bad, n_classes=n_classes)
+    data_set = open_data_set(
+        _checks.path(path, "a data set"), skip_bad=skip_bad, n_classes=n_classes
+    )
     of_top = data_set.layout.kind == "top_logits"
     if of_top:
         check_top_fit(calibrator)

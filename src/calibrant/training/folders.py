@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from calibrant import __version__, _checks
+from calibrant._writing import make_folder, sweep, write_whole, written_whole
 from calibrant.datasets import DataSet
 from calibrant.training import checkpoints
 from calibrant.training.observations import NORM_EXPONENTS, Predicted
@@ -44,7 +45,7 @@ class RunFolder:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = _checks.path(path, "the folder of a run")
         self.config = self.path / "config.json"
         self.environment = self.path / "environment.json"
         self.metrics = self.path / "metrics.jsonl"
@@ -57,7 +58,8 @@ class RunFolder:
         """A new run needs a folder of its own."""
         if self.path.exists() and not self.path.is_dir():
             raise FileExistsError(f"{self.path} must be a folder; found a file. Choose another")
-        if self.path.is_dir() and any(not checkpoints.is_partial(p) for p in self.path.iterdir()):
+        self.sweep()
+        if self.path.is_dir() and any(self.path.iterdir()):
             what = "a run" if self.config.exists() else "other files"
             raise FileExistsError(
                 f"{self.path} must be new or empty; found {what} in it. "
@@ -106,21 +108,19 @@ class RunFolder:
 
     def prepare(self, needed: int) -> None:
         """Make the folder, and refuse one that cannot be written or has no room."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            checkpoints.try_writing(self.path)
-        except OSError as error:
-            raise OSError(
-                f"cannot write to {self.path}: {error.strerror or error}. Choose another folder"
-            ) from error
-        checkpoints.sweep(self.path)
-        checkpoints.sweep(self.checkpoints)
+        make_folder(self.path)
+        self.sweep()
         free = shutil.disk_usage(self.path).free
         if free < needed:
             raise OSError(
                 f"{self.path} has too little room: the run writes up to {_size(needed)}, and "
                 f"{_size(free)} are free. Make room, or choose another disk"
             )
+
+    def sweep(self) -> None:
+        """Remove what a kill has left half written."""
+        sweep(self.path)
+        sweep(self.checkpoints)
 
     def begin(self, recipe: Recipe, data: DataSet, files: Mapping[str, str | None]) -> None:
         """Write what the run is."""
@@ -151,7 +151,7 @@ class RunFolder:
     def rewrite_records(self, records: list[dict[str, Any]]) -> None:
         """The metrics as they were when the checkpoint was written."""
         text = "".join(_line(record) for record in records)
-        checkpoints.write_synced(self.metrics, text.encode())
+        write_whole(self.metrics, text.encode())
 
     def add_record(self, record: dict[str, Any]) -> None:
         """One epoch more."""
@@ -168,7 +168,7 @@ class RunFolder:
         writer = csv.DictWriter(text, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-        checkpoints.write_synced(self.table, text.getvalue().encode())
+        write_whole(self.table, text.getvalue().encode())
 
     def write_predictions(self, data: DataSet, predicted: Mapping[str, Predicted]) -> None:
         """Logits, labels and ids of the validation and of the test part, in one file."""
@@ -177,9 +177,8 @@ class RunFolder:
             arrays[f"{name}_logits"] = part.logits
             arrays[f"{name}_labels"] = part.labels
             arrays[f"{name}_ids"] = getattr(data, name).ids
-        content = io.BytesIO()
-        np.savez(content, allow_pickle=False, **arrays)
-        checkpoints.write_synced(self.predictions, content.getvalue())
+        with written_whole(self.predictions) as temporary:
+            np.savez(temporary, allow_pickle=False, **arrays)
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         """The last file of a run: where it is, the run is finished."""
@@ -238,7 +237,7 @@ class RunFolder:
 
     def _write(self, path: Path, plain: Any) -> None:
         text = json.dumps(plain, indent=2, allow_nan=False)
-        checkpoints.write_synced(path, f"{text}\n".encode())
+        write_whole(path, f"{text}\n".encode())
 
 
 def environment(**started: Any) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from statistics import mean, stdev
 from typing import Any
 
 from calibrant import _checks
+from calibrant._writing import make_folder, write_whole
 from calibrant.models import MODELS
-from calibrant.training.checkpoints import try_writing, write_synced
 from calibrant.training.folders import RunFolder
 from calibrant.training.papers import recipe
 from calibrant.training.recipes import Recipe
@@ -107,7 +107,7 @@ class GridResult:
 
 def read_grid(path: str | os.PathLike[str]) -> dict[str, Any]:
     """A grid out of a ``.json`` or ``.toml`` file."""
-    source = Path(path)
+    source = _checks.path(path, "a grid")
     _checks.choice(source.suffix.lower(), "the ending of a grid", (".json", ".toml"))
     with _checks.refusing(f"{source} cannot be read", "Correct it there"):
         text = source.read_text(encoding="utf-8")
@@ -191,10 +191,10 @@ def run_grid(
     at_once = _checks.whole_number(
         os.cpu_count() if processes is None else processes, "processes", allowed=range(1, 1025)
     )
-    root = Path(folder)
+    root = _checks.path(folder, "the folder of a grid")
     with _checks.refusing(f"cannot write to {root}", "Choose another folder"):
         root.mkdir(parents=True, exist_ok=True)
-        try_writing(root)
+    make_folder(root)
     say = say or (lambda _: None)
     waiting = [job for job in jobs if _result_of(root, job) is None]
     say(f"{len(jobs)} runs: {len(jobs) - len(waiting)} are there, {len(waiting)} to run")
@@ -220,8 +220,8 @@ def run_grid(
             process.wait()
     found = (_result_of(root, job) for job in jobs)
     result = GridResult(len(jobs), tuple(entry for entry in found if entry is not None), failures)
-    write_synced(root / "table.md", f"{result}\n".encode())
-    write_synced(root / "table.json", (json.dumps(result.to_dict(), indent=2) + "\n").encode())
+    write_whole(root / "table.md", f"{result}\n".encode())
+    write_whole(root / "table.json", (json.dumps(result.to_dict(), indent=2) + "\n").encode())
     return result
 
 

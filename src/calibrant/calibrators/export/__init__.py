@@ -10,15 +10,18 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from calibrant import _checks
+from calibrant._writing import refuse_foreign, refuse_unwritable, write_whole
 from calibrant.calibrators.base import Calibrator
-from calibrant.files import written_whole
 
 DTYPES = ("float32", "float64")
+PRODUCER = b"\x12\x09calibrant"
+"""How a model of ours begins, after the version of the format."""
 
 
 @dataclass(frozen=True)
@@ -26,36 +29,58 @@ class Format:
     """One kind of file."""
 
     ending: str
-    write: Callable[[Calibrator, str, Path], None]
-    """From a calibrator and a type of numbers to a file."""
+    content: Callable[[Calibrator, str], bytes]
+    """Of the file, from a calibrator and a type of numbers."""
+    is_ours: Callable[[Path], bool]
+    """Whether a file of this ending was written here."""
     typed: bool = True
     """Whether the file is for logits of one type only."""
 
 
-def _write_numpy(calibrator: Calibrator, dtype: str, path: Path) -> None:
+def _numpy(calibrator: Calibrator, dtype: str) -> bytes:
     from calibrant.calibrators.export.numpy_source import source
 
-    path.write_text(source(calibrator), encoding="utf-8")
+    return source(calibrator).encode()
 
 
-def _write_onnx(calibrator: Calibrator, dtype: str, path: Path) -> None:
+def _onnx(calibrator: Calibrator, dtype: str) -> bytes:
     _checks.installed("torch", "onnx", "onnxscript", "onnxruntime", extra="onnx", purpose="ONNX")
     from calibrant.calibrators.export.onnx_model import model
 
-    path.write_bytes(model(calibrator, dtype))
+    return model(calibrator, dtype)
 
 
-def _write_torch(calibrator: Calibrator, dtype: str, path: Path) -> None:
+def _torch(calibrator: Calibrator, dtype: str) -> bytes:
     _checks.installed("torch", extra="torch", purpose="torch programs")
-    from calibrant.calibrators.export.torch_program import write_program
+    from calibrant.calibrators.export.torch_program import program_file
 
-    write_program(calibrator, dtype, path)
+    return program_file(calibrator, dtype)
+
+
+def _is_our_source(path: Path) -> bool:
+    from calibrant.calibrators.export.numpy_source import HEADER
+
+    return path.read_bytes().startswith(HEADER.partition("\n")[0].encode())
+
+
+def _is_our_model(path: Path) -> bool:
+    """Field 2 of a model, the second in the file, is the name of its producer."""
+    with path.open("rb") as file:
+        return PRODUCER in file.read(16)
+
+
+def _is_our_program(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.endswith("/calibrant.json") for name in archive.namelist())
+    except (zipfile.BadZipFile, ValueError, NotImplementedError):
+        return False
 
 
 FORMATS = {
-    "numpy": Format(".py", _write_numpy, typed=False),
-    "onnx": Format(".onnx", _write_onnx),
-    "torch": Format(".pt2", _write_torch),
+    "numpy": Format(".py", _numpy, _is_our_source, typed=False),
+    "onnx": Format(".onnx", _onnx, _is_our_model),
+    "torch": Format(".pt2", _torch, _is_our_program),
 }
 """What :func:`export` can write, by name."""
 
@@ -66,6 +91,7 @@ def export(
     *,
     format: str | None = None,  # noqa: A002
     dtype: str | None = None,
+    force: bool = False,
 ) -> None:
     """Write a fitted calibrator as a file that works without calibrant.
 
@@ -81,12 +107,13 @@ def export(
 
     Args:
         calibrator: A fitted calibrator.
-        path: The file to write; an existing one is replaced whole.
+        path: The file to write. One that an earlier export wrote is replaced whole.
         format: One of ``FORMATS``; None takes it from the ending of ``path``, which must not be
             that of another format.
         dtype: Type of the logits and of the result, ``"float32"`` (the default) or ``"float64"``.
             The Python file takes any. Whatever the type, it and the methods that need it compute
             in double precision.
+        force: Replace a file that no export wrote, too.
 
     Examples:
         >>> import pathlib, tempfile
@@ -101,7 +128,7 @@ def export(
         False
     """
     calibrator._need_fit()
-    target = Path(path)
+    target = _checks.path(path, "the output")
     chosen = FORMATS[format_of(target, format)]
     if dtype is not None and not chosen.typed:
         raise ValueError(
@@ -109,8 +136,10 @@ def export(
             "which takes any. Leave it out"
         )
     dtype = "float32" if dtype is None else _checks.choice(dtype, "dtype", DTYPES)
-    with written_whole(target) as temporary:
-        chosen.write(calibrator, dtype, temporary)
+    refuse_unwritable(target)
+    if not force:
+        refuse_foreign(target, chosen.is_ours, "an export")
+    write_whole(target, chosen.content(calibrator, dtype))
 
 
 def format_of(path: Path, name: str | None) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import json
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -51,7 +51,10 @@ def description(calibrator: Calibrator) -> dict[str, str]:
     }
 
 
-def write_program(calibrator: Calibrator, dtype: str, path: Path) -> None:
-    """Write the program for ``torch.export.load``."""
+def program_file(calibrator: Calibrator, dtype: str) -> bytes:
+    """The program as a file for ``torch.export.load``."""
     about = json.dumps(description(calibrator))
-    torch.export.save(program(calibrator, dtype), path, extra_files={"calibrant.json": about})
+    # In memory, because torch ends the process if the disk is full.
+    content = io.BytesIO()
+    torch.export.save(program(calibrator, dtype), content, extra_files={"calibrant.json": about})
+    return content.getvalue()

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import click
 
 from calibrant import _checks
+from calibrant._writing import write_whole
 from calibrant.calibrators import CALIBRATORS
 from calibrant.calibrators.comparison import required
 from calibrant.cli.demo.page import SHOWN, Trained, index_page
-from calibrant.files import written_whole
+from calibrant.cli.paths import OUTPUT
 
 if TYPE_CHECKING:
     from calibrant.cli.demo.folder import DemoFolder
@@ -42,7 +43,7 @@ WATCHED = (
 @click.command()
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=OUTPUT,
     default=Path("calibrant-demo"),
     show_default=True,
     metavar="DIR",
@@ -112,8 +113,7 @@ def run(
     ]
     lines = next_lines(out, next(iter(losses)))
     notes = about(recipe, data, losses)
-    with written_whole(folder.page) as temporary:
-        temporary.write_text(index_page(trained, notes, lines), encoding="utf-8")
+    write_whole(folder.page, index_page(trained, notes, lines).encode())
     click.echo(f"\n{table(trained)}\n\nOpen {folder.page}\n\nWhat you would write next:")
     click.echo("\n".join(f"  {line}" for line in lines))
     return folder.page

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from calibrant._writing import make_folder
 from calibrant.cli.demo.page import TITLE
 from calibrant.cli.demo.training import SOURCE
 from calibrant.training import checkpoints
@@ -38,7 +39,7 @@ class DemoFolder:
     def prepare(self) -> None:
         """Make the folder; refuse one where something else would be lost."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
         except (FileExistsError, NotADirectoryError) as taken:
             raise ValueError(
                 f"--out must be a folder; {self.path} is, or lies in, a file. Name another"
@@ -55,7 +56,6 @@ class DemoFolder:
         if not run.path.is_dir():
             return
         with run.held():
-            checkpoints.sweep(run.checkpoints)
             for file in _results_of(run):
                 file.unlink(missing_ok=True)
             if run.checkpoints.is_dir():
@@ -73,8 +73,9 @@ class DemoFolder:
             if run.path.exists() and not run.path.is_dir():
                 yield run.path
             own = [run.config, run.checkpoints, *_results_of(run)] if _is_of_a_demo(run) else []
+            run.sweep()
             found = sorted(run.path.rglob("*"))
-            yield from (p for p in found if p not in own and not checkpoints.is_partial(p))
+            yield from (p for p in found if p not in own)
 
     def _is_our_page(self) -> bool:
         if not self.page.is_file():

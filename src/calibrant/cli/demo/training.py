@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from calibrant._writing import write_whole
 from calibrant.datasets import DataSet, load
-from calibrant.files import written_whole
 from calibrant.training import Recipe, recipe, train
 from calibrant.training.folders import RunFolder
 from calibrant.training.run import fixed_gamma, loss_of
@@ -52,5 +52,4 @@ def train_network(
     """One run in ``folder``; what it says of the parts ``val`` and ``test`` is also in ``file``."""
     # So small a network has no use for more than a CPU, which gives the same numbers everywhere.
     train(wanted, folder, data=data, accelerator="cpu", on_epoch=lambda _: after_epoch())
-    with written_whole(file) as temporary:
-        temporary.write_bytes(RunFolder(folder).predictions.read_bytes())
+    write_whole(file, RunFolder(folder).predictions.read_bytes())
