@@ -77,12 +77,21 @@ class RunFolder:
             for name in ("recipe", "files", "data"):
                 _checks.entry(plain, name)
                 _checks.instance(plain[name], dict, name)
-            Recipe.from_dict(plain["recipe"])
         return plain
+
+    def recipe(self, own_model: str | None = None) -> Recipe:
+        """The recipe of the run; ``own_model`` is the network of one's own that it may name."""
+        plain = self.stored()["recipe"]
+        model = plain.get("model")
+        _checks.registered_network(
+            model, own_model, str(self.config), f"If you trust it, pass --model {model!r} again"
+        )
+        with _checks.refusing(f"{self.config} cannot be used", "Begin the run anew elsewhere"):
+            return Recipe.from_dict(plain, own_model=own_model)
 
     def refuse_other(self, recipe: Recipe) -> None:
         """A run is resumed with the recipe it was begun with."""
-        old = Recipe.from_dict(self.stored()["recipe"])
+        old = self.recipe(own_model=recipe.model)
         if old.hash == recipe.hash:
             return
         before, now = old.to_dict(), recipe.to_dict()
