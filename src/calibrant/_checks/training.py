@@ -54,7 +54,7 @@ def text(value: Any, name: str) -> None:
 
 
 def is_own_code(model: Any) -> bool:
-    """Whether the name of a network is ``package.module:function``, which is imported and called."""
+    """Whether a network is named as ``package.module:function``, which is imported and called."""
     return isinstance(model, str) and ":" in model
 
 

@@ -20,6 +20,7 @@ from transformers import (
 )
 
 from calibrant import _checks
+from calibrant.files import written_whole
 from calibrant.losses.base import Loss, class_axis
 from calibrant.losses.focal import FocalLoss, SigmoidFocalLoss
 from calibrant.metrics import METRICS
@@ -123,7 +124,11 @@ class TrainerLoss(TrainerCallback):
         if state.global_step == 0 or not self.loss.state_dict():
             return
         if saved.is_file():
-            self.loss.load_state_dict(torch.load(saved, weights_only=True))
+            with _checks.refusing(
+                f"{saved} cannot be read as the state of the loss",
+                "Resume from another checkpoint, or delete the file to go on without it",
+            ):
+                self.loss.load_state_dict(torch.load(saved, weights_only=True))
         else:
             warnings.warn(
                 f"training is resumed, but there is no {saved}; the loss goes on as it is. Load "
@@ -151,7 +156,8 @@ class TrainerLoss(TrainerCallback):
         """Write the state of the loss beside the checkpoint."""
         path = _beside_checkpoint(args, state)
         if state.is_world_process_zero and self.loss.state_dict() and path.parent.is_dir():
-            torch.save(self.loss.state_dict(), path)
+            with written_whole(path) as temporary:
+                torch.save(self.loss.state_dict(), temporary)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
