@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.io import savemat
+from scipy.io import loadmat, savemat
 
 from calibrant.datasets import DATASETS, load
 from calibrant.datasets.pickles import StoredArray, read_plain_pickle
@@ -304,6 +304,41 @@ def test_svhn_of_another_shape(tmp_path):
         refused(made, message)
     savemat(tmp_path / "train_32x32.mat", {"X": good["X"]})
     refused(made, "cannot be read as a MATLAB file: 'y'")
+
+
+@pytest.mark.parametrize("label", [1.5, 9.999, np.nan, 0.5, -1.5])
+def test_svhn_labels_between_two_classes(tmp_path, label):
+    made = svhn(tmp_path)
+    labels = np.ones((9, 1))
+    labels[4] = label
+    images = np.zeros((32, 32, 3, 9), np.uint8)
+    savemat(tmp_path / "train_32x32.mat", {"X": images, "y": labels})
+    refused(made, f"must have whole numbers as labels y; found {label} in row 4")
+
+
+@pytest.mark.parametrize("label", [np.inf, -np.inf])
+def test_infinite_svhn_labels(tmp_path, label):
+    made = svhn(tmp_path)
+    stored = {"X": np.zeros((32, 32, 3, 9), np.uint8), "y": np.full((9, 1), label)}
+    savemat(tmp_path / "train_32x32.mat", stored)
+    refused(made, f"has labels from {label} to {label}, not 1 to 10")
+
+
+@pytest.mark.parametrize("labels", [np.full(9, 1j), np.full(9, 1, object), np.full(9, "a")])
+def test_svhn_labels_that_are_not_numbers(tmp_path, labels):
+    made = svhn(tmp_path)
+    stored = {"X": np.zeros((32, 32, 3, 9), np.uint8), "y": labels[:, None]}
+    savemat(tmp_path / "train_32x32.mat", stored)
+    refused(made, "must have labels y that are numbers; found the type")
+
+
+def test_whole_svhn_labels_of_another_type(tmp_path):
+    made = svhn(tmp_path)
+    for part in ("train", "test"):
+        path = tmp_path / f"{part}_32x32.mat"
+        stored = loadmat(path)
+        savemat(path, {"X": stored["X"], "y": stored["y"].astype(np.float64)})
+    np.testing.assert_array_equal(made.load().test.labels, made.test_labels)
 
 
 def test_svhn_with_the_extra_images(tmp_path):

@@ -53,6 +53,21 @@ def text(value: Any, name: str) -> None:
         raise TypeError(f"{name} must be a name; found {described(value)}. Pass one as text")
 
 
+def is_own_code(model: Any) -> bool:
+    """Whether a network is named as ``package.module:function``, which is imported and called."""
+    return isinstance(model, str) and ":" in model
+
+
+def registered_network(model: Any, own_model: str | None, where: str, remedy: str) -> None:
+    """A network that a file may name: one of calibrant's, or the one that the caller names too."""
+    if is_own_code(model) and model != own_model:
+        given = "" if own_model is None else f", and {own_model!r} was given"
+        raise ValueError(
+            f"{where} may name networks of calibrant only; found {model!r}, which is code to "
+            f"import and run{given}. {remedy}"
+        )
+
+
 def plain_options(value: Any, name: str) -> None:
     """Options by name that JSON can hold."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):

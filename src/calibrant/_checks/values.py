@@ -109,7 +109,7 @@ def instance(value: Any, kind: type, name: str) -> None:
 
 def installed(*packages: str, extra: str, purpose: str) -> None:
     """The packages that an optional part of the library needs."""
-    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    missing = [name for name in packages if not _is_found(name)]
     if missing:
         raise ImportError(
             f"{purpose} needs {', '.join(packages)}; found no {', '.join(missing)}. "
@@ -177,15 +177,18 @@ def option(name: str, owner: str, known: Sequence[str]) -> None:
 
 def importable(module: str, name: str) -> None:
     """A module that is on this machine, for a network named ``name``."""
-    try:
-        found = importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):
-        found = False
-    if not found:
+    if not _is_found(module):
         raise ValueError(
             f"model {name!r} needs the module {module!r}; found none of that name. Write it as "
             "package.module:function, and run where Python finds the package"
         )
+
+
+def _is_found(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def factory(value: Any, name: str) -> None:

@@ -7,11 +7,14 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from calibrant import _checks
+
+_checks.installed("torch", extra="torch", purpose="a torch layer (as_module)")
+
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from calibrant import _checks
 from calibrant.calibrators.base import Calibrator, State
 from calibrant.calibrators.precision import has_float64, narrowed
 

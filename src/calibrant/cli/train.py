@@ -108,9 +108,7 @@ class NamesCommand(click.Command):
     help="csv, tensorboard or none, beside metrics.jsonl.",
 )
 @click.option("-o", "--output", type=INPUT, metavar="FOLDER", help="Where a new run writes.")
-@click.option(
-    "--resume", type=INPUT, metavar="FOLDER", help="Go on with the run there; needs nothing else."
-)
+@click.option("--resume", type=INPUT, metavar="FOLDER", help="Go on with the run there.")
 @click.option(
     "--grid", type=INPUT, metavar="FILE", help="Many runs, listed in a .json or .toml file."
 )
@@ -155,7 +153,7 @@ def train(
             **{n: options[n] for n in ("devices", "nodes", "accelerator", "threads", "logger")},
         )
     except KeyboardInterrupt:
-        _say_stopped(folder)
+        _say_stopped(folder, wanted)
     if run is not None:  # else another process speaks
         _say(run, as_json)
 
@@ -172,7 +170,7 @@ def _given(*names: str, but: tuple[str, ...] = ()) -> list[str]:
     ]
 
 
-def _say_stopped(folder: Path) -> NoReturn:
+def _say_stopped(folder: Path, wanted: Recipe) -> NoReturn:
     """How to go on after Ctrl-C; the first of several processes says it."""
     from calibrant.training.folders import RunFolder
     from calibrant.training.run import is_first_process
@@ -182,10 +180,10 @@ def _say_stopped(folder: Path) -> NoReturn:
     if not RunFolder(folder).config.exists():
         raise Stopped("stopped before the run began; nothing was written")
     done = len(RunFolder(folder).records())
-    raise Stopped(
-        f"stopped after {done} whole epochs. To go on: "
-        f"calibrant train --resume {shlex.quote(str(folder))}"
-    )
+    again = ["calibrant", "train", "--resume", str(folder)]
+    if _checks.is_own_code(wanted.model):
+        again += ["--model", wanted.model]
+    raise Stopped(f"stopped after {done} whole epochs. To go on: {shlex.join(again)}")
 
 
 def _folder(output: str | None, resume: str | None) -> tuple[Path, bool]:
@@ -203,20 +201,23 @@ def _wanted(
     data: str | None, folder: Path, going_on: bool, options: dict[str, Any]
 ) -> tuple[Recipe, dict[str, Any]]:
     """The recipe and the files: as the options say, or as the run to resume was begun."""
-    from calibrant.training import Recipe, recipe
+    from calibrant.training import recipe
     from calibrant.training.folders import RunFolder
 
     where = {"data_folder": options["data_folder"], "embeddings": options["embeddings"]}
     if going_on:
-        stored = RunFolder(folder).stored()
+        place = RunFolder(folder)
+        stored = place.stored()
         before = {"data_folder": "data", "embeddings": "embeddings"}
         for name, entry in before.items():
             where[name] = where[name] or stored["files"].get(entry)
         if data is None:
-            others = _given(but=(*WITH_A_RUN, *WITH_A_GRID))
+            begun = place.recipe(own_model=options["model"])
+            allowed = ("model",) if _checks.is_own_code(begun.model) else ()
+            others = _given(but=(*WITH_A_RUN, *WITH_A_GRID, *allowed))
             remedy = "The run goes on as it was begun: leave it out"
             _checks.not_with(others, "--resume FOLDER", remedy)
-            return Recipe.from_dict(stored["recipe"]), where
+            return begun, where
     if data is None:
         raise ValueError("DATASET is needed; found none. Write calibrant train digits -o out/run")
     changes = {name: options[name] for name in CHANGES if options[name] is not None}

@@ -7,6 +7,10 @@ Nothing is downloaded: a missing file says where it is to be had, how to know it
 it. This package needs PyTorch: ``pip install 'calibrant[torch]'``.
 """
 
+from calibrant import _checks
+
+_checks.installed("torch", extra="torch", purpose="calibrant.datasets")
+
 from calibrant.datasets.base import Augment, DataSet, Part, TreeBatch
 from calibrant.datasets.images import CropAndFlip
 from calibrant.datasets.registry import DATASETS, load

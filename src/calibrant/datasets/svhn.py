@@ -119,6 +119,14 @@ def _mat(files: Files, official: Official) -> tuple[NDArray[np.uint8], NDArray[n
             f"must have X of bytes (32, 32, 3, n) and n labels y; found X {pixels.dtype} "
             f"{pixels.shape} and {len(labels)} labels",
         )
+    if labels.dtype.kind not in "iuf":
+        raise damaged(path, f"must have labels y that are numbers; found the type {labels.dtype}")
+    broken = np.flatnonzero(labels != np.floor(labels))  # NaN too
+    if len(broken):
+        row = broken[0]
+        raise damaged(
+            path, f"must have whole numbers as labels y; found {labels[row]} in row {row}"
+        )
     if not 1 <= labels.min() <= labels.max() <= 10:
         raise damaged(path, f"has labels from {labels.min()} to {labels.max()}, not 1 to 10")
     return np.ascontiguousarray(pixels.transpose(3, 2, 0, 1)), labels.astype(np.int64) % 10

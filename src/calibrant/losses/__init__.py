@@ -11,6 +11,10 @@ Some losses change during training. Every loss may be told what some of them wan
 This package needs PyTorch: ``pip install 'calibrant[torch]'``.
 """
 
+from calibrant import _checks
+
+_checks.installed("torch", extra="torch", purpose="calibrant.losses")
+
 from calibrant.losses.adafocal import AdaFocal
 from calibrant.losses.base import Loss
 from calibrant.losses.focal import FocalLoss, SigmoidFocalLoss

@@ -125,7 +125,11 @@ class TrainerLoss(TrainerCallback):
         if state.global_step == 0 or not self.loss.state_dict():
             return
         if saved.is_file():
-            self.loss.load_state_dict(torch.load(saved, weights_only=True))
+            with _checks.refusing(
+                f"{saved} cannot be read as the state of the loss",
+                "Resume from another checkpoint, or delete the file to go on without it",
+            ):
+                self.loss.load_state_dict(torch.load(saved, weights_only=True))
         else:
             warnings.warn(
                 f"training is resumed, but there is no {saved}; the loss goes on as it is. Load "

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from calibrant import _checks
+
+_checks.installed("torch", extra="torch", purpose="calibrant.metrics.torch")
+
 import torch
 from torch import Tensor, nn
 
-from calibrant import _checks
 from calibrant.binning import BinTable, EqualWidthBins, width_edges
 from calibrant.metrics.calibration import MOST_BINS, NORMS, error_of_table
 from calibrant.metrics.samples import summarise

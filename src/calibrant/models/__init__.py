@@ -9,6 +9,10 @@ Weights are drawn with torch's own generator: ``torch.manual_seed`` decides them
 This package needs PyTorch: ``pip install 'calibrant[torch]'``.
 """
 
+from calibrant import _checks
+
+_checks.installed("torch", extra="torch", purpose="calibrant.models")
+
 from calibrant.models.adapting import Adapted
 from calibrant.models.densenet import DenseNet
 from calibrant.models.mlp import MLP

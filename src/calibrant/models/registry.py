@@ -66,7 +66,7 @@ def build(name: str, n_classes: int, **options: Any) -> nn.Module:
         Traceback (most recent call last):
         ValueError: model must be one of resnet8, ...; found 'resnet-20'. Did you mean 'resnet20'?
     """
-    if ":" in name:
+    if _checks.is_own_code(name):
         return _of_others(name, n_classes, options)
     factory = MODELS[_checks.choice(name, "model", tuple(MODELS))]
     fixed = factory.keywords if isinstance(factory, partial) else {}

@@ -165,8 +165,7 @@ class Cluster(Engine):
         one_more = self._begin(len(items))
         # What tasks need travels with each of them: what is laid down on a worker dies with it.
         started = [
-            self.client.submit(alone, function, item, *arguments, pure=False)
-            for item in items
+            self.client.submit(alone, function, item, *arguments, pure=False) for item in items
         ]
         if self.progress is not None:
             for future in started:

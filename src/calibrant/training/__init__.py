@@ -7,6 +7,10 @@
 This package needs Lightning: ``pip install 'calibrant[lightning]'``.
 """
 
+from calibrant import _checks
+
+_checks.installed("torch", "lightning", extra="lightning", purpose="calibrant.training")
+
 from calibrant.training.module import TrainingModule
 from calibrant.training.observations import observe, predict
 from calibrant.training.papers import CPU, OTHERS, PAPERS, PRESETS, RECIPES, recipe

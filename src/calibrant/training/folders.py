@@ -73,18 +73,26 @@ class RunFolder:
                 f"{self.path} holds no run to resume; found no {self.config.name} there. "
                 "Begin it without --resume"
             )
-        plain: dict[str, Any] = self._read(self.config)
+        plain: dict[str, Any] = self._read(self.config, dict, "Begin the run anew elsewhere")
         with _checks.refusing(f"{self.config} cannot be used", "Begin the run anew elsewhere"):
-            _checks.instance(plain, dict, "it")
             for name in ("recipe", "files", "data"):
                 _checks.entry(plain, name)
                 _checks.instance(plain[name], dict, name)
-            Recipe.from_dict(plain["recipe"])
         return plain
+
+    def recipe(self, own_model: str | None = None) -> Recipe:
+        """The recipe of the run; ``own_model`` is the network of one's own that it may name."""
+        plain = self.stored()["recipe"]
+        model = plain.get("model")
+        _checks.registered_network(
+            model, own_model, str(self.config), f"If you trust it, pass --model {model!r} again"
+        )
+        with _checks.refusing(f"{self.config} cannot be used", "Begin the run anew elsewhere"):
+            return Recipe.from_dict(plain, own_model=own_model)
 
     def refuse_other(self, recipe: Recipe) -> None:
         """A run is resumed with the recipe it was begun with."""
-        old = Recipe.from_dict(self.stored()["recipe"])
+        old = self.recipe(own_model=recipe.model)
         if old.hash == recipe.hash:
             return
         before, now = old.to_dict(), recipe.to_dict()
@@ -138,11 +146,15 @@ class RunFolder:
 
     def note_environment(self, start: Mapping[str, Any]) -> list[str]:
         """Add where the run goes on; returns what differs from where it began."""
-        starts = self._read(self.environment) if self.environment.exists() else []
+        starts: list[Any] = []
+        if self.environment.exists():
+            remedy = "Delete it and resume: the run itself does not need it"
+            starts = self._read(self.environment, list, remedy)
         self._write(self.environment, [*starts, dict(start)])
         if not starts:
             return []
-        return [name for name in DECIDES_BITS if starts[0].get(name) != start.get(name)]
+        begun = starts[0] if isinstance(starts[0], dict) else {}
+        return [name for name in DECIDES_BITS if begun.get(name) != start.get(name)]
 
     def records(self, before: int | None = None) -> list[dict[str, Any]]:
         """The epochs that were measured; ``before`` leaves out those that will be run again."""
@@ -188,7 +200,7 @@ class RunFolder:
         """What a finished run has found; None where it is not finished."""
         if not self.result.is_file():
             return None
-        plain: dict[str, Any] = self._read(self.result)
+        plain: dict[str, Any] = self._read(self.result, dict, "Delete it and resume the run")
         return plain
 
     def is_finished(self) -> bool:
@@ -231,9 +243,12 @@ class RunFolder:
                 return
             yield record
 
-    def _read(self, path: Path) -> Any:
-        with _checks.refusing(f"{path} cannot be read", "Begin the run anew in another folder"):
-            return json.loads(path.read_text())
+    def _read(self, path: Path, kind: type, remedy: str) -> Any:
+        with _checks.refusing(f"{path} cannot be read", remedy):
+            plain = json.loads(path.read_text())
+        with _checks.refusing(f"{path} cannot be used", remedy):
+            _checks.instance(plain, kind, "it")
+        return plain
 
     def _write(self, path: Path, plain: Any) -> None:
         text = json.dumps(plain, indent=2, allow_nan=False)

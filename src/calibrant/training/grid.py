@@ -106,7 +106,7 @@ class GridResult:
 
 
 def read_grid(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """A grid out of a ``.json`` or ``.toml`` file."""
+    """A grid out of a ``.json`` or ``.toml`` file, which may name networks of calibrant only."""
     source = _checks.path(path, "a grid")
     _checks.choice(source.suffix.lower(), "the ending of a grid", (".json", ".toml"))
     with _checks.refusing(f"{source} cannot be read", "Correct it there"):
@@ -114,6 +114,10 @@ def read_grid(path: str | os.PathLike[str]) -> dict[str, Any]:
         parsed = json.loads(text) if source.suffix.lower() == ".json" else tomllib.loads(text)
     _checks.instance(parsed, dict, f"what {source} holds")
     plain: dict[str, Any] = parsed
+    for model in _listed(plain.get("model")):
+        _checks.registered_network(
+            model, None, str(source), "If you trust it, pass the grid to run_grid in Python"
+        )
     return plain
 
 
@@ -122,7 +126,8 @@ def jobs_of(grid: Mapping[str, Any]) -> list[Job]:
 
     Args:
         grid: ``data``, ``model``, ``loss`` and ``seed``, each a value or a list (all but ``data``
-            may be missing); ``preset`` and ``paper`` as :func:`recipe` takes them;
+            may be missing; ``model`` may be a function of your own, ``package.module:function``);
+            ``preset`` and ``paper`` as :func:`recipe` takes them;
             ``settings``, fields of the recipe for all runs; ``files``, for each data set its
             ``data`` and ``embeddings``.
 
@@ -151,7 +156,7 @@ def jobs_of(grid: Mapping[str, Any]) -> list[Job]:
     for data, model, loss, seed in itertools.product(*axes):
         made = recipe(data, model=model, loss=loss, **common, **{**settings, "seed": seed})
         # Now, and not in each of the processes.
-        if ":" not in made.model:
+        if not _checks.is_own_code(made.model):
             _checks.choice(made.model, "model", tuple(MODELS))
         loss_of(made)
         jobs[made.hash] = Job(made, *(files.get(data, {}).get(kind) for kind in FILES))
@@ -235,19 +240,22 @@ def _started(job: Job, root: Path) -> subprocess.Popen[bytes]:
     place = folder_of(job, root)
     request = {
         "recipe": job.recipe.to_dict(),
+        "own_model": job.recipe.model,  # given in Python: read_grid lets none pass
         "folder": str(place),
         "data_folder": job.data_folder,
         "embeddings": job.embeddings,
         "resume": RunFolder(place).config.exists(),
     }
     one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    # It imports from where this process does, and not (-P) from the working folder besides.
+    places = {"PYTHONPATH": os.pathsep.join(sys.path)}
     with (root / f"{place.name}.{LOG}").open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "calibrant.training.one_run", json.dumps(request)],
+            [sys.executable, "-P", "-m", "calibrant.training.one_run", json.dumps(request)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**os.environ, **one_thread},
+            env={**os.environ, **one_thread, **places},
         )
 
 

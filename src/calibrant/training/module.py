@@ -271,7 +271,7 @@ def optimizer_of(recipe: Recipe, network: nn.Module) -> torch.optim.Optimizer:
 def network_options(recipe: Recipe, data: DataSet) -> dict[str, Any]:
     """What the data set says of the network: channels, columns, words; the recipe has the rest."""
     known: dict[str, Any] = {}
-    if ":" in recipe.model:  # a network of others takes what it is told
+    if _checks.is_own_code(recipe.model):  # it takes what it is told
         return dict(recipe.model_options)
     model = _checks.choice(recipe.model, "model", tuple(MODELS))
     _checks.kind_of_network(model, TAKES.get(model, ("images",)), data.name, data.kind)

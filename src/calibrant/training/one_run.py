@@ -10,9 +10,13 @@ from calibrant.training.run import train
 
 
 def main(request: str) -> int:
-    """Train as the JSON says; what is refused is the last line, with status 2 (130: stopped)."""
+    """Train as the JSON says; what is refused is the last line, with status 2 (130: stopped).
+
+    The request is trusted: the parent process composed it. It has let ``own_model`` pass, and
+    nothing here is read from a file.
+    """
     wanted = json.loads(request)
-    made = Recipe.from_dict(wanted.pop("recipe"))
+    made = Recipe.from_dict(wanted.pop("recipe"), own_model=wanted.pop("own_model"))
     try:
         train(made, wanted.pop("folder"), threads=1, **wanted)
     except (ValueError, TypeError, ArithmeticError, OSError, ImportError) as refusal:

@@ -265,7 +265,7 @@ def changed(made: Recipe, changes: Mapping[str, Any]) -> Recipe:
         if name in rest:
             _checks.plain_options(rest[name], name)
             rest[name] = {**getattr(made, name), **rest[name]}
-    return Recipe.from_dict({**made.to_dict(), **rest})
+    return Recipe.from_dict({**made.to_dict(), **rest}, own_model=made.model)
 
 
 def _settings(data: str, model: str | None, paper: str | None) -> tuple[Mapping[str, Any], str]:

@@ -24,7 +24,8 @@ class Recipe:
 
     Attributes:
         data: Name of the data set.
-        model: Name of the network, or ``package.module:function``.
+        model: Name of the network, or ``package.module:function``. That is code, which
+            :meth:`from_dict` takes from no file.
         loss: Name out of ``calibrant.losses.LOSSES``.
         seed: Of the split, the first weights, the order of the samples and their augmentation.
         epochs: How often the training part is seen.
@@ -145,8 +146,20 @@ class Recipe:
         return plain
 
     @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> Recipe:
-        """The recipe of :meth:`to_dict`; a name it does not have is refused."""
+    def from_dict(cls, plain: Mapping[str, Any], *, own_model: str | None = None) -> Recipe:
+        """The recipe of :meth:`to_dict`; a name it does not have is refused.
+
+        Args:
+            plain: The fields. They may come from a file, so they may not name code to run.
+            own_model: The one ``package.module:function`` that ``plain`` may name as its network,
+                because the caller trusts it.
+        """
+        _checks.registered_network(
+            plain.get("model"),
+            own_model,
+            "a recipe",
+            "If you trust it, pass own_model= with the same name",
+        )
         known = {entry.name for entry in fields(cls)}
         for name in plain:
             _checks.parameter(name, "a recipe", sorted(known))

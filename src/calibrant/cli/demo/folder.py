@@ -87,10 +87,9 @@ class DemoFolder:
 def _is_of_a_demo(run: RunFolder) -> bool:
     """Whether a run was begun by a demo."""
     try:
-        stored = run.stored()
+        return run.recipe().source == SOURCE
     except (OSError, ValueError):
         return False
-    return bool(stored["recipe"].get("source") == SOURCE)
 
 
 def _results_of(run: RunFolder) -> list[Path]:

@@ -1,0 +1,83 @@
+"""What needs torch says which extra to install, where torch is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+WITHOUT_TORCH = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "torch":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+FITTED = """
+import numpy, calibrant
+labels = numpy.arange(300) % 3
+fitted = calibrant.Identity().fit(numpy.eye(3)[labels], labels)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "extra"),
+    [
+        ("import calibrant.losses", "torch"),
+        ("from calibrant.losses import LOSSES", "torch"),
+        ("from calibrant.losses.focal import FocalLoss", "torch"),
+        ("import calibrant.losses.lightning", "torch"),
+        ("import calibrant.losses.hugging_face", "torch"),
+        ("import calibrant.models", "torch"),
+        ("import calibrant.datasets", "torch"),
+        ("import calibrant.metrics.torch", "torch"),
+        ("import calibrant.calibrators.modules", "torch"),
+        ("import calibrant.training", "lightning"),
+        ("from calibrant.training.grid import run_grid", "lightning"),
+        (f"{FITTED}\nfitted.as_module()", "torch"),
+        (
+            f"{FITTED}\nfrom calibrant.calibrators.export import export\nexport(fitted, 'out.pt2')",
+            "torch",
+        ),
+        (
+            f"{FITTED}\nfrom calibrant.calibrators.export import export\n"
+            "export(fitted, 'out.onnx')",
+            "onnx",
+        ),
+    ],
+)
+def test_the_extra_is_named(code, extra, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH + code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    said = done.stderr.strip().splitlines()[-1]
+    assert said.startswith("ImportError: ")
+    assert "needs torch" in said
+    assert "found no torch" in said
+    assert said.endswith(f"Run: pip install 'calibrant[{extra}]'")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_line_says_it_in_one_line(tmp_path):
+    cal = tmp_path / "cal.json"
+    code = f"{WITHOUT_TORCH}{FITTED}fitted.save({str(cal)!r})\nfrom calibrant.cli import main\n"
+    for arguments in (["export", str(cal), "--format", "torch"], ["train", "digits", "-o", "out"]):
+        done = subprocess.run(
+            [sys.executable, "-c", f"{code}main({arguments!r})"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        assert done.returncode == 2
+        (line,) = done.stderr.splitlines()
+        assert "found no torch. Run: pip install 'calibrant[" in line
+    assert [path.name for path in tmp_path.iterdir()] == ["cal.json"]
