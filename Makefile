@@ -10,7 +10,7 @@ PEERS_READY := $(PEERS)/ready
 # A test process on each core, so the libraries in them use one thread (ours two, to be tested).
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=2
 
-.PHONY: help demo test test-slow test-browser lint format bench bench-peers peers scoreboard docs experiments train-real reproduce-quick clean
+.PHONY: help demo test test-slow test-hostile test-browser lint format bench bench-peers peers scoreboard docs experiments train-real reproduce-quick clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -21,8 +21,11 @@ demo: $(READY) ## train four networks, calibrate each, and write pages to look a
 test: lint $(READY) ## lint, then every test and doctest
 	$(ONE_THREAD) $(BIN)/python -m pytest -n auto
 
-test-slow: $(READY) ## the tests that take minutes: large networks learn a batch by heart
+test-slow: test-hostile ## the tests that take minutes: hostile input, large networks
 	$(BIN)/python -m pytest -m slow
+
+test-hostile: $(READY) ## bad files, signals, full disks, missing packages, open ports
+	$(ONE_THREAD) $(BIN)/python -m pytest -n auto -m hostile tests/hostile
 
 test-browser: $(READY) ## the report page in a real browser, which is installed if it is missing
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt playwright
