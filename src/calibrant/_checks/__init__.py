@@ -102,6 +102,7 @@ from calibrant._checks.scale import (
     importable_task as importable_task,
     known_scheduler as known_scheduler,
     new_folder as new_folder,
+    packages_of as packages_of,
     parquet_file as parquet_file,
     same_columns as same_columns,
     same_footer as same_footer,

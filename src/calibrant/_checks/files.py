@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import numpy.typing as npt
 
-from calibrant._checks.values import described
+from calibrant._checks.values import described, installed
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -31,11 +31,12 @@ def path(value: Any, name: str) -> Path:
 
 
 def picture_path(path: Path) -> Path:
-    """A file name whose ending says how to draw it."""
+    """A file name whose ending says how to draw it, where there is something to draw with."""
     if path.suffix.lower() not in PICTURES:
         raise ValueError(
             f"a picture must end in {', '.join(PICTURES)}; found {str(path)!r}. Rename it"
         )
+    installed("matplotlib", extra="plots", purpose="drawing a picture")
     return path
 
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from calibrant._checks.values import installed
+
 
 def parquet_file(path: Path) -> Path:
     """A Parquet file that is there."""
@@ -18,6 +20,12 @@ def parquet_file(path: Path) -> Path:
             "Write it as Parquet"
         )
     return path
+
+
+def packages_of(scheduler: object) -> None:
+    """Dask, where the work is done on a cluster, and not on this machine."""
+    if scheduler is not None and not (isinstance(scheduler, str) and scheduler == "local"):
+        installed("dask", "distributed", extra="scale", purpose="working on a cluster")
 
 
 def some_files(folder: Path, n_files: int) -> None:

@@ -185,6 +185,7 @@ def importable(module: str, name: str) -> None:
 
 
 def _is_found(module: str) -> bool:
+    """Whether there is a module of this name, without importing it."""
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):

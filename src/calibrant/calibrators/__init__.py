@@ -5,6 +5,7 @@ A new method is one class (see ``base``) and one line in ``CALIBRATORS``.
 
 from typing import TYPE_CHECKING, Any
 
+from calibrant import _checks
 from calibrant.calibrators.auto import AutoCalibration
 from calibrant.calibrators.base import Calibrator, NotFittedError
 from calibrant.calibrators.binned import BayesianBinning, HistogramBinning, IsotonicCalibration
@@ -89,6 +90,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # The one name that needs scikit-learn, which is imported when it is asked for.
     if name == "CalibratedClassifier":
+        _checks.installed("sklearn", extra="sklearn", purpose=name)
         from calibrant.calibrators.classifier import CalibratedClassifier
 
         return CalibratedClassifier

@@ -115,6 +115,8 @@ def apply(
         raise ValueError(
             f"the output must end in {', '.join(WRITERS)}; found {str(output)!r}. Rename it"
         )
+    if write is not _write_npz:
+        arrow("writing")  # now, and not after the first rows
     calibrator = load(calibrator_path)
     refuse_other_number(calibrator_path, calibrator.n_classes_, classes)
     refuse_overwriting(output, calibrator_path, file)

@@ -73,6 +73,7 @@ def write_report(
         >>> summary.side
         'over-confident'
     """
+    _checks.installed("jinja2", "markupsafe", extra="report", purpose="writing a report")
     target = _checks.page_path(_checks.path(path, "the output"))
     refuse_unwritable(target)
     parts = _read(val, "val", to_fit=True), _read(test, "test", to_fit=False)

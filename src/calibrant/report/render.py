@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibrant import _checks
 from calibrant.binning import BinTable, width_edges
 from calibrant.metrics.evaluation import Measured
 from calibrant.reliability import ReliabilityCurve, reliability_of_table
@@ -100,7 +99,6 @@ def _corner_names(summary: Summary) -> list[str]:
 
 @cache
 def _environment() -> Environment:
-    _checks.installed("jinja2", extra="report", purpose="writing a report")
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(

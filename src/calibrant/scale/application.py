@@ -107,6 +107,7 @@ def apply(
         (2, 2)
     """
     calibrator._need_fit()
+    _checks.packages_of(scheduler)
     source = _checks.path(path, "a data set")
     target = _checks.new_folder(_checks.path(output, "the output"), apart_from=source).resolve()
     make_folder(target.parent)

@@ -214,7 +214,7 @@ def engine_for(scheduler: Any = None) -> Iterator[Engine]:
         with closing(Workers()) as workers:
             yield InProcesses(workers)
         return
-    _checks.installed("dask", "distributed", extra="scale", purpose="working on a cluster")
+    _checks.packages_of(scheduler)
     from distributed import Client
 
     if isinstance(scheduler, Client):

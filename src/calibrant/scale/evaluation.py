@@ -87,6 +87,7 @@ def counted(
     progress: Progress | None = None,
 ) -> tuple[StreamedEvaluation, tuple[str, ...]]:
     """The sums behind :func:`evaluate`, and what else there is to say."""
+    _checks.packages_of(scheduler)
     data_set = open_data_set(
         _checks.path(path, "a data set"), skip_bad=skip_bad, n_classes=n_classes
     )

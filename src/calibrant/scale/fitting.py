@@ -122,6 +122,7 @@ def fit(
         >>> abs(apart.temperature_ - together.temperature_) < 1e-9
         True
     """
+    _checks.packages_of(scheduler)
     _checks.scalable_method(calibrator.NAME, METHODS)
     calibrator._check_params()
     if isinstance(calibrator, FocalTemperatureScaling):

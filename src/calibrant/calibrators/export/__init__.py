@@ -35,6 +35,8 @@ class Format:
     """Whether a file of this ending was written here."""
     typed: bool = True
     """Whether the file is for logits of one type only."""
+    packages: tuple[str, ...] = ()
+    """What writing it needs; the extra that brings them has the name of the format."""
 
 
 def _numpy(calibrator: Calibrator, dtype: str) -> bytes:
@@ -44,14 +46,12 @@ def _numpy(calibrator: Calibrator, dtype: str) -> bytes:
 
 
 def _onnx(calibrator: Calibrator, dtype: str) -> bytes:
-    _checks.installed("torch", "onnx", "onnxscript", "onnxruntime", extra="onnx", purpose="ONNX")
     from calibrant.calibrators.export.onnx_model import model
 
     return model(calibrator, dtype)
 
 
 def _torch(calibrator: Calibrator, dtype: str) -> bytes:
-    _checks.installed("torch", extra="torch", purpose="torch programs")
     from calibrant.calibrators.export.torch_program import program_file
 
     return program_file(calibrator, dtype)
@@ -79,8 +79,10 @@ def _is_our_program(path: Path) -> bool:
 
 FORMATS = {
     "numpy": Format(".py", _numpy, _is_our_source, typed=False),
-    "onnx": Format(".onnx", _onnx, _is_our_model),
-    "torch": Format(".pt2", _torch, _is_our_program),
+    "onnx": Format(
+        ".onnx", _onnx, _is_our_model, packages=("torch", "onnx", "onnxscript", "onnxruntime")
+    ),
+    "torch": Format(".pt2", _torch, _is_our_program, packages=("torch",)),
 }
 """What :func:`export` can write, by name."""
 
@@ -129,13 +131,15 @@ def export(
     """
     calibrator._need_fit()
     target = _checks.path(path, "the output")
-    chosen = FORMATS[format_of(target, format)]
+    name = format_of(target, format)
+    chosen = FORMATS[name]
     if dtype is not None and not chosen.typed:
         raise ValueError(
             f"dtype is for files that take logits of one type; found {dtype!r} for a Python file, "
             "which takes any. Leave it out"
         )
     dtype = "float32" if dtype is None else _checks.choice(dtype, "dtype", DTYPES)
+    _checks.installed(*chosen.packages, extra=name, purpose=f"the format {name}")
     refuse_unwritable(target)
     if not force:
         refuse_foreign(target, chosen.is_ours, "an export")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -31,8 +30,10 @@ TRAINED_WITH = {
     "adafocal": "AdaFocal",
 }
 """Losses out of ``LOSSES``, and what they are called on the page."""
-NEEDED = {"torch": "lightning", "lightning": "lightning", "sklearn": "sklearn", "jinja2": "report"}
-"""Modules that the demo imports, and the extra that brings each."""
+NEEDED = ("torch", "lightning", "sklearn", "jinja2", "markupsafe")
+"""Packages that the demo imports."""
+EXTRAS = "lightning,sklearn,report"
+"""The extras that bring them."""
 SEEDS = range(2**32)
 WATCHED = (
     "AdaFocal sees the validation part while it trains, so its calibrators are fitted on samples "
@@ -65,7 +66,7 @@ def demo(out: Path, seed: int) -> None:
       calibrant demo --out /tmp/demo --seed 1
     """
     _checks.whole_number(seed, "--seed", allowed=SEEDS)
-    refuse_without(NEEDED)
+    _checks.installed(*NEEDED, extra=EXTRAS, purpose="the demo")
     run(out, seed=seed)
 
 
@@ -210,16 +211,6 @@ def table(trained: list[Trained]) -> str:
     return "\n".join(
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
     )
-
-
-def refuse_without(modules: Mapping[str, str]) -> None:
-    """One line with what to install, before anything is begun."""
-    missing = [name for name in modules if importlib.util.find_spec(name) is None]
-    if missing:
-        extras = ",".join(dict.fromkeys(modules.values()))
-        raise ModuleNotFoundError(
-            f"the demo needs {' and '.join(missing)}: pip install 'calibrant[{extras}]'"
-        )
 
 
 @contextmanager
