@@ -58,6 +58,12 @@ class Commands(click.Group):
             raise
         except (ValueError, TypeError, ArithmeticError, OSError, ImportError) as refusal:
             raise Refusal(" ".join(str(refusal).split())) from refusal
+        except MemoryError as error:
+            found = " ".join(str(error).split()).rstrip(".") or "an allocation failed"
+            raise Refusal(
+                f"the data must fit into memory; found too little of it ({found}). Check the "
+                "shapes in the files, use fewer rows, or a machine with more memory"
+            ) from error
 
 
 @contextlib.contextmanager
