@@ -1,12 +1,15 @@
-"""What compiled passes leave as they found it."""
+"""What compiled passes leave as they found it, and how they are compiled."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import calibrant
 
 FITTING = """
 import numpy as np
@@ -92,3 +95,10 @@ except KeyboardInterrupt:
 """
     for threads in ("1", "2"):
         assert printed(code, NUMBA_NUM_THREADS=threads) == "interrupted with rows left"
+
+
+def test_every_function_is_compiled_by_the_decorator_that_needs_no_cache() -> None:
+    package = Path(calibrant.__file__).parent
+    files = [file for file in package.rglob("*.py") if "njit" in file.read_text(encoding="utf-8")]
+    assert files == [package / "_compiled.py"]
+    assert "cache=True)" not in files[0].read_text(encoding="utf-8")

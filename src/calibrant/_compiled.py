@@ -133,10 +133,11 @@ def _cache_of(function: Any) -> Any:
     """Where the compilations of a function are kept."""
     try:
         found = _TolerantCache(function)
-    except (RuntimeError, OSError):  # Numba found no folder, or cannot read the source
+        open_to_others = _others_may_write(found.cache_path, inspect.getfile(function))
+    except (RuntimeError, OSError):  # Numba found no folder, or there is no source file
         _NoCache.say("neither NUMBA_CACHE_DIR, the package nor the user's cache folder is writable")
         return NullCache()
-    if _others_may_write(found.cache_path, inspect.getfile(function)):
+    if open_to_others:
         _NoCache.say(f"other users can write to {found.cache_path}, and what is cached is code")
         return NullCache()
     return found
