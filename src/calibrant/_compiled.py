@@ -50,7 +50,8 @@ _most_threads: ContextVar[int | None] = ContextVar("most_threads", default=None)
 def n_threads() -> int:
     """How many threads a pass may use: NUMBA_NUM_THREADS, or one for each core."""
     most = _most_threads.get()
-    return int(numba.config.NUMBA_NUM_THREADS) if most is None else most
+    known: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+    return known if most is None else most
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from calibrant import _checks
-from calibrant.binning import width_edges
+from calibrant.binning import width_index
 from calibrant.calibrators.base import Calibrator, Floats, Samples
 from calibrant.calibrators.evaluator import confidences
 from calibrant.calibrators.scaling import (
@@ -227,10 +227,7 @@ def _sums_of_limits(data: TopRows, like: tuple[str, int, float], points: Sequenc
 
 def _bin_sums(ends: Floats, right: Any, n_bins: int) -> Floats:
     """Of certain rows, the sums of both ends by bins; of uncertain ones, of u; of both ends."""
-    from calibrant._compiled import bins_of
-
-    edges = width_edges(n_bins)
-    bins = [bins_of(end, edges) for end in ends]
+    bins = [width_index(end, n_bins) for end in ends]
     certain = bins[0] == bins[1]
     gaps = ends - right
     by_bin = [np.bincount(bins[0][certain], weights=gap[certain], minlength=n_bins) for gap in gaps]
