@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant.datasets import DataSet, Part
 from calibrant.losses import LOSSES
-from calibrant.models import build
 from calibrant.training import Recipe, train
+from calibrant.training.datasets import DataSet, Part
+from calibrant.training.models import build
 
 N_TRAIN, N_REST, BATCH, EPOCHS = 128 * 20, 64, 128, 2
 PLAIN, OURS = "plain PyTorch", "calibrant"

@@ -23,8 +23,8 @@ from transformers import (
     set_seed,
 )
 
+from calibrant.integrations.hugging_face import TrainerLoss
 from calibrant.losses import LOSSES
-from calibrant.losses.hugging_face import TrainerLoss
 
 
 class Digits(Dataset[dict[str, Any]]):

@@ -20,8 +20,8 @@ from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset, random_split
 
+from calibrant.integrations.lightning import CalibrationCallback
 from calibrant.losses import LOSSES
-from calibrant.losses.lightning import CalibrationCallback
 
 
 class Digits(lightning.LightningModule):

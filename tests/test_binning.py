@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from calibrant.binning import (
+from calibrant.metrics.binning import (
     EqualMassSketch,
     EqualWidthBins,
     equal_mass_table,

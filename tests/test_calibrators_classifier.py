@@ -40,7 +40,7 @@ from sklearn.utils.estimator_checks import check_set_params, parametrize_with_ch
 import calibrant
 from calibrant import FocalCalibration, TemperatureScaling
 from calibrant.calibrators import CALIBRATORS, CalibrationWarning
-from calibrant.calibrators.classifier import CalibratedClassifier
+from calibrant.integrations.scikit_learn import CalibratedClassifier
 from tests.test_calibrators_base import EVERY, REQUIRED, build, drawn
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")

@@ -19,11 +19,10 @@ from calibrant.calibrators import (
     MatrixScaling,
     TemperatureScaling,
     VectorScaling,
-    linear_fit,
-    linear_map,
     load,
 )
 from calibrant.calibrators.base import FitData
+from calibrant.calibrators.linear import map as linear_map, solver as linear_solver
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
 
@@ -214,10 +213,10 @@ def test_slopes_are_those_of_finite_differences(method, masked):
     logits, labels = drawn(n=40, masked=masked)
     weight = np.linspace(0.5, 2.0, 40)
     data = FitData(logits, labels, weight)
-    rows = linear_fit.Rows.of(data, log_probs=method.ON_LOG_PROBS)
+    rows = linear_solver.Rows.of(data, log_probs=method.ON_LOG_PROBS)
     calibrator = method()
     shape = calibrator._shape(4)
-    criterion = linear_fit.Criterion(rows, 1.7, shape, calibrator._penalty(rows))
+    criterion = linear_solver.Criterion(rows, 1.7, shape, calibrator._penalty(rows))
     rng = np.random.default_rng(2)
     at = 0.3 * rng.normal(size=math.prod(shape) + 4)
     _, slopes = criterion(at)
@@ -493,9 +492,9 @@ def test_a_search_that_fails_leaves_the_probabilities_as_they_are(method, monkey
 
 @every_method
 def test_a_search_cut_short_says_so(method, monkeypatch):
-    monkeypatch.setattr(linear_fit, "NEWTON_STEPS", 0)
-    monkeypatch.setattr(linear_fit, "STEPS", 1)
-    monkeypatch.setattr(linear_fit, "MOST_ROUNDS", 1)
+    monkeypatch.setattr(linear_solver, "NEWTON_STEPS", 0)
+    monkeypatch.setattr(linear_solver, "STEPS", 1)
+    monkeypatch.setattr(linear_solver, "MOST_ROUNDS", 1)
     with pytest.warns(CalibrationWarning, match="short of the minimum"):
         found = method().fit(*drawn())
     assert found.report_.gradient > 1e-5
@@ -674,8 +673,8 @@ def test_the_map_can_be_exported(method):
 
 @every_method
 def test_memory_stays_at_one_copy_in_double_precision(method, monkeypatch):
-    monkeypatch.setattr(linear_fit, "STEPS", 2)
-    monkeypatch.setattr(linear_fit, "MOST_ROUNDS", 2)
+    monkeypatch.setattr(linear_solver, "STEPS", 2)
+    monkeypatch.setattr(linear_solver, "MOST_ROUNDS", 2)
     monkeypatch.setattr("calibrant.calibrators.base.BLOCK_ENTRIES", 1 << 14)
     logits, labels = drawn(n=100_000, k=20)
     data = FitData(logits.astype(np.float32), labels, None)
@@ -699,8 +698,8 @@ def test_a_thousand_classes(method):
 
 @pytest.mark.parametrize("method", [MatrixScaling, DirichletCalibration])
 def test_a_matrix_of_a_thousand_classes(method, monkeypatch):
-    monkeypatch.setattr(linear_fit, "STEPS", 4)  # all of them would take a minute
-    monkeypatch.setattr(linear_fit, "MOST_ROUNDS", 1)
+    monkeypatch.setattr(linear_solver, "STEPS", 4)  # all of them would take a minute
+    monkeypatch.setattr(linear_solver, "MOST_ROUNDS", 1)
     rng = np.random.default_rng(8)
     scores = 3.0 * rng.normal(size=(200, 1000))
     labels = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)

@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from calibrant import FocalCalibration, Identity, TemperatureScaling
-from calibrant.calibrators import CALIBRATORS, NotFittedError, modules, precision
-from calibrant.calibrators.modules import CalibratorModule
+from calibrant._numerics import precision
+from calibrant.calibrators import CALIBRATORS, NotFittedError, torch_layer
+from calibrant.calibrators.torch_layer import CalibratorModule
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
 
@@ -192,7 +193,7 @@ def test_indices_are_taken_with_broadcasting():
     values, indices = torch.arange(6.0).reshape(1, 2, 3), torch.tensor([[[2], [0]], [[1], [1]]])
     for dim, at in ((-1, indices), (2, indices), (0, torch.zeros(1, 2, 1, dtype=torch.int64))):
         expected = torch.take_along_dim(values, at, dim)
-        assert torch.equal(modules._gathered(values, at, dim), expected)
+        assert torch.equal(torch_layer._gathered(values, at, dim), expected)
 
 
 @every_method

@@ -15,12 +15,12 @@ from scipy.optimize import minimize
 
 from calibrant import calibrators
 from calibrant.calibrators import CalibrationWarning
-from calibrant.calibrators.binned import (
+from calibrant.calibrators.one_vs_rest.binned import (
     BayesianBinning,
     HistogramBinning,
     IsotonicCalibration,
 )
-from calibrant.calibrators.one_vs_rest import BetaCalibration, PlattScaling, class_log_odds
+from calibrant.calibrators.one_vs_rest.methods import BetaCalibration, PlattScaling, class_log_odds
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.calibrators import precision
-from calibrant.calibrators.precision import narrowed, widened
+from calibrant._numerics import precision
+from calibrant._numerics.precision import narrowed, widened
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -10,17 +10,17 @@ from hypothesis import given, strategies as st
 from numba import njit
 
 from calibrant import FocalTemperatureScaling, TemperatureScaling, ada_ece, ece
-from calibrant._compiled import log_positive
-from calibrant.calibrators import _kernels, _search_kernels
+from calibrant._numerics.compiled import log_positive
 from calibrant.calibrators.base import FitData
-from calibrant.calibrators.evaluator import Evaluator
-from calibrant.calibrators.paths import (
+from calibrant.calibrators.temperature import kernels, search_kernels
+from calibrant.calibrators.temperature.criterion import Evaluator
+from calibrant.calibrators.temperature.grid_pruning import (
     chebyshev_nodes,
     interpolation,
     smallest_on_grid,
     tail_coefficients,
 )
-from calibrant.calibrators.search import GAMMAS, TEMPERATURES, grid, line, refine
+from calibrant.calibrators.temperature.search import GAMMAS, TEMPERATURES, grid, line, refine
 from calibrant.focal import focal_log_probs, phi
 
 CRITERIA = {"ada_ece": ada_ece, "ece": ece}
@@ -90,7 +90,7 @@ def test_compiled_map_is_the_map(dtype: str, gamma: float, temperature: float) -
     logits = hostile_logits(dtype)
     step = float(np.finfo(dtype).eps)
     out = np.empty_like(logits)
-    _kernels.map_probs(logits, 1.0 / temperature, gamma, step, out)
+    kernels.map_probs(logits, 1.0 / temperature, gamma, step, out)
     expected = focal_log_probs(logits.astype(np.float64), gamma=gamma, temperature=temperature)
     assert np.all(np.isfinite(out))
     tolerance = step + 4e-14 * (1.0 + gamma)
@@ -101,7 +101,7 @@ def test_compiled_map_is_the_map(dtype: str, gamma: float, temperature: float) -
 
     labels = np.where(logits[:, 3] > -np.inf, 3, 0)
     log_odds, true_log_prob, distances = (np.empty(len(logits)) for _ in range(3))
-    _kernels.map_rows(logits, labels, 1.0 / temperature, gamma, log_odds, true_log_prob, distances)
+    kernels.map_rows(logits, labels, 1.0 / temperature, gamma, log_odds, true_log_prob, distances)
     np.testing.assert_allclose(
         true_log_prob, expected[np.arange(len(logits)), labels], rtol=1e-12, atol=1e-13
     )
@@ -117,8 +117,8 @@ def test_compiled_map_is_the_map(dtype: str, gamma: float, temperature: float) -
 @pytest.mark.parametrize("gamma", GAMMAS.tolist())
 def test_tail_coefficients_make_up_the_map(gamma: float) -> None:
     coefficients = tail_coefficients(np.array([gamma]))[0]
-    q = np.geomspace(1e-12, 1.0 / (_search_kernels.NEAR + 2), 3000)
-    order = _search_kernels.ORDER
+    q = np.geomspace(1e-12, 1.0 / (search_kernels.NEAR + 2), 3000)
+    order = search_kernels.ORDER
     made_up = sum(
         coefficients[a, b] * q**a * np.log(q) ** b for a in range(order + 1) for b in range(a + 1)
     )
@@ -133,7 +133,7 @@ def test_log_odds_at_nodes(n_classes: int) -> None:
     data.logits[5, : n_classes // 2] = -np.inf
     betas = np.geomspace(0.2, 100.0, 16)
     out = np.empty((len(GAMMAS), len(data), len(betas)))
-    confidence = _search_kernels.node_log_odds(
+    confidence = search_kernels.node_log_odds(
         data.logits, np.empty(0), betas, GAMMAS, tail_coefficients(GAMMAS), 3, out
     )
     for c, gamma in enumerate(GAMMAS):
@@ -142,7 +142,7 @@ def test_log_odds_at_nodes(n_classes: int) -> None:
             finite = np.isfinite(exact)
             off = np.abs(out[c, :, j] * beta - exact)[finite]
             assert np.all(off <= 4e-6 + 1e-12 * np.abs(exact[finite]))
-            assert np.all(out[c, ~finite, j] == _search_kernels.CERTAIN)
+            assert np.all(out[c, ~finite, j] == search_kernels.CERTAIN)
             with np.errstate(over="ignore"):
                 expected = (1.0 / (1.0 + np.exp(-exact))).sum()
             assert confidence[c, j] == pytest.approx(expected, rel=1e-6)

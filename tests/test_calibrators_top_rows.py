@@ -11,9 +11,9 @@ import calibrant
 from calibrant import FocalCalibration, FocalTemperatureScaling, Identity, TemperatureScaling
 from calibrant.calibrators import TopRows, fit_top_rows
 from calibrant.calibrators.base import FitData
-from calibrant.calibrators.evaluator import confidences
-from calibrant.calibrators.top_bounds import criterion_limits
-from calibrant.calibrators.top_rows import stand_ins, turning_point
+from calibrant.calibrators.temperature.criterion import confidences
+from calibrant.calibrators.truncated.bounds import criterion_limits
+from calibrant.calibrators.truncated.rows import stand_ins, turning_point
 from calibrant.focal import phi
 
 GAMMAS = (-0.5, -0.25, 0.0, 0.05, 0.37, 1.0, 5.0)
@@ -223,7 +223,7 @@ def test_fits_by_confidence_find_much_the_same():
 def test_many_known_classes_are_searched_as_few_are(monkeypatch):
     gammas, nodes = np.array([-0.5, 0.0, 1.0, 5.0]), np.log([0.2, 1.0, 3.0])
     fast = ROWS.node_sums(gammas, nodes)
-    monkeypatch.setattr("calibrant.calibrators._search_kernels.ALL_NEAR", 100)
+    monkeypatch.setattr("calibrant.calibrators.temperature.search_kernels.ALL_NEAR", 100)
     np.testing.assert_allclose(fast, ROWS.node_sums(gammas, nodes), rtol=2e-4)
 
 

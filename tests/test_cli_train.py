@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from calibrant.cli import Commands
 from calibrant.cli.train import _watched, train
 from calibrant.losses import LOSSES
-from calibrant.models import MODELS
 from calibrant.training import recipe
+from calibrant.training.models import MODELS
 
 NESTEROV = ("--set", "optimizer=sgd", "--set", "nesterov=true")
 THREE = ("--set", "model_options=3")

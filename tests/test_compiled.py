@@ -46,7 +46,7 @@ def test_a_fit_leaves_the_threads_of_a_torch_that_comes_later() -> None:
 
 
 def test_passes_still_have_the_threads_of_numba() -> None:
-    code = f"{FITTING}from calibrant._compiled import n_threads\nprint(n_threads())"
+    code = f"{FITTING}from calibrant._numerics.compiled import n_threads\nprint(n_threads())"
     assert printed(code, NUMBA_NUM_THREADS="2", OMP_NUM_THREADS="1") == "2"
 
 
@@ -68,7 +68,7 @@ print(calibrant.classwise_ece(logits=logits, labels=labels).hex())
 def test_a_pass_without_rows() -> None:
     import numpy as np
 
-    from calibrant._compiled import bins_of
+    from calibrant._numerics.compiled import bins_of
 
     bins_of(np.empty(0), np.linspace(0.0, 1.0, 11), np.empty(0, dtype=np.intp))
 
@@ -78,7 +78,7 @@ def test_ctrl_c_ends_a_long_pass_between_two_blocks() -> None:
     code = """
 import signal, time
 import numpy as np
-from calibrant.calibrators._kernels import log_odds_of_rows
+from calibrant.calibrators.temperature.kernels import log_odds_of_rows
 logits = np.random.default_rng(0).normal(size=(300_000, 100))
 out = np.empty(len(logits))
 log_odds_of_rows(logits[:10], 1.0, 2.0, out)  # compiled now

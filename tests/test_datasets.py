@@ -9,10 +9,10 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from calibrant.datasets import CropAndFlip, DataSet, Part, TreeBatch, load
-from calibrant.datasets.splitting import Chance, held_out, in_three
-from calibrant.datasets.text import TokenPart, vocabulary_of
-from calibrant.datasets.trees import TreePart, parse_tree
+from calibrant.training.datasets import CropAndFlip, DataSet, Part, TreeBatch, load
+from calibrant.training.datasets.splitting import Chance, held_out, in_three
+from calibrant.training.datasets.text import TokenPart, vocabulary_of
+from calibrant.training.datasets.trees import TreePart, parse_tree
 from tests.test_datasets_formats import newsgroups, svhn_subset, table, treebank
 
 # Splits
@@ -159,7 +159,7 @@ def test_a_share_of_the_labels_of_digits_is_drawn_at_random(share):
 
 def test_a_channel_of_one_value():
     """It is centred, and divided by 1."""
-    from calibrant.datasets.images import Pool, image_data_set
+    from calibrant.training.datasets.images import Pool, image_data_set
 
     pool = Pool("x", np.full((4, 1, 2, 2), 7, dtype=np.uint8), np.array([0, 1, 0, 1]))
     rows = {part: (pool, np.arange(4)) for part in ("train", "val", "test")}

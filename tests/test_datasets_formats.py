@@ -23,7 +23,7 @@ from PIL import Image
 from scipy.io import savemat
 from torch import nn
 
-from calibrant.datasets import DATASETS, DataSet, TreeBatch, load
+from calibrant.training.datasets import DATASETS, DataSet, TreeBatch, load
 
 SEED = 5
 

@@ -12,7 +12,7 @@ from experiments.many_data_sets.ranking import critical_difference, ranking, res
 torch = pytest.importorskip("torch")
 
 from calibrant.losses import CrossEntropyLoss, FocalLoss  # noqa: E402 (after importorskip)
-from calibrant.models import MLP  # noqa: E402
+from calibrant.training.models import MLP  # noqa: E402
 from experiments.catalogue import catalogue  # noqa: E402
 from experiments.many_data_sets.measuring import METRICS, calibrated, measure  # noqa: E402
 from experiments.many_data_sets.run import grouped, means  # noqa: E402

@@ -21,6 +21,7 @@ from transformers import (
 )
 
 import calibrant
+from calibrant.integrations.hugging_face import TrainerLoss
 from calibrant.losses import (
     LOSSES,
     AdaFocal,
@@ -29,7 +30,6 @@ from calibrant.losses import (
     MMCELoss,
     SigmoidFocalLoss,
 )
-from calibrant.losses.hugging_face import TrainerLoss
 
 # Advice of transformers and accelerate that is not about this package.
 pytestmark = pytest.mark.filterwarnings("ignore:.*pin_memory")

@@ -16,8 +16,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import calibrant
+from calibrant.integrations.lightning import CalibrationCallback
 from calibrant.losses import LOSSES, AdaFocal, FocalLoss, ScheduledGamma
-from calibrant.losses.lightning import CalibrationCallback
 
 # Lightning's own advice and deprecations, which are not about this package.
 pytestmark = [

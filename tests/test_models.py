@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
-from calibrant.models import (
+from calibrant.training.models import (
     MLP,
     MODELS,
     Adapted,
@@ -487,7 +487,7 @@ class TestAdapted:
 
 class TestBuild:
     def test_a_network_by_a_function(self):
-        network = build("calibrant.models:MLP", 3, n_features=4)
+        network = build("calibrant.training.models:MLP", 3, n_features=4)
         assert isinstance(network, Adapted)
         assert network(torch.zeros(2, 4)).shape == (2, 3)
 
@@ -497,8 +497,8 @@ class TestBuild:
             ("resnet21x", "model must be one of resnet8, resnet20, .*mlp; found 'resnet21x'"),
             ("Resnet50", "Did you mean 'resnet50'"),
             ("no.such.package:net", "needs the module 'no.such.package'"),
-            ("calibrant.models:net", "found nothing there"),
-            ("calibrant.models:__all__", "found list"),
+            ("calibrant.training.models:net", "found nothing there"),
+            ("calibrant.training.models:__all__", "found list"),
             (":net", "needs the module ''"),
         ],
     )

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from calibrant.models import build
+from calibrant.training.models import build
 
 pytestmark = pytest.mark.slow
 

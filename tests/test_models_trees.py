@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from hypothesis import given, strategies as st
 
-from calibrant.datasets import TreeBatch
-from calibrant.models import TreeLSTM
+from calibrant.training.datasets import TreeBatch
+from calibrant.training.models import TreeLSTM
 
 # A tree is a token id, or a pair of trees.
 

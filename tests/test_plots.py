@@ -17,13 +17,13 @@ from matplotlib.patches import StepPatch
 from matplotlib.quiver import Quiver
 
 from calibrant import focal, plots
-from calibrant.plots import palette, simplex
-from calibrant.reliability import (
+from calibrant.metrics.reliability import (
     classwise_curves,
     confidence_histogram,
     reliability_curve,
     risk_coverage_curve,
 )
+from calibrant.plots import palette, simplex
 
 RNG = np.random.default_rng(0)
 

@@ -13,16 +13,17 @@ import pytest
 import torch
 
 import calibrant
-from calibrant import metrics, reliability
-from calibrant.binning import EqualMassSketch, EqualWidthBins
-from calibrant.metrics.samples import Samples
-from calibrant.reliability import (
+from calibrant import metrics
+from calibrant.metrics import reliability
+from calibrant.metrics.binning import EqualMassSketch, EqualWidthBins
+from calibrant.metrics.reliability import (
     classwise_curves,
     confidence_histogram,
     reliability_curve,
     risk_coverage_curve,
     wilson_interval,
 )
+from calibrant.metrics.samples import Samples
 from tests.reference import metrics_slow as slow
 
 SLOW_BINS = {"width": slow.width_bins, "mass": slow.mass_bins}

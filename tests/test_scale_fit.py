@@ -13,7 +13,7 @@ import calibrant
 from calibrant import FocalTemperatureScaling, Identity, TemperatureScaling, scale
 from calibrant.calibrators import CalibrationWarning, FitReport
 from calibrant.calibrators.base import FitData
-from calibrant.calibrators.temperature import TO_LOOK, TO_START
+from calibrant.calibrators.temperature.solver import TO_LOOK, TO_START
 from calibrant.scale import equal_mass
 from calibrant.scale.engine import InProcess
 from calibrant.scale.equal_mass import EqualMassErrors
@@ -256,7 +256,7 @@ def test_rows_with_masks_and_rows_of_other_sizes(tmp_path, method):
 
 @pytest.mark.parametrize("method", ["vector", "bias-corrected-temperature"])
 def test_with_many_parameters_the_search_is_another(tmp_path, monkeypatch, method):
-    monkeypatch.setattr("calibrant.calibrators.linear_fit.MOST_SECONDS", 0)
+    monkeypatch.setattr("calibrant.calibrators.linear.solver.MOST_SECONDS", 0)
     write(tmp_path / "a.parquet", LOGITS[:1000], LABELS[:1000])
     whole = calibrant.CALIBRATORS[method]().fit(LOGITS[:1000], LABELS[:1000])
     found = scale.fit(calibrant.CALIBRATORS[method](), tmp_path)

@@ -66,7 +66,7 @@ def test_any_order_of_rows(tmp_path):
 
 def test_bundles_count_the_mistakes_that_come_before_them(tmp_path, monkeypatch):
     """One in so many mistakes is taken: the same ones as in memory, however rows are bundled."""
-    monkeypatch.setattr("calibrant.calibrators.top_rest_fit.MOST_ENTRIES", 1000)
+    monkeypatch.setattr("calibrant.calibrators.top_rest.solver.MOST_ENTRIES", 1000)
     monkeypatch.setattr("calibrant.scale.source.BUNDLE_ROWS", 800)
     logits, labels = drawn(4000, 5)
     wrong = np.flatnonzero(logits.argmax(axis=1) != labels)
@@ -109,7 +109,7 @@ def test_logits_of_any_size_with_absent_classes(tmp_path, size):
 
 
 def test_rows_that_were_left_out_do_not_shift_the_mistakes(tmp_path, monkeypatch):
-    monkeypatch.setattr("calibrant.calibrators.top_rest_fit.MOST_ENTRIES", 1000)
+    monkeypatch.setattr("calibrant.calibrators.top_rest.solver.MOST_ENTRIES", 1000)
     monkeypatch.setattr("calibrant.scale.source.BUNDLE_ROWS", 500)
     logits, labels = drawn(3000, 5)
     bad = np.arange(5, 3000, 701)

@@ -12,12 +12,12 @@ import torch
 from hypothesis import given, strategies as st
 from torch import nn
 
-from calibrant.datasets import DATASETS, DataSet, Part, TreeBatch
 from calibrant.files import read_predictions
 from calibrant.losses import LOSSES
-from calibrant.models import MODELS
 from calibrant.training import CPU, OTHERS, RECIPES, Recipe, observe, predict, recipe, train
+from calibrant.training.datasets import DATASETS, DataSet, Part, TreeBatch
 from calibrant.training.loaders import EpochBatches, World, drawn
+from calibrant.training.models import MODELS
 from calibrant.training.module import optimizer_of
 from calibrant.training.observations import NORM_EXPONENTS, histogram, last_layer, weight_norm
 from calibrant.training.run import fixed_gamma

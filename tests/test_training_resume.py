@@ -419,9 +419,9 @@ class TestRefusedBeforeTraining:
 
 def test_the_room_that_a_run_needs_is_what_it_takes(whole):
     """More than what it leaves, which is two of three checkpoints, and not ten times as much."""
-    from calibrant.datasets import load
-    from calibrant.models import build
+    from calibrant.training.datasets import load
     from calibrant.training.folders import bytes_needed
+    from calibrant.training.models import build
 
     data = load("digits", limit=256)
     network = build("mlp", 10, n_features=64, hidden=(4096,))

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from calibrant import TemperatureScaling, classwise_ece, ece, error_rate, nll
 from calibrant.calibrators import CalibrationWarning
-from calibrant.datasets import load
 from calibrant.focal import focal_log_probs
+from calibrant.training.datasets import load
 from experiments.many_data_sets.training import Networks, Plan, train
 
 Floats = npt.NDArray[np.float64]

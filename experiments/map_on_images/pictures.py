@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calibrant.focal import focal_log_probs
+from calibrant.metrics.reliability import reliability_curve
 from calibrant.plots.palette import GUIDE, look
-from calibrant.reliability import reliability_curve
 
 if TYPE_CHECKING:
     from experiments.map_on_images.run import Floats, Measured

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.binning import equal_mass_table, mass_membership
+from calibrant.metrics.binning import equal_mass_table, mass_membership
 
 Floats = npt.NDArray[np.float64]
 

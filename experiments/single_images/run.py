@@ -13,7 +13,7 @@ import torch
 from matplotlib.figure import Figure
 
 import calibrant
-from calibrant.datasets import DataSet, load
+from calibrant.training.datasets import DataSet, load
 from experiments.loss_tables.measuring import best_temperature, top
 from experiments.results import Result
 from experiments.tables import Table

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from calibrant.losses import FocalLoss
-from calibrant.models import MLP
+from calibrant.training.models import MLP
 from experiments.synthetic_posterior.data import Floats, Ints
 
 

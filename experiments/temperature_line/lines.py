@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant import FocalCalibration, TemperatureScaling
-from calibrant.binning import equal_mass_table
+from calibrant.metrics.binning import equal_mass_table
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from calibrant import calibrators, focal, metrics
+from calibrant import _checks, calibrators, focal, metrics
 from calibrant._version import __version__
 from calibrant.calibrators import (
     CALIBRATORS,
@@ -35,10 +35,10 @@ from calibrant.metrics import (
     nll,
     paired_difference,
 )
-from calibrant.reliability import reliability_curve
+from calibrant.metrics.reliability import reliability_curve
 
 if TYPE_CHECKING:
-    from calibrant.calibrators import CalibratedClassifier
+    from calibrant.integrations.scikit_learn import CalibratedClassifier
 
 __all__ = [
     "CALIBRATORS",
@@ -80,5 +80,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # The one name that needs scikit-learn, which is imported when it is asked for.
     if name == "CalibratedClassifier":
-        return calibrators.CalibratedClassifier
+        _checks.installed("sklearn", extra="sklearn", purpose=name)
+        from calibrant.integrations.scikit_learn import CalibratedClassifier
+
+        return CalibratedClassifier
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,7 +19,7 @@ TIMEOUT = 600
 # One small function: whatever is wrong with a cache shows in any of them.
 BINS = """
 import numpy as np
-from calibrant._compiled import bins_of
+from calibrant._numerics.compiled import bins_of
 print(bins_of(np.linspace(0, 1, 7), np.linspace(0, 1, 4)).tolist())
 """
 RESULT = "[0, 0, 0, 1, 1, 2, 2]"
@@ -145,7 +145,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 def test_a_cache_folder_that_disappears_while_running(tmp_path: Path) -> None:
     folder = tmp_path / "cache"
     gone = f"""
-import shutil, pathlib, calibrant._compiled
+import shutil, pathlib, calibrant._numerics.compiled
 shutil.rmtree({str(folder)!r})
 pathlib.Path({str(folder)!r}).touch()
 """

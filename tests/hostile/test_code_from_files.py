@@ -23,11 +23,11 @@ from click.testing import CliRunner, Result
 
 import calibrant
 from calibrant.cli import main
-from calibrant.datasets import load as load_data
 from calibrant.files import read_predictions
+from calibrant.integrations.hugging_face import TrainerLoss
 from calibrant.losses import LOSSES
-from calibrant.losses.hugging_face import TrainerLoss
 from calibrant.training import Recipe, recipe, train
+from calibrant.training.datasets import load as load_data
 from calibrant.training.grid import read_grid, run_grid
 
 CANARY = "canary_of_files"

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from scipy.io import loadmat, savemat
 
-from calibrant.datasets import DATASETS, load
-from calibrant.datasets.pickles import StoredArray, read_plain_pickle
+from calibrant.training.datasets import DATASETS, load
+from calibrant.training.datasets.pickles import StoredArray, read_plain_pickle
 from tests.test_datasets_formats import (
     MAKE,
     Made,
@@ -72,7 +72,7 @@ def test_a_missing_file_says_where_to_get_it(name, exists, tmp_path):
 
 @pytest.mark.parametrize("name", [name for name in DATASETS if name not in ("digits",)])
 def test_no_folder(name, monkeypatch):
-    monkeypatch.setattr("calibrant.datasets.idx.FASHION_FOLDER", Path("nowhere"))
+    monkeypatch.setattr("calibrant.training.datasets.idx.FASHION_FOLDER", Path("nowhere"))
     with pytest.raises(TypeError, match=f"^{name} is read from files; found no folder"):
         load(name)
     with pytest.raises(TypeError, match=f"^the folder of {name} must be a str or a Path; found"):
@@ -202,7 +202,7 @@ def test_a_hostile_pickle_is_not_executed(tmp_path, archive):
         *("builtins eval", "builtins getattr", "os system", "numpy load", "numpy.core.records rec"),
         *("numpy.core.multiarray fromfile", "functools partial", "copyreg _reconstructor"),
         *("_codecs decode", "codecs encode", "numpy.core.multiarray scalar"),
-        "calibrant.datasets.pickles _Reader",
+        "calibrant.training.datasets.pickles _Reader",
     ],
 )
 def test_only_four_names_are_known(named):

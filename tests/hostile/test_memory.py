@@ -129,7 +129,7 @@ def test_a_compiled_pass_that_runs_out_of_memory_says_so(tmp_path: Path, threads
     file.write_text(
         "import numpy as np\n"
         "from numba import prange\n"
-        "from calibrant._compiled import over_rows\n"
+        "from calibrant._numerics.compiled import over_rows\n"
         "@over_rows\n"
         "def allocate(size, out):\n"
         "    for i in prange(len(out)):\n"

@@ -35,8 +35,8 @@ COMMANDS = {
 }
 """Every command that writes one file: its arguments before the output, and a name for that."""
 WORK = (
-    ("calibrant.calibrators.scaling", "TemperatureScaling.fit"),
-    ("calibrant.calibrators.scaling", "TemperatureScaling.predict_proba"),
+    ("calibrant.calibrators.temperature.methods", "TemperatureScaling.fit"),
+    ("calibrant.calibrators.temperature.methods", "TemperatureScaling.predict_proba"),
     ("calibrant.report.page", "summarise"),
     ("calibrant.calibrators.export.numpy_source", "source"),
     ("calibrant.cli.evaluate", "iter_predictions"),

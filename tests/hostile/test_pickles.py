@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from calibrant.datasets.pickles import MOST_INSTRUCTIONS, read_plain_pickle
+from calibrant.training.datasets.pickles import MOST_INSTRUCTIONS, read_plain_pickle
 
 DEEP = 300_000
 WIDE = b")q\x00" + b"".join(b"h%c\x86q%c" % (i, i + 1) for i in range(60))
@@ -61,7 +61,7 @@ DEEP_VALUES = {
 PROGRAM = """
 import resource, sys
 from pathlib import Path
-from calibrant.datasets.pickles import read_plain_pickle
+from calibrant.training.datasets.pickles import read_plain_pickle
 
 resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
 for file in sorted(Path(sys.argv[1]).iterdir()):

@@ -10,8 +10,12 @@ import pytest
 
 import calibrant
 from calibrant import FocalTemperatureScaling, TemperatureScaling
-from calibrant.calibrators._search_kernels import mass_error, sort_nearly_sorted, width_error
-from calibrant.calibrators.paths import Point
+from calibrant.calibrators.temperature.grid_pruning import Point
+from calibrant.calibrators.temperature.search_kernels import (
+    mass_error,
+    sort_nearly_sorted,
+    width_error,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
 

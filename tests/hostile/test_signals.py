@@ -28,7 +28,7 @@ PATIENCE = 600
 APPLIES_SLOWLY = """
 import sys
 import calibrant.cli
-from calibrant.calibrators.scaling import TemperatureScaling
+from calibrant.calibrators.temperature.methods import TemperatureScaling
 
 at_once = TemperatureScaling.predict_proba
 

@@ -13,8 +13,8 @@ import torch
 from click.testing import CliRunner, Result
 
 from calibrant.cli import main
+from calibrant.integrations.hugging_face import TrainerLoss
 from calibrant.losses import LOSSES
-from calibrant.losses.hugging_face import TrainerLoss
 
 SHORT = ("--preset", "cpu", "--epochs", "1", "--limit", "64", "--observed", "0")
 CPU = ("--accelerator", "cpu")

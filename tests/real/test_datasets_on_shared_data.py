@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.datasets import load
+from calibrant.training.datasets import load
 
 FASHION = Path("/usr/share/datasets/fashion-mnist")
 

@@ -3,34 +3,32 @@
 A new method is one class (see ``base``) and one line in ``CALIBRATORS``.
 """
 
-from typing import TYPE_CHECKING, Any
-
-from calibrant import _checks
 from calibrant.calibrators.auto import AutoCalibration
 from calibrant.calibrators.base import Calibrator, NotFittedError
-from calibrant.calibrators.binned import BayesianBinning, HistogramBinning, IsotonicCalibration
 from calibrant.calibrators.comparison import ComparedMethod, MethodComparison, compare
-from calibrant.calibrators.linear import (
+from calibrant.calibrators.fit_report import CalibrationWarning, Evidence, FitReport
+from calibrant.calibrators.linear.methods import (
     BiasCorrectedTemperatureScaling,
     DirichletCalibration,
     MatrixScaling,
     VectorScaling,
 )
-from calibrant.calibrators.one_vs_rest import BetaCalibration, PlattScaling
-from calibrant.calibrators.report import CalibrationWarning, Evidence, FitReport
+from calibrant.calibrators.one_vs_rest.binned import (
+    BayesianBinning,
+    HistogramBinning,
+    IsotonicCalibration,
+)
+from calibrant.calibrators.one_vs_rest.methods import BetaCalibration, PlattScaling
 from calibrant.calibrators.saving import load
-from calibrant.calibrators.scaling import (
+from calibrant.calibrators.temperature.methods import (
     FocalCalibration,
     FocalTemperatureScaling,
     Identity,
     TemperatureScaling,
 )
-from calibrant.calibrators.top_bounds import TailBounds, fit_top_rows
-from calibrant.calibrators.top_rest import TopRestScaling
-from calibrant.calibrators.top_rows import TopRows
-
-if TYPE_CHECKING:
-    from calibrant.calibrators.classifier import CalibratedClassifier
+from calibrant.calibrators.top_rest.methods import TopRestScaling
+from calibrant.calibrators.truncated.bounds import TailBounds, fit_top_rows
+from calibrant.calibrators.truncated.rows import TopRows
 
 CALIBRATORS: dict[str, type[Calibrator]] = {
     method.NAME: method
@@ -60,7 +58,6 @@ __all__ = [
     "BayesianBinning",
     "BetaCalibration",
     "BiasCorrectedTemperatureScaling",
-    "CalibratedClassifier",
     "CalibrationWarning",
     "Calibrator",
     "ComparedMethod",
@@ -85,13 +82,3 @@ __all__ = [
     "fit_top_rows",
     "load",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    # The one name that needs scikit-learn, which is imported when it is asked for.
-    if name == "CalibratedClassifier":
-        _checks.installed("sklearn", extra="sklearn", purpose=name)
-        from calibrant.calibrators.classifier import CalibratedClassifier
-
-        return CalibratedClassifier
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.binning import all_whole
 from calibrant.calibrators.base import FitData, Fitted
-from calibrant.calibrators.report import Evidence
-from calibrant.calibrators.top_rest import TopAndRest, sigmoid
+from calibrant.calibrators.fit_report import Evidence
+from calibrant.calibrators.top_rest.methods import TopAndRest, sigmoid
+from calibrant.metrics.binning import all_whole
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.samples import Samples
 
 if TYPE_CHECKING:
-    from calibrant.calibrators.top_rest_fit import Losses, Problem, TopRest
+    from calibrant.calibrators.top_rest.solver import Losses, Problem, TopRest
 
 FOLDS = 5
 MANY = 10_000
@@ -86,7 +86,7 @@ class AutoCalibration(TopAndRest):
         return next(each.method for each in self.report_.evidence if each.chosen)
 
     def _fit(self, data: FitData) -> Fitted:
-        from calibrant.calibrators.top_rest_fit import Problem, TopRest, fit
+        from calibrant.calibrators.top_rest.solver import Problem, TopRest, fit
 
         problem = Problem.of(data)
         pieces, fold_of = _in_folds(problem)
@@ -136,7 +136,7 @@ def _cross_fitted(
     problem: Problem, fold_of: npt.NDArray[np.intp], whole: TopRest, *, classes: bool
 ) -> tuple[Losses, int]:
     """What each sample loses under a fit on the other folds; passes over the samples that took."""
-    from calibrant.calibrators.top_rest_fit import Losses, refit
+    from calibrant.calibrators.top_rest.solver import Losses, refit
 
     loss, odds, free_odds = (np.empty(len(problem)) for _ in range(3))
     evaluations = 0

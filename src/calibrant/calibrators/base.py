@@ -25,16 +25,16 @@ import numpy.typing as npt
 from array_api_compat import array_namespace, device
 
 from calibrant import _checks
-from calibrant._logspace import floored_log_of_probs
+from calibrant._numerics.logspace import floored_log_of_probs
+from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
-from calibrant.calibrators.precision import narrowed, widened
-from calibrant.calibrators.report import CalibrationWarning, Evidence, FitReport
+from calibrant.calibrators.fit_report import CalibrationWarning, Evidence, FitReport
 
 if TYPE_CHECKING:
-    from calibrant.calibrators.evaluator import Evaluator
-    from calibrant.calibrators.linear_fit import Rows
-    from calibrant.calibrators.modules import CalibratorModule
-    from calibrant.calibrators.top_rest_fit import AtTemperature
+    from calibrant.calibrators.linear.solver import Rows
+    from calibrant.calibrators.temperature.criterion import Evaluator
+    from calibrant.calibrators.top_rest.solver import AtTemperature
+    from calibrant.calibrators.torch_layer import CalibratorModule
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 State: TypeAlias = Mapping[str, Any]
@@ -209,7 +209,7 @@ class FitData:
 
     def log_odds(self, gamma: float, beta: float) -> Floats:
         """Log odds of the top class of each row, after the map."""
-        from calibrant.calibrators._kernels import log_odds_of_rows
+        from calibrant.calibrators.temperature.kernels import log_odds_of_rows
 
         log_odds = np.empty(len(self))
         log_odds_of_rows(self.logits, beta, gamma, log_odds)
@@ -220,7 +220,7 @@ class FitData:
 
         And its squared distance to the one-hot label.
         """
-        from calibrant.calibrators._kernels import map_rows
+        from calibrant.calibrators.temperature.kernels import map_rows
 
         log_odds, true_log_prob, distances = (np.empty(len(self)) for _ in range(3))
         map_rows(self.logits, self.labels, beta, gamma, log_odds, true_log_prob, distances)
@@ -228,7 +228,7 @@ class FitData:
 
     def temperature_rows(self, beta: float) -> Floats:
         """Cross-entropy of softmax(b s), its slope, curvature and third derivative by log b."""
-        from calibrant.calibrators._kernels import temperature_rows
+        from calibrant.calibrators.temperature.kernels import temperature_rows
 
         out = np.empty((4, len(self)))
         temperature_rows(self.logits, self.labels, beta, out)
@@ -236,25 +236,25 @@ class FitData:
 
     def node_sums(self, gammas: Floats, nodes: Floats) -> Floats:
         """The sums of the confidences at every gamma and log T."""
-        from calibrant.calibrators.paths import node_log_odds_of
+        from calibrant.calibrators.temperature.grid_pruning import node_log_odds_of
 
         return node_log_odds_of(self, gammas, nodes, keep=False)[1]
 
     def in_units(self, *, log_probs: bool) -> Rows:
         """What the linear calibrators are fitted on."""
-        from calibrant.calibrators.linear_fit import Rows
+        from calibrant.calibrators.linear.solver import Rows
 
         return Rows.of(self, log_probs=log_probs)
 
     def at_best_temperature(self) -> AtTemperature:
         """What top-rest scaling is fitted on."""
-        from calibrant.calibrators.top_rest_fit import Problem
+        from calibrant.calibrators.top_rest.solver import Problem
 
         return Problem.of(self)
 
     def evaluator(self, criterion: str, *, n_bins: int, focal_gamma: float) -> Evaluator:
         """What computes a criterion on these samples."""
-        from calibrant.calibrators.evaluator import Evaluator
+        from calibrant.calibrators.temperature.criterion import Evaluator
 
         return Evaluator(self, criterion, n_bins=n_bins, focal_gamma=focal_gamma)
 
@@ -380,7 +380,7 @@ class Calibrator(ABC):
         as before.
         """
         self._need_fit()
-        from calibrant.calibrators.modules import CalibratorModule
+        from calibrant.calibrators.torch_layer import CalibratorModule
 
         return CalibratorModule(self)
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from calibrant import _checks
 from calibrant._types import Array
 from calibrant.calibrators.base import PROBS_FLOOR, Calibrator
-from calibrant.calibrators.report import CalibrationWarning, FitReport
+from calibrant.calibrators.fit_report import CalibrationWarning, FitReport
 from calibrant.metrics.comparison import Comparison, paired_difference
 from calibrant.metrics.evaluation import (
     Evaluation,

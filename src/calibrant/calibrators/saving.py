@@ -23,7 +23,7 @@ import numpy as np
 from calibrant import _checks
 from calibrant._writing import write_whole
 from calibrant.calibrators.base import Calibrator
-from calibrant.calibrators.report import FitReport
+from calibrant.calibrators.fit_report import FitReport
 
 FORMAT = "calibrant-calibrator"
 VERSION = 1

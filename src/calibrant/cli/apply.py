@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant import _checks
-from calibrant._logspace import split_top
+from calibrant._numerics.logspace import split_top
 from calibrant._writing import written_whole
 from calibrant.calibrators import Calibrator, load
 from calibrant.calibrators.base import row_blocks

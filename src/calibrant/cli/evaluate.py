@@ -194,8 +194,8 @@ def _batches(file: str) -> int | None:
 
 
 def _draw(path: Path, stream: StreamedEvaluation, level: float, file: str) -> None:
+    from calibrant.metrics.reliability import histogram_of_table, reliability_of_table
     from calibrant.plots import draw_reliability
-    from calibrant.reliability import histogram_of_table, reliability_of_table
 
     table = stream.width.table()
     curve = reliability_of_table(table, binning="width", level=level)

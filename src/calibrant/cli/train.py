@@ -56,9 +56,9 @@ class NamesCommand(click.Command):
         """The names, as the registries have them."""
         if not _installed():
             return
-        from calibrant.datasets import DATASETS
         from calibrant.losses import LOSSES
-        from calibrant.models import MODELS
+        from calibrant.training.datasets import DATASETS
+        from calibrant.training.models import MODELS
 
         with formatter.section("Names"):
             named = (("data sets", DATASETS), ("networks", MODELS), ("losses", LOSSES))

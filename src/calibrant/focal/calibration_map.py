@@ -9,7 +9,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from calibrant import _checks
-from calibrant._logspace import (
+from calibrant._numerics.logspace import (
     TopSplit,
     keep_argmax,
     normalise_log_ratios,

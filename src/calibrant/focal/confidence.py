@@ -8,7 +8,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from calibrant import _checks
-from calibrant._logspace import split_probs
+from calibrant._numerics.logspace import split_probs
 from calibrant._types import Array
 from calibrant.focal.scalar import (
     SERIES_BELOW,

@@ -21,7 +21,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from calibrant import _checks
-from calibrant._logspace import (
+from calibrant._numerics.logspace import (
     TopSplit,
     detach,
     keep_argmax,

@@ -6,7 +6,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from calibrant import _checks
-from calibrant._logspace import TopSplit, split_probs, split_top
+from calibrant._numerics.logspace import TopSplit, split_probs, split_top
 from calibrant._types import Array
 from calibrant.focal import of_cross_entropy
 from calibrant.focal.inverse import inverse_logits

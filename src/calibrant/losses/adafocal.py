@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from calibrant import _checks
-from calibrant.binning import mass_edges
 from calibrant.losses.policies import GammaPolicy, gamma_between
+from calibrant.metrics.binning import mass_edges
 
 MOST_BINS = range(1, 100_001)
 

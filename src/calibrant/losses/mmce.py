@@ -7,7 +7,7 @@ import torch.nn.functional as F  # noqa: N812 (its name everywhere)
 from torch import Tensor
 
 from calibrant import _checks
-from calibrant.calibrators.precision import WITHOUT_FLOAT64
+from calibrant._numerics.precision import WITHOUT_FLOAT64
 from calibrant.losses.base import (
     Loss,
     Settings,

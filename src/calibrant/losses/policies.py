@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import _checks
-from calibrant.calibrators.precision import has_float64
+from calibrant._numerics.precision import has_float64
 from calibrant.focal import gamma_for_threshold
 
 WHOLE_RUN = 350

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calibrant import _checks
-from calibrant._logspace import split_top
+from calibrant._numerics.logspace import split_top
 from calibrant.focal.inverse import from_solution, inverse_logits
 from calibrant.losses.base import class_axis, is_half
 from calibrant.losses.focal import FocalLoss

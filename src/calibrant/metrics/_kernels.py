@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._compiled import (
+from calibrant._numerics.compiled import (
     bin_of,
     exp_row,
     extremes_of,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from calibrant import _checks
-from calibrant.binning import (
+from calibrant.metrics.binning import (
     BinTable,
     EqualWidthBins,
     equal_mass_table,

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.binning import mass_membership, width_index
+from calibrant.metrics.binning import mass_membership, width_index
 from calibrant.metrics.samples import Floats, Samples
 
 CHUNK_NUMBERS = 2_000_000

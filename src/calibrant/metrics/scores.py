@@ -8,8 +8,8 @@ import numpy as np
 
 from calibrant import _checks
 from calibrant._types import Array
-from calibrant.binning import are_tied, width_index
 from calibrant.focal import loss as focal_losses
+from calibrant.metrics.binning import are_tied, width_index
 from calibrant.metrics.calibration import MOST_BINS
 from calibrant.metrics.registry import metric
 from calibrant.metrics.samples import Floats, Samples, summarise

@@ -15,8 +15,8 @@ import numpy as np
 
 from calibrant import _checks
 from calibrant._types import Array
-from calibrant.binning import BinTable, EqualMassSketch, EqualWidthBins
 from calibrant.metrics import intervals
+from calibrant.metrics.binning import BinTable, EqualMassSketch, EqualWidthBins
 from calibrant.metrics.calibration import MOST_BINS, class_gap_sums, error_of_table
 from calibrant.metrics.evaluation import (
     CONFIDENCE_METRICS,

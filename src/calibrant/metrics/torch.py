@@ -11,7 +11,7 @@ _checks.installed("torch", extra="torch", purpose="calibrant.metrics.torch")
 import torch
 from torch import Tensor, nn
 
-from calibrant.binning import BinTable, EqualWidthBins, width_edges
+from calibrant.metrics.binning import BinTable, EqualWidthBins, width_edges
 from calibrant.metrics.calibration import MOST_BINS, NORMS, error_of_table
 from calibrant.metrics.samples import summarise
 

@@ -1,4 +1,4 @@
-"""Pictures of what ``calibrant.reliability`` computed: diagrams, histograms, risk curves."""
+"""Reliability diagrams, histograms and risk curves, drawn from ``metrics.reliability``."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from calibrant.binning import Floats
-from calibrant.plots.palette import GUIDE, INK, OVER, QUIET, UNDER, look
-from calibrant.reliability import (
+from calibrant.metrics.binning import Floats
+from calibrant.metrics.reliability import (
     ConfidenceHistogram,
     ReliabilityCurve,
     RiskCoverageCurve,
     count_text,
 )
+from calibrant.plots.palette import GUIDE, INK, OVER, QUIET, UNDER, look
 
 TICKS = np.arange(6) / 5
 MARGIN = 0.02

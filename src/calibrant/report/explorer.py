@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._logspace import floored_log_of_probs
-from calibrant.binning import EqualWidthBins
+from calibrant._numerics.logspace import floored_log_of_probs
 from calibrant.calibrators.base import PROBS_FLOOR, Calibrator, FitData
 from calibrant.calibrators.comparison import Labelled
-from calibrant.calibrators.evaluator import Evaluator
+from calibrant.calibrators.temperature.criterion import Evaluator
+from calibrant.metrics.binning import EqualWidthBins
 from calibrant.report.samples import Floats, spread_rows
 
 GAMMAS = tuple(i / 2 for i in range(-1, 10))

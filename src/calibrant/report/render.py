@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibrant.binning import BinTable, width_edges
+from calibrant.metrics.binning import BinTable, width_edges
 from calibrant.metrics.evaluation import Measured
-from calibrant.reliability import ReliabilityCurve, reliability_of_table
+from calibrant.metrics.reliability import ReliabilityCurve, reliability_of_table
 from calibrant.report.simplex import arrows, corners
 from calibrant.report.summary import Summary
 

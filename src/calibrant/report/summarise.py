@@ -19,7 +19,7 @@ from calibrant.calibrators.comparison import (
 )
 from calibrant.metrics.comparison import paired_difference
 from calibrant.metrics.evaluation import CONFIDENCE_METRICS, evaluate_samples
-from calibrant.reliability import (
+from calibrant.metrics.reliability import (
     RiskCoverageCurve,
     histogram_of,
     reliability_of,

@@ -12,7 +12,7 @@ from calibrant._version import __version__
 from calibrant.calibrators import CALIBRATORS
 from calibrant.calibrators.comparison import ComparedMethod, MethodComparison
 from calibrant.metrics.evaluation import Evaluation, Measured, NoiseFloor
-from calibrant.reliability import ConfidenceHistogram, ReliabilityCurve, RiskCoverageCurve
+from calibrant.metrics.reliability import ConfidenceHistogram, ReliabilityCurve, RiskCoverageCurve
 from calibrant.report.explorer import Explorer
 from calibrant.report.methods import AFTER, BEFORE, changed_params
 from calibrant.report.samples import Part

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._compiled import index_of, kernel, max_of, over_rows
+from calibrant._numerics.compiled import index_of, kernel, max_of, over_rows
 
 
 @over_rows

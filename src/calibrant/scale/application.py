@@ -17,7 +17,7 @@ import numpy.typing as npt
 from calibrant import _checks
 from calibrant._writing import folder_written_whole, make_folder, written_whole
 from calibrant.calibrators import Calibrator
-from calibrant.calibrators.top_bounds import METHODS
+from calibrant.calibrators.truncated.bounds import METHODS
 from calibrant.files import Predictions
 from calibrant.files.columns import arrow
 from calibrant.files.parquet import CLASS_NAMES

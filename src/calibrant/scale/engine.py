@@ -193,7 +193,7 @@ def _not_of_a_gather(record: logging.LogRecord) -> bool:
 
 def alone(function: Callable[..., Any], *arguments: Any) -> Any:
     """``function(*arguments)`` with compiled passes on this thread alone."""
-    from calibrant._compiled import on_one_thread
+    from calibrant._numerics.compiled import on_one_thread
 
     with on_one_thread():
         return function(*arguments)

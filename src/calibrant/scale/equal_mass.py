@@ -18,16 +18,16 @@ from typing import Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.binning import (
+from calibrant.calibrators.base import FitData, Floats, Samples
+from calibrant.calibrators.temperature.criterion import Evaluator, confidences
+from calibrant.calibrators.temperature.solver import TO_LOOK
+from calibrant.metrics.binning import (
     are_tied,
     bound_of_cut_groups,
     group_starts,
     mass_edges,
     tie_width,
 )
-from calibrant.calibrators.base import FitData, Floats, Samples
-from calibrant.calibrators.evaluator import Evaluator, confidences
-from calibrant.calibrators.temperature import TO_LOOK
 
 At: TypeAlias = tuple[float, float]
 """A point (gamma, T)."""

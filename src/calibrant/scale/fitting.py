@@ -18,7 +18,7 @@ from calibrant.calibrators import (
     TopRestScaling,
     VectorScaling,
 )
-from calibrant.calibrators.top_bounds import check_top_fit, tail_bounds
+from calibrant.calibrators.truncated.bounds import check_top_fit, tail_bounds
 from calibrant.scale.engine import Progress, engine_for
 from calibrant.scale.samples import FilesOfSamples
 from calibrant.scale.search import SketchBounds

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.calibrators.base import FitData, Floats
-from calibrant.calibrators.linear_fit import (
+from calibrant.calibrators.batched_search import Walk, side_by_side
+from calibrant.calibrators.linear.solver import (
     FAR,
     LEAST_SIZE,
     Criterion,
@@ -27,14 +28,13 @@ from calibrant.calibrators.linear_fit import (
     masked_rows,
     row_sizes,
 )
-from calibrant.calibrators.temperature import (
+from calibrant.calibrators.temperature.solver import (
     NLL,
     BestTemperature,
     Slope,
     best_temperature,
     nll_walk,
 )
-from calibrant.calibrators.walks import Walk, side_by_side
 from calibrant.scale.samples import MOST_VALUES, FilesOfSamples, Values
 
 DIGIT = 16

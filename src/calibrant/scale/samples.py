@@ -18,8 +18,8 @@ import numpy.typing as npt
 from calibrant import _checks
 from calibrant.calibrators import TopRows
 from calibrant.calibrators.base import FitData, Floats, checked_samples
-from calibrant.calibrators.evaluator import Evaluator
-from calibrant.calibrators.temperature import TO_LOOK, TO_START
+from calibrant.calibrators.temperature.criterion import Evaluator
+from calibrant.calibrators.temperature.solver import TO_LOOK, TO_START
 from calibrant.files import Predictions
 from calibrant.scale.engine import Engine, Sum
 from calibrant.scale.source import DataSet, Part, Skipped

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.binning import EqualWidthBins
 from calibrant.calibrators.base import FitData, Floats
-from calibrant.calibrators.evaluator import Evaluator, confidences
-from calibrant.calibrators.paths import Point, lower_bound
+from calibrant.calibrators.temperature.criterion import Evaluator, confidences
+from calibrant.calibrators.temperature.grid_pruning import Point, lower_bound
+from calibrant.metrics.binning import EqualWidthBins
 from calibrant.metrics.calibration import error_of_table
 from calibrant.scale.equal_mass import At, EqualMassErrors
 

@@ -14,15 +14,15 @@ from typing import cast
 import numpy as np
 
 from calibrant.calibrators.base import FitData, Floats
-from calibrant.calibrators.temperature import BestTemperature
-from calibrant.calibrators.top_rest_fit import (
+from calibrant.calibrators.temperature.solver import BestTemperature
+from calibrant.calibrators.top_rest.regressions import TopSums
+from calibrant.calibrators.top_rest.solver import (
     AtTemperature,
     Problem,
     TopRest,
     mistake_stride,
     temperature_of_both,
 )
-from calibrant.calibrators.top_rest_regressions import TopSums
 from calibrant.scale.samples import FilesOfSamples
 
 

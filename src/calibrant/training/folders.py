@@ -21,8 +21,8 @@ import torch
 
 from calibrant import __version__, _checks
 from calibrant._writing import make_folder, sweep, write_whole, written_whole
-from calibrant.datasets import DataSet
 from calibrant.training import checkpoints
+from calibrant.training.datasets import DataSet
 from calibrant.training.observations import NORM_EXPONENTS, Predicted
 from calibrant.training.recipes import Recipe
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from calibrant import _checks
 from calibrant._writing import make_folder, write_whole
-from calibrant.models import MODELS
 from calibrant.training.folders import RunFolder
+from calibrant.training.models import MODELS
 from calibrant.training.papers import recipe
 from calibrant.training.recipes import Recipe
 from calibrant.training.run import loss_of

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.datasets import Augment, Part
+from calibrant.training.datasets import Augment, Part
 
 
 class World(NamedTuple):
@@ -50,7 +50,7 @@ class EpochBatches:
 
     Examples:
         >>> import torch
-        >>> from calibrant.datasets import load
+        >>> from calibrant.training.datasets import load
         >>> from calibrant.training.loaders import EpochBatches, World
         >>> train = load("digits", limit=100).train
         >>> halves = [

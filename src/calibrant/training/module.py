@@ -12,10 +12,10 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from calibrant import _checks
-from calibrant.datasets import DataSet
 from calibrant.losses import Loss
-from calibrant.models import MODELS
+from calibrant.training.datasets import DataSet
 from calibrant.training.loaders import ALONE, EpochBatches, TrainBatch, World, drawn, seed_of
+from calibrant.training.models import MODELS
 from calibrant.training.observations import Predicted, observe, predict, weight_norm
 from calibrant.training.recipes import Recipe
 

@@ -10,10 +10,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from calibrant.datasets import Part
 from calibrant.losses import Loss
 from calibrant.metrics import ada_ece, ece
-from calibrant.reliability import reliability_curve
+from calibrant.metrics.reliability import reliability_curve
+from calibrant.training.datasets import Part
 from calibrant.training.loaders import ALONE, World, channels_last
 
 BATCH = 256

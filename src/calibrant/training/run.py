@@ -20,12 +20,12 @@ from torch import nn
 
 from calibrant import _checks
 from calibrant.calibrators.comparison import MethodComparison, compare
-from calibrant.datasets import DataSet, load
 from calibrant.losses import LOSSES, FocalLoss, GammaPolicy, Loss
-from calibrant.models import build
 from calibrant.training import checkpoints
+from calibrant.training.datasets import DataSet, load
 from calibrant.training.folders import RunFolder, bytes_needed, environment, flat
 from calibrant.training.loaders import channels_last
+from calibrant.training.models import build
 from calibrant.training.module import Record, TrainingModule, network_options
 from calibrant.training.observations import observe
 from calibrant.training.recipes import Recipe
@@ -83,11 +83,11 @@ def train(
     Args:
         recipe: How to train.
         folder: Where to write; new or empty, unless ``resume``.
-        data: The data set, where it is not one of ``calibrant.datasets``.
+        data: The data set, where it is not one of ``calibrant.training.datasets``.
         data_folder: Where the files of the data set are.
         embeddings: File of word vectors, for text.
-        network: The network, where it is none of ``calibrant.models``; its weights are those it
-            starts from.
+        network: A network that is not in ``calibrant.training.models``. Training starts from its
+            weights.
         resume: Go on with the run in ``folder``.
         devices: Processes on each machine, as Lightning counts them.
         nodes: Machines.

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from calibrant._version import __version__
 from calibrant.calibrators.base import Calibrator
-from calibrant.calibrators.modules import CalibratorModule
+from calibrant.calibrators.torch_layer import CalibratorModule
 
 OF_THIS_MACHINE = ("stack_trace", "source_fn_stack", "from_node")
 """What a traced program knows of the files it was made from."""

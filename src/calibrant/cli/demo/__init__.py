@@ -20,8 +20,8 @@ from calibrant.cli.paths import OUTPUT
 
 if TYPE_CHECKING:
     from calibrant.cli.demo.folder import DemoFolder
-    from calibrant.datasets import DataSet
     from calibrant.training import Recipe
+    from calibrant.training.datasets import DataSet
 
 TRAINED_WITH = {
     "ce": "cross-entropy",

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from calibrant._writing import write_whole
-from calibrant.datasets import DataSet, load
 from calibrant.training import Recipe, recipe, train
+from calibrant.training.datasets import DataSet, load
 from calibrant.training.folders import RunFolder
 from calibrant.training.run import fixed_gamma, loss_of
 

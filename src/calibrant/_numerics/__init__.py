@@ -1,0 +1,1 @@
+"""Numerical primitives: log space, precision, and compiled kernels."""

@@ -1,0 +1,133 @@
+"""What a fit has to say for itself."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+LIMITS = {
+    "T -> 0": (
+        "the criterion falls all the way to T = 0, because nearly every sample is classified "
+        "correctly; fit on more samples, with mistakes among them."
+    ),
+    "T -> infinity": (
+        "the criterion falls all the way to T = infinity, because the log-loss is worse than "
+        "chance; check that labels and classes have the same order, and look for mistakes with "
+        "huge logits, which outweigh everything else (histogram and isotonic are robust to them)."
+    ),
+}
+"""What it means that the best temperature lies at a limit, by its name in ``at_bound``."""
+
+
+class CalibrationWarning(UserWarning):
+    """A fitted calibrator that should not be trusted as it is; the message says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """How one of the methods that were compared did on samples it was not fitted on."""
+
+    method: str
+    nll: float
+    gain: float | None
+    """By how much its NLL lies below that of the best simpler method; None for the simplest."""
+    gain_error: float | None
+    """Standard error of ``gain`` over samples."""
+    ada_ece: float
+    ada_ece_error: float
+    """Standard error of ``ada_ece``."""
+    moved_confidence: float
+    """How far keeping the predicted class moves the confidence, on average, from what the samples
+    speak for."""
+    chosen: bool = False
+
+    def __str__(self) -> str:
+        known = self.gain is not None and self.gain_error is not None
+        gain = f", gains {self.gain:.4f} +- {self.gain_error:.4f}" if known else ""
+        chosen = "; chosen" if self.chosen else ""
+        return f"{self.method}: nll {self.nll:.4f}{gain}; ada_ece {self.ada_ece:.2%}{chosen}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitReport:
+    """How a fit went: print it, or take ``to_dict``.
+
+    ``warnings`` has one sentence for each reason not to trust the result.
+    """
+
+    method: str
+    """Name in ``CALIBRATORS``."""
+    n_samples: int
+    """Samples that counted: rows of weight 0 do not."""
+    n_classes: int
+    criterion: str
+    """What was minimised on the samples given to ``fit``."""
+    before: float
+    """Its value for the probabilities as they came in."""
+    after: float
+    """Its value for the calibrated ones."""
+    gradient: float | None
+    """Largest slope left at the result, per parameter; None where the criterion has none."""
+    at_bound: str | None
+    """Which bound or limit the result lies at, if any."""
+    evaluations: int
+    """How often the criterion was computed on all samples."""
+    accuracy_before: float
+    accuracy_after: float
+    warnings: tuple[str, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    """What was compared, simplest first, where the method chooses among others."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as it is saved in JSON."""
+        values = asdict(self)
+        return {**values, "warnings": list(self.warnings), "evidence": list(values["evidence"])}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Back from :meth:`to_dict`."""
+        known = {field.name for field in fields(cls)}
+        kept = {name: value for name, value in values.items() if name in known}
+        evidence = tuple(Evidence(**each) for each in kept.get("evidence", ()))
+        return cls(**{**kept, "warnings": tuple(kept.get("warnings", ())), "evidence": evidence})
+
+    def __str__(self) -> str:
+        same = self.accuracy_before == self.accuracy_after
+        accuracy = (
+            f"accuracy unchanged at {self.accuracy_after:.2%}"
+            if same
+            else f"accuracy changed from {self.accuracy_before:.2%} to {self.accuracy_after:.2%}"
+        )
+        gradient = "" if self.gradient is None else f", gradient {self.gradient:.1e}"
+        lines = [
+            f"{self.method} on {self.n_samples} samples of {self.n_classes} classes: "
+            f"{self.criterion} from {self.before:.6f} to {self.after:.6f} "
+            f"({self.evaluations} evaluations{gradient}); {accuracy}."
+        ]
+        if self.at_bound is not None:
+            lines.append(f"The result lies at a bound: {self.at_bound}.")
+        lines += [f"Held out: {each}." for each in self.evidence]
+        lines += [f"Warning: {warning}" for warning in self.warnings]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        gradient = "" if self.gradient is None else f"{self.gradient:.1e}"
+        rows = [
+            ("samples", f"{self.n_samples:,}", ""),
+            ("classes", f"{self.n_classes:,}", ""),
+            (self.criterion, f"{self.before:.6f}", f"{self.after:.6f}"),
+            ("accuracy", f"{self.accuracy_before:.2%}", f"{self.accuracy_after:.2%}"),
+            ("evaluations", "", f"{self.evaluations:,}"),
+            ("gradient", "", gradient),
+            ("at a bound", "", self.at_bound or "no"),
+        ]
+        cells = [("th", (self.method, "before", "after")), *(("td", row) for row in rows)]
+        table = "".join(
+            "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row) + "</tr>"
+            for tag, row in cells
+        )
+        below = [f"Held out: {each}." for each in self.evidence]
+        below += [f"Warning: {warning}" for warning in self.warnings]
+        return f"<table>{table}</table>" + "".join(f"<p>{html.escape(line)}</p>" for line in below)

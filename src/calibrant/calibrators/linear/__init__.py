@@ -1,0 +1,1 @@
+"""Calibrators that are linear in the logits or in the log-probabilities."""

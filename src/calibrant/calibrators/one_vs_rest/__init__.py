@@ -1,0 +1,1 @@
+"""Calibrators of each class against the rest."""

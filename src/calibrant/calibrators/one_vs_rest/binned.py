@@ -1,0 +1,396 @@
+"""One-vs-rest calibrators that look g_k up in a table: see ``one_vs_rest`` for what they share.
+
+Each class has a row of knots, in log-odds, and a row of values, the log-odds of g_k there. Rows
+are filled up to a common length with knots above every log-odds. The place of a sample is found
+by halving, with nothing but gathers and comparisons, so that the same lines run in every array
+library and in exported files. A table in steps has no gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from array_api_compat import array_namespace, device
+
+from calibrant import _checks
+from calibrant._types import Array
+from calibrant.calibrators.base import Floats, Shapes, State
+from calibrant.calibrators.one_vs_rest.methods import MOST_LOG_ODDS, OneVsRest, Problems
+
+Indices = npt.NDArray[np.intp]
+
+PADDING = 2.0 * MOST_LOG_ODDS
+SAME = 2.0**-40
+"""Log-odds closer than this, relative to their size or to 1, are the same number: they differ by
+the order in which the softmax summed its classes."""
+ON_EDGE = 1e-12
+"""A fraction of the samples this little below an edge was put there by rounding."""
+MOST_BINS = range(1, 10_001)
+HISTOGRAM_BINS = 20
+"""Chosen on halves of validation parts (``python -m experiments one-vs-rest-constants``): 15 are
+worse on most networks, and 30 are better with many samples and worse with few."""
+
+BBQ_RANGE = 10.0
+"""The paper's C: from n^(1/3) / C to C n^(1/3) bins."""
+BBQ_MOST_BINS = 1000
+"""What C n^(1/3) is for a million samples; beyond that bins are fine enough."""
+BBQ_PRIOR = 2.0
+"""Samples that the prior of a bin counts as: the paper's, and kept. On halves of validation parts 4
+and 8 have a lower NLL and a higher calibration error."""
+BBQ_PRIOR_RANGE = (0.005, 0.995)
+"""Where the prior of a bin has its mean, as in the authors' code."""
+BBQ_LEAST_SHARE = 1e-6
+"""Binnings with less than this part of the best one's posterior are left out of the average."""
+BBQ_RESOLUTION = 2.0**-8
+"""The average is rounded to this, in log-odds, and equal steps are joined: two thousandths of a
+probability make the table five times shorter."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """One binary problem sorted by log-odds, with equal ones pooled into G groups."""
+
+    log_odds: Floats
+    """(G,), increasing."""
+    hits: Floats
+    """(G,): weight of the samples of the class."""
+    misses: Floats
+    """(G,): weight of the others."""
+
+    @classmethod
+    def of(cls, problems: Problems) -> Iterator[Groups]:
+        """Those of all problems, one after the other."""
+        for row in range(len(problems)):
+            counts = np.flatnonzero(problems.weight[row])
+            order = counts[np.argsort(problems.log_odds[row, counts])]
+            x, hit = problems.log_odds[row, order], problems.hits[row, order]
+            weight = problems.weight[row, order]
+            apart = np.diff(x) > SAME * np.maximum(np.abs(x[1:]), 1.0)
+            starts = np.concatenate([[0], np.flatnonzero(apart) + 1])
+            yield cls(
+                log_odds=x[starts],
+                hits=np.add.reduceat(np.where(hit, weight, 0.0), starts),
+                misses=np.add.reduceat(np.where(hit, 0.0, weight), starts),
+            )
+
+    def __len__(self) -> int:
+        return len(self.log_odds)
+
+    @property
+    def weight(self) -> Floats:
+        """(G,)"""
+        return self.hits + self.misses
+
+    @property
+    def total(self) -> float:
+        """Weight of all samples."""
+        return float(self.weight.sum())
+
+    def sums(self, starts: Indices) -> tuple[Floats, Floats]:
+        """Hits and misses of the runs of groups that begin at ``starts``."""
+        return np.add.reduceat(self.hits, starts), np.add.reduceat(self.misses, starts)
+
+    def edges(self, starts: Indices) -> Floats:
+        """Lower edges of those runs: half way to the group before; of the first, the lowest."""
+        below, above = self.log_odds[starts[1:] - 1], self.log_odds[starts[1:]]
+        return np.concatenate([[-MOST_LOG_ODDS], below + (above - below) / 2.0])
+
+    def above(self, fractions: Floats) -> Indices:
+        """The first group whose middle lies at or above each fraction of the samples.
+
+        Groups are never divided, so that the order of rows does not matter.
+        """
+        weight = self.weight
+        middle = (np.cumsum(weight) - weight / 2.0) / weight.sum()
+        return np.searchsorted(middle, fractions - ON_EDGE)
+
+    def bounded(self, log_odds: Floats) -> Floats:
+        """Log-odds of probabilities kept within 1 / (n + 2) and 1 - 1 / (n + 2)."""
+        most = math.log1p(self.total)
+        return np.clip(log_odds, -most, most)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The table of one class."""
+
+    knots: Floats
+    values: Floats
+    n_parameters: float
+    """How many numbers were fitted."""
+
+
+class _Table(OneVsRest):
+    """A curve in steps for each class: value j above knot j, up to and with knot j + 1."""
+
+    STATE: ClassVar[Shapes] = {"knots": ("P", "M"), "values": ("P", "M")}
+
+    @abstractmethod
+    def _curve(self, groups: Groups, n_classes: int) -> Curve:
+        """The table of one problem."""
+
+    def _fit_problems(self, problems: Problems) -> dict[str, Any]:
+        curves = [self._curve(groups, problems.n_classes) for groups in Groups.of(problems)]
+        longest = max(len(curve.knots) for curve in curves)
+        knots = np.full((len(curves), longest), PADDING)
+        values = np.empty_like(knots)
+        for row, curve in enumerate(curves):
+            knots[row, : len(curve.knots)] = curve.knots
+            values[row] = curve.values[-1]
+            values[row, : len(curve.knots)] = curve.values
+        return {
+            "state": {"knots": knots, "values": values},
+            "evaluations": 1,
+            "n_parameters": round(sum(curve.n_parameters for curve in curves)),
+        }
+
+    def _calibrated(self, log_odds: Array, state: State) -> Array:
+        place, _ = _places(log_odds, state["knots"])
+        return _taken(state["values"], place)
+
+    def _refuse_state(self, state: State) -> str | None:
+        if (np.diff(state["knots"], axis=1) < 0.0).any():
+            return "its knots are not sorted"
+        return super()._refuse_state(state)
+
+
+class HistogramBinning(_Table):
+    r"""Histogram binning of each class: the frequency of the class in equal-mass bins of q_k.
+
+    .. math:: g_k = \frac{h_b + 1/K}{n_b + 1}
+
+    in a bin b with n_b samples, h_b of them of class k: one sample is added, which is of each
+    class in equal parts, so that no bin says 0 or 1. Bins hold equal numbers of samples, as far as
+    equal values of q_k allow, which are never divided. Edges lie half way between samples, in
+    log-odds; beyond the outermost samples the outermost bins go on.
+
+    Args:
+        n_bins: Number of bins; with fewer samples there are fewer. The default was chosen on halves
+            of validation parts alone (``python -m experiments one-vs-rest-constants``).
+
+    Reference: B. Zadrozny, C. Elkan, Obtaining calibrated probability estimates from decision
+    trees and naive Bayesian classifiers (ICML 2001).
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant.calibrators.one_vs_rest.binned import HistogramBinning
+        >>> probs = np.repeat([[0.9, 0.1], [0.2, 0.8]], 60, axis=0)
+        >>> labels = np.repeat([0, 1, 0, 1], [51, 9, 21, 39])  # 9 of 60, then 39 of 60
+        >>> binned = HistogramBinning(n_bins=2).fit(probs=probs, labels=labels)
+        >>> binned.predict_proba(probs=[[0.99, 0.01], [0.2, 0.8]])[:, 1].round(4)
+        array([0.1557, 0.6475])
+    """
+
+    NAME = "histogram"
+
+    def __init__(self, *, n_bins: int = HISTOGRAM_BINS) -> None:
+        self.n_bins = n_bins
+
+    def _check_params(self) -> None:
+        _checks.whole_number(self.n_bins, "n_bins", allowed=MOST_BINS)
+
+    def _curve(self, groups: Groups, n_classes: int) -> Curve:
+        starts = np.unique(groups.above(np.arange(self.n_bins) / self.n_bins))
+        starts = starts[starts < len(groups)]
+        hits, misses = groups.sums(starts)
+        share = 1.0 / n_classes
+        values = np.log((hits + share) / (misses + (1.0 - share)))
+        return Curve(groups.edges(starts), values, len(values))
+
+
+class IsotonicCalibration(_Table):
+    r"""Isotonic regression of each class: the best curve that never falls.
+
+    The curve minimises :math:`\sum_i w_i (g_k(q_{ik}) - [y_i = k])^2` among all that never fall:
+    frequencies in blocks of samples, each higher than the one before. Between the last sample
+    of a block and the first of the next it goes in a straight line, and beyond the outermost
+    samples it stays as it is. The line is straight in the log-odds of q_k, as it is in
+    scikit-learn for scores: in q_k itself all that happens below 0.01 would lie in one step.
+    Values are kept within 1 / (n + 2) and 1 - 1 / (n + 2), where n is the number of samples.
+
+    Reference: B. Zadrozny, C. Elkan, Transforming classifier scores into accurate multiclass
+    probability estimates (KDD 2002).
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant.calibrators.one_vs_rest.binned import IsotonicCalibration
+        >>> probs = np.repeat([[0.9, 0.1], [0.2, 0.8]], 60, axis=0)
+        >>> labels = np.repeat([0, 1, 0, 1], [51, 9, 21, 39])  # 9 of 60, then 39 of 60
+        >>> isotonic = IsotonicCalibration().fit(probs=probs, labels=labels)
+        >>> isotonic.predict_proba(probs=[[0.99, 0.01], [0.4, 0.6], [0.2, 0.8]])[:, 1].round(4)
+        array([0.15  , 0.5131, 0.65  ])
+    """
+
+    NAME = "isotonic"
+
+    def _curve(self, groups: Groups, n_classes: int) -> Curve:
+        from scipy.optimize import isotonic_regression
+
+        weight = groups.weight
+        blocks = isotonic_regression(groups.hits / weight, weights=weight).blocks
+        first, last = blocks[:-1], blocks[1:] - 1
+        hits, misses = groups.sums(first)
+        with np.errstate(divide="ignore"):
+            levels = groups.bounded(np.log(hits) - np.log(misses))
+        ends = np.unique(np.concatenate([first, last]))
+        block = np.searchsorted(first, ends, side="right") - 1
+        return Curve(groups.log_odds[ends], np.maximum.accumulate(levels)[block], len(levels))
+
+    def _calibrated(self, log_odds: Array, state: State) -> Array:
+        xp = array_namespace(log_odds)
+        low, high = _places(log_odds, state["knots"])
+        left, right = _taken(state["knots"], low), _taken(state["knots"], high)
+        gap = xp.where(right > left, right - left, 1.0)
+        part = xp.clip((log_odds - left) / gap, min=0.0, max=1.0)
+        left, right = _taken(state["values"], low), _taken(state["values"], high)
+        hit = (1.0 - part) * _sigmoid(left) + part * _sigmoid(right)
+        miss = (1.0 - part) * _sigmoid(-left) + part * _sigmoid(-right)
+        return xp.log(hit) - xp.log(miss)
+
+
+class BayesianBinning(_Table):
+    r"""BBQ of each class: equal-mass binnings of every fineness, averaged by their posterior.
+
+    .. math:: P(D \mid M) = \prod_b \frac{B(h_b + \alpha_b,\; n_b - h_b + \beta_b)}
+                                         {B(\alpha_b,\; \beta_b)}, \qquad
+              g_k = \sum_M P(M \mid D)\, \frac{h_b + \alpha_b}{n_b + 2}
+
+    with n_b samples in bin b of the binning M, h_b of them of class k, and a prior that counts as
+    two samples at the middle m_b of the bin: alpha_b = 2 m_b and beta_b = 2 (1 - m_b), with m_b
+    not below 0.005 or above 0.995, as in the authors' code. There is one binning for each number
+    of bins from n^(1/3) / 10 to 10 n^(1/3) (and not above n / 5, or 1000), all equally probable
+    beforehand.
+
+    Bins are those of :class:`HistogramBinning`. The average is constant between the edges of all
+    binnings, so that one table holds it. Binnings with less than a millionth of the best one's
+    posterior are left out, and values are rounded to 1/256 in log-odds and kept within
+    1 / (n + 2) and 1 - 1 / (n + 2).
+
+    Reference: M. P. Naeini, G. F. Cooper, M. Hauskrecht, Obtaining well calibrated probabilities
+    using Bayesian binning (AAAI 2015).
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant.calibrators.one_vs_rest.binned import BayesianBinning
+        >>> probs = np.repeat([[0.9, 0.1], [0.2, 0.8]], 60, axis=0)
+        >>> labels = np.repeat([0, 1, 0, 1], [51, 9, 21, 39])  # 9 of 60, then 39 of 60
+        >>> binned = BayesianBinning().fit(probs=probs, labels=labels)
+        >>> binned.predict_proba(probs=[[0.99, 0.01], [0.2, 0.8]])[:, 1].round(3)
+        array([0.152, 0.651])
+    """
+
+    NAME = "bbq"
+
+    def _curve(self, groups: Groups, n_classes: int) -> Curve:
+        bins = _Binnings.of(groups)
+        hits, misses = bins.sums(groups.hits), bins.sums(groups.misses)
+        prior_hits, prior_misses = bins.prior(groups)
+        share = bins.posterior(hits, misses, prior_hits, prior_misses)
+        # The sum of both is 1, but only the smaller one is exact where the other is close to 1.
+        size = hits + misses + BBQ_PRIOR
+        hit = bins.average(share, (hits + prior_hits) / size)
+        miss = bins.average(share, (misses + prior_misses) / size)
+        log_odds = np.round(np.log(hit / miss) / BBQ_RESOLUTION) * BBQ_RESOLUTION
+        values = groups.bounded(log_odds)
+        starts = np.flatnonzero(np.diff(values, prepend=np.nan))
+        n_bins = float(share @ np.bincount(bins.model))
+        return Curve(groups.edges(starts), values[starts], n_bins)
+
+
+@dataclass(frozen=True)
+class _Binnings:
+    """Equal-mass binnings of one problem: their filled bins, one binning after the other."""
+
+    model: Indices
+    """Which binning a bin belongs to."""
+    start: Indices
+    """The first group in it."""
+    stop: Indices
+    """The group after the last."""
+
+    @classmethod
+    def of(cls, groups: Groups) -> _Binnings:
+        """Those of every number of bins that the method asks for."""
+        root = math.cbrt(groups.total)
+        most = min(math.ceil(groups.total / 5.0), math.ceil(root * BBQ_RANGE), BBQ_MOST_BINS)
+        fewest = min(max(1, math.floor(root / BBQ_RANGE)), most)
+        n_bins = np.arange(fewest, most + 1)
+        model = np.repeat(np.arange(len(n_bins)), n_bins)
+        first = np.cumsum(n_bins) - n_bins
+        start = groups.above((np.arange(len(model)) - first[model]) / n_bins[model])
+        stop = np.append(start[1:], 0)
+        stop[first + n_bins - 1] = len(groups)
+        filled = start < stop
+        return cls(model[filled], start[filled], stop[filled])
+
+    def sums(self, values: Floats) -> Floats:
+        """``values`` of the groups, summed over each bin."""
+        # reduceat sums up to the next index, so the last bin of a binning needs one at its end.
+        is_last = self.stop == len(values)
+        place = np.arange(len(is_last)) + np.cumsum(is_last) - is_last
+        indices = np.full(len(is_last) + int(is_last.sum()), len(values))
+        indices[place] = self.start
+        return np.asarray(np.add.reduceat(np.append(values, 0.0), indices)[place])
+
+    def prior(self, groups: Groups) -> tuple[Floats, Floats]:
+        """Samples of the class, and others, that each bin has before the first."""
+        edges = np.concatenate([[0.0], _sigmoid(groups.edges(np.arange(len(groups)))[1:]), [1.0]])
+        middle = np.clip((edges[self.start] + edges[self.stop]) / 2.0, *BBQ_PRIOR_RANGE)
+        return BBQ_PRIOR * middle, BBQ_PRIOR * (1.0 - middle)
+
+    def posterior(
+        self, hits: Floats, misses: Floats, prior_hits: Floats, prior_misses: Floats
+    ) -> Floats:
+        """Share of each binning in the average."""
+        from scipy.special import gammaln
+
+        evidence = (
+            gammaln(hits + prior_hits)
+            - gammaln(prior_hits)
+            + gammaln(misses + prior_misses)
+            - gammaln(prior_misses)
+            - gammaln(hits + misses + BBQ_PRIOR)
+            + gammaln(BBQ_PRIOR)
+        )
+        score = np.bincount(self.model, weights=evidence)
+        share = np.exp(score - score.max())
+        share[share < BBQ_LEAST_SHARE] = 0.0
+        return np.asarray(share / share.sum())
+
+    def average(self, share: Floats, values: Floats) -> Floats:
+        """What the binnings say of each group, on average."""
+        total = np.zeros(int(self.stop.max()))
+        first = np.searchsorted(self.model, np.arange(len(share) + 1))
+        for model in np.flatnonzero(share):
+            rows = slice(first[model], first[model + 1])
+            total += share[model] * np.repeat(values[rows], self.stop[rows] - self.start[rows])
+        return total
+
+
+def _places(log_odds: Array, knots: Array) -> tuple[Array, Array]:
+    """Places in the flattened table: of the last knot below (else the first), and the next one."""
+    xp = array_namespace(log_odds)
+    n_problems, length = knots.shape
+    first = xp.arange(n_problems, dtype=xp.int64, device=device(log_odds)) * length
+    last = first + (length - 1)
+    place = xp.broadcast_to(first, log_odds.shape)
+    for power in reversed(range((length - 1).bit_length())):
+        trial = xp.minimum(place + 2**power, last)
+        place = xp.where(_taken(knots, trial) < log_odds, trial, place)
+    return place, xp.minimum(place + 1, last)
+
+
+def _taken(table: Array, places: Array) -> Array:
+    xp = array_namespace(table)
+    flat = xp.take(xp.reshape(table, (-1,)), xp.reshape(places, (-1,)), axis=0)
+    return xp.reshape(flat, places.shape)
+
+
+def _sigmoid(x: Array) -> Array:
+    return 1.0 / (1.0 + array_namespace(x).exp(-x))

@@ -1,0 +1,1 @@
+"""One temperature, the focal map, and both: the searches for gamma and T."""

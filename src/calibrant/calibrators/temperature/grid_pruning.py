@@ -1,0 +1,343 @@
+"""The smallest calibration error along paths of points (gamma, T), without trying every point.
+
+A path is a row of points along which the confidence of every sample changes smoothly: one gamma
+and all temperatures, or the line of the line search.
+
+1. At a few *nodes* of each path the confidences are computed and averaged. No calibration error is
+   smaller than |mean confidence - accuracy|, and the mean between the nodes follows by
+   interpolation: a point where this bound exceeds what some other point achieves is out.
+2. Where points are left, the log odds of every row are computed at nodes that lie closer, and
+   interpolated between them; the error follows, with a bound on what interpolation can change.
+3. The points that could still be the best are evaluated exactly, and the best of them returned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant.calibrators.base import FitData, Floats, Samples
+from calibrant.calibrators.temperature.criterion import Evaluator
+from calibrant.focal.scalar import phi
+from calibrant.metrics.binning import all_whole, mass_edges, width_edges
+
+Indices = npt.NDArray[np.intp]
+
+COARSE, FINE = 3e-3, 1e-7
+"""Errors that nodes are chosen for: of the mean confidence, and of the log odds of each row."""
+LEAST_MARGIN = 1e-4
+"""Smallest error that the interpolated mean confidence is taken to have."""
+LEAST_DOUBT = 4e-6
+"""And interpolated log odds: they are stored in single precision."""
+LEAST_MEMORY = 3 << 18
+"""Bytes that interpolation may use, however small the logits are; more of them would not save
+passes that cost anything."""
+SATURATED = 34.0
+"""Log odds beyond which the confidence rounds to 1."""
+POINTS_PER_TASK = 16
+EVERY = 3
+"""Of so many gammas, one gives a value to compare with before the search."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point (gamma, T) and the criterion there."""
+
+    gamma: float
+    temperature: float
+    value: float
+    at_bound: str | None = None
+    """Which bounds of the search it lies at."""
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.value):  # it would lose, or win, every comparison by accident
+            raise FloatingPointError(
+                f"the criterion is not a number at gamma = {self.gamma:g}, T = {self.temperature:g}"
+            )
+
+    @property
+    def rank(self) -> tuple[float, float, float]:
+        """Smaller is better; of values equal to rounding, what changes the probabilities least."""
+        return round(self.value, 12), abs(self.gamma), abs(np.log(self.temperature))
+
+
+def smallest_on_grid(evaluator: Evaluator, gammas: Floats, temperatures: Floats) -> Point:
+    """The best point of a full grid."""
+    x = np.log(temperatures)
+    bound = lower_bound(evaluator.data, gammas, x)
+    # Some exact values, where the bound is lowest, to compare with.
+    best = min(
+        (
+            _exact(evaluator, float(gammas[c]), float(temperatures[bound[c].argmin()]))
+            for c in range(0, len(gammas), EVERY)
+        ),
+        key=lambda point: point.rank,
+    )
+    left = bound <= best.value
+    for group in _groups(evaluator, left, x):
+        best = _best_of_group(evaluator, gammas, temperatures, left, group, best)
+    return best
+
+
+def smallest_on_line(
+    evaluator: Evaluator, gammas: Floats, temperatures: Floats, best: Point
+) -> Point:
+    """The best of ``best`` and of points on a straight line, in the order of their gammas."""
+    from calibrant.calibrators.temperature.search_kernels import CERTAIN
+
+    nodes = chebyshev_nodes(gammas[0], gammas[-1], evaluator.data.n_classes, FINE)
+    slope = (temperatures[-1] - temperatures[0]) / max(gammas[-1] - gammas[0], LEAST_MARGIN)
+    at_nodes = temperatures[0] + slope * (nodes - gammas[0])
+    scaled = np.stack(
+        [
+            np.clip(t * evaluator.log_odds(float(g), float(t)), -CERTAIN, CERTAIN)
+            for g, t in zip(nodes, at_nodes, strict=True)
+        ],
+        axis=-1,
+    ).astype(np.float32)[None]
+    path = np.zeros(len(gammas), dtype=np.intp)
+    stencils = interpolation(nodes, gammas)
+    return best_of_points(evaluator, scaled, path, gammas, temperatures, stencils, best)
+
+
+def lower_bound(data: Samples, gammas: Floats, x: Floats) -> Floats:
+    """|mean confidence - accuracy|, less what interpolation may have changed: (gammas, points)."""
+    nodes = chebyshev_nodes(x[0], x[-1], data.n_classes, COARSE)
+    sums, total = data.summed(_node_sums, gammas, nodes)
+    mean = sums / total
+    margin = LEAST_MARGIN + 8.0 * last_coefficients(mean)
+    return np.asarray(np.abs(mean @ interpolation(nodes, x).T - data.accuracy) - margin[:, None])
+
+
+def _node_sums(data: FitData, gammas: Floats, nodes: Floats) -> tuple[Floats, float]:
+    """The sums of the confidences (gammas, nodes), and the number of samples or their weight."""
+    total = len(data) if data.weight is None else data.weight.sum()
+    return data.node_sums(gammas, nodes), float(total)
+
+
+def chebyshev_nodes(low: float, high: float, n_classes: int, error: float) -> Floats:
+    """Nodes between ``low`` and ``high``, in log T, that interpolate confidences to ``error``.
+
+    A softmax of K classes has no pole closer to the real line of log T than atan(pi / log(K - 1)),
+    where K - 1 equal classes cancel the top one. Interpolation converges like rho^-n, where rho is
+    the size of the ellipse around the interval that reaches the pole. A multiple of 8 fills the
+    processor's registers.
+
+    The line search takes its nodes along gamma from here too, for which none of this was derived:
+    there the number is a guess. What interpolation lacks is measured in both cases, by
+    :func:`last_coefficients` and by comparing with exact values in :func:`best_of_points`.
+    """
+    pole = np.arctan(np.pi / np.log(max(n_classes - 1, 2)))
+    log_rho = np.arcsinh(pole / (0.5 * (high - low)))
+    n = 8 * int(np.ceil(-np.log(error) / log_rho / 8))
+    angles = np.pi * np.arange(n) / (n - 1)
+    return 0.5 * (low + high) - 0.5 * (high - low) * np.cos(angles)
+
+
+def last_coefficients(values: npt.NDArray[Any]) -> Floats:
+    """Size of the last Chebyshev coefficients of values at the nodes: what interpolation lacks."""
+    n = values.shape[-1]
+    angles = np.pi * np.arange(n) / (n - 1)
+    ends = np.ones(n)
+    ends[[0, -1]] = 0.5
+    degrees = np.arange(n - 4, n)
+    cosines = ends * np.cos(degrees[:, None] * angles) * (2.0 / (n - 1))
+    sizes: Floats = np.abs(values @ cosines.T.astype(values.dtype)).max(axis=-1)
+    return sizes
+
+
+def interpolation(nodes: Floats, x: Floats) -> Floats:
+    """Weights (points, nodes) of the interpolating polynomial, by the barycentric formula."""
+    signs = np.where(np.arange(len(nodes)) % 2 == 0, 1.0, -1.0)
+    signs[[0, -1]] *= 0.5
+    distance = x[:, None] - nodes[None, :]
+    at_node = distance == 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        weights = signs / distance
+        weights /= weights.sum(axis=1, keepdims=True)
+    hit = at_node.any(axis=1)
+    weights[hit] = at_node[hit]
+    return weights
+
+
+def tail_coefficients(gammas: Floats) -> Floats:
+    """Coefficients [gamma, a, b] of q^a (log q)^b, b <= a, that make up 1 / phi(q) in the tail.
+
+    A class of the tail has NEAR classes and the top one above it, so its q is at most
+    1 / (NEAR + 2). The coefficients are fitted on that interval; the first is 1, as at q = 0.
+    """
+    from calibrant.calibrators.temperature.search_kernels import NEAR, ORDER
+
+    a, b = (index[1:] for index in np.tril_indices(ORDER + 1))
+    q = np.geomspace(1e-9, 1.0 / (NEAR + 2), 400)
+    terms = q[:, None] ** a * np.log(q)[:, None] ** b
+    out = np.zeros((len(gammas), ORDER + 1, ORDER + 1))
+    out[:, 0, 0] = 1.0
+    for c, gamma in enumerate(gammas):
+        out[c, a, b] = np.linalg.lstsq(terms, 1.0 / phi(q, gamma=float(gamma)) - 1.0)[0]
+    return out
+
+
+def _exact(evaluator: Evaluator, gamma: float, temperature: float) -> Point:
+    return Point(gamma, temperature, evaluator(gamma, temperature))
+
+
+def node_log_odds_of(
+    data: FitData, gammas: Floats, nodes: Floats, *, keep: bool
+) -> tuple[npt.NDArray[np.float32], Floats]:
+    """T times the log odds (gammas, rows, nodes), if kept, and the sums of the confidences."""
+    from calibrant.calibrators.temperature.search_kernels import node_log_odds
+
+    out = np.empty((len(gammas), len(data) if keep else 0, len(nodes)), dtype=np.float32)
+    sums = node_log_odds.sum(
+        data.logits,
+        np.empty(0) if data.weight is None else data.weight,
+        np.exp(-nodes),
+        gammas,
+        tail_coefficients(gammas),
+        out,
+        times=len(nodes) * len(gammas),
+    )
+    return out, sums
+
+
+def _groups(evaluator: Evaluator, left: npt.NDArray[np.bool_], x: Floats) -> Iterator[Indices]:
+    """Gammas whose nodes are computed together, as many as memory allows."""
+    data = evaluator.data
+    most = max(data.logits.nbytes // 2, LEAST_MEMORY)
+    group: list[int] = []
+    for c in np.flatnonzero(left.any(axis=1)):
+        wider = [*group, int(c)]
+        nodes = _nodes_around(left, wider, x, data.n_classes)
+        if group and 4 * len(data) * len(wider) * len(nodes) > most:
+            yield np.array(group)
+            wider = [int(c)]
+        group = wider
+    if group:
+        yield np.array(group)
+
+
+def _nodes_around(
+    left: npt.NDArray[np.bool_], group: list[int] | Indices, x: Floats, n_classes: int
+) -> Floats:
+    """Nodes of a band in which all points lie that are left on these gammas."""
+    where = x[left[group].any(axis=0)]
+    return chebyshev_nodes(where[0] - 1e-3, where[-1] + 1e-3, n_classes, FINE)
+
+
+def _best_of_group(
+    evaluator: Evaluator,
+    gammas: Floats,
+    temperatures: Floats,
+    left: npt.NDArray[np.bool_],
+    group: Indices,
+    best: Point,
+) -> Point:
+    """The best of ``best`` and the points that are left on the gammas of ``group``."""
+    x = np.log(temperatures)
+    nodes = _nodes_around(left, group, x, evaluator.data.n_classes)
+    scaled, _ = node_log_odds_of(evaluator.data, gammas[group], nodes, keep=True)
+    path, step = np.nonzero(left[group])
+    return best_of_points(
+        evaluator,
+        scaled,
+        path,
+        gammas[group][path],
+        temperatures[step],
+        interpolation(nodes, x[step]),
+        best,
+    )
+
+
+def best_of_points(
+    evaluator: Evaluator,
+    scaled: npt.NDArray[np.float32],
+    path: Indices,
+    gammas: Floats,
+    temperatures: Floats,
+    stencils: Floats,
+    best: Point,
+) -> Point:
+    """The best of ``best`` and of points whose log odds are interpolated from ``scaled``.
+
+    Point p is (gammas[p], temperatures[p]); T times its log odds are ``stencils[p]`` times those
+    at the nodes of ``scaled[path[p]]``.
+    """
+    doubt = _doubt_of_paths(scaled, 1.0 / float(temperatures.min()))[path]
+    tried: dict[int, Point] = {}
+    n_tried = -1
+    while len(tried) > n_tried:
+        n_tried = len(tried)
+        values, slack = _errors_between(evaluator, scaled, path, temperatures, stencils, doubt)
+        lowest, highest = values - slack - doubt, values + slack + doubt
+        to_beat = min(float(highest.min()), best.value)
+        seen = doubt.copy()
+        for p in np.argsort(values, kind="stable"):
+            if p in tried or lowest[p] > to_beat:
+                continue
+            gamma, temperature = float(gammas[p]), float(temperatures[p])
+            if (gamma, temperature) == (best.gamma, best.temperature):
+                continue
+            log_odds = evaluator.log_odds(gamma, temperature)
+            tried[p] = Point(gamma, temperature, evaluator.binned(log_odds))
+            to_beat = min(to_beat, tried[p].value)
+            off = np.abs(log_odds - (scaled[path[p]] @ stencils[p]) / temperature)
+            off = off[np.abs(log_odds) < SATURATED].max(initial=0.0)
+            seen[path == path[p]] = np.maximum(seen[path == path[p]], 2.0 * off)
+        if (seen == doubt).all():
+            break
+        doubt = 2.0 * seen  # interpolation was less exact than assumed: once more, more carefully
+    return min([best, *tried.values()], key=lambda point: point.rank)
+
+
+def _doubt_of_paths(scaled: npt.NDArray[np.float32], beta: float) -> Floats:
+    """How far interpolated log odds may be off on each path, in rows that are not saturated."""
+    lacking = last_coefficients(scaled).astype(np.float64) * beta
+    open_rows = np.abs(scaled).min(axis=-1) * beta < SATURATED
+    doubt: Floats = LEAST_DOUBT + 8.0 * np.where(open_rows, lacking, 0.0).max(axis=1)
+    return doubt
+
+
+def _errors_between(
+    evaluator: Evaluator,
+    scaled: npt.NDArray[np.float32],
+    path: Indices,
+    temperatures: Floats,
+    stencils: Floats,
+    doubt: Floats,
+) -> tuple[Floats, Floats]:
+    """The calibration error at each point from interpolated log odds, and its uncertainty."""
+    from calibrant.calibrators.temperature.search_kernels import errors_between
+
+    weight = evaluator.data.weight
+    by_mass = evaluator.criterion == "ada_ece"
+    if by_mass:
+        whole = weight is None or all_whole(weight)
+        total = float(len(evaluator.data)) if weight is None else float(weight.sum())
+        edges = mass_edges(total, evaluator.n_bins, whole=whole)
+    else:
+        edges = width_edges(evaluator.n_bins)
+    # Neighbours on a path are nearly in the same order, so each task is a stretch of one path.
+    starts = np.arange(0, len(path), POINTS_PER_TASK)
+    cuts = np.unique(np.concatenate([starts, np.flatnonzero(np.diff(path)) + 1, [len(path)]]))
+    out = np.empty((2, len(path)))
+    errors_between(
+        np.stack([cuts[:-1], cuts[1:]], axis=1),
+        scaled,
+        path,
+        stencils,
+        1.0 / temperatures,
+        evaluator.data.right,
+        np.empty(0) if weight is None else weight,
+        edges,
+        by_mass,
+        doubt,
+        out,
+        times=len(evaluator.data) * stencils.shape[1] * POINTS_PER_TASK,
+    )
+    return out[0], out[1]

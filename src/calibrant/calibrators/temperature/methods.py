@@ -1,0 +1,349 @@
+"""Calibrators of one temperature, of the focal map, and of both.
+
+    softmax(s / T),    Psi^gamma(softmax(s)),    Psi^gamma(softmax(s / T))
+
+All of them are one map with one or the other number fixed, and keep the predicted class.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from calibrant import _checks
+from calibrant._numerics.logspace import keep_argmax, split_top
+from calibrant._numerics.precision import narrowed, widened
+from calibrant._types import Array
+from calibrant.calibrators.base import Calibrator, FitData, Fitted, Shapes, State
+from calibrant.calibrators.fit_report import LIMITS
+from calibrant.calibrators.temperature import search as searches
+from calibrant.calibrators.temperature.criterion import BINNED, Evaluator
+from calibrant.calibrators.temperature.grid_pruning import Point
+from calibrant.calibrators.temperature.solver import (
+    SMALLEST,
+    SMOOTH,
+    best_temperature,
+    criterion_by_name,
+)
+from calibrant.focal.calibration_map import map_log_probs
+from calibrant.metrics.calibration import MOST_BINS
+
+MOST_GAMMA = 1e4
+"""Far beyond any gamma that was ever trained with, and what single precision can tell apart."""
+MOST_GAMMA_IN_SINGLE = 10.0
+"""Above this, the logarithms that gamma multiplies need double precision for six digits."""
+REACH = 1e6
+"""Gap between logits that is beyond every temperature of a search."""
+CRITERIA = (*SMOOTH, *BINNED)
+COMPILED_GAMMAS = (-0.9, 100.0)
+"""Between these the compiled map is exact to rounding; beyond them the general one is used."""
+
+
+class _MapAndTemperature(Calibrator):
+    """Psi^gamma(softmax(s / T)); a number that a subclass does not have is 0 or 1."""
+
+    KEEPS_ARGMAX = True
+    PER_CLASS = False
+    IN_DOUBLE = False  # decided below: rounding the result must not change the predicted class
+
+    def _log_probs(self, logits: Array, state: State) -> Array:
+        xp = array_namespace(logits)
+        gamma, temperature = state.get("gamma", 0.0), state.get("temperature", 1.0)
+        types = xp.finfo(logits.dtype)
+        fits = float(types.smallest_normal) <= temperature <= float(types.max)
+        inner = logits if fits and gamma <= MOST_GAMMA_IN_SINGLE else widened(logits)
+        split = split_top(inner, temperature)
+        return keep_argmax(narrowed(map_log_probs(split, gamma), logits), split)
+
+    def _probs(self, logits: Array, state: State) -> Array:
+        gamma, temperature = state.get("gamma", 0.0), state.get("temperature", 1.0)
+        if isinstance(logits, np.ndarray) and self._probs_are_compiled(state):
+            from calibrant.calibrators.temperature.kernels import map_probs
+
+            out = np.empty_like(logits)
+            map_probs(logits, 1.0 / temperature, gamma, float(np.finfo(out.dtype).eps), out)
+            return out
+        log_probs = self._log_probs(logits, state)
+        split = split_top(logits)
+        return keep_argmax(array_namespace(logits).exp(log_probs), split)
+
+    def _probs_are_compiled(self, state: State) -> bool:
+        return COMPILED_GAMMAS[0] <= float(state.get("gamma", 0.0)) <= COMPILED_GAMMAS[1]
+
+    def _refuse_state(self, state: State) -> str | None:
+        if not SMALLEST <= state.get("temperature", 1.0) <= 1.0 / SMALLEST:
+            return f"its temperature is {state['temperature']:g}, not between 1e-300 and 1e300"
+        if not -1.0 <= state.get("gamma", 0.0) <= MOST_GAMMA:
+            return f"its gamma is {state['gamma']:g}, not between -1 and {MOST_GAMMA:g}"
+        return None
+
+
+class Identity(_MapAndTemperature):
+    """The probabilities as they are: what the others are compared with.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant import Identity
+        >>> logits, labels = np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([0, 1])
+        >>> Identity().fit(logits, labels).predict_proba(logits).round(4)
+        array([[0.8808, 0.1192],
+               [0.2689, 0.7311]])
+    """
+
+    NAME = "identity"
+    STATE: ClassVar[Shapes] = {}
+
+    def _fit(self, data: FitData) -> Fitted:
+        nll = _nll(data, 0.0)
+        return Fitted(state={}, criterion="nll", before=nll, after=nll, evaluations=1)
+
+
+class FocalCalibration(_MapAndTemperature):
+    r"""The focal map alone, with the gamma that the model was trained with.
+
+    .. math:: \Psi^\gamma(\mathrm{softmax}(s))
+
+    Nothing is fitted: where a network of enough capacity was trained to the minimum of the focal
+    loss, this is the true posterior. ``fit`` measures what the map does to the NLL.
+
+    Args:
+        gamma: The gamma of the focal loss, at least -1.
+
+    References:
+        Charoenphakdee et al. (2021), Theorem 11.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant import FocalCalibration
+        >>> logits, labels = np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([0, 1])
+        >>> FocalCalibration(gamma=2).fit(logits, labels).predict_proba(logits).round(4)
+        array([[0.9955, 0.0045],
+               [0.0641, 0.9359]])
+    """
+
+    NAME = "focal"
+    STATE: ClassVar[Shapes] = {"gamma": ()}
+
+    def __init__(self, *, gamma: float) -> None:
+        self.gamma = gamma
+
+    @property
+    def gamma_(self) -> float:
+        """The gamma of the map."""
+        return float(self.state_["gamma"])
+
+    def _check_params(self) -> None:
+        _checks.gamma(self.gamma, lowest=-1.0, highest=MOST_GAMMA)
+
+    def _fit(self, data: FitData) -> Fitted:
+        gamma = float(self.gamma)
+        return Fitted(
+            state={"gamma": gamma},
+            criterion="nll",
+            before=_nll(data, 0.0),
+            after=_nll(data, gamma),
+            evaluations=2,
+        )
+
+
+class TemperatureScaling(_MapAndTemperature):
+    r"""One temperature for all logits.
+
+    .. math:: \mathrm{softmax}(s / T), \qquad T > 0
+
+    By NLL, Brier score or focal loss, T is the minimum itself, and logits that are c times as
+    large give a T that is c times as large. By a calibration error it is the best of 0.01, 0.02,
+    ..., 5. Where there is no minimum the limit is reported: T -> 0 if every sample is right,
+    T -> infinity if the model is worse than chance.
+
+    Args:
+        criterion: What to minimise: nll, brier, focal, ece or ada_ece.
+        focal_gamma: The gamma of the focal loss, for that criterion.
+        n_bins: Bins of the calibration errors, for those criteria.
+
+    References:
+        Guo et al. (2017), Sec. 4.2; Mukhoti et al. (2020); Charoenphakdee et al. (2021), TS_FL.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant import TemperatureScaling
+        >>> rng = np.random.default_rng(0)
+        >>> logits = rng.normal(size=(2000, 10))
+        >>> labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+        >>> round(TemperatureScaling().fit(3 * logits, labels).temperature_, 1)
+        3.0
+    """
+
+    NAME = "temperature"
+    STATE: ClassVar[Shapes] = {"temperature": ()}
+
+    def __init__(
+        self, *, criterion: str = "nll", focal_gamma: float = 3.0, n_bins: int = 15
+    ) -> None:
+        self.criterion = criterion
+        self.focal_gamma = focal_gamma
+        self.n_bins = n_bins
+
+    @property
+    def temperature_(self) -> float:
+        """The fitted temperature."""
+        return float(self.state_["temperature"])
+
+    def _check_params(self) -> None:
+        _check_criterion(self.criterion, self.focal_gamma, self.n_bins)
+
+    def _fit(self, data: FitData) -> Fitted:
+        if self.criterion in BINNED:
+            evaluator = _evaluator(data, self.criterion, self.focal_gamma, self.n_bins)
+            point = searches.grid(evaluator, gammas=(0.0,))
+            before = evaluator(0.0, 1.0)
+            return Fitted(
+                state={"temperature": point.temperature},
+                criterion=self.criterion,
+                before=before,
+                after=point.value,
+                at_bound=point.at_bound,
+                evaluations=evaluator.evaluations,
+                n_parameters=1,
+                warnings=_beyond_bounds(point),
+            )
+        gamma = float(self.focal_gamma)
+        before = criterion_by_name(self.criterion, gamma)(data, 1.0).value
+        best = best_temperature(data, self.criterion, gamma)
+        doubts = () if best.limit is None else (LIMITS[best.limit],)
+        return Fitted(
+            state={"temperature": best.temperature},
+            criterion=self.criterion,
+            before=before,
+            after=best.value,
+            gradient=abs(best.slope),
+            at_bound=best.limit,
+            evaluations=best.evaluations + 1,
+            n_parameters=1,
+            warnings=doubts,
+        )
+
+
+class FocalTemperatureScaling(_MapAndTemperature):
+    r"""The focal map after a temperature, both fitted.
+
+    .. math:: \Psi^\gamma(\mathrm{softmax}(s / T))
+
+    A family of two parameters that holds temperature scaling (gamma = 0), so on the samples it is
+    fitted on it is never worse by its criterion than the best temperature of the same grid. It
+    suits any network, however trained.
+
+    Args:
+        criterion: What to minimise: ada_ece, ece, nll, brier or focal.
+        search: ``"grid"``: ten gammas from -0.5 to 5 and T = 0.01, 0.02, ..., 5, exactly;
+            ``"line"``: along a line through the best T of two gammas; ``"refine"``: the grid, then
+            continuously around its best point.
+        focal_gamma: The gamma of the focal loss, for that criterion.
+        n_bins: Bins of the calibration errors, for those criteria.
+
+    References:
+        Komisarenko and Kull (2024), Sec. 4.2 and 5.2.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant import FocalTemperatureScaling
+        >>> from calibrant.focal import focal_log_probs
+        >>> rng = np.random.default_rng(0)
+        >>> logits = 5 * rng.normal(size=(5000, 10))
+        >>> truth = focal_log_probs(logits, gamma=1, temperature=4)
+        >>> labels = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
+        >>> scaling = FocalTemperatureScaling(criterion="nll").fit(logits, labels)
+        >>> scaling.gamma_, scaling.temperature_
+        (1.0, 3.99)
+    """
+
+    NAME = "focal-temperature"
+    STATE: ClassVar[Shapes] = {"gamma": (), "temperature": ()}
+
+    def __init__(
+        self,
+        *,
+        criterion: str = "ada_ece",
+        search: str = "grid",
+        focal_gamma: float = 3.0,
+        n_bins: int = 15,
+    ) -> None:
+        self.criterion = criterion
+        self.search = search
+        self.focal_gamma = focal_gamma
+        self.n_bins = n_bins
+
+    @property
+    def gamma_(self) -> float:
+        """The fitted gamma of the map."""
+        return float(self.state_["gamma"])
+
+    @property
+    def temperature_(self) -> float:
+        """The fitted temperature."""
+        return float(self.state_["temperature"])
+
+    def _check_params(self) -> None:
+        _check_criterion(self.criterion, self.focal_gamma, self.n_bins)
+        _checks.choice(self.search, "search", tuple(searches.SEARCHES))
+
+    def _fit(self, data: FitData) -> Fitted:
+        evaluator = _evaluator(data, self.criterion, self.focal_gamma, self.n_bins)
+        point = searches.SEARCHES[self.search](evaluator)
+        before = evaluator(0.0, 1.0)
+        doubts = _beyond_bounds(point)
+        if data.labels_on_top:
+            point, doubts = replace(point, at_bound="T -> 0"), (LIMITS["T -> 0"],)
+        return Fitted(
+            state={"gamma": point.gamma, "temperature": point.temperature},
+            criterion=self.criterion,
+            before=before,
+            after=point.value,
+            at_bound=point.at_bound,
+            evaluations=evaluator.evaluations,
+            n_parameters=2,
+            warnings=doubts,
+        )
+
+
+def within_reach(data: FitData) -> FitData:
+    """The same samples with logits that the search can compute with; often the very same.
+
+    A class that lies REACH below the top one has probability 0 at every temperature of the search,
+    and does not count in a calibration error, however far below it lies.
+    """
+    lowest = np.min(data.logits, where=data.logits > -np.inf, initial=0.0)
+    if max(-lowest, data.logits.max()) < REACH:
+        return data
+    with np.errstate(over="ignore"):
+        below = data.logits - data.logits.max(axis=1, keepdims=True)
+    below = np.where(data.logits == -np.inf, -np.inf, np.maximum(below, -REACH))
+    return replace(data, logits=below)
+
+
+def _beyond_bounds(point: Point) -> tuple[str, ...]:
+    if point.at_bound is None:
+        return ()
+    return (
+        f"the best point lies at a bound of the search ({point.at_bound}), so a better one may lie "
+        "beyond it; where it is T, divide the logits by a constant first.",
+    )
+
+
+def _check_criterion(criterion: str, focal_gamma: float, n_bins: int) -> None:
+    _checks.choice(criterion, "criterion", CRITERIA)
+    _checks.gamma(focal_gamma, lowest=0.0, highest=MOST_GAMMA)
+    _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
+
+
+def _evaluator(data: FitData, criterion: str, focal_gamma: float, n_bins: int) -> Evaluator:
+    if criterion in BINNED:
+        data = data.mapped(within_reach)
+    return data.evaluator(criterion, n_bins=n_bins, focal_gamma=float(focal_gamma))
+
+
+def _nll(data: FitData, gamma: float) -> float:
+    return data.evaluator("nll", n_bins=1, focal_gamma=0.0)(gamma, 1.0)

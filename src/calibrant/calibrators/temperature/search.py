@@ -1,0 +1,154 @@
+"""The three searches of focal temperature scaling for the best (gamma, T).
+
+- ``grid``: the published grid, and gamma = 0, with the same answer as trying all of its 5000
+  points, though only a few are tried (see ``paths``);
+- ``line``: the best T for two gammas, then along the straight line through them: three times the
+  points of a temperature search, as the paper proposes;
+- ``refine``: the grid, then continuously around what it found; never worse than the grid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant.calibrators.batched_search import Walk, side_by_side
+from calibrant.calibrators.temperature.criterion import BINNED, Evaluator
+from calibrant.calibrators.temperature.grid_pruning import (
+    COARSE,
+    Point,
+    chebyshev_nodes,
+    interpolation,
+)
+from calibrant.calibrators.temperature.solver import TO_LOOK
+
+GAMMAS = np.array([-0.5, -0.25, 0.0, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0])
+"""The gammas of Komisarenko and Kull (2024), and 0: plain temperature scaling."""
+TEMPERATURES = np.arange(1, 501) / 100.0
+"""Their temperatures, built from whole numbers."""
+UNCHANGED = 99
+"""Where T = 1 stands among them."""
+LINE_GAMMAS = (0.0, 1.0)
+"""The two gammas through whose best temperatures the line runs."""
+REFINED_GAMMAS = (-0.9, 20.0)
+REFINED_TEMPERATURES = (1e-3, 50.0)
+"""The refined search stays between these; at gamma = -1 the map has its limit."""
+
+
+def grid(evaluator: Evaluator, gammas: tuple[float, ...] | None = None) -> Point:
+    """The best point of the grid; of equal ones, that with gamma closest to 0, then T to 1."""
+    chosen = GAMMAS if gammas is None else np.array(gammas)
+    mildest = float(chosen[np.abs(chosen).argmin()])
+    if evaluator.criterion in BINNED:
+        found = [evaluator.smallest_on_grid(chosen, TEMPERATURES)]
+    else:
+        found = side_by_side([_walk(evaluator, float(gamma)) for gamma in chosen], evaluator.at)
+    # T = 1 is on the grid. It takes part whatever a search has left out.
+    unchanged = Point(mildest, 1.0, evaluator(mildest, 1.0))
+    best = min(unchanged, *found, key=lambda point: point.rank)
+    return _with_edges(best, either_gamma=len(chosen) > 1)
+
+
+def line(evaluator: Evaluator) -> Point:
+    """The best point on the line through the best temperatures of two gammas."""
+    ends = [grid(evaluator, gammas=(gamma,)) for gamma in LINE_GAMMAS]
+    slope = (ends[1].temperature - ends[0].temperature) / (LINE_GAMMAS[1] - LINE_GAMMAS[0])
+    gammas = np.linspace(GAMMAS[0], GAMMAS[-1], len(TEMPERATURES))
+    temperatures = ends[0].temperature + slope * (gammas - LINE_GAMMAS[0])
+    on_grid = (temperatures >= TEMPERATURES[0]) & (temperatures <= TEMPERATURES[-1])
+    gammas, temperatures = gammas[on_grid], temperatures[on_grid]
+    best = min(ends, key=lambda point: point.rank)
+    if evaluator.criterion in BINNED:
+        best = evaluator.smallest_on_line(gammas, temperatures, best)
+    else:
+        values = evaluator.at(list(zip(gammas.tolist(), temperatures.tolist(), strict=True)))
+        along = map(Point, gammas.tolist(), temperatures.tolist(), values)
+        best = min(best, *along, key=lambda point: point.rank)
+    return _with_edges(best, either_gamma=True)
+
+
+def refine(evaluator: Evaluator) -> Point:
+    """The grid's best point, moved continuously downhill, beyond the grid where that leads on."""
+    from scipy.optimize import Bounds, minimize
+
+    start = grid(evaluator)
+    at_start = np.array([start.gamma, math.log(start.temperature)])
+    # As large as the spaces between the points of the grid, and away from the bounds.
+    simplex = at_start + np.array([[0.0, 0.0], [0.12, 0.0], [0.0, 0.02 / start.temperature]])
+    low, high = (np.array([REFINED_GAMMAS[i], math.log(REFINED_TEMPERATURES[i])]) for i in (0, 1))
+
+    def value(at: npt.NDArray[np.float64]) -> float:
+        return evaluator(float(at[0]), math.exp(at[1]))
+
+    found = minimize(
+        value,
+        x0=at_start,
+        method="Nelder-Mead",
+        bounds=Bounds(low, high),
+        options={"initial_simplex": simplex, "maxfev": 200, "xatol": 1e-6, "fatol": 1e-12},
+    )
+    at_bound = np.minimum(found.x - low, high - found.x) < 1e-3
+    bounds = [f"gamma = {found.x[0]:.3g}"] if at_bound[0] else []
+    if at_bound[1]:
+        bounds.append(f"T = {math.exp(found.x[1]):.3g}")
+    if not found.success:
+        bounds.append("the limit of steps")
+    if start.at_bound is not None and found.fun > start.value - 1e-12:
+        bounds.append(start.at_bound)
+    refined = Point(
+        float(found.x[0]), math.exp(found.x[1]), float(found.fun), " and ".join(bounds) or None
+    )
+    return min(start, refined, key=lambda point: point.rank)
+
+
+def _with_edges(point: Point, *, either_gamma: bool) -> Point:
+    """The point with the edges of the grid it lies at."""
+    edges = []
+    if either_gamma and point.gamma in (GAMMAS[0], GAMMAS[-1]):
+        edges.append(f"gamma = {point.gamma:g}")
+    if point.temperature in (TEMPERATURES[0], TEMPERATURES[-1]):
+        edges.append(f"T = {point.temperature:g}")
+    return replace(point, at_bound=" and ".join(edges) or None)
+
+
+def _walk(evaluator: Evaluator, gamma: float) -> Walk[tuple[float, float], float, Point]:
+    """The best temperature of the grid for one gamma, by a criterion that is smooth in T.
+
+    Some rows, at nodes that lie close enough for interpolation, show the valley; then all rows
+    walk down to its lowest point.
+    """
+    few = evaluator.on(evaluator.data.some_rows(TO_LOOK))
+    x = np.log(TEMPERATURES)
+    nodes = chebyshev_nodes(x[0], x[-1], evaluator.data.n_classes, COARSE)
+    # T times a loss stays bounded as T falls, so its interpolation is as exact at every T.
+    scaled = np.array(few.at([(gamma, math.exp(node)) for node in nodes])) * np.exp(nodes)
+    step = int((interpolation(nodes, x) @ scaled / TEMPERATURES).argmin())
+    known: dict[int, Point] = {}
+
+    def look(*steps: int) -> Generator[list[tuple[float, float]], list[float], list[Point]]:
+        new = [s for s in dict.fromkeys(steps) if s not in known]
+        values = (yield [(gamma, float(TEMPERATURES[s])) for s in new]) if new else []
+        for s, value in zip(new, values, strict=True):
+            known[s] = Point(gamma, float(TEMPERATURES[s]), value)
+        return [known[s] for s in steps]
+
+    while True:
+        around = [min(max(s, 0), len(x) - 1) for s in (step - 1, step, step + 1)]
+        left, here, right, unchanged = yield from look(*around, UNCHANGED)
+        if here.value <= min(left.value, right.value):
+            # Where T does not matter, it stays 1.
+            return min(here, unchanged, key=lambda point: point.rank)
+        downhill = -1 if left.value < right.value else 1
+        bend = left.value - 2.0 * here.value + right.value
+        leap = (left.value - right.value) / (2.0 * bend) if bend > 0.0 else 8.0 * downhill
+        far = min(max(step + round(leap), 0), len(x) - 1)
+        there, near = yield from look(far, step + downhill)
+        step = far if there.value < near.value else step + downhill
+
+
+SEARCHES: dict[str, Callable[[Evaluator], Point]] = {"grid": grid, "line": line, "refine": refine}
+"""Each search by its name."""

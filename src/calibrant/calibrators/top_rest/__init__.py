@@ -1,0 +1,1 @@
+"""Top-rest scaling: the predicted class and the other classes, calibrated apart."""

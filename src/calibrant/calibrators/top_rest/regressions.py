@@ -1,0 +1,283 @@
+"""The two regressions of top-rest scaling, on plain arrays, and how strong their penalties are.
+
+The top part is a logistic regression: convex, solved by Newton's method with bounds that keep its
+slopes from falling below 0. The rest is convex in its biases and smooth in log T'.
+
+The variance of the class terms is the one that makes the samples most probable, by MacKay's fixed
+point: the squares of the terms against how many of them the samples determine. Where the classes do
+not differ it shrinks to nothing, and so do they.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant.calibrators.base import FitData, Floats
+from calibrant.calibrators.top_rest.methods import KNOTS, sigmoid
+
+STRENGTH = 1.0
+"""Of the squares of slopes, offset and contest: a prior of variance 1 around temperature scaling.
+Chosen on validation rows of every second network; 0.5 to 5 do about as well."""
+REST_STRENGTH = 5.0
+"""Of the square of log T'. Mistakes are few."""
+FIRST_STRENGTH = 20.0
+STRENGTHS = (0.05, 1e3)
+"""Of the squares of class terms: where the estimate starts, and its bounds."""
+SETTLED = 0.25
+"""Step of the logarithm of a strength that is not worth another round."""
+LARGEST_STEP = 2.0
+MOST_STEPS = 60
+LENGTHS = (1.0, 0.5, 0.25, 0.125)
+"""Parts of a step that are tried."""
+CLOSE, REST_CLOSE = 1e-3, 0.05
+"""A search stops about this many standard errors of a parameter from the minimum."""
+REST_BOUND = 3.0
+"""Bound of |log T'|: a factor of 20."""
+
+N_SLOPES = len(KNOTS) + 1
+START = np.array([1.0] * N_SLOPES + [0.0, 0.0])
+"""Slopes, offset and contest of temperature scaling."""
+LOWEST_WEIGHTS = np.array([0.0] * N_SLOPES + [-np.inf, -np.inf])
+
+
+class TopSums(NamedTuple):
+    """Sums over samples at one point: the loss, its slopes and second derivatives; no penalties."""
+
+    loss: float
+    by_weights: Floats
+    by_offsets: Floats
+    """(K,)"""
+    system: Floats
+    """Second derivatives by two weights."""
+    mixed: Floats
+    """(K, 7): by an offset and a weight."""
+    bend: Floats
+    """(K,): by an offset, twice; no two offsets share a sample."""
+
+
+class TopSamples(Protocol):
+    """What the regression of the top part asks of its samples."""
+
+    def sums(self, weights: Floats, offsets: Floats, *, cautious: bool) -> TopSums:
+        """All of them at one point.
+
+        The cautious second derivatives are those of a parabola that touches the loss and is
+        nowhere below it (Jaakkola and Jordan, 2000).
+        """
+
+
+class TopRows:
+    """The samples as rows of features, sorted by class."""
+
+    def __init__(
+        self,
+        features: Floats,
+        right: npt.NDArray[np.bool_],
+        count: Floats,
+        top: npt.NDArray[np.int64],
+        *,
+        classes: bool,
+    ) -> None:
+        order = np.argsort(top, kind="stable")
+        self.features, self.right, self.count = features[order], right[order], count[order]
+        self.top = top[order]
+        self.classes = classes
+        """Whether there are class terms."""
+        self.present, self.first = np.unique(self.top, return_index=True)
+
+    def sums(self, weights: Floats, offsets: Floats, *, cautious: bool) -> TopSums:
+        """As :class:`TopSamples` has it."""
+        odds = self.features @ weights
+        if self.classes:
+            odds += offsets[self.top]
+        loss = float(self.count @ np.logaddexp(0.0, np.where(self.right, -odds, odds)))
+        p = sigmoid(odds)
+        excess = self.count * (p - self.right)
+        if cautious:
+            size = np.maximum(np.abs(odds), 1e-6)
+            bend = self.count * np.tanh(size / 2.0) / (2.0 * size)
+        else:
+            bend = self.count * p * (1.0 - p)
+        bent = bend[:, np.newaxis] * self.features
+        of_class = partial(self._by_class, n_classes=len(offsets))
+        return TopSums(
+            loss,
+            self.features.T @ excess,
+            of_class(excess),
+            self.features.T @ bent,
+            of_class(bent),
+            of_class(bend),
+        )
+
+    def _by_class(self, values: Floats, n_classes: int) -> Floats:
+        sums = np.zeros((n_classes, *values.shape[1:]))
+        if self.classes:
+            sums[self.present] = np.add.reduceat(values, self.first, axis=0)
+        return sums
+
+
+class TopRegression:
+    """A logistic regression with one more term for each class."""
+
+    def __init__(self, samples: TopSamples) -> None:
+        self.samples = samples
+        self.evaluations = 0
+        self.last: tuple[Floats, TopSums] | None = None
+
+    def minimise(
+        self, weights: Floats, offsets: Floats, strength: float
+    ) -> tuple[Floats, Floats, float]:
+        """Weights, class offsets, and the largest slope left, from a start.
+
+        Where a step of Newton's method goes far too far, as the loss is straight where it starts
+        and bends on the way, a cautious one follows: on a parabola that lies above the loss.
+        """
+        from scipy.optimize import lsq_linear
+
+        slope, cautious = math.inf, False
+        for _ in range(MOST_STEPS):
+            here = self._sums(weights, offsets, cautious=cautious)
+            value = _penalised(here.loss, weights, offsets, strength)
+            by_weights = here.by_weights + STRENGTH * (weights - START)
+            by_offsets = here.by_offsets + strength * offsets
+            system, bend = here.system + STRENGTH * np.eye(len(START)), here.bend + strength
+            at_bound = (weights <= LOWEST_WEIGHTS) & (by_weights > 0.0)
+            slope = float(
+                np.abs(np.concatenate([np.where(at_bound, 0.0, by_weights), by_offsets])).max()
+            )
+            # The class offsets are eliminated: given the weights, each is on its own.
+            reduced = system - here.mixed.T @ (here.mixed / bend[:, np.newaxis])
+            target = by_weights - here.mixed.T @ (by_offsets / bend)
+            root = np.linalg.cholesky(reduced).T
+            wanted = root @ weights - np.linalg.solve(root.T, target)
+            bounded = lsq_linear(root, wanted, bounds=(LOWEST_WEIGHTS, np.inf), method="bvls")
+            step = bounded.x - weights
+            offset_step = -(by_offsets + here.mixed @ step) / bend
+            decrease = -(by_weights @ step + by_offsets @ offset_step)
+            if decrease <= CLOSE**2 and not cautious:
+                break
+            for length in LENGTHS:
+                nearby = weights + length * step, offsets + length * offset_step
+                # The whole step mostly holds, so what the next one needs is computed with it.
+                there = _penalised(self._sums(*nearby, cautious=False).loss, *nearby, strength)
+                if there <= value - 1e-4 * length * decrease:
+                    (weights, offsets), cautious = nearby, False
+                    break
+            else:
+                if cautious:  # nothing is left but rounding
+                    break
+                cautious = True
+        return weights, offsets, slope
+
+    def curvature_of_classes(self, weights: Floats, offsets: Floats) -> Floats:
+        """How sharply the loss alone bends along each class offset."""
+        return self._sums(weights, offsets, cautious=False).bend
+
+    def _sums(self, weights: Floats, offsets: Floats, *, cautious: bool) -> TopSums:
+        asked = np.concatenate([weights, offsets, [cautious]])
+        if self.last is None or not np.array_equal(self.last[0], asked):
+            self.evaluations += 1
+            self.last = asked, self.samples.sums(weights, offsets, cautious=cautious)
+        return self.last[1]
+
+
+def _penalised(loss: float, weights: Floats, offsets: Floats, strength: float) -> float:
+    away = weights - START
+    return loss + 0.5 * float(STRENGTH * (away @ away) + strength * (offsets @ offsets))
+
+
+class RestLoss:
+    """The log-loss of the labels of mistakes among the classes that are not on top."""
+
+    def __init__(self, wrong: FitData, beta: float) -> None:
+        from calibrant.calibrators.temperature.kernels import exponents_of_rest
+
+        self.labels, self.weight = wrong.labels, wrong.weight
+        self.x: Floats = np.empty(wrong.logits.shape)
+        self.top = np.empty(len(wrong), dtype=np.int64)
+        exponents_of_rest(wrong.logits, beta, self.top, self.x)
+        self.evaluations = 0
+        self.last: tuple[Floats, tuple[float, Floats, Floats]] | None = None
+
+    def minimise(self, parameters: Floats, strength: float) -> tuple[Floats, float]:
+        """log 1/T' and biases, and the largest slope left, from a start."""
+        from scipy.optimize import Bounds, minimize
+
+        strengths = np.full(len(parameters), strength)
+        strengths[0] = REST_STRENGTH
+        unit = 1.0 / np.sqrt(self.curvatures(parameters) + strengths)
+        bounds = np.full(len(parameters), np.inf)
+        bounds[0] = REST_BOUND
+        found = minimize(
+            self._in_units,
+            parameters / unit,
+            args=(unit, strengths),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=Bounds(-bounds / unit, bounds / unit),
+            options={"ftol": 0.0, "gtol": REST_CLOSE, "maxiter": MOST_STEPS},
+        )
+        inside = (np.abs(found.x) < bounds / unit) | (found.x * found.jac > 0.0)
+        slope = float(np.abs(np.where(inside, found.jac / unit, 0.0)).max())
+        return found.x * unit, slope
+
+    def _in_units(self, inner: Floats, unit: Floats, strengths: Floats) -> tuple[float, Floats]:
+        """The penalised loss and its slopes, parameters in these units."""
+        parameters = inner * unit
+        loss, slopes, _ = self._slopes(parameters)
+        value = loss + 0.5 * float(strengths @ parameters**2)
+        return value, (slopes + strengths * parameters) * unit
+
+    def curvatures(self, parameters: Floats) -> Floats:
+        """How sharply the loss alone bends along each parameter."""
+        return self._slopes(parameters)[2]
+
+    def _slopes(self, parameters: Floats) -> tuple[float, Floats, Floats]:
+        if self.last is None or not np.array_equal(self.last[0], parameters):
+            self.last = parameters.copy(), self._computed(parameters)
+        return self.last[1]
+
+    def _computed(self, parameters: Floats) -> tuple[float, Floats, Floats]:
+        """The loss, its slopes, and its second derivatives along each parameter."""
+        from calibrant.calibrators.temperature.kernels import rest_slopes
+
+        self.evaluations += 1
+        n_classes = self.x.shape[1]
+        bias = parameters[1:] if len(parameters) > 1 else np.zeros(n_classes)
+        sharpness = math.exp(parameters[0])
+        sums = rest_slopes.sum(self.x, self.top, self.labels, self.weight, sharpness, bias)
+        loss, slope, bend = sums[:3]
+        n_biases = len(parameters) - 1
+        by_class, curvature = sums[3 : 3 + n_classes], sums[3 + n_classes :]
+        slopes = np.concatenate([[slope], by_class[:n_biases]])
+        return float(loss), slopes, np.concatenate([[bend], curvature[:n_biases]])
+
+
+class StrengthSearch:
+    """The search for MacKay's fixed point by the secant method, on the logarithm of a strength.
+
+    Iterating the fixed point itself would take hundreds of rounds where it is close to a limit.
+    """
+
+    def __init__(self) -> None:
+        self.last: tuple[float, float] | None = None
+
+    def following(self, strength: float, terms: Floats, curvature: Floats) -> tuple[float, bool]:
+        """The next strength, and whether it is close enough to the one before."""
+        determined = float((curvature / (curvature + strength)).sum())
+        squares = max(float(terms @ terms), 1e-12)
+        here, change = math.log(strength), math.log(max(determined, 1e-12) / squares / strength)
+        # Near a limit the fixed point moves by next to nothing, however far away the limit is.
+        step = math.copysign(LARGEST_STEP, change)
+        if self.last is not None and self.last[1] != change:
+            secant = change * (self.last[0] - here) / (change - self.last[1])
+            step = min(max(secant, -LARGEST_STEP), LARGEST_STEP) if secant * change > 0.0 else step
+        self.last = here, change
+        low, high = map(math.log, STRENGTHS)
+        there = min(max(here + step, low), high)
+        return math.exp(there), abs(there - here) <= SETTLED

@@ -1,0 +1,357 @@
+"""The fit of top-rest scaling: samples at their temperature, and the two regressions on them.
+
+See ``top_rest`` for the map, and ``top_rest_regressions`` for what is minimised.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant.calibrators.base import FitData, Fitted, Floats
+from calibrant.calibrators.fit_report import LIMITS
+from calibrant.calibrators.temperature.solver import (
+    BestTemperature,
+    best_temperature,
+    cross_entropies,
+)
+from calibrant.calibrators.top_rest.methods import LARGEST_ODDS, MOST_STRETCH, pieces
+from calibrant.calibrators.top_rest.regressions import (
+    FIRST_STRENGTH,
+    N_SLOPES,
+    START,
+    RestLoss,
+    StrengthSearch,
+    TopRegression,
+    TopRows,
+    TopSamples,
+)
+from calibrant.metrics.binning import all_whole
+
+MOST_ROUNDS = 10
+MOST_ENTRIES = 1 << 21
+"""Logits of mistakes that the rest is fitted on; where there are more, every second row or so."""
+MOST_ODDS = 100.0
+"""Log-odds beyond this count as this in the fit, where a mistake would drown all other samples."""
+
+
+@dataclass(frozen=True)
+class TopRest:
+    """What is fitted besides T."""
+
+    weights: Floats
+    """Slopes, offset, contest."""
+    class_offsets: Floats
+    offset_strength: float
+    log_sharpness: float
+    """-log T'."""
+    rest_biases: Floats
+    bias_strength: float
+    gradient: float = 0.0
+    """Largest slope of the mean loss left, per parameter."""
+    evaluations: int = 0
+
+    @classmethod
+    def unchanged(cls, n_classes: int) -> TopRest:
+        """Temperature scaling."""
+        nothing = np.zeros(n_classes)
+        return cls(START, nothing, FIRST_STRENGTH, 0.0, nothing, FIRST_STRENGTH)
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Of each sample: the log-loss, and the log-odds of the predicted class."""
+
+    loss: Floats
+    odds: Floats
+    free_odds: Floats
+    """The log-odds before the bounds that keep the predicted class."""
+
+
+class AtTemperature(ABC):
+    """Samples at their best temperature, wherever they lie: what the fit asks of them."""
+
+    data: FitData
+    best: BestTemperature
+
+    @property
+    def beta(self) -> float:
+        """1/T."""
+        return 1.0 / self.best.temperature
+
+    @property
+    @abstractmethod
+    def n_counted(self) -> float:
+        """How many samples the rows count for."""
+
+    @abstractmethod
+    def top_samples(self, *, classes: bool) -> TopSamples:
+        """What the top part is fitted on, with class terms or without."""
+
+    @abstractmethod
+    def mistakes(self) -> FitData | None:
+        """The rows that the rest is fitted on, if any; ``weight`` is what they count for."""
+
+    @abstractmethod
+    def nlls(self, found: TopRest) -> tuple[float, float, float]:
+        """The NLL of the samples as they are given, under temperature scaling, and as found."""
+
+    def state(self, found: TopRest) -> dict[str, Any]:
+        """As the calibrator keeps it."""
+        return {
+            "temperature": self.best.temperature,
+            "slopes": found.weights[:N_SLOPES].copy(),
+            "offset": float(found.weights[N_SLOPES]),
+            "contest": float(found.weights[N_SLOPES + 1]),
+            "class_offsets": found.class_offsets,
+            "rest_temperature": math.exp(-found.log_sharpness),
+            "rest_biases": found.rest_biases,
+        }
+
+    def fitted(self, found: TopRest) -> Fitted:
+        """With the NLL before and after; temperature scaling where that is not above it."""
+        before, plain, after = self.nlls(found)
+        if not after <= plain:
+            found, after = TopRest.unchanged(self.data.n_classes), plain
+        doubts = () if self.best.limit is None else (LIMITS[self.best.limit],)
+        return Fitted(
+            state=self.state(found),
+            criterion="nll",
+            before=before,
+            after=after,
+            gradient=found.gradient,
+            at_bound=self.best.limit,
+            evaluations=self.best.evaluations + found.evaluations + 3,
+            n_parameters=2 + len(START),  # class terms are as many as the samples determine
+            warnings=doubts,
+        )
+
+
+def temperature_of_both(data: FitData) -> BestTemperature:
+    """That of temperature scaling.
+
+    Where no label lies below the top it is 0, and says only that there was no mistake: the model's
+    own, 1, is kept.
+    """
+    best = best_temperature(data, "nll", 0.0)
+    return replace(best, temperature=1.0) if best.limit == "T -> 0" else best
+
+
+def mistake_stride(n_wrong: int, n_classes: int) -> int:
+    """Every so many mistakes the rest is fitted on."""
+    return max(1, -(-n_wrong * n_classes // MOST_ENTRIES))
+
+
+@dataclass(frozen=True)
+class Problem(AtTemperature):
+    """Checked samples at their best temperature, and what both regressions need of them."""
+
+    data: FitData
+    best: BestTemperature
+    chosen: npt.NDArray[np.intp]
+    """(n,): which rows of ``data`` these are; the arrays below have one value for each of them."""
+    count: Floats
+    """How many samples a row counts for. Whole-number weights are repetitions; others are scaled so
+    that their sum is the number of equal weights that would be as exact."""
+    top: npt.NDArray[np.int64]
+    right: npt.NDArray[np.bool_]
+    lead: Floats
+    """(s_m - s_r) / T."""
+    level: Floats
+    """Log-probability of the runner-up among the rest, at T."""
+    of_label: Floats
+    """That of the label; 0 where it is on top itself."""
+    mistake_count: Floats
+    """What a row counts for in the fit of the rest: 0 where it is right, or a mistake too many."""
+
+    @classmethod
+    def of(cls, data: FitData) -> Problem:
+        """The samples at the temperature of temperature scaling."""
+        return cls.at(data, temperature_of_both(data))
+
+    @classmethod
+    def at(cls, data: FitData, best: BestTemperature) -> Problem:
+        """The samples at a temperature that is known."""
+        from calibrant.calibrators.temperature.kernels import lead_rows
+
+        top = np.empty(len(data), dtype=np.int64)
+        lead, level, of_label = (np.empty(len(data)) for _ in range(3))
+        beta = 1.0 / best.temperature
+        lead_rows(data.logits, data.labels, beta, top, lead, level, of_label)
+        count, right = _counts(data), top == data.labels
+        wrong = np.flatnonzero(~right)
+        stride = mistake_stride(len(wrong), data.n_classes)
+        mistake_count = np.zeros(len(data))
+        mistake_count[wrong[::stride]] = stride * count[wrong[::stride]]
+        return cls(
+            data=data,
+            best=best,
+            chosen=np.arange(len(data)),
+            count=count,
+            top=top,
+            right=right,
+            mistake_count=mistake_count,
+            lead=np.minimum(lead, LARGEST_ODDS),
+            level=level,
+            of_label=of_label,
+        )
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    def rows(self, part: npt.NDArray[np.intp]) -> Problem:
+        """The same at the same temperature, of some rows."""
+        of_rows = [each.name for each in fields(self) if each.name not in ("data", "best")]
+        return replace(self, **{name: getattr(self, name)[part] for name in of_rows})
+
+    @property
+    def odds(self) -> Floats:
+        """Log-odds of the top class at T."""
+        return self.lead + self.level
+
+    def features(self, most_odds: float = LARGEST_ODDS) -> Floats:
+        """(n, 7): what slopes, offset and contest are the factors of."""
+        columns = [*pieces(np.minimum(self.odds, most_odds)), np.ones(len(self)), self.level]
+        return np.stack(columns, axis=1)
+
+    @property
+    def n_counted(self) -> float:
+        """How many samples the rows count for."""
+        return float(self.count.sum())
+
+    def top_samples(self, *, classes: bool) -> TopRows:
+        """What the top part is fitted on, with class terms or without."""
+        features = self.features(MOST_ODDS)
+        return TopRows(features, self.right, self.count, self.top, classes=classes)
+
+    def mistakes(self) -> FitData | None:
+        """The rows that the rest is fitted on, if any; ``weight`` is what they count for."""
+        wrong = np.flatnonzero(self.mistake_count)
+        if len(wrong) == 0:
+            return None
+        rows = self.chosen[wrong]
+        return FitData(self.data.logits[rows], self.data.labels[rows], self.mistake_count[wrong])
+
+    def nlls(self, found: TopRest) -> tuple[float, float, float]:
+        """The NLL of the samples as they are given, under temperature scaling, and as found."""
+        given, plain, after = map(self.data.mean, self.loss_rows(found))
+        return given, plain, after
+
+    def loss_rows(self, found: TopRest) -> tuple[Floats, Floats, Floats]:
+        """The same of each row."""
+        unchanged = TopRest.unchanged(self.data.n_classes)
+        given = cross_entropies(self.data, 1.0)
+        return given, self.losses(unchanged).loss, self.losses(found).loss
+
+    def losses(self, found: TopRest) -> Losses:
+        """Of every sample under the map with these numbers."""
+        free_odds = self.features() @ found.weights + found.class_offsets[self.top]
+        level, of_label = self._rest(found, free_odds)
+        odds = np.maximum(free_odds, level + self.lead / MOST_STRETCH)
+        odds = np.minimum(odds, level + self.lead * MOST_STRETCH)
+        of_top = np.logaddexp(0.0, np.where(self.right, -odds, odds))
+        return Losses(of_top - of_label, odds, free_odds)
+
+    def _rest(self, found: TopRest, odds: Floats) -> tuple[Floats, Floats]:
+        """Log-probabilities among the rest: the largest, and that of the label (0 if on top).
+
+        The largest is only used to bound ``odds``, and only computed where it may.
+        """
+        from calibrant.calibrators.temperature.kernels import rest_rows
+
+        # At T itself both follow from what is there.
+        level, of_label = self.level.copy(), self.of_label.copy()
+        if found.log_sharpness == 0.0 and not found.rest_biases.any():
+            return level, of_label
+        # The largest of K - 1 probabilities is at least 1 / (K - 1).
+        lowest = -math.log(self.data.n_classes - 1)
+        bounded = odds > self.lead * MOST_STRETCH + lowest
+        needed = np.flatnonzero(~self.right | (odds < self.lead / MOST_STRETCH) | bounded)
+        rows = self.chosen[needed]
+        logits, labels = self.data.logits[rows], self.data.labels[rows]
+        levels, of_labels = np.empty(len(rows)), np.empty(len(rows))
+        sharpness = math.exp(found.log_sharpness)
+        rest_rows(logits, labels, self.beta, sharpness, found.rest_biases, levels, of_labels)
+        level[needed], of_label[needed] = levels, of_labels
+        return level, of_label
+
+
+def fit(problem: AtTemperature, *, classes: bool) -> TopRest:
+    """Both regressions; the strengths of class terms are estimated."""
+    start = TopRest.unchanged(problem.data.n_classes)
+    top = _fit_top(problem, start, classes=classes, estimate=classes)
+    return _fit_rest(problem, top, classes=classes, estimate=classes)
+
+
+def refit(problem: AtTemperature, like: TopRest, *, classes: bool) -> TopRest:
+    """The same on other samples, with the strengths of ``like``, which is where the search starts.
+
+    Without class terms only the top part is fitted: T', like T, is one number of all samples.
+    """
+    top = _fit_top(problem, replace(like, evaluations=0), classes=classes, estimate=False)
+    return _fit_rest(problem, top, classes=True, estimate=False) if classes else top
+
+
+def _fit_top(problem: AtTemperature, start: TopRest, *, classes: bool, estimate: bool) -> TopRest:
+    """Slopes, offset, contest and class offsets, from whether the predicted class is right."""
+    regression = TopRegression(problem.top_samples(classes=classes))
+    weights, offsets, strength = start.weights, start.class_offsets, start.offset_strength
+    search, gradient = StrengthSearch(), 0.0
+    for _ in range(MOST_ROUNDS):
+        weights, offsets, gradient = regression.minimise(weights, offsets, strength)
+        if not estimate:
+            break
+        curvature = regression.curvature_of_classes(weights, offsets)
+        strength, settled = search.following(strength, offsets, curvature)
+        if settled:
+            break
+    return replace(
+        start,
+        weights=weights,
+        class_offsets=offsets,
+        offset_strength=strength,
+        gradient=gradient / problem.n_counted,
+        evaluations=start.evaluations + regression.evaluations,
+    )
+
+
+def _fit_rest(problem: AtTemperature, start: TopRest, *, classes: bool, estimate: bool) -> TopRest:
+    """T' and the biases, from the rows whose label is not the top class."""
+    # With two classes the rest is one class, whatever its numbers.
+    wrong = problem.mistakes() if problem.data.n_classes > 2 else None
+    if wrong is None:
+        return start
+    parameters = np.concatenate([[start.log_sharpness], start.rest_biases if classes else []])
+    strength = start.bias_strength
+    loss = RestLoss(wrong, problem.beta)
+    search, slope = StrengthSearch(), 0.0
+    for _ in range(MOST_ROUNDS):
+        parameters, slope = loss.minimise(parameters, strength)
+        if not estimate:
+            break
+        curvature = loss.curvatures(parameters)[1:]
+        strength, settled = search.following(strength, parameters[1:], curvature)
+        if settled:
+            break
+    return replace(
+        start,
+        log_sharpness=float(parameters[0]),
+        rest_biases=parameters[1:] if classes else start.rest_biases,
+        bias_strength=strength,
+        gradient=max(start.gradient, slope / problem.n_counted),
+        evaluations=start.evaluations + loss.evaluations,
+    )
+
+
+def _counts(data: FitData) -> Floats:
+    if data.weight is None:
+        return np.ones(len(data))
+    if all_whole(data.weight):
+        return data.weight
+    share = data.weight / data.weight.max()
+    return np.asarray(share * (share.sum() / (share @ share)))

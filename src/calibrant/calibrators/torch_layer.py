@@ -1,0 +1,146 @@
+"""Calibrators as torch layers."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from calibrant import _checks
+
+_checks.installed("torch", extra="torch", purpose="a torch layer (as_module)")
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from calibrant._numerics.precision import has_float64, narrowed
+from calibrant.calibrators.base import Calibrator, State
+
+
+class CalibratorModule(nn.Module):
+    """From logits to calibrated log-probabilities, which are logits too.
+
+    Arrays of the calibrator are buffers, so that they follow the network to its device. They stay
+    in double precision, in which most methods compute whatever the type of the logits (in single
+    on a device that has no other): a network turned to half precision keeps its calibrator. The
+    numbers (temperature, gamma) are constants, which ``state_dict`` saves beside the buffers. There
+    is nothing to train, and ``train()`` and ``eval()`` change nothing. Gradients pass through to
+    the logits, except where a method is constant between jumps (histogram, bbq): its result has
+    none.
+
+    Values are not looked at: NaN in the logits is NaN in the result. Only the number of classes is
+    checked, so that the layer can be compiled and exported.
+
+    Args:
+        calibrator: A fitted calibrator; ``calibrator.as_module()`` is the same.
+
+    Examples:
+        >>> import numpy as np, torch, calibrant
+        >>> rng = np.random.default_rng(0)
+        >>> logits, labels = rng.normal(size=(500, 3)), rng.integers(0, 3, size=500)
+        >>> logits[np.arange(500), labels] += 2.0
+        >>> scaling = calibrant.TemperatureScaling().fit(logits, labels)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(8, 3), scaling.as_module())
+        >>> network(torch.ones(2, 8)).exp().sum(dim=-1).round(decimals=6).tolist()
+        [1.0, 1.0]
+    """
+
+    def __init__(self, calibrator: Calibrator) -> None:
+        super().__init__()
+        calibrator._need_fit()
+        # Of its own: the calibrator may be fitted again, and this layer stays as it is.
+        self._calibrator = copy.copy(calibrator)
+        self.n_classes = calibrator.n_classes_
+        self._numbers = {n: v for n, v in calibrator.state_.items() if isinstance(v, float)}
+        self._arrays = [name for name in calibrator.state_ if name not in self._numbers]
+        for name in self._arrays:
+            self.register_buffer(name, torch.tensor(calibrator.state_[name]))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Calibrated log-probabilities; float16 and bfloat16 give float32."""
+        return self._computed(self._calibrator._log_probs, logits)
+
+    def probs(self, logits: Tensor) -> Tensor:
+        """Calibrated probabilities, where nothing follows that wants logits."""
+        return self._computed(self._calibrator._probs, logits)
+
+    def extra_repr(self) -> str:
+        """What was fitted, in short."""
+        numbers = [f"{name}={value:.6g}" for name, value in self._numbers.items()]
+        return ", ".join([repr(self._calibrator), f"n_classes={self.n_classes}", *numbers])
+
+    def get_extra_state(self) -> Tensor:
+        """The constants, for ``state_dict``."""
+        return torch.tensor(list(self._numbers.values()), dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """The constants from ``state_dict``."""
+        if state.shape != (len(self._numbers),):
+            raise ValueError(
+                f"a {self._calibrator.NAME} layer has {len(self._numbers)} numbers; found "
+                f"{tuple(state.shape)} in the state. Load it into a layer of the same method"
+            )
+        numbers = dict(zip(self._numbers, state.tolist(), strict=True))
+        reason = self._calibrator._refuse_state({**self._calibrator.state_, **numbers})
+        if reason is not None:
+            raise ValueError(f"this state cannot be used: {reason}. Save the layer again")
+        self._numbers = numbers
+
+    def _computed(self, transform: Callable[[Tensor, State], Tensor], logits: Tensor) -> Tensor:
+        logits = _checks.logits_unseen(logits)
+        _checks.same_classes(logits, self.n_classes)
+        inner = self._calibrator._inner(logits)
+        state: dict[str, Any] = dict(self._numbers)
+        for name in self._arrays:
+            array = self.get_buffer(name)
+            state[name] = array.to(inner.dtype) if array.is_floating_point() else array
+        with _computing(logits.device.type):
+            result: Tensor = narrowed(transform(inner, state), logits)
+        return result
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """Follow the network to another device, but keep the types: see the class."""
+
+        def move(array: Tensor) -> Tensor:
+            moved = fn(torch.empty(0, device=array.device))
+            floating = torch.float64 if has_float64(moved) else torch.float32
+            dtype = floating if array.is_floating_point() else array.dtype
+            return array.to(device=moved.device, dtype=dtype)
+
+        return super()._apply(move, recurse)  # type: ignore[no-untyped-call]
+
+
+class _Exportable(TorchFunctionMode):
+    """``gather`` for ``take_along_dim``, which while exporting would fix the batch size it sees."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        return (_gathered if func is torch.take_along_dim else func)(*args, **kwargs)
+
+
+def _gathered(values: Tensor, indices: Tensor, dim: int) -> Tensor:
+    one = [
+        [1 if i == dim % len(shape) else n for i, n in enumerate(shape)]
+        for shape in (values.shape, indices.shape)
+    ]
+    shape = torch.broadcast_shapes(*one)  # type: ignore[no-untyped-call]
+    sizes = [
+        [a.shape[dim] if i == dim % len(shape) else n for i, n in enumerate(shape)]
+        for a in (values, indices)
+    ]
+    return torch.gather(values.expand(sizes[0]), dim, indices.expand(sizes[1]))
+
+
+@contextlib.contextmanager
+def _computing(device: str) -> Iterator[None]:
+    """Autocast off, where it is on: a calibrator's matrix is not to be rounded to bfloat16."""
+    with contextlib.ExitStack() as stack:
+        if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+            stack.enter_context(torch.autocast(device, enabled=False))
+        if torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling():
+            stack.enter_context(_Exportable())
+        yield

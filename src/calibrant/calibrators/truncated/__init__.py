@@ -1,0 +1,1 @@
+"""Rows of which only the largest logits are known."""

@@ -1,0 +1,250 @@
+"""What the unknown classes of :class:`TopRows` can change in a criterion, and in the best T.
+
+At one (gamma, T) every row has a least and a largest confidence and log-probability of its label
+(``TopRows.bounds``). The mean NLL (or focal loss) lies between the means of these.
+
+For the equal-width calibration error, call a row *certain* if both ends of its confidence lie in
+one bin. With N rows, and G_b the sum of confidence - correctness over the rows of bin b,
+
+    ECE = sum over b of |G_b| / N.
+
+Each G_b is the sum over certain rows, which lies between the sums of their ends, and a sum over
+some of the uncertain rows, of which each is in one bin and adds at most u = the larger of
+|end - correctness|. So, by the triangle inequality,
+
+    sum over b of min |certain G_b| - sum of u  <=  N ECE
+    N ECE  <=  sum over b of max |certain G_b| + sum of u
+
+and ECE >= |mean confidence - accuracy|, whose mean confidence lies between those of the ends. For
+equal-mass bins nothing of this kind is derived here: ranks change with the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from calibrant import _checks
+from calibrant.calibrators.base import Calibrator, Floats, Samples
+from calibrant.calibrators.temperature.criterion import confidences
+from calibrant.calibrators.temperature.methods import (
+    FocalCalibration,
+    FocalTemperatureScaling,
+    Identity,
+    TemperatureScaling,
+)
+from calibrant.calibrators.truncated.rows import CRITERIA, TopRows
+from calibrant.focal.loss import focal_of_cross_entropy
+from calibrant.metrics.binning import width_index
+
+At: TypeAlias = tuple[float, float]
+"""A point (gamma, T)."""
+
+METHODS = tuple(
+    method.NAME
+    for method in (Identity, TemperatureScaling, FocalCalibration, FocalTemperatureScaling)
+)
+"""Methods that look at nothing but the confidence and the label of a row."""
+FARTHEST = 2.0
+"""Logarithm of the factor within which other temperatures are looked at."""
+FIRST_LOOK, SECOND_LOOK = 8, 6
+"""Temperatures looked at on each side, from 1/1000 to the farthest; and where the bounds end."""
+
+
+@dataclass(frozen=True)
+class TailBounds:
+    """What is certain of a fit, whatever the unknown classes are."""
+
+    criterion: str
+    low: float
+    """The criterion at the chosen point is at least this on these samples,"""
+    high: float
+    """and at most this."""
+    lowest: float | None
+    """Temperatures below this are worse for certain, at the same gamma; None: not known."""
+    highest: float | None
+    """And above this."""
+    everywhere: bool
+    """Whether that holds of all such temperatures, or of those that were looked at."""
+
+    def __str__(self) -> str:
+        text = (
+            f"Whatever the unknown classes are, {self.criterion} here is between {self.low:.6g} "
+            f"and {self.high:.6g}"
+        )
+        ends = [
+            f"{side} {value:.4g}"
+            for side, value in (("below", self.lowest), ("above", self.highest))
+            if value is not None
+        ]
+        if not ends:
+            return f"{text}; no temperature around it can be ruled out."
+        among = "Temperatures" if self.everywhere else "Of the temperatures looked at, those"
+        return f"{text}. {among} {' and '.join(ends)} are worse for certain."
+
+
+def fit_top_rows(calibrator: Calibrator, rows: TopRows) -> TailBounds | None:
+    """Fit ``calibrator`` on rows of the largest logits, and say what is certain of it.
+
+    Args:
+        calibrator: One of the methods in ``METHODS``; it is fitted in place, by the estimate.
+        rows: With labels.
+
+    Returns:
+        The bounds; None by ``ada_ece``, for which none are known.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant import TemperatureScaling
+        >>> from calibrant.calibrators import TopRows, fit_top_rows
+        >>> rng = np.random.default_rng(0)
+        >>> logits = -4.0 * np.log(np.arange(1, 51)) + 0.3 * rng.normal(size=(2000, 50))
+        >>> labels = (logits / 2.0 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+        >>> rows = TopRows.of(
+        ...     np.sort(logits)[:, -10:],
+        ...     np.argsort(logits)[:, -10:],
+        ...     labels,
+        ...     n_classes=50,
+        ...     normaliser=np.log(np.exp(logits).sum(axis=1)),
+        ...     label_logits=logits[np.arange(2000), labels],
+        ... )
+        >>> scaling = TemperatureScaling()
+        >>> bounds = fit_top_rows(scaling, rows)
+        >>> bounds.lowest < TemperatureScaling().fit(logits, labels).temperature_ < bounds.highest
+        True
+    """
+    check_top_fit(calibrator)
+    _checks.some_labels(None if (rows.labels < 0).any() else rows.labels)
+    calibrator.fit_samples(rows)
+    return tail_bounds(rows, calibrator)
+
+
+def check_top_fit(calibrator: Calibrator) -> None:
+    """Refuse what cannot be fitted on such rows."""
+    _checks.method_of_top_rows(calibrator.NAME, METHODS)
+    calibrator._check_params()
+    _checks.choice(getattr(calibrator, "criterion", "nll"), "criterion", CRITERIA)
+    if isinstance(calibrator, FocalTemperatureScaling):
+        _checks.choice(calibrator.search, "search", ("grid",))
+
+
+def tail_bounds(data: Samples, calibrator: Calibrator) -> TailBounds | None:
+    """What is certain of a fit on ``data``: :class:`TopRows`, or files of them."""
+    criterion = calibrator.report_.criterion
+    if criterion == "ada_ece":
+        return None
+    gamma = float(calibrator.state_.get("gamma", 0.0))
+    best = float(calibrator.state_.get("temperature", 1.0))
+    about = _About(data, calibrator, gamma)
+    if "temperature" not in calibrator.state_:
+        about.look(np.array([best]))
+        return TailBounds(criterion, *about.known[best], None, None, False)
+    steps = np.geomspace(1e-3, FARTHEST, FIRST_LOOK)
+    about.look(best * np.exp(np.concatenate([-steps, [0.0], steps])))
+    # NLL is convex in 1/T: if it is larger at one T than at another, so it is beyond.
+    convex = gamma == 0.0 and criterion == "nll"
+    ends = about.ends(convex)
+    between = [
+        np.geomspace(inner, outer, SECOND_LOOK + 2)[1:-1]
+        for inner, outer in ends
+        if outer is not None
+    ]
+    if between:
+        about.look(np.concatenate(between))
+    (_, lowest), (_, highest) = about.ends(convex)
+    return TailBounds(criterion, *about.known[best], lowest, highest, convex)
+
+
+def criterion_limits(
+    data: Samples, criterion: str, points: Sequence[At], *, n_bins: int, focal_gamma: float
+) -> list[tuple[float, float]]:
+    """Least and largest value of a criterion at each point (gamma, T), in one pass."""
+    like = criterion, n_bins, focal_gamma
+    sums = np.asarray(data.summed(_sums_of_limits, like, tuple(points))) / len(data)
+    if criterion == "ece":
+        return [_error_limits(row, n_bins, data.accuracy) for row in sums]
+    return [(float(low), float(high)) for low, high in sums]
+
+
+class _About:
+    """Limits of a fit's criterion at some temperatures, all at one gamma."""
+
+    def __init__(self, data: Samples, calibrator: Calibrator, gamma: float) -> None:
+        self.data = data
+        self.criterion = calibrator.report_.criterion
+        self.n_bins = int(getattr(calibrator, "n_bins", 1))
+        self.focal_gamma = float(getattr(calibrator, "focal_gamma", 0.0))
+        self.gamma = gamma
+        self.known: dict[float, tuple[float, float]] = {}
+
+    def look(self, temperatures: Floats) -> None:
+        """Find the limits at these temperatures too."""
+        new = [float(t) for t in temperatures]
+        limits = criterion_limits(
+            self.data,
+            self.criterion,
+            [(self.gamma, t) for t in new],
+            n_bins=self.n_bins,
+            focal_gamma=self.focal_gamma,
+        )
+        self.known |= dict(zip(new, limits, strict=True))
+
+    def ends(self, convex: bool) -> list[tuple[float, float | None]]:
+        """On each side the last T that may be the best, and the next, which cannot."""
+        order = sorted(self.known)
+        best = min(order, key=lambda t: self.known[t][1])
+        to_beat = self.known[best][1]
+        at = order.index(best)
+        found: list[tuple[float, float | None]] = []
+        for outward in (order[at::-1], order[at:]):
+            out = [self.known[t][0] > to_beat for t in outward]
+            if convex:
+                first = out.index(True) if any(out) else len(out)
+            else:
+                first = len(out) - out[::-1].index(False)
+            found.append((outward[first - 1], outward[first] if first < len(out) else None))
+        return found
+
+
+def _sums_of_limits(data: TopRows, like: tuple[str, int, float], points: Sequence[At]) -> Floats:
+    """Sums over rows at each point: what :func:`criterion_limits` needs."""
+    criterion, n_bins, focal_gamma = like
+    sums = []
+    for gamma, temperature in points:
+        log_odds, true_log_prob, _ = data.bounds(gamma, 1.0 / temperature)
+        if criterion == "ece":
+            sums.append(_bin_sums(confidences(log_odds), data.right, n_bins))
+        else:
+            losses = -true_log_prob[::-1]
+            if criterion == "focal":
+                losses = np.asarray(focal_of_cross_entropy(losses, focal_gamma))
+            sums.append(losses.sum(axis=1))
+    return np.array(sums)
+
+
+def _bin_sums(ends: Floats, right: Any, n_bins: int) -> Floats:
+    """Of certain rows, the sums of both ends by bins; of uncertain ones, of u; of both ends."""
+    bins = [width_index(end, n_bins) for end in ends]
+    certain = bins[0] == bins[1]
+    gaps = ends - right
+    by_bin = [np.bincount(bins[0][certain], weights=gap[certain], minlength=n_bins) for gap in gaps]
+    uncertain = np.abs(gaps[:, ~certain]).max(axis=0).sum() if not certain.all() else 0.0
+    return np.concatenate([*by_bin, [uncertain], ends.sum(axis=1)])
+
+
+def _error_limits(means: Floats, n_bins: int, accuracy: float) -> tuple[float, float]:
+    """Limits of the calibration error from the sums of :func:`_bin_sums` over N."""
+    low, high = means[:n_bins], means[n_bins : 2 * n_bins]
+    uncertain = means[2 * n_bins]
+    least = float(_distance_from_zero(low, high).sum() - uncertain)
+    mean_low, mean_high = means[2 * n_bins + 1 :] - accuracy
+    overall = float(_distance_from_zero(mean_low, mean_high))
+    most = float(np.maximum(np.abs(low), np.abs(high)).sum() + uncertain)
+    return max(least, overall, 0.0), min(most, 1.0)
+
+
+def _distance_from_zero(low: Any, high: Any) -> Floats:
+    return np.asarray(np.maximum(np.maximum(low, -high), 0.0))

@@ -1,0 +1,1 @@
+"""calibrant inside other libraries: scikit-learn, Lightning, Hugging Face."""

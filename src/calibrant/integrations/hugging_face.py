@@ -1,0 +1,206 @@
+"""Losses for the Hugging Face ``Trainer``.
+
+This module needs transformers; nothing else imports it.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from pathlib import Path
+from typing import Any
+
+from calibrant import _checks
+
+_checks.installed("torch", extra="torch", purpose="calibrant.integrations.hugging_face")
+
+import torch
+from torch import Tensor
+from transformers import (
+    EvalPrediction,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+
+from calibrant._writing import write_whole
+from calibrant.losses.base import Loss, class_axis
+from calibrant.losses.focal import FocalLoss, SigmoidFocalLoss
+from calibrant.metrics import METRICS
+
+LOGGED = ("ece", "ada_ece", "nll")
+STATE = "calibrant_loss.pt"
+
+
+class TrainerLoss(TrainerCallback):
+    """A loss of this package in a Hugging Face ``Trainer``.
+
+    ::
+
+        loss = TrainerLoss(LOSSES["flsd-53"]())
+        Trainer(..., compute_loss_func=loss, compute_metrics=loss.metrics, callbacks=[loss])
+
+    A loss that does not change during training needs ``compute_loss_func`` alone. The callback is
+    for schedules, which want to know the epoch, and for AdaFocal, whose state it writes beside
+    every checkpoint and reads when training is resumed from there. ``metrics`` gives calibration
+    errors by epoch; with the callback it shows AdaFocal the validation set, too, wherever
+    evaluation happens during training. What is missing, and makes a difference, is warned of.
+
+    The ``Trainer`` says how many targets an optimiser step has, over all steps of accumulation and
+    all processes. The losses of a batch are added up and divided by that number, so the step is
+    that of the mean over all of them, however they are cut into batches (but MMCE is that of each
+    batch). With class weights this is the number of targets, not their total weight.
+
+    The model gets no labels, so it computes no loss of its own. Labels are class indices, -100
+    where one does not count; logits have the classes last, and one row for each label. A causal
+    language model, whose logits belong to the next token, does not fit: shift them in a function of
+    your own.
+
+    Args:
+        loss: A loss with ``reduction="mean"`` or ``"sum"``; what it does here is the same. Its
+            ``ignore_index`` is -100, by which the ``Trainer`` counts.
+
+    Examples:
+        >>> import torch
+        >>> from calibrant.losses import FocalLoss
+        >>> from calibrant.integrations.hugging_face import TrainerLoss
+        >>> loss = TrainerLoss(FocalLoss(gamma=2.0))
+        >>> outputs = {"logits": torch.tensor([[2.0, 0.0], [2.0, 0.0]])}
+        >>> round(loss(outputs, torch.tensor([0, 1])).item(), 4)
+        0.8259
+        >>> round(loss(outputs, torch.tensor([0, 1]), num_items_in_batch=4).item(), 4)
+        0.413
+    """
+
+    def __init__(self, loss: Loss) -> None:
+        _checks.instance(loss, Loss, "loss")
+        _checks.trainer_loss(loss, binary=isinstance(loss, SigmoidFocalLoss))
+        self.loss = loss
+        self.reduction = _checks.choice(loss.reduction, "reduction", ("mean", "sum"))
+        self.training = False
+        self._warned = False
+        self._shown = False
+
+    def __call__(
+        self,
+        outputs: Any,
+        labels: Tensor | None,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Tensor:
+        """The loss of a batch, as ``compute_loss_func`` gives it."""
+        labels = _checks.trainer_labels(labels)
+        logits = _checks.logits_of_network(outputs)
+        if torch.is_grad_enabled() and not self.training:
+            self._warn_without_callback()
+        self.loss.to(logits.device)
+        rows = torch.movedim(logits, -1, class_axis(logits))
+        self.loss.reduction = "mean" if num_items_in_batch is None else "sum"
+        try:
+            value: Tensor = self.loss(rows, labels)
+        finally:
+            self.loss.reduction = self.reduction
+        return value if num_items_in_batch is None else value / num_items_in_batch
+
+    def metrics(self, prediction: EvalPrediction) -> dict[str, float]:
+        """Calibration of an evaluation, for ``compute_metrics``."""
+        logits, labels = prediction.predictions, prediction.label_ids
+        if isinstance(logits, tuple):  # hidden states and the like come behind the logits
+            logits = logits[0]
+        if self.training:
+            self.loss.update(*_own_part(torch.as_tensor(logits), torch.as_tensor(labels)))
+            self._shown = True
+        ignored = self.loss.ignore_index
+        return {
+            name: METRICS[name](logits=logits, labels=labels, ignore_label=ignored)
+            for name in LOGGED
+        }
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Go on from where the checkpoint was, if training is resumed."""
+        _checks.no_other_smoothing(args.label_smoothing_factor)
+        self.training, self._warned, self._shown = True, False, False
+        if args.eval_strategy == "no":
+            self._warn_of_waiting("eval_strategy='no'")
+        saved = _beside_checkpoint(args, state)
+        if state.global_step == 0 or not self.loss.state_dict():
+            return
+        if saved.is_file():
+            with _checks.refusing(
+                f"{saved} cannot be read as the state of the loss",
+                "Resume from another checkpoint, or delete the file to go on without it",
+            ):
+                self.loss.load_state_dict(torch.load(saved, weights_only=True))
+        else:
+            warnings.warn(
+                f"training is resumed, but there is no {saved}; the loss goes on as it is. Load "
+                f"the {STATE} of the checkpoint into it, or resume in the same output_dir",
+                stacklevel=2,
+            )
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Tell the loss which epoch begins."""
+        # Counted in fractions of an epoch, which are whole up to rounding at its end.
+        self.loss.start_epoch(int((state.epoch or 0.0) + 1e-6), max(1, state.num_train_epochs))
+
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Warn if the loss has seen nothing of this evaluation."""
+        if self.training:
+            self._warn_of_waiting("an evaluation without compute_metrics=loss.metrics")
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Write the state of the loss beside the checkpoint."""
+        path = _beside_checkpoint(args, state)
+        if state.is_world_process_zero and self.loss.state_dict() and path.parent.is_dir():
+            content = io.BytesIO()
+            torch.save(self.loss.state_dict(), content)
+            write_whole(path, content.getbuffer())
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Evaluations from now on change nothing."""
+        self._warn_of_waiting("no evaluation in the whole run")
+        self.training = False
+
+    def _warn_without_callback(self) -> None:
+        scheduled = isinstance(self.loss, FocalLoss) and self.loss.needs_epochs
+        if scheduled or self.loss.needs_validation:
+            self._warn_once(
+                "the loss changes during training, which only the callback can tell it; found "
+                "none, so gamma stays as it is. Pass callbacks=[loss] to the Trainer"
+            )
+
+    def _warn_of_waiting(self, found: str) -> None:
+        if self.loss.needs_validation and not self._shown:
+            self._warn_once(
+                f"the loss must see the validation set; found {found}, so its gammas stay as they "
+                "are. Set eval_strategy='epoch' and pass compute_metrics=loss.metrics"
+            )
+
+    def _warn_once(self, message: str) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(message, stacklevel=3)
+
+
+def _own_part(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Of a validation set that every process has as a whole, what it should pass to ``update``."""
+    rows = torch.movedim(logits, -1, class_axis(logits))
+    group = torch.distributed
+    if not (group.is_available() and group.is_initialized()):
+        return rows, labels
+    mine = slice(group.get_rank(), None, group.get_world_size())
+    return rows[mine], labels[mine]
+
+
+def _beside_checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
+    return Path(args.output_dir or ".") / f"checkpoint-{state.global_step}" / STATE

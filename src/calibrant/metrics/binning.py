@@ -1,0 +1,369 @@
+"""How samples fall into bins of confidence, and statistics of bins that can be merged.
+
+Every calibration error of this library is a sum over bins of three numbers: how many samples fell
+there, what they claimed and how often they were right. Those are sums, so one object serves an
+array in memory, a stream larger than memory, and parts counted by several processes:
+
+    bins = EqualWidthBins(15)
+    bins.update(confidence, correct)     # as often as there are batches
+    bins.merge(other_bins)               # from another process
+    bins.table()                         # counts, mean confidence, accuracy per bin
+
+Equal-width bins are exact in memory that does not grow. Equal-mass bins need the ranks of all
+samples: :func:`equal_mass_table` sorts them in memory, and :class:`EqualMassSketch` counts them on
+a fixed grid so fine that the bins it gives come with a small, stated bound on their error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant import _checks
+
+Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+
+TIED = 2.0**-40
+"""Odds that differ by no more than this part are the same, computed in another order."""
+LAST_BITS = 2.0**-52
+"""So much rounding may move a confidence close to 1."""
+DISTINCT = 2.0**-26
+"""Confidences whose distances to 1 differ by this part are not the same, whatever their last bits:
+otherwise all of those next to 1 would be."""
+
+
+def tie_width(confidence: Any) -> Any:
+    """How far above a confidence another may be to count as the same."""
+    room = 1.0 - confidence
+    return TIED * confidence * room + np.minimum(LAST_BITS, DISTINCT * room)
+
+
+def are_tied(lower: Any, upper: Any) -> Any:
+    """Whether two confidences are the same but for rounding.
+
+    The same logits in another order of the classes give confidences that may differ in their last
+    bits, and a calibration error must not depend on how classes are numbered.
+    """
+    return upper - lower <= tie_width(lower)
+
+
+def group_starts(confidence: Floats) -> npt.NDArray[np.bool_]:
+    """Where, in rising order, a confidence is not tied with the one before it.
+
+    Examples:
+        >>> import numpy as np
+        >>> group_starts(np.array([0.1, 0.3, 0.1 + 0.2, 0.4])).tolist()
+        [True, True, False, True]
+    """
+    return np.append(True, ~are_tied(confidence[:-1], confidence[1:]))
+
+
+@dataclass(frozen=True)
+class BinTable:
+    """What fell into each bin, from the lowest confidence to the highest."""
+
+    lower: Floats
+    """Lower edge, exclusive; for equal-mass bins the smallest confidence in the bin."""
+    upper: Floats
+    """Upper edge, inclusive; for equal-mass bins the largest confidence in the bin."""
+    weight: Floats
+    """How many samples fell into the bin, or their total weight."""
+    confidence_sum: Floats
+    """Sum of their confidences."""
+    correct_sum: Floats
+    """How many of them were right."""
+    square_sum: Floats
+    """Sum of (confidence - correct) squared: the noise of the gap."""
+    claimed_variance_sum: Floats
+    """Sum of confidence (1 - confidence): the noise that a calibrated model would have."""
+
+    @property
+    def total(self) -> float:
+        """Samples in all bins, or their total weight."""
+        return float(self.weight.sum())
+
+    @property
+    def confidence(self) -> Floats:
+        """Mean confidence per bin, NaN where the bin is empty."""
+        return _ratio(self.confidence_sum, self.weight)
+
+    @property
+    def accuracy(self) -> Floats:
+        """Share of right answers per bin, NaN where the bin is empty."""
+        return _ratio(self.correct_sum, self.weight)
+
+    @property
+    def gap(self) -> Floats:
+        """Mean confidence minus accuracy per bin, 0 where the bin is empty."""
+        gaps: Floats = np.nan_to_num(_ratio(self.confidence_sum - self.correct_sum, self.weight))
+        return gaps
+
+    @property
+    def share(self) -> Floats:
+        """Share of all samples that fell into each bin."""
+        return self.weight / self.total
+
+
+def _ratio(sums: Floats, weight: Floats) -> Floats:
+    ratio: Floats = np.full(len(weight), np.nan)
+    np.divide(sums, weight, out=ratio, where=weight > 0)
+    return ratio
+
+
+def width_edges(n_bins: int) -> Floats:
+    """The edges i/n of equal-width bins; bin i holds edges[i] < confidence <= edges[i+1]."""
+    return np.arange(n_bins + 1) / n_bins
+
+
+def width_index(confidence: Floats, n_bins: int) -> npt.NDArray[np.intp]:
+    """The equal-width bin of each confidence: 0 is in the first, 1 (or just above) in the last."""
+    from calibrant._numerics.compiled import bins_of
+
+    index = np.empty(len(confidence), dtype=np.intp)
+    bins_of(confidence, width_edges(n_bins), index)
+    return index
+
+
+class _Sums:
+    """Sums of samples in numbered cells: what every mergeable object of this module holds."""
+
+    def __init__(self, n_cells: int) -> None:
+        self.count: Counts = np.zeros(n_cells, dtype=np.int64)
+        # In the order of BinTable's fields; those of a cell lie side by side.
+        self.sums: Floats = np.zeros((n_cells, 5)).T
+
+    def _add(
+        self,
+        cell: npt.NDArray[np.intp],
+        confidence: Floats,
+        correct: npt.NDArray[Any],
+        weight: Floats | None,
+    ) -> None:
+        from calibrant._numerics.compiled import add_to_cells
+
+        weight = np.empty(0) if weight is None else weight
+        add_to_cells(cell, confidence, correct, weight, self.count, self.sums.T)
+
+    def merge(self, other: Self) -> None:
+        """Add what another object of the same bins has counted."""
+        _checks.same_count("bins", len(self.count), len(other.count))
+        self.count += other.count
+        self.sums += other.sums
+
+
+class EqualWidthBins(_Sums):
+    """Mergeable statistics of equal-width bins: exact, in memory that does not grow.
+
+    Examples:
+        >>> import numpy as np
+        >>> bins = EqualWidthBins(5)
+        >>> bins.update(np.array([0.9, 1.0, 0.3]), np.array([True, False, True]))
+        >>> bins.count.tolist(), bins.table().accuracy[4]
+        ([0, 1, 0, 0, 2], np.float64(0.5))
+    """
+
+    def __init__(self, n_bins: int) -> None:
+        super().__init__(n_bins)
+        self.n_bins = n_bins
+
+    def update(
+        self, confidence: Floats, correct: npt.NDArray[Any], weight: Floats | None = None
+    ) -> None:
+        """Count one more batch; ``correct`` is 0 or 1."""
+        self._add(width_index(confidence, self.n_bins), confidence, correct, weight)
+
+    def table(self) -> BinTable:
+        """What has been counted so far."""
+        edges = width_edges(self.n_bins)
+        return BinTable(edges[:-1], edges[1:], *self.sums.copy())
+
+
+def mass_edges(total: float, n_bins: int, *, whole: bool) -> Floats:
+    """Ranks at which equal-mass bins end, from 0 to ``total``.
+
+    Whole samples are dealt out so that bin sizes differ by at most one, the first bins larger,
+    and fewer samples than bins give one bin each. Masses are cut into equal parts.
+    """
+    if not whole:
+        return total * np.arange(n_bins + 1) / n_bins
+    n_bins = min(n_bins, int(total))
+    size, larger = divmod(int(total), n_bins)
+    steps = np.arange(n_bins + 1)
+    return (steps * size + np.minimum(steps, larger)).astype(np.float64)
+
+
+def _cut(groups: Floats, sums: Floats, edges: Floats) -> BinTable:
+    """Bins between the ranks ``edges`` of groups in rising order of confidence ``groups``.
+
+    A group that an edge cuts gives each side its share: the sums grow linearly inside a group.
+    """
+    running = np.concatenate([np.zeros((len(sums), 1)), np.cumsum(sums, axis=1)], axis=1)
+    ranks = running[0]
+    ranks[-1] = edges[-1]  # the same total, whatever the rounding of the two sums
+    cut = [np.diff(np.interp(edges, ranks, column)) for column in running[1:]]
+    first = np.searchsorted(ranks, edges[:-1], side="right") - 1
+    last = np.searchsorted(ranks, edges[1:], side="left") - 1
+    return BinTable(groups[first], groups[last], np.diff(edges), *cut)
+
+
+def mass_membership(
+    confidence: Floats, n_bins: int, weight: Floats | None = None
+) -> tuple[Counts, Counts, Floats]:
+    """Which samples are in which equal-mass bin, and with what share: (sample, bin, share).
+
+    A sample stands once, with the share 1, unless an edge cuts the group it is tied with.
+    """
+    order = np.argsort(confidence)
+    values = confidence[order]
+    weight = np.ones(len(order)) if weight is None else weight[order]
+    first = group_starts(values)
+    sizes = np.add.reduceat(weight, np.flatnonzero(first))
+    stops = np.cumsum(sizes)
+    edges = mass_edges(float(stops[-1]), n_bins, whole=all_whole(weight))
+    starts, stops[-1] = stops - sizes, edges[-1]
+    last_bin = len(edges) - 2
+    low = np.minimum(np.searchsorted(edges, starts, side="right") - 1, last_bin)
+    high = np.clip(np.searchsorted(edges, stops, side="left") - 1, low, last_bin)
+    group = np.cumsum(first) - 1
+    samples, bins, shares = [], [], []
+    for step in range(int((high - low).max()) + 1):
+        there = low + step <= high
+        bin_of_group = np.minimum(low + step, last_bin)
+        inside = np.minimum(stops, edges[bin_of_group + 1])
+        overlap = inside - np.maximum(starts, edges[bin_of_group])
+        kept = there[group]
+        samples.append(order[kept])
+        bins.append(bin_of_group[group][kept])
+        shares.append((overlap / (stops - starts))[group][kept])
+    return np.concatenate(samples), np.concatenate(bins), np.concatenate(shares)
+
+
+def all_whole(weight: Floats) -> bool:
+    """Whether weights are whole numbers, few enough to be counted one by one."""
+    return bool((weight == np.floor(weight)).all()) and float(weight.sum()) < 2.0**53
+
+
+def equal_mass_table(
+    confidence: Floats, correct: npt.NDArray[Any], n_bins: int, weight: Floats | None = None
+) -> BinTable:
+    """Equal-mass bins of samples in memory, by sorted rank.
+
+    A group of tied confidences that straddles an edge gives each side its mean accuracy in
+    proportion, so the order of the rows never matters. Whole-number weights count as
+    repetitions of their sample; other weights are masses, cut exactly at the edges.
+
+    Examples:
+        >>> import numpy as np
+        >>> table = equal_mass_table(np.array([0.5, 0.9, 0.9, 0.9]), np.array([1, 0, 1, 1]), 2)
+        >>> table.weight.tolist(), table.correct_sum.round(3).tolist()
+        ([2.0, 2.0], [1.667, 1.333])
+    """
+    order = np.argsort(confidence)
+    confidence, correct = confidence[order], correct[order]
+    weight = np.ones(len(order)) if weight is None else weight[order]
+    whole = all_whole(weight)
+    if not weight.all():  # a sample without weight is not there
+        kept = weight > 0
+        confidence, correct, weight = confidence[kept], correct[kept], weight[kept]
+    first = group_starts(confidence)
+    group = np.cumsum(first) - 1
+    groups = _Sums(int(group[-1]) + 1)
+    groups._add(group, confidence, correct, weight)
+    edges = mass_edges(float(groups.sums[0].sum()), n_bins, whole=whole)
+    return _cut(confidence[first], groups.sums, edges)
+
+
+class EqualMassSketch(_Sums):
+    """Mergeable counts on a fixed fine grid of confidences, from which equal-mass bins are cut.
+
+    The grid has 2^11 cells for every halving of the distance to 0 or to 1, so that it is finest
+    where confidences crowd, down to a distance of 2^-30. Memory is about 8 MB whatever the number
+    of samples. Inside a cell that an edge of a bin cuts, samples are taken as tied; that moves an
+    equal-mass calibration error by at most :meth:`error_bound`.
+
+    Examples:
+        >>> import numpy as np
+        >>> sketch = EqualMassSketch()
+        >>> sketch.update(np.linspace(0.5, 1.0, 1001), np.ones(1001))
+        >>> sketch.table(15).weight.tolist()[:2], sketch.error_bound(15) < 0.02
+        ([67.0, 67.0], True)
+    """
+
+    DIGITS = 11
+    """Binary digits of a distance that tell cells apart."""
+    HALVINGS = 29
+
+    def __init__(self) -> None:
+        n_cells = 2 * ((self.HALVINGS << self.DIGITS) + 1)
+        super().__init__(n_cells)
+        self.lowest: Floats = np.full(n_cells, np.inf)
+        self.highest: Floats = np.full(n_cells, -np.inf)
+        self.whole = True
+
+    def update(
+        self, confidence: Floats, correct: npt.NDArray[Any], weight: Floats | None = None
+    ) -> None:
+        """Count one more batch."""
+        from calibrant._numerics.compiled import cells_of
+
+        if weight is not None:
+            self.whole &= all_whole(weight)
+        cell = np.empty(len(confidence), dtype=np.intp)
+        cells_of(confidence, self.DIGITS, self.HALVINGS, self.lowest, self.highest, cell)
+        self._add(cell, confidence, correct, weight)
+
+    def merge(self, other: Self) -> None:
+        """Add what another sketch has counted."""
+        super().merge(other)
+        self.whole &= other.whole
+        np.minimum(self.lowest, other.lowest, out=self.lowest)
+        np.maximum(self.highest, other.highest, out=self.highest)
+
+    def table(self, n_bins: int) -> BinTable:
+        """The equal-mass bins of what has been counted."""
+        sums = self.sums[:, self.sums[0] > 0]
+        edges = mass_edges(float(sums[0].sum()), n_bins, whole=self.whole)
+        return _cut(sums[1] / sums[0], sums, edges)
+
+    def error_bound(self, n_bins: int) -> float:
+        """How much the l1 equal-mass calibration error of :meth:`table` can be off.
+
+        In a cell that an edge cuts, it is not known which samples lie on which side. The right
+        answers misplaced, and the claims, change the gaps of the two bins beside the edge. A cell
+        whose samples are all tied is cut exactly.
+        """
+        full = self.sums[0] > 0
+        weight, _, hits, _, _ = self.sums[:, full]
+        edges = mass_edges(float(weight.sum()), n_bins, whole=self.whole)
+        return bound_of_cut_groups(weight, hits, self.lowest[full], self.highest[full], edges)
+
+
+def bound_of_cut_groups(
+    weight: Floats, hits: Floats, lowest: Floats, highest: Floats, edges: Floats
+) -> float:
+    """How much an l1 error can be off where groups that an edge cuts are taken as tied.
+
+    Groups are in rising order; ``hits`` are their right answers, ``lowest`` and ``highest`` the
+    ends of their confidences, ``edges`` the ranks at which bins end.
+    """
+    ranks, inner = np.cumsum(weight), edges[1:-1]
+    group = np.minimum(np.searchsorted(ranks, inner, side="left"), len(weight) - 1)
+    below = inner - (ranks[group] - weight[group])  # of the group, on the lower side
+    above = weight[group] - below
+    # Right answers on the lower side lie between what is forced and what is possible.
+    expected = hits[group] * below / weight[group]
+    most = np.minimum(below, hits[group])
+    least = np.maximum(0.0, hits[group] - above)
+    answers = np.maximum(most - expected, expected - least)
+    by_edges = [
+        np.bincount(group, weights=2.0 * each, minlength=len(weight))
+        for each in (answers, np.minimum(below, above) * (highest - lowest)[group])
+    ]
+    # However many edges cut a group, no more of its right answers than these can be misplaced.
+    of_groups = [2.0 * np.minimum(hits, weight - hits), weight * (highest - lowest)]
+    off = sum(np.minimum(a, b) for a, b in zip(by_edges, of_groups, strict=True))
+    return min(float(np.where(are_tied(lowest, highest), 0.0, off).sum() / edges[-1]), 1.0)

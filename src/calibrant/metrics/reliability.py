@@ -1,0 +1,453 @@
+"""Curves that show where probabilities are honest, as plain data for plots, reports and notebooks.
+
+Nothing is drawn here: a function computes a frozen dataclass, and ``calibrant.plots`` draws it.
+Every class shows itself as a table in a notebook and turns into JSON with ``to_dict``.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from statistics import NormalDist
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant import _checks
+from calibrant._types import Array
+from calibrant.metrics.binning import BinTable, EqualWidthBins, Floats, width_edges
+from calibrant.metrics.calibration import MOST_BINS, error_of_table, mass_table, width_table
+from calibrant.metrics.samples import Samples, summarise
+from calibrant.metrics.scores import risk_by_coverage
+
+BINNINGS = {"width": width_table, "mass": mass_table}
+"""How samples are put into bins: of equal width, or of equal numbers of samples."""
+
+MOST_ROWS = 30
+"""Rows of a notebook's table; a longer one says how many it leaves out."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Curve(ABC):
+    """What the curves share: JSON and a notebook's table."""
+
+    _head: ClassVar[Sequence[str]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON can hold them: arrays as lists, NaN as None."""
+        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+
+    def _repr_html_(self) -> str:
+        rows = self._rows()
+        left_out = len(rows) - MOST_ROWS
+        parts = [f"<table><caption>{html.escape(self._caption())}</caption>"]
+        parts += [_html_row("th", self._head)]
+        parts += [_html_row("td", row) for row in rows[:MOST_ROWS]]
+        if left_out > 0:
+            parts += [f'<tr><td colspan="{len(self._head)}">and {left_out} more</td></tr>']
+        return "\n".join([*parts, "</table>"])
+
+    @abstractmethod
+    def _caption(self) -> str: ...
+
+    @abstractmethod
+    def _rows(self) -> list[Sequence[str]]: ...
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return [_plain(entry) for entry in value.tolist()]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _html_row(tag: str, cells: Sequence[str]) -> str:
+    inside = "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
+    return f"<tr>{inside}</tr>"
+
+
+def count_text(count: float) -> str:
+    """A number of samples, or a total weight, for people.
+
+    Examples:
+        >>> count_text(5000.0), count_text(0.25)
+        ('5,000', '0.25')
+    """
+    return f"{count:,.0f}" if count == round(count) else f"{count:.4g}"
+
+
+@dataclass(frozen=True, eq=False)
+class ReliabilityCurve(_Curve):
+    """What a model claimed and how often it was right, bin by bin from low confidence to high."""
+
+    lower: Floats
+    """Lower edge of each bin, exclusive; for equal mass the smallest confidence in it."""
+    upper: Floats
+    """Upper edge, inclusive; for equal mass the largest confidence in the bin."""
+    count: Floats
+    """Samples in the bin, or their total weight."""
+    confidence: Floats
+    """Mean confidence in the bin, NaN where it is empty."""
+    accuracy: Floats
+    """Share of right answers in the bin, NaN where it is empty."""
+    accuracy_low: Floats
+    """Lower end of the interval for the accuracy, NaN where the bin is empty."""
+    accuracy_high: Floats
+    """Upper end of the interval."""
+    n: float
+    """Samples in all bins, or their total weight."""
+    overall_confidence: float
+    """Mean confidence of all samples."""
+    overall_accuracy: float
+    """Share of right answers among all samples."""
+    ece: float
+    """Calibration error of these bins: the mean absolute gap, each bin by its share."""
+    binning: str
+    """``"width"`` or ``"mass"``."""
+    level: float
+    """Coverage of the intervals."""
+    class_index: int | None = None
+    """None for the predicted class; else the class whose probability is the confidence."""
+
+    _head: ClassVar = ("bin", "count", "confidence", "accuracy", "interval", "gap")
+
+    @property
+    def gap(self) -> Floats:
+        """Mean confidence minus accuracy: positive is over-confident; NaN where a bin is empty."""
+        return self.confidence - self.accuracy
+
+    @property
+    def full(self) -> npt.NDArray[np.bool_]:
+        """Which bins hold samples."""
+        return self.count > 0
+
+    def _caption(self) -> str:
+        of = "" if self.class_index is None else f" of class {self.class_index}"
+        return (
+            f"Reliability{of}: ECE {self.ece:.4f}, confidence {self.overall_confidence:.4f}, "
+            f"accuracy {self.overall_accuracy:.4f}, n = {count_text(self.n)}, "
+            f"bins of equal {self.binning}, {self.level:.4g} intervals"
+        )
+
+    def _rows(self) -> list[Sequence[str]]:
+        return [
+            (
+                f"{self.lower[i]:.4f} to {self.upper[i]:.4f}",
+                count_text(self.count[i]),
+                f"{self.confidence[i]:.4f}",
+                f"{self.accuracy[i]:.4f}",
+                f"{self.accuracy_low[i]:.4f} to {self.accuracy_high[i]:.4f}",
+                f"{self.gap[i]:+.4f}",
+            )
+            for i in np.flatnonzero(self.full)
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class ConfidenceHistogram(_Curve):
+    """How many right and how many wrong answers were given with each confidence."""
+
+    edges: Floats
+    """Edges of the equal-width bins, one more than there are bins."""
+    right: Floats
+    """Right answers in each bin, or their total weight."""
+    wrong: Floats
+    """Wrong answers in each bin, or their total weight."""
+
+    _head: ClassVar = ("bin", "right", "wrong")
+
+    def _caption(self) -> str:
+        right, wrong = count_text(float(self.right.sum())), count_text(float(self.wrong.sum()))
+        return f"Confidence of {right} right and {wrong} wrong answers"
+
+    def _rows(self) -> list[Sequence[str]]:
+        return [
+            (
+                f"{self.edges[i]:.4f} to {self.edges[i + 1]:.4f}",
+                count_text(self.right[i]),
+                count_text(self.wrong[i]),
+            )
+            for i in np.flatnonzero(self.right + self.wrong > 0)
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class RiskCoverageCurve(_Curve):
+    """The error rate that is left when only the most confident samples are answered."""
+
+    coverage: Floats
+    """Share of the samples (or of their weight) that is answered, rising to 1."""
+    risk: Floats
+    """Share of wrong answers among those."""
+    confidence: Floats
+    """Confidence of the last sample that is answered: the threshold, falling."""
+    aurc: float
+    """Area under the curve: the mean risk over all coverages."""
+
+    _head: ClassVar = ("coverage", "confidence at least", "risk")
+
+    def _caption(self) -> str:
+        return f"Risk at each coverage: AURC {self.aurc:.4f}, risk of all {self.risk[-1]:.4f}"
+
+    def _rows(self) -> list[Sequence[str]]:
+        tenths = np.searchsorted(self.coverage, np.arange(1, 11) / 10 - 1e-12)
+        return [
+            (f"{self.coverage[i]:.4f}", f"{self.confidence[i]:.4f}", f"{self.risk[i]:.4f}")
+            for i in np.unique(np.minimum(tenths, len(self.coverage) - 1))
+        ]
+
+
+def reliability_curve(
+    probs: Array = None,
+    labels: Array = None,
+    *,
+    logits: Array = None,
+    n_bins: int = 15,
+    binning: str = "width",
+    sample_weight: Array = None,
+    ignore_label: int | None = None,
+    level: float = 0.95,
+) -> ReliabilityCurve:
+    r"""Accuracy against confidence in bins, with Wilson's interval for each accuracy.
+
+    .. math::
+        \frac{\mathrm{acc}_b + z^2 / 2n_b}{1 + z^2/n_b} \pm \frac{z}{1 + z^2/n_b}
+        \sqrt{\frac{\mathrm{acc}_b (1 - \mathrm{acc}_b)}{n_b} + \frac{z^2}{4 n_b^2}}
+
+    Args:
+        probs: Probabilities, classes on the last axis.
+        labels: Class indices, one per row.
+        logits: Scores before the softmax, in place of ``probs``.
+        n_bins: Number of bins; equal mass makes fewer where there are fewer samples.
+        binning: ``"width"`` as :func:`calibrant.ece`, ``"mass"`` as :func:`calibrant.ada_ece`.
+        sample_weight: Weight of each row, which counts as a number of samples, also in the
+            interval.
+        ignore_label: Rows with this label are left out.
+        level: Coverage of the intervals, from 0 to 1.
+
+    Returns:
+        The bins, from the lowest confidence to the highest.
+
+    References:
+        DeGroot and Fienberg (1983); Niculescu-Mizil and Caruana (2005); Wilson (1927).
+
+    Examples:
+        >>> from calibrant import reliability_curve
+        >>> probs = [[0.9, 0.1], [0.9, 0.1], [0.35, 0.65]]
+        >>> curve = reliability_curve(probs, [0, 1, 1], n_bins=5)
+        >>> curve.count.tolist()
+        [0.0, 0.0, 0.0, 1.0, 2.0]
+        >>> curve.accuracy[4], curve.accuracy_low[4].round(4), curve.accuracy_high[4].round(4)
+        (np.float64(0.5), np.float64(0.0945), np.float64(0.9055))
+        >>> round(curve.ece, 4)
+        0.3833
+    """
+    samples = summarise(
+        probs, labels, logits=logits, sample_weight=sample_weight, ignore_label=ignore_label
+    )
+    return reliability_of(samples, n_bins=n_bins, binning=binning, level=level)
+
+
+def reliability_of(
+    samples: Samples, *, n_bins: int = 15, binning: str = "width", level: float = 0.95
+) -> ReliabilityCurve:
+    """The same for samples that were checked before, also without scores of all classes."""
+    table = BINNINGS[_checks.choice(binning, "binning", tuple(BINNINGS))](samples, n_bins)
+    return reliability_of_table(table, binning=binning, level=level)
+
+
+def reliability_of_table(
+    table: BinTable, *, binning: str, level: float = 0.95, class_index: int | None = None
+) -> ReliabilityCurve:
+    """The same for bins that were counted before, in parts or from a stream.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant.metrics.binning import EqualWidthBins
+        >>> bins = EqualWidthBins(5)
+        >>> bins.update(np.array([0.9, 1.0, 0.3]), np.array([True, False, True]))
+        >>> round(reliability_of_table(bins.table(), binning="width").ece, 4)
+        0.5333
+    """
+    level = float(_checks.unit_interval(level, "level"))
+    accuracy = table.accuracy
+    low, high = wilson_interval(accuracy, table.weight, level)
+    return ReliabilityCurve(
+        lower=table.lower,
+        upper=table.upper,
+        count=table.weight,
+        confidence=table.confidence,
+        accuracy=accuracy,
+        accuracy_low=low,
+        accuracy_high=high,
+        n=table.total,
+        overall_confidence=float(table.confidence_sum.sum()) / table.total,
+        overall_accuracy=float(table.correct_sum.sum()) / table.total,
+        ece=error_of_table(table, "l1"),
+        binning=binning,
+        level=level,
+        class_index=class_index,
+    )
+
+
+def wilson_interval(share: Floats, count: Floats, level: float) -> tuple[Floats, Floats]:
+    r"""Wilson's score interval for a share seen among ``count`` samples; NaN where that is NaN.
+
+    With s = n / (n + z^2) it is the seen share drawn towards one half,
+
+    .. math:: s p + \tfrac{1-s}{2} \pm \sqrt{s (1-s) p (1-p) + \tfrac{(1-s)^2}{4}}.
+
+    Unlike the normal interval it stays inside [0, 1] and has a width where all or none are right.
+
+    References:
+        Wilson (1927); Brown, Cai and DasGupta (2001).
+
+    Examples:
+        >>> import numpy as np
+        >>> low, high = wilson_interval(np.array([0.0, 0.8]), np.array([10.0, 10.0]), 0.95)
+        >>> low.round(4).tolist(), high.round(4).tolist()
+        ([0.0, 0.4902], [0.2775, 0.9433])
+    """
+    z = NormalDist().inv_cdf((1.0 + level) / 2.0) if level < 1.0 else math.inf
+    own = np.divide(count, count + z**2, out=np.zeros(len(count)), where=count > 0)
+    centre = own * share + (1.0 - own) / 2.0
+    half = np.sqrt(
+        np.maximum(0.0, own * (1.0 - own) * share * (1.0 - share) + (1.0 - own) ** 2 / 4)
+    )
+    # The interval holds the share itself and stays in [0, 1]; rounding must not say otherwise.
+    low = np.clip(np.minimum(centre - half, share), 0.0, 1.0)
+    high = np.clip(np.maximum(centre + half, share), 0.0, 1.0)
+    return low, high
+
+
+def classwise_curves(
+    probs: Array = None,
+    labels: Array = None,
+    *,
+    logits: Array = None,
+    n_bins: int = 15,
+    sample_weight: Array = None,
+    ignore_label: int | None = None,
+    level: float = 0.95,
+) -> tuple[ReliabilityCurve, ...]:
+    r"""One curve a class: its probability against how often it is the label, equal-width bins.
+
+    .. math:: \overline{p}_{kb} \ \text{against} \ \overline{[y = k]}_{kb}
+
+    The mean of their ``ece`` is :func:`calibrant.classwise_ece`. The arguments are those of
+    :func:`reliability_curve`.
+
+    References:
+        Kull et al. (2019).
+
+    Examples:
+        >>> from calibrant.metrics.reliability import classwise_curves
+        >>> first, second = classwise_curves([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]], [0, 1, 1])
+        >>> round(first.overall_confidence, 4), round(first.overall_accuracy, 4)
+        (0.7333, 0.3333)
+        >>> round(first.ece, 4), second.class_index
+        (0.4, 1)
+    """
+    n_bins = _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
+    samples = summarise(
+        probs, labels, logits=logits, sample_weight=sample_weight, ignore_label=ignore_label
+    )
+    curves = []
+    for k, p in enumerate(samples.probs().T):
+        bins = EqualWidthBins(n_bins)
+        bins.update(np.minimum(p, 1.0), samples.need_labels() == k, samples.weight)
+        curves.append(
+            reliability_of_table(bins.table(), binning="width", level=level, class_index=k)
+        )
+    return tuple(curves)
+
+
+def confidence_histogram(
+    probs: Array = None,
+    labels: Array = None,
+    *,
+    logits: Array = None,
+    n_bins: int = 15,
+    sample_weight: Array = None,
+    ignore_label: int | None = None,
+) -> ConfidenceHistogram:
+    r"""How many right and wrong answers were given in each equal-width bin of confidence.
+
+    .. math:: \#\{i : \mathrm{conf}_i \in b, \, \hat y_i = y_i\}, \quad
+        \#\{i : \mathrm{conf}_i \in b, \, \hat y_i \ne y_i\}
+
+    The arguments are those of :func:`reliability_curve`.
+
+    References:
+        Mukhoti et al. (2020), Fig. 2.
+
+    Examples:
+        >>> from calibrant.metrics.reliability import confidence_histogram
+        >>> probs = [[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]]
+        >>> histogram = confidence_histogram(probs, [0, 1, 1], n_bins=2)
+        >>> histogram.right.tolist(), histogram.wrong.tolist()
+        ([0.0, 2.0], [0.0, 1.0])
+    """
+    samples = summarise(
+        probs, labels, logits=logits, sample_weight=sample_weight, ignore_label=ignore_label
+    )
+    return histogram_of(samples, n_bins=n_bins)
+
+
+def histogram_of(samples: Samples, *, n_bins: int = 15) -> ConfidenceHistogram:
+    """The same for samples that were checked before."""
+    return histogram_of_table(width_table(samples, n_bins))
+
+
+def histogram_of_table(table: BinTable) -> ConfidenceHistogram:
+    """The same for equal-width bins that were counted before."""
+    return ConfidenceHistogram(
+        edges=width_edges(len(table.weight)),
+        right=table.correct_sum,
+        wrong=table.weight - table.correct_sum,
+    )
+
+
+def risk_coverage_curve(
+    probs: Array = None,
+    labels: Array = None,
+    *,
+    logits: Array = None,
+    sample_weight: Array = None,
+    ignore_label: int | None = None,
+) -> RiskCoverageCurve:
+    r"""The error rate left when only the most confident samples are answered.
+
+    .. math:: \mathrm{risk}(k/n) = \frac{\text{errors among the k most confident}}{k}
+
+    One point for each row, from the most confident to the least; inside a group of equal
+    confidence, errors arrive in proportion. With weights, coverage is the share of weight. The
+    arguments are those of :func:`reliability_curve`.
+
+    References:
+        Geifman and El-Yaniv (2017).
+
+    Examples:
+        >>> from calibrant.metrics.reliability import risk_coverage_curve
+        >>> curve = risk_coverage_curve([[0.9, 0.1], [0.4, 0.6]], [0, 0])
+        >>> curve.coverage.tolist(), curve.risk.tolist(), curve.aurc
+        ([0.5, 1.0], [0.0, 0.5], 0.25)
+    """
+    samples = summarise(
+        probs, labels, logits=logits, sample_weight=sample_weight, ignore_label=ignore_label
+    )
+    return risk_coverage_of(samples)
+
+
+def risk_coverage_of(samples: Samples) -> RiskCoverageCurve:
+    """The same for samples that were checked before."""
+    steps = risk_by_coverage(samples)
+    return RiskCoverageCurve(
+        coverage=steps.covered / steps.covered[-1],
+        risk=steps.risk,
+        confidence=steps.confidence,
+        aurc=steps.mean_risk(),
+    )

@@ -1,0 +1,193 @@
+"""Images as bytes, normalised batch by batch, and their augmentation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from calibrant import _checks
+from calibrant.training.datasets.base import Augment, DataSet, Part
+from calibrant.training.datasets.sources import unlike_published
+from calibrant.training.datasets.splitting import Rows, held_out, limited
+
+AUGMENTATIONS = ("crop-flip", "crop", "none")
+
+
+@dataclass(frozen=True)
+class Pool:
+    """All images of one source, from which parts take rows.
+
+    Attributes:
+        name: where they come from, for the ids: ``"train"``, ``"test"``, ...
+        pixels: (n, channels, height, width) uint8.
+        labels: (n,) int64.
+    """
+
+    name: str
+    pixels: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+class ImagePart(Part):
+    """Some rows of a pool; batches come as float32, ``(pixel - mean) / sd`` for each channel."""
+
+    def __init__(self, pool: Pool, rows: Rows, mean: Tensor, sd: Tensor) -> None:
+        self.pixels = torch.from_numpy(pool.pixels)
+        self.rows = torch.from_numpy(np.ascontiguousarray(rows))
+        self.labels = torch.from_numpy(np.ascontiguousarray(pool.labels[rows]))
+        self.ids = np.array([f"{pool.name}/{row}" for row in rows], dtype=np.str_)
+        self.mean = mean.reshape(-1, 1, 1)
+        self.sd = sd.reshape(-1, 1, 1)
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """(m, channels, height, width) float32 and (m,) int64."""
+        pixels = self.pixels[self.rows[indices]].to(torch.float32)
+        return pixels.sub_(self.mean).div_(self.sd), self.labels[indices]
+
+
+class CropAndFlip:
+    """Shift each image by up to ``padding`` pixels either way, and mirror it half of the time.
+
+    What comes in at the edges is black, as when the original pixels are padded with 0 and
+    normalised afterwards.
+
+    Args:
+        fill: (channels,) what a black pixel is after normalising.
+        padding: the largest shift.
+        flip: whether to mirror left and right.
+
+    Examples:
+        >>> import torch
+        >>> change = CropAndFlip(fill=torch.zeros(3), padding=4)
+        >>> images = torch.ones(128, 3, 32, 32)
+        >>> change(images, torch.Generator().manual_seed(1)).shape
+        torch.Size([128, 3, 32, 32])
+    """
+
+    def __init__(self, *, fill: Tensor, padding: int = 4, flip: bool = True) -> None:
+        self.fill = fill
+        self.padding = padding
+        self.flip = flip
+
+    def __call__(self, inputs: Tensor, generator: torch.Generator) -> Tensor:
+        """The changed images; ``generator`` moves on by two draws, or three to mirror."""
+        n, channels, height, width = inputs.shape
+        pad = self.padding
+        padded = inputs.new_empty(n, channels, height + 2 * pad, width + 2 * pad)
+        padded[:] = self.fill.to(inputs).reshape(-1, 1, 1)
+        padded[:, :, pad : pad + height, pad : pad + width] = inputs
+        windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # a view of every shift
+        down, right = (self._draws(2 * pad + 1, inputs, generator) for _ in range(2))
+        changed = windows[torch.arange(n, device=inputs.device), :, down, right]
+        if self.flip:
+            mirrored = self._draws(2, inputs, generator) == 1
+            changed = torch.where(mirrored[:, None, None, None], changed.flip(3), changed)
+        return changed
+
+    @staticmethod
+    def _draws(n_values: int, inputs: Tensor, generator: torch.Generator) -> Tensor:
+        """One whole number from 0 to n_values - 1 for each image."""
+        size = (len(inputs),)
+        drawn = torch.randint(n_values, size, generator=generator, device=generator.device)
+        return drawn.to(inputs.device)
+
+
+def image_data_set(
+    name: str,
+    class_names: Sequence[str],
+    parts: Mapping[str, tuple[Pool, Rows]],
+    *,
+    limit: int | None,
+    augment: str,
+    record: Mapping[str, Any],
+) -> DataSet:
+    """Parts out of pools, normalised by what the training part holds after ``limit``."""
+    augment = _checks.choice(augment, "augment", AUGMENTATIONS)
+    pool, rows = parts["train"]
+    taken = {**parts, "train": (pool, limited(rows, limit))}
+    mean, sd = _mean_and_sd(*taken["train"])
+    shift, scale = (torch.tensor(values, dtype=torch.float32) for values in (mean, sd))
+    made = {part: ImagePart(*chosen, shift, scale) for part, chosen in taken.items()}
+    change: Augment | None = None
+    if augment != "none":
+        change = CropAndFlip(fill=-shift / scale, flip=augment == "crop-flip")
+    return DataSet(
+        name=name,
+        kind="images",
+        input_shape=tuple(pool.pixels.shape[1:]),
+        class_names=tuple(class_names),
+        train=made["train"],
+        val=made["val"],
+        test=made["test"],
+        record={
+            "name": name,
+            **record,
+            "limit": limit,
+            "sizes": {part: len(images) for part, images in made.items()},
+            "normalisation": {
+                "formula": "(pixel - mean) / sd by channel, from the training part alone",
+                "mean": mean.tolist(),
+                "sd": sd.tolist(),
+            },
+            "augmentation": augment,
+        },
+        augment=change,
+    )
+
+
+def held_out_images(
+    name: str,
+    class_names: Sequence[str],
+    train: Pool,
+    test: Pool,
+    *,
+    seed: int,
+    limit: int | None,
+    val_size: int,
+    augment: str,
+    files: Mapping[str, Any],
+    published: tuple[int, int],
+    notes: Sequence[str] = (),
+) -> DataSet:
+    """A data set whose makers publish two parts: the validation images come from the first.
+
+    ``published`` says how many images the two parts have; other numbers are noted in the record.
+    """
+    rows, held = held_out(len(train), val_size, seed)
+    return image_data_set(
+        name,
+        class_names,
+        {"train": (train, rows), "val": (train, held), "test": (test, np.arange(len(test)))},
+        limit=limit,
+        augment=augment,
+        record={
+            "seed": seed,
+            "files": dict(files),
+            "split": f"{len(held)} of the {len(train)} published training images at random by the "
+            f"seed for val; test: the {len(test)} published {test.name} images",
+            "notes": [*notes, *unlike_published((len(train), len(test)), published)],
+        },
+    )
+
+
+def _mean_and_sd(pool: Pool, rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Of every channel, from exact counts of the 256 values; a channel of one value has sd 1."""
+    counts = np.zeros((pool.pixels.shape[1], 256), dtype=np.int64)
+    for start in range(0, len(rows), 1024):
+        block = pool.pixels[rows[start : start + 1024]]
+        for channel, count in enumerate(counts):
+            count += np.bincount(block[:, channel].reshape(-1), minlength=256)
+    values = np.arange(256)
+    total = counts.sum(axis=1)
+    mean = counts @ values / total
+    sd = np.sqrt((counts * (values - mean[:, None]) ** 2).sum(axis=1) / total)
+    return mean, np.where(sd > 0, sd, 1.0)

@@ -1,0 +1,200 @@
+"""20 Newsgroups, divided by date: the published folders or archive, or JSON lines."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from calibrant import _checks
+from calibrant.training.datasets.base import DataSet
+from calibrant.training.datasets.sources import (
+    Files,
+    Official,
+    damaged,
+    reading,
+    tar_members,
+    text_lines,
+    unlike_published,
+)
+from calibrant.training.datasets.splitting import held_out, limited
+from calibrant.training.datasets.text import (
+    TokenPart,
+    embeddings_for,
+    numbers_of,
+    vocabulary_of,
+    words_of,
+)
+
+ARCHIVE = Official(
+    "20news-bydate.tar.gz",
+    "http://qwone.com/~jason/20Newsgroups",
+    sha256="8f1b2514ca22a5ade8fbb9cfa5727df95fa587f4c87b786e15c759fa66d95610",
+)
+
+
+class Message(NamedTuple):
+    """One posting."""
+
+    group: str
+    name: str
+    text: str
+
+
+def read_newsgroups(
+    folder: Path | None,
+    *,
+    seed: int,
+    limit: int | None,
+    val_size: int = 900,
+    length: int = 1000,
+    n_words: int = 20000,
+    headers: bool = False,
+    embeddings: str | Path | None = None,
+) -> DataSet:
+    """20 Newsgroups by date: 10414 / 900 / 7532 messages.
+
+    Paper 1 has 900 validation messages too, of another copy with 15098 / 900 / 3999. The folder
+    holds ``20news-bydate-train/<group>/<number>`` and ``20news-bydate-test``, the archive they come
+    in, or ``20news_bydate_train.jsonl`` (``.gz``) and the like with ``group``, ``id`` and ``text``
+    in each line. Words are runs of letters and digits in lower case; the vocabulary is the
+    ``n_words`` most frequent ones of the training part. A message is cut after ``length`` words
+    and, unless ``headers``, begins after its header.
+
+    ``embeddings``: a file of word vectors, GloVe's text or an ``.npz``.
+
+    Reference: K. Lang, NewsWeeder: learning to filter netnews (1995).
+    """
+    files = Files(_checks.folder_of(folder, "20newsgroups", ARCHIVE.page), "20newsgroups")
+    _checks.yes_or_no(headers, "headers")
+    length = _checks.whole_number(length, "length", allowed=range(1, 2**31))
+    n_words = _checks.whole_number(n_words, "n_words", allowed=range(1, 2**31))
+    train, test = _messages(files)
+    groups = sorted({message.group for message in train})
+    for message in test:
+        if message.group not in groups:
+            raise damaged(files.folder, f"tests on the group {message.group}, without training it")
+    rows, held = held_out(len(train), val_size, seed)
+    rows = limited(rows, limit)
+    chosen = {
+        "train": [train[row] for row in rows],
+        "val": [train[row] for row in held],
+        "test": test,
+    }
+    words = {
+        part: [words_of(message.text if headers else _body(message.text)) for message in taken]
+        for part, taken in chosen.items()
+    }
+    vocabulary = vocabulary_of((document[:length] for document in words["train"]), n_words)
+    parts = {
+        part: TokenPart(
+            numbers_of(words[part], vocabulary),
+            np.array([groups.index(message.group) for message in taken], dtype=np.int64),
+            [f"{'test' if part == 'test' else 'train'}/{m.group}/{m.name}" for m in taken],
+            length,
+        )
+        for part, taken in chosen.items()
+    }
+    vectors, said = None, None
+    if embeddings is not None:
+        vectors, said = embeddings_for(vocabulary, embeddings, seed, files)
+    return DataSet(
+        name="20newsgroups",
+        kind="tokens",
+        input_shape=(length,),
+        class_names=tuple(groups),
+        train=parts["train"],
+        val=parts["val"],
+        test=parts["test"],
+        record={
+            "name": "20newsgroups",
+            "seed": seed,
+            "files": files.read,
+            "split": f"by date as published; {len(held)} of the training messages at random by the "
+            "seed for val",
+            "notes": [
+                "paper 1 used another copy, 15098 / 900 / 3999 messages",
+                "with headers" if headers else "without headers",
+                *unlike_published((len(train), len(test)), (11314, 7532)),
+            ],
+            "limit": limit,
+            "sizes": {part: len(made) for part, made in parts.items()},
+            "vocabulary": {
+                "words": len(vocabulary),
+                "from": f"the {n_words} most frequent of the training part; 0 padding, 1 unknown",
+            },
+            "length": length,
+            "embeddings": said,
+            "augmentation": "none",
+        },
+        vocabulary=vocabulary,
+        embeddings=vectors,
+    )
+
+
+def _body(text: str) -> str:
+    """What follows the first empty line; all of it if there is none."""
+    _, found, body = text.partition("\n\n")
+    return body if found else text
+
+
+def _messages(files: Files) -> tuple[list[Message], list[Message]]:
+    names = [[f"20news_bydate_{part}.jsonl{end}" for end in (".gz", "")] for part in _PARTS]
+    lines = [files.find(*spelled) for spelled in names]
+    if lines[0] is not None and lines[1] is not None:
+        found = [_from_lines(files, path) for path in lines if path is not None]
+    elif all((files.folder / f"20news-bydate-{part}").is_dir() for part in _PARTS):
+        found = [_from_folder(files, files.folder / f"20news-bydate-{part}") for part in _PARTS]
+    else:
+        others = [f"20news-bydate-{part}" for part in _PARTS]
+        path = files.need([ARCHIVE.name, *others], ARCHIVE)
+        if path.is_dir():
+            raise FileNotFoundError(files.missing(others, ARCHIVE))
+        found = _from_archive(files, path)
+    for part, messages in zip(_PARTS, found, strict=True):
+        if not messages:
+            raise damaged(files.folder, f"has no messages of 20news-bydate-{part}")
+        if len({message[:2] for message in messages}) < len(messages):
+            raise damaged(files.folder, f"has messages of 20news-bydate-{part} that share an id")
+    return found[0], found[1]
+
+
+_PARTS = ("train", "test")
+
+
+def _from_lines(files: Files, path: Path) -> list[Message]:
+    files.note(path)
+    messages = []
+    for i, line in enumerate(text_lines(path)):
+        with reading(path, f"JSON with group, id and text in line {i + 1}"):
+            held: dict[str, Any] = json.loads(line)
+            text = held["text"]
+            if not isinstance(text, str):
+                raise TypeError("text is not a string")
+            messages.append(Message(str(held["group"]), str(held.get("id", i)), text))
+    return messages
+
+
+def _from_folder(files: Files, root: Path) -> list[Message]:
+    paths = sorted(path for path in root.glob("*/*") if path.is_file())
+    digest = hashlib.sha256()
+    messages = []
+    for path in paths:
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode() + content)
+        messages.append(Message(path.parent.name, path.name, content.decode("latin-1")))
+    files.note_folder(root, digest.hexdigest(), len(paths))
+    return messages
+
+
+def _from_archive(files: Files, path: Path) -> list[list[Message]]:
+    files.note(path, ARCHIVE)
+    found: dict[str, list[Message]] = {part: [] for part in _PARTS}
+    for name, content in tar_members(path, lambda name: name.count("/") >= 2):
+        part, group, number = Path(name).parts[-3:]
+        if (part := part.removeprefix("20news-bydate-")) in found:
+            found[part].append(Message(group, number, content.decode("latin-1")))
+    return [sorted(found[part], key=lambda message: message[:2]) for part in _PARTS]

@@ -1,0 +1,191 @@
+"""Pictures in JPEG files: Tiny ImageNet, and CIFAR-10 as it circulates in JPEG form."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant import _checks
+from calibrant.training.datasets.base import DataSet
+from calibrant.training.datasets.cifar import CIFAR10_CLASSES
+from calibrant.training.datasets.images import Pool, held_out_images
+from calibrant.training.datasets.sources import Files, Official, damaged, reading, tar_members
+
+TINY = Official(
+    "tiny-imagenet-200.zip",
+    "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+    "90528d7ca1a48142e341f4ef8d21d0de",
+)
+TINY_FOLDER = "tiny-imagenet-200"
+JPEG = Official("cifar10_jpegq75.tar.xz", "whoever gave you this form of the data")
+
+
+def read_tiny_imagenet(
+    folder: Path | None,
+    *,
+    seed: int,
+    limit: int | None,
+    val_size: int = 10000,
+    augment: str = "crop-flip",
+) -> DataSet:
+    """Tiny ImageNet: 90000 / 10000 / 10000 images of 64 x 64 in 200 classes, as paper 2 splits it.
+
+    The published validation images are the test part; the published test images have no labels.
+    The folder holds ``tiny-imagenet-200.zip`` or what it unpacks to. Needs Pillow.
+
+    Reference: Y. Le and X. Yang, Tiny ImageNet visual recognition challenge (2015).
+    """
+    files = Files(_checks.folder_of(folder, "tinyimagenet", TINY.page), "tinyimagenet")
+    digest = hashlib.sha256()
+    with _tiny_files(files) as (read, names, path):
+        with reading(path, "Tiny ImageNet"):
+            classes = sorted(read("wnids.txt").decode().split())
+            words = dict(line.split("\t", 1) for line in read("words.txt").decode().splitlines())
+            notes = read("val/val_annotations.txt").decode().splitlines()
+            truth = {f"val/images/{line.split()[0]}": line.split()[1] for line in notes}
+        train = {name: name.split("/")[1] for name in names if name.startswith("train/")}
+        test = {name: truth.get(name, "none") for name in names if name.startswith("val/")}
+        number = {wnid: i for i, wnid in enumerate(classes)}
+        _complete(path, train, classes)
+        if unknown := sorted(set(truth) ^ set(test)):
+            raise damaged(path, f"has {unknown[0]} in val/images or in val_annotations.txt alone")
+        _complete(path, test, classes)
+        pools = [
+            _pool(part, chosen, number, read, 64, path, digest)
+            for part, chosen in (("train", train), ("validation", test))
+        ]
+    if path.is_dir():
+        files.note_folder(path, digest.hexdigest(), len(train) + len(test))
+    return held_out_images(
+        "tinyimagenet",
+        [words.get(wnid, wnid) for wnid in classes],
+        *pools,
+        seed=seed,
+        limit=limit,
+        val_size=val_size,
+        augment=augment,
+        files=files.read,
+        published=(100000, 10000),
+    )
+
+
+def read_cifar10_jpeg(
+    folder: Path | None,
+    *,
+    seed: int,
+    limit: int | None,
+    val_size: int = 5000,
+    augment: str = "crop-flip",
+) -> DataSet:
+    """CIFAR-10 from ``train/<class>/<number>.jpg`` and ``test/...`` in a ``.tar.xz``: lossy images.
+
+    Needs Pillow. Figures on these images are not those of CIFAR-10 proper.
+    """
+    files = Files(_checks.folder_of(folder, "cifar10-jpeg", JPEG.page), "cifar10-jpeg")
+    path = files.folder if files.folder.is_file() else files.need([JPEG.name], JPEG)
+    files.note(path)
+    contents = dict(tar_members(path, lambda name: name.endswith(".jpg")))
+    number = {name: i for i, name in enumerate(CIFAR10_CLASSES)}
+    pools = []
+    for part in ("train", "test"):
+        names = sorted(name for name in contents if name.startswith(f"{part}/"))
+        chosen = {name: name.split("/")[1] for name in names}
+        _complete(path, chosen, CIFAR10_CLASSES)
+        pools.append(_pool(part, chosen, number, contents.pop, 32, path))
+    return held_out_images(
+        "cifar10-jpeg",
+        CIFAR10_CLASSES,
+        *pools,
+        seed=seed,
+        limit=limit,
+        val_size=val_size,
+        augment=augment,
+        files=files.read,
+        published=(50000, 10000),
+        notes=["JPEG-compressed, not the lossless original"],
+    )
+
+
+@contextlib.contextmanager
+def _tiny_files(files: Files) -> Iterator[tuple[Callable[[str], bytes], list[str], Path]]:
+    """What reads a file by its name, the names of the pictures in order, and where they are."""
+    for root in (files.folder / TINY_FOLDER, files.folder):
+        if (root / "wnids.txt").is_file():
+            found = [*root.glob("train/*/images/*.JPEG"), *root.glob("val/images/*.JPEG")]
+            yield partial(_read, root), sorted(p.relative_to(root).as_posix() for p in found), root
+            return
+    path = files.need([TINY.name, TINY_FOLDER], TINY)
+    if path.is_dir():
+        raise damaged(path, "has no wnids.txt in it")
+    files.note(path, TINY)
+    prefix = f"{TINY_FOLDER}/"
+    with contextlib.ExitStack() as stack:
+        with reading(path, "a .zip archive"):
+            archive = stack.enter_context(zipfile.ZipFile(path))
+        inside = [name.removeprefix(prefix) for name in archive.namelist()]
+        names = sorted(name for name in inside if name.endswith(".JPEG"))
+        wanted = [name for name in names if not name.startswith("test/")]
+        yield (lambda name: archive.read(prefix + name)), wanted, path
+
+
+def _read(root: Path, name: str) -> bytes:
+    if not (root / name).is_file():
+        raise damaged(root, f"has no {name} in it")
+    return (root / name).read_bytes()
+
+
+def _complete(path: Path, chosen: Mapping[str, str], classes: Sequence[str]) -> None:
+    """Every class has equally many pictures, as published; a half unpacked folder has not."""
+    counts = Counter(chosen.values())
+    if unknown := sorted(set(counts) - set(classes)):
+        raise damaged(path, f"has pictures of {unknown[0]!r}, which is none of its classes")
+    numbers = sorted(counts[name] for name in classes)
+    if numbers[0] != numbers[-1] or numbers[0] == 0:
+        raise damaged(path, f"has {numbers[0]} pictures of one class and {numbers[-1]} of another")
+
+
+def _pool(
+    part: str,
+    classes: Mapping[str, str],
+    number: Mapping[str, int],
+    read: Callable[[str], bytes],
+    size: int,
+    path: Path,
+    digest: Any = None,
+) -> Pool:
+    """Pictures by name -> class, decoded one after the other; ``digest`` sees all bytes."""
+    _checks.installed("PIL", extra="images", purpose="reading JPEG files")
+    pixels = np.empty((len(classes), 3, size, size), dtype=np.uint8)
+    with reading(path, "pictures"):
+        for place, name in enumerate(classes):
+            content = read(name)
+            pixels[place] = _decoded(content, name, size, path)
+            if digest is not None:
+                digest.update(f"{name}\0{len(content)}\0".encode())
+                digest.update(content)
+    labels = np.array([number[label] for label in classes.values()], dtype=np.int64)
+    return Pool(part, pixels, labels)
+
+
+def _decoded(content: bytes, name: str, size: int, path: Path) -> NDArray[np.uint8]:
+    """(3, size, size) pixels of a picture; a grey one becomes coloured."""
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(content), formats=("JPEG",)) as picture:
+            if picture.size != (size, size):
+                raise damaged(path, f"has a picture of {picture.size} pixels, {name}")
+            rows: NDArray[np.uint8] = np.asarray(picture.convert("RGB"))
+            return rows.transpose(2, 0, 1)
+    except (OSError, SyntaxError) as error:
+        raise damaged(path, f"has a picture that cannot be decoded, {name}") from error

@@ -1,0 +1,89 @@
+"""The data sets by name."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from calibrant import _checks
+from calibrant.training.datasets.base import DataSet
+from calibrant.training.datasets.cifar import read_cifar
+from calibrant.training.datasets.digits import read_digits
+from calibrant.training.datasets.idx import read_mnist
+from calibrant.training.datasets.newsgroups import read_newsgroups
+from calibrant.training.datasets.pictures import read_cifar10_jpeg, read_tiny_imagenet
+from calibrant.training.datasets.sst import read_sst_binary, read_sst_fine
+from calibrant.training.datasets.svhn import read_svhn, read_svhn_subset
+from calibrant.training.datasets.tabular import read_tabular
+
+DATASETS: Mapping[str, Callable[..., DataSet]] = MappingProxyType(
+    {
+        "cifar10": partial(read_cifar, "cifar10"),
+        "cifar100": partial(read_cifar, "cifar100"),
+        "cifar10-jpeg": read_cifar10_jpeg,
+        "svhn": read_svhn,
+        "svhn-subset": read_svhn_subset,
+        "tinyimagenet": read_tiny_imagenet,
+        "mnist": partial(read_mnist, "mnist"),
+        "fashion-mnist": partial(read_mnist, "fashion-mnist"),
+        "20newsgroups": read_newsgroups,
+        "sst-binary": read_sst_binary,
+        "sst-fine": read_sst_fine,
+        "tabular": read_tabular,
+        "digits": read_digits,
+    }
+)
+"""Name -> what reads it: ``reader(folder, *, seed, limit, **options)``."""
+
+
+def load(
+    name: str,
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    seed: int = 0,
+    limit: int | None = None,
+    **options: Any,
+) -> DataSet:
+    """A data set out of the files its makers publish, in the papers' parts.
+
+    The same files, seed, limit and options give the same data set on every machine.
+
+    Args:
+        name: one of ``DATASETS``.
+        folder: the folder with the files, or the one file there is; ``digits`` needs none.
+        seed: decides which items are held out, and the order of the training part.
+        limit: how many items of the training part to keep, the first in the seed's order; None
+            keeps all.
+        options: what this data set has besides, see the reader of that name.
+
+    Returns:
+        DataSet: the three parts and their record.
+
+    Examples:
+        >>> import torch
+        >>> from calibrant.training.datasets import load
+        >>> digits = load("digits", seed=3, limit=500)
+        >>> digits
+        DataSet(digits: 500 train, 360 val, 359 test, 10 classes)
+        >>> inputs, targets = digits.train.batch(torch.arange(128))
+        >>> inputs.shape, inputs.dtype, targets.dtype
+        (torch.Size([128, 1, 8, 8]), torch.float32, torch.int64)
+        >>> load("cifar", "data")
+        Traceback (most recent call last):
+        ValueError: name must be one of cifar10, ...; found 'cifar'. Did you mean 'cifar10'?
+    """
+    reader = DATASETS[_checks.choice(name, "name", tuple(DATASETS))]
+    seed = _checks.whole_number(seed, "seed", allowed=range(2**63))
+    if limit is not None:
+        limit = _checks.whole_number(limit, "limit", allowed=range(1, 2**62))
+    known = [name for name in inspect.signature(reader).parameters if name not in _COMMON]
+    for option in options:
+        _checks.option(option, name, known)
+    return reader(folder, seed=seed, limit=limit, **options)
+
+
+_COMMON = ("name", "folder", "seed", "limit")

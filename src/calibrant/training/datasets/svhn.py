@@ -1,0 +1,132 @@
+"""SVHN, the 32 x 32 crops: the published ``.mat`` files, or three parts in one ``.npz``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant import _checks
+from calibrant.training.datasets.base import DataSet
+from calibrant.training.datasets.images import Pool, held_out_images, image_data_set
+from calibrant.training.datasets.sources import Files, Official, damaged, npz_arrays, reading
+from calibrant.training.datasets.splitting import Chance
+
+PAGE = "http://ufldl.stanford.edu/housenumbers"
+DIGITS = tuple(str(digit) for digit in range(10))
+TRAIN = Official("train_32x32.mat", PAGE, "e26dedcc434d2e4c54c9b2d4a06d8373")
+TEST = Official("test_32x32.mat", PAGE, "eb5a983be6a315427106f1b164d9cef3")
+EXTRA = Official("extra_32x32.mat", PAGE, "a93ce644f1a588dc4d68dda5feec44a7")
+SUBSET = Official("svhn32_subset.npz", "whoever gave you this form of the data")
+
+
+def read_svhn(
+    folder: Path | None,
+    *,
+    seed: int,
+    limit: int | None,
+    val_size: int = 6000,
+    extra: bool = False,
+    augment: str = "crop",
+) -> DataSet:
+    """SVHN: 67257 / 6000 / 26032 images; with the extra ones 598388 / 6000 / 26032.
+
+    Paper 3 does not say how it holds out a validation part; 6000 is the number of Guo et al.,
+    On calibration of modern neural networks (2017). Training images are shifted and not mirrored:
+    a mirrored digit is none.
+
+    Reference: Y. Netzer et al., Reading digits in natural images with unsupervised feature
+    learning (2011).
+    """
+    _checks.yes_or_no(extra, "extra")
+    files = Files(_checks.folder_of(folder, "svhn", PAGE), "svhn")
+    pools = [_mat(files, file) for file in ((TRAIN, EXTRA) if extra else (TRAIN,))]
+    train = Pool(
+        "train",
+        np.concatenate([pixels for pixels, _ in pools]) if extra else pools[0][0],
+        np.concatenate([labels for _, labels in pools]),
+    )
+    test = Pool("test", *_mat(files, TEST))
+    return held_out_images(
+        "svhn",
+        DIGITS,
+        train,
+        test,
+        seed=seed,
+        limit=limit,
+        val_size=val_size,
+        augment=augment,
+        files=files.read,
+        published=(604388 if extra else 73257, 26032),
+        notes=["with the extra training images"] if extra else [],
+    )
+
+
+def read_svhn_subset(
+    folder: Path | None, *, seed: int, limit: int | None, augment: str = "crop"
+) -> DataSet:
+    """A part of SVHN in one ``.npz``: arrays ``train_x``, ``train_y``, ``val_x``, ... .
+
+    Images are uint8 (n, height, width, channels); the parts are as the file has them.
+    """
+    files = Files(_checks.folder_of(folder, "svhn-subset", SUBSET.page), "svhn-subset")
+    path = files.folder if files.folder.is_file() else files.need([SUBSET.name], SUBSET)
+    files.note(path)
+    stored = npz_arrays(path)
+    with reading(path, "images and labels"):
+        pools = {part: _stored_pool(stored, part) for part in ("train", "val", "test")}
+    return image_data_set(
+        "svhn-subset",
+        DIGITS,
+        {
+            part: (pool, Chance(seed).order(len(pool)) if part == "train" else np.arange(len(pool)))
+            for part, pool in pools.items()
+        },
+        limit=limit,
+        augment=augment,
+        record={
+            "seed": seed,
+            "files": files.read,
+            "split": "as in the file; the seed orders the training part",
+            "notes": ["a part of SVHN, not the published one"],
+        },
+    )
+
+
+def _stored_pool(stored: Any, part: str) -> Pool:
+    pixels, labels = stored[f"{part}_x"], stored[f"{part}_y"]
+    if pixels.dtype != np.uint8 or pixels.ndim != 4 or labels.shape != pixels.shape[:1]:
+        raise ValueError(f"{part}_x must be uint8 (n, height, width, channels), {part}_y (n,)")
+    if not (labels.dtype.kind in "iu" and len(labels) and labels.max() <= 9 and labels.min() >= 0):
+        raise ValueError(f"{part}_y must be digits 0 to 9")
+    return Pool(part, np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)), labels.astype(np.int64))
+
+
+def _mat(files: Files, official: Official) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """X (32, 32, 3, n) and y (n, 1), where the digit 0 is the class 10."""
+    from scipy.io import loadmat
+
+    path = files.need([official.name], official)
+    files.note(path, official)
+    with reading(path, "a MATLAB file"):
+        stored = loadmat(path, variable_names=["X", "y"])
+        pixels, labels = stored["X"], stored["y"].reshape(-1)
+    if pixels.dtype != np.uint8 or pixels.shape != (32, 32, 3, len(labels)) or not len(labels):
+        raise damaged(
+            path,
+            f"must have X of bytes (32, 32, 3, n) and n labels y; found X {pixels.dtype} "
+            f"{pixels.shape} and {len(labels)} labels",
+        )
+    if labels.dtype.kind not in "iuf":
+        raise damaged(path, f"must have labels y that are numbers; found the type {labels.dtype}")
+    broken = np.flatnonzero(labels != np.floor(labels))  # NaN too
+    if len(broken):
+        row = broken[0]
+        raise damaged(
+            path, f"must have whole numbers as labels y; found {labels[row]} in row {row}"
+        )
+    if not 1 <= labels.min() <= labels.max() <= 10:
+        raise damaged(path, f"has labels from {labels.min()} to {labels.max()}, not 1 to 10")
+    return np.ascontiguousarray(pixels.transpose(3, 2, 0, 1)), labels.astype(np.int64) % 10

@@ -1,0 +1,87 @@
+"""The networks by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any
+
+from torch import nn
+
+from calibrant import _checks
+from calibrant.training.models.adapting import Adapted
+from calibrant.training.models.densenet import DenseNet
+from calibrant.training.models.mlp import MLP
+from calibrant.training.models.resnet import bottleneck_resnet, cifar_resnet, wide_resnet
+from calibrant.training.models.text_cnn import TextCNN
+from calibrant.training.models.tree_lstm import TreeLSTM
+
+MODELS: Mapping[str, Callable[..., nn.Module]] = MappingProxyType(
+    {
+        "resnet8": partial(cifar_resnet, depth=8),
+        "resnet20": partial(cifar_resnet, depth=20),
+        "resnet32": partial(cifar_resnet, depth=32),
+        "resnet44": partial(cifar_resnet, depth=44),
+        "resnet56": partial(cifar_resnet, depth=56),
+        "resnet110": partial(cifar_resnet, depth=110),
+        "resnet50": partial(bottleneck_resnet, depths=(3, 4, 6, 3)),
+        "resnet50-tiny": partial(
+            bottleneck_resnet, depths=(3, 4, 6, 3), pooled=2, initialisation="he"
+        ),
+        "resnet110-bottleneck": partial(bottleneck_resnet, depths=(3, 4, 26, 3)),
+        "wide-resnet-26-10": partial(wide_resnet, depth=26, width=10),
+        "densenet121": partial(DenseNet, depths=(6, 12, 24, 16), growth=32),
+        "text-cnn": TextCNN,
+        "tree-lstm": TreeLSTM,
+        "mlp": MLP,
+    }
+)
+"""Name -> what makes the network: ``factory(n_classes, **options)``."""
+
+
+def build(name: str, n_classes: int, **options: Any) -> nn.Module:
+    """A network with fresh weights, which torch's seed decides.
+
+    Args:
+        name: One of ``MODELS``; or ``"package.module:function"`` for one of your own, where
+            ``function(n_classes, **options)`` makes any ``nn.Module``.
+        n_classes: Number of classes.
+        options: What this network has besides, such as ``in_channels``.
+
+    Returns:
+        nn.Module: takes inputs and gives logits; its last linear layer is ``classifier``.
+
+    Examples:
+        >>> import torch
+        >>> from calibrant.training.models import build
+        >>> network = build("resnet8", 10, in_channels=1)
+        >>> network(torch.zeros(2, 1, 28, 28)).shape
+        torch.Size([2, 10])
+        >>> build("calibrant.training.models:cifar_resnet", 10, depth=14).classifier
+        Linear(in_features=64, out_features=10, bias=True)
+        >>> build("resnet-20", 10)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ValueError: model must be one of resnet8, ...; found 'resnet-20'. Did you mean 'resnet20'?
+    """
+    if _checks.is_own_code(name):
+        return _of_others(name, n_classes, options)
+    factory = MODELS[_checks.choice(name, "model", tuple(MODELS))]
+    fixed = factory.keywords if isinstance(factory, partial) else {}
+    signature = inspect.signature(factory).parameters.values()
+    open_ = {p.name: p.default is p.empty for p in signature if p.name not in fixed}
+    open_.pop("n_classes")
+    _checks.options_of_network(options, name, open_)
+    return factory(n_classes, **options)
+
+
+def _of_others(name: str, n_classes: int, options: Mapping[str, Any]) -> nn.Module:
+    """A network by a function of another package."""
+    module, function = name.split(":", 1)
+    _checks.importable(module, name)
+    factory = getattr(import_module(module), function, None)
+    _checks.factory(factory, name)
+    network = factory(_checks.n_classes(n_classes), **options)  # type: ignore[misc]
+    return network if isinstance(network, Adapted) else Adapted(network, n_classes)
