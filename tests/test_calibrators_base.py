@@ -15,7 +15,7 @@ import torch
 
 import calibrant
 from calibrant.calibrators import CALIBRATORS, CalibrationWarning, FitReport, NotFittedError
-from calibrant.calibrators.base import PROBS_FLOOR
+from calibrant.calibrators.data import PROBS_FLOOR
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
 

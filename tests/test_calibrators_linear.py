@@ -21,8 +21,12 @@ from calibrant.calibrators import (
     VectorScaling,
     load,
 )
-from calibrant.calibrators.base import FitData
-from calibrant.calibrators.linear import map as linear_map, solver as linear_solver
+from calibrant.calibrators.data import FitData
+from calibrant.calibrators.linear import (
+    loss as linear_loss,
+    map as linear_map,
+    solver as linear_solver,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
 
@@ -213,10 +217,10 @@ def test_slopes_are_those_of_finite_differences(method, masked):
     logits, labels = drawn(n=40, masked=masked)
     weight = np.linspace(0.5, 2.0, 40)
     data = FitData(logits, labels, weight)
-    rows = linear_solver.Rows.of(data, log_probs=method.ON_LOG_PROBS)
+    rows = linear_loss.Rows.of(data, log_probs=method.ON_LOG_PROBS)
     calibrator = method()
     shape = calibrator._shape(4)
-    criterion = linear_solver.Criterion(rows, 1.7, shape, calibrator._penalty(rows))
+    criterion = linear_loss.LossInMemory(rows, 1.7, shape, calibrator._penalty(rows))
     rng = np.random.default_rng(2)
     at = 0.3 * rng.normal(size=math.prod(shape) + 4)
     _, slopes = criterion(at)
@@ -675,7 +679,7 @@ def test_the_map_can_be_exported(method):
 def test_memory_stays_at_one_copy_in_double_precision(method, monkeypatch):
     monkeypatch.setattr(linear_solver, "STEPS", 2)
     monkeypatch.setattr(linear_solver, "MOST_ROUNDS", 2)
-    monkeypatch.setattr("calibrant.calibrators.base.BLOCK_ENTRIES", 1 << 14)
+    monkeypatch.setattr("calibrant.calibrators.data.BLOCK_ENTRIES", 1 << 14)
     logits, labels = drawn(n=100_000, k=20)
     data = FitData(logits.astype(np.float32), labels, None)
     method()._fit(FitData(data.logits[:10], labels[:10], None))  # imports are not counted

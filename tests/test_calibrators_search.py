@@ -11,9 +11,9 @@ from numba import njit
 
 from calibrant import FocalTemperatureScaling, TemperatureScaling, ada_ece, ece
 from calibrant._numerics.compiled import log_positive
-from calibrant.calibrators.base import FitData
+from calibrant.calibrators.data import FitData
 from calibrant.calibrators.temperature import kernels, search_kernels
-from calibrant.calibrators.temperature.criterion import Evaluator
+from calibrant.calibrators.temperature.criterion import EvaluatorInMemory
 from calibrant.calibrators.temperature.grid_pruning import (
     chebyshev_nodes,
     interpolation,
@@ -41,8 +41,8 @@ def samples(n: int, k: int, *, scale: float = 2.0, seed: int = 0) -> FitData:
     return FitData(truth * rng.uniform(0.4, 2.5), labels, None)
 
 
-def evaluator(data: FitData, criterion: str = "ada_ece", n_bins: int = 15) -> Evaluator:
-    return Evaluator(data, criterion, n_bins=n_bins, focal_gamma=3.0)
+def evaluator(data: FitData, criterion: str = "ada_ece", n_bins: int = 15) -> EvaluatorInMemory:
+    return EvaluatorInMemory(data, criterion, n_bins=n_bins, focal_gamma=3.0)
 
 
 def exhaustive(data: FitData, criterion: str) -> np.ndarray:

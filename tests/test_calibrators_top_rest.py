@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 import calibrant
 from calibrant import TemperatureScaling, TopRestScaling
 from calibrant.calibrators import CalibrationWarning
-from calibrant.calibrators.base import FitData
+from calibrant.calibrators.data import FitData
 from calibrant.calibrators.export import export
 from calibrant.calibrators.export.numpy_source import source
 from calibrant.calibrators.top_rest import solver as top_rest_solver

@@ -9,9 +9,10 @@ from mpmath import mp, mpf
 
 import calibrant
 from calibrant import FocalCalibration, FocalTemperatureScaling, Identity, TemperatureScaling
-from calibrant.calibrators import TopRows, fit_top_rows
-from calibrant.calibrators.base import FitData
-from calibrant.calibrators.temperature.criterion import confidences
+from calibrant._numerics.logspace import sigmoid
+from calibrant.calibrators import TruncatedRows, fit_top_rows
+from calibrant.calibrators.data import FitData
+from calibrant.calibrators.temperature.rows import mapped_rows
 from calibrant.calibrators.truncated.bounds import criterion_limits
 from calibrant.calibrators.truncated.rows import stand_ins, turning_point
 from calibrant.focal import phi
@@ -19,14 +20,14 @@ from calibrant.focal import phi
 GAMMAS = (-0.5, -0.25, 0.0, 0.05, 0.37, 1.0, 5.0)
 
 
-def cut(logits: np.ndarray, labels: np.ndarray, k: int, **options: object) -> TopRows:
+def cut(logits: np.ndarray, labels: np.ndarray, k: int, **options: object) -> TruncatedRows:
     """The k largest logits of each row, in no order, and the normaliser."""
     logits = np.asarray(logits, dtype=np.float64)
     top = np.argsort(-logits, axis=1, kind="stable")[:, :k]
     top = np.random.default_rng(0).permuted(top, axis=1)
     largest = logits.max(axis=1)
     normaliser = largest + np.log(np.exp(logits - largest[:, None]).sum(axis=1))
-    return TopRows.of(
+    return TruncatedRows.of(
         np.take_along_axis(logits, top, axis=1),
         top,
         labels,
@@ -74,14 +75,14 @@ def test_truth_and_estimate_lie_within_the_bounds(problem, gamma, temperature):
     logits, labels, k = problem
     known = cut(logits, labels, k)
     log_odds, log_prob, _ = known.mapped_rows(gamma, 1.0 / temperature)
-    true_log_odds, true_log_prob, _ = FitData(logits, labels, None).mapped_rows(
-        gamma, 1.0 / temperature
+    true_log_odds, true_log_prob, _ = mapped_rows(
+        FitData(logits, labels, None), gamma, 1.0 / temperature
     )
     of_top, of_label, of_classes = known.bounds(gamma, 1.0 / temperature, of_classes=True)
     # Of log odds beyond rounding only the confidence is compared.
-    low, high = confidences(of_top)
-    assert within(low, confidences(true_log_odds), high)
-    assert within(low, confidences(log_odds), high)
+    low, high = sigmoid(of_top)
+    assert within(low, sigmoid(true_log_odds), high)
+    assert within(low, sigmoid(log_odds), high)
     assert within(of_label[0], true_log_prob, of_label[1])
     assert within(of_label[0], log_prob, of_label[1])
     log_probs = known.log_probs(gamma, 1.0 / temperature)
@@ -93,7 +94,7 @@ def test_truth_and_estimate_lie_within_the_bounds(problem, gamma, temperature):
 @pytest.mark.parametrize("temperature", [0.3, 0.9, 1.3, 4.0])
 def test_tails_like_those_of_text(gamma, temperature):
     full = FitData(LOGITS, LABELS, None)
-    true_log_odds, true_log_prob, _ = full.mapped_rows(gamma, 1.0 / temperature)
+    true_log_odds, true_log_prob, _ = mapped_rows(full, gamma, 1.0 / temperature)
     of_top, of_label, _ = ROWS.bounds(gamma, 1.0 / temperature)
     assert within(of_top[0], true_log_odds, of_top[1])
     assert within(of_label[0], true_log_prob, of_label[1])
@@ -106,12 +107,12 @@ def test_tails_like_those_of_text(gamma, temperature):
 def test_nothing_is_estimated_at_temperature_one():
     log_odds, log_prob, _ = ROWS.mapped_rows(0.0, 1.0)
     full = FitData(LOGITS, LABELS, None)
-    true_log_odds, true_log_prob, _ = full.mapped_rows(0.0, 1.0)
-    confidence = confidences(true_log_odds)
-    np.testing.assert_allclose(confidences(log_odds), confidence, rtol=0, atol=1e-12)
+    true_log_odds, true_log_prob, _ = mapped_rows(full, 0.0, 1.0)
+    confidence = sigmoid(true_log_odds)
+    np.testing.assert_allclose(sigmoid(log_odds), confidence, rtol=0, atol=1e-12)
     np.testing.assert_allclose(log_prob, true_log_prob, rtol=0, atol=1e-12)
     of_top, of_label, _ = ROWS.bounds(0.0, 1.0)
-    assert np.ptp(confidences(of_top), axis=0).max() < 1e-12
+    assert np.ptp(sigmoid(of_top), axis=0).max() < 1e-12
     assert np.ptp(of_label, axis=0).max() < 1e-12
 
 
@@ -203,9 +204,9 @@ def test_the_calibration_error_lies_within_its_bounds(gamma, n_bins):
         ROWS, "ece", [(gamma, t) for t in temperatures], n_bins=n_bins, focal_gamma=0.0
     )
     for temperature, (low, high) in zip(temperatures, limits, strict=True):
-        true_log_odds, _, _ = FitData(LOGITS, LABELS, None).mapped_rows(gamma, 1.0 / temperature)
+        true_log_odds, _, _ = mapped_rows(FitData(LOGITS, LABELS, None), gamma, 1.0 / temperature)
         right = LOGITS.argmax(axis=1) == LABELS
-        confidence = confidences(true_log_odds)
+        confidence = sigmoid(true_log_odds)
         inside = np.digitize(confidence, np.linspace(0, 1, n_bins + 1)[1:-1], right=True)
         gaps = np.bincount(inside, weights=confidence - right, minlength=n_bins)
         assert low - 1e-12 <= np.abs(gaps).sum() / len(right) <= high + 1e-12
@@ -234,7 +235,7 @@ def test_rounded_logits_are_allowed_for(dtype):
     sorted_logits = np.take_along_axis(logits, order, axis=1)
     log_probs = sorted_logits - np.log(np.exp(sorted_logits).sum(axis=1, keepdims=True))
     places = np.argmax(order == LABELS[:300, None], axis=1)
-    known = TopRows.of(
+    known = TruncatedRows.of(
         log_probs[:, :30].astype(dtype),
         order[:, :30],
         LABELS[:300],
@@ -260,11 +261,11 @@ GOOD = {
 
 def refused(match: str, **changes: object) -> None:
     with pytest.raises((ValueError, TypeError), match=match):
-        TopRows.of(**{**GOOD, **changes})
+        TruncatedRows.of(**{**GOOD, **changes})
 
 
 def test_what_cannot_be_is_refused():
-    assert len(TopRows.of(**GOOD)) == 2
+    assert len(TruncatedRows.of(**GOOD)) == 2
     refused("row 1: logits must be numbers below", top_logits=[[-1.0, -2.0], [np.nan, -1.0]])
     refused("row 0: logits must be numbers below", top_logits=[[np.inf, -1.0], [-1.0, -2.0]])
     refused(r"row 0: classes must be 0 to 5; found \[7\]", top_classes=[[7, 1], [2, 3]])
@@ -290,7 +291,7 @@ def test_methods_that_need_every_class_are_refused():
     with pytest.raises(ValueError, match="criterion must be"):
         fit_top_rows(TemperatureScaling(criterion="brier"), ROWS)
     with pytest.raises(ValueError, match="needs the logits of all classes"):
-        ROWS.in_units(log_probs=False)
+        ROWS.in_memory()
 
 
 def test_networks_on_photographs(shared_data):
@@ -305,8 +306,8 @@ def test_networks_on_photographs(shared_data):
     full = FitData(logits, labels, None)
     for gamma in (0.0, 1.0):
         for temperature in (0.5, 1.5, 3.0):
-            true_log_odds, true_log_prob, _ = full.mapped_rows(gamma, 1.0 / temperature)
+            true_log_odds, true_log_prob, _ = mapped_rows(full, gamma, 1.0 / temperature)
             of_top, of_label, _ = known.bounds(gamma, 1.0 / temperature)
-            low, high = confidences(of_top)
-            assert within(low, confidences(true_log_odds), high)
+            low, high = sigmoid(of_top)
+            assert within(low, sigmoid(true_log_odds), high)
             assert within(of_label[0], true_log_prob, of_label[1])

@@ -23,7 +23,7 @@ from calibrant.metrics.reliability import (
     risk_coverage_curve,
     wilson_interval,
 )
-from calibrant.metrics.samples import Samples
+from calibrant.metrics.samples import ScoredSamples
 from tests.reference import metrics_slow as slow
 
 SLOW_BINS = {"width": slow.width_bins, "mass": slow.mass_bins}
@@ -251,7 +251,7 @@ def test_risk_and_coverage(case, kind):
 def test_confidence_and_correct_are_enough():
     probs, labels = CASES["ordinary"]
     confidence, correct = map(np.array, slow.top_label(probs, labels))
-    samples = Samples(confidence, correct.astype(bool), None)
+    samples = ScoredSamples(confidence, correct.astype(bool), None)
     same(reliability.reliability_of(samples), reliability_curve(probs, labels), rel=1e-12)
     same(reliability.histogram_of(samples), confidence_histogram(probs, labels), rel=1e-12)
     same(reliability.risk_coverage_of(samples), risk_coverage_curve(probs, labels), rel=1e-12)

@@ -12,7 +12,8 @@ import pytest
 import calibrant
 from calibrant import FocalTemperatureScaling, Identity, TemperatureScaling, scale
 from calibrant.calibrators import CalibrationWarning, FitReport
-from calibrant.calibrators.base import FitData
+from calibrant.calibrators.data import FitData
+from calibrant.calibrators.temperature.criterion import evaluator_of
 from calibrant.calibrators.temperature.solver import TO_LOOK, TO_START
 from calibrant.scale import equal_mass
 from calibrant.scale.engine import InProcess
@@ -163,7 +164,7 @@ def test_equal_mass_errors_narrow_until_they_are_exact(tmp_path, monkeypatch, ti
     points = [(0.0, 1.0), (1.0, 1.0), (0.0, 0.01)]  # the last makes most rows certain
     errors = EqualMassErrors(samples, 15)
     errors.look(points)
-    together = FitData(logits, LABELS, None).evaluator("ada_ece", n_bins=15, focal_gamma=0.0)
+    together = evaluator_of(FitData(logits, LABELS, None), "ada_ece", n_bins=15, focal_gamma=0.0)
     more = True
     while more:
         for point, true_error in zip(points, together.at(points), strict=True):

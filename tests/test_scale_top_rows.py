@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import calibrant
 from calibrant import FocalCalibration, FocalTemperatureScaling, TemperatureScaling, scale
-from calibrant.calibrators import TopRows, fit_top_rows
+from calibrant.calibrators import TruncatedRows, fit_top_rows
 from calibrant.cli import main
 from calibrant.files import read_predictions, write_top_predictions
 from calibrant.scale.source import holds_top_rows
@@ -33,7 +33,7 @@ COLUMNS = {
     "label_logits": np.where((LABELS[:, None] == TOP).any(axis=1), np.nan, 0.0)
     + LOGITS[np.arange(N), LABELS],
 }
-ROWS = TopRows.of(**COLUMNS, n_classes=CLASSES)
+ROWS = TruncatedRows.of(**COLUMNS, n_classes=CLASSES)
 PROBS = np.exp(LOGITS - COLUMNS["normaliser"][:, None])
 
 

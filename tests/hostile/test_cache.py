@@ -19,8 +19,8 @@ TIMEOUT = 600
 # One small function: whatever is wrong with a cache shows in any of them.
 BINS = """
 import numpy as np
-from calibrant._numerics.compiled import bins_of
-print(bins_of(np.linspace(0, 1, 7), np.linspace(0, 1, 4)).tolist())
+from calibrant.metrics.binning import width_index
+print(width_index(np.linspace(0, 1, 7), 3).tolist())
 """
 RESULT = "[0, 0, 0, 1, 1, 2, 2]"
 WARNING = "compiled functions are not cached: "
@@ -95,6 +95,16 @@ def test_a_second_process_compiles_nothing(cache: Path) -> None:
     assert "data loaded" in again.stdout
     assert "saved" not in again.stdout
     assert again.stderr == ""
+
+
+def test_a_settings_file_beside_the_data_does_not_choose_the_cache(tmp_path: Path) -> None:
+    work, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
+    work.mkdir()
+    (work / ".numba_config.yaml").write_text(f"cache_dir: {elsewhere}\n")
+    code = f"import os; os.chdir({str(work)!r})\n{BINS}"
+    bins(code, NUMBA_CACHE_DIR=str(tmp_path / "mine"))
+    assert (tmp_path / "mine").is_dir()
+    assert not elsewhere.exists()
 
 
 def test_without_a_folder_functions_are_compiled_and_it_is_said_once(

@@ -26,6 +26,10 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache
 from numba.core.serialize import dumps
 from numba.extending import intrinsic
 
+# Numba also takes settings from a .numba_config.yaml in the working folder. What is cached is code,
+# so a file that lies beside the data must not say where it comes from.
+numba.config.CACHE_DIR = os.environ.get("NUMBA_CACHE_DIR", "")  # type: ignore[attr-defined]
+
 LOG2_E = 1.4426950408889634
 # log 2 in two parts: the product of the first with a whole number up to 2^11 is exact.
 LN2_HIGH = 0.6931471803691238

@@ -46,6 +46,13 @@ def softplus(x: Array) -> Array:
     return xp.logaddexp(x, xp.zeros_like(x))
 
 
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + e^-x), the probability of log odds; no exponential overflows."""
+    xp = array_namespace(x)
+    small = xp.exp(-xp.abs(x))
+    return xp.where(x >= 0, 1.0, small) / (1.0 + small)
+
+
 def split_probs(probs: Array) -> TopSplit:
     """:func:`split_top` of given probabilities, which are ranked before their logarithm rounds."""
     return split_top(log_of_probs(probs), ranked_by=probs)

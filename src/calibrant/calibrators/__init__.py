@@ -13,13 +13,14 @@ from calibrant.calibrators.linear.methods import (
     MatrixScaling,
     VectorScaling,
 )
+from calibrant.calibrators.loading import load
 from calibrant.calibrators.one_vs_rest.binned import (
     BayesianBinning,
     HistogramBinning,
     IsotonicCalibration,
 )
 from calibrant.calibrators.one_vs_rest.methods import BetaCalibration, PlattScaling
-from calibrant.calibrators.saving import load
+from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.calibrators.temperature.methods import (
     FocalCalibration,
     FocalTemperatureScaling,
@@ -28,29 +29,7 @@ from calibrant.calibrators.temperature.methods import (
 )
 from calibrant.calibrators.top_rest.methods import TopRestScaling
 from calibrant.calibrators.truncated.bounds import TailBounds, fit_top_rows
-from calibrant.calibrators.truncated.rows import TopRows
-
-CALIBRATORS: dict[str, type[Calibrator]] = {
-    method.NAME: method
-    for method in (
-        AutoCalibration,
-        Identity,
-        TemperatureScaling,
-        FocalCalibration,
-        FocalTemperatureScaling,
-        TopRestScaling,
-        VectorScaling,
-        MatrixScaling,
-        BiasCorrectedTemperatureScaling,
-        DirichletCalibration,
-        PlattScaling,
-        BetaCalibration,
-        IsotonicCalibration,
-        HistogramBinning,
-        BayesianBinning,
-    )
-}
-"""Every calibrator by its name."""
+from calibrant.calibrators.truncated.rows import TruncatedRows
 
 __all__ = [
     "CALIBRATORS",
@@ -76,7 +55,7 @@ __all__ = [
     "TailBounds",
     "TemperatureScaling",
     "TopRestScaling",
-    "TopRows",
+    "TruncatedRows",
     "VectorScaling",
     "compare",
     "fit_top_rows",

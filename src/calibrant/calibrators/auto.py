@@ -9,20 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.calibrators.base import FitData, Fitted
+from calibrant._numerics.logspace import sigmoid
+from calibrant.calibrators.base import Fitted
+from calibrant.calibrators.data import Samples
 from calibrant.calibrators.fit_report import Evidence
-from calibrant.calibrators.top_rest.methods import TopAndRest, sigmoid
+from calibrant.calibrators.top_rest.map import TopAndRest
+from calibrant.calibrators.top_rest.solver import Losses, Problem, TopRest, fit, refit
 from calibrant.metrics.binning import all_whole
 from calibrant.metrics.registry import METRICS
-from calibrant.metrics.samples import Samples
-
-if TYPE_CHECKING:
-    from calibrant.calibrators.top_rest.solver import Losses, Problem, TopRest
+from calibrant.metrics.samples import ScoredSamples
 
 FOLDS = 5
 MANY = 10_000
@@ -85,10 +84,8 @@ class AutoCalibration(TopAndRest):
         """Name of the method that was chosen."""
         return next(each.method for each in self.report_.evidence if each.chosen)
 
-    def _fit(self, data: FitData) -> Fitted:
-        from calibrant.calibrators.top_rest.solver import Problem, TopRest, fit
-
-        problem = Problem.of(data)
+    def _fit(self, data: Samples) -> Fitted:
+        problem = Problem.of(data.in_memory())
         pieces, fold_of = _in_folds(problem)
         chosen = TopRest.unchanged(data.n_classes)
         seen = pieces.losses(chosen)
@@ -136,8 +133,6 @@ def _cross_fitted(
     problem: Problem, fold_of: npt.NDArray[np.intp], whole: TopRest, *, classes: bool
 ) -> tuple[Losses, int]:
     """What each sample loses under a fit on the other folds; passes over the samples that took."""
-    from calibrant.calibrators.top_rest.solver import Losses, refit
-
     loss, odds, free_odds = (np.empty(len(problem)) for _ in range(3))
     evaluations = 0
     for fold in range(fold_of.max() + 1):
@@ -159,7 +154,7 @@ def _evidence(
     share = problem.count / n
     confidence = sigmoid(losses.odds)
     weight = None if problem.data.weight is None else problem.count
-    samples = Samples(confidence, problem.right, weight)
+    samples = ScoredSamples(confidence, problem.right, weight)
     gain = error = None
     if simpler is not None:
         difference = simpler.loss - losses.loss

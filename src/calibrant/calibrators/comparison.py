@@ -23,8 +23,10 @@ import numpy.typing as npt
 
 from calibrant import _checks
 from calibrant._types import Array
-from calibrant.calibrators.base import PROBS_FLOOR, Calibrator
+from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.data import PROBS_FLOOR
 from calibrant.calibrators.fit_report import CalibrationWarning, FitReport
+from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.metrics.comparison import Comparison, paired_difference
 from calibrant.metrics.evaluation import (
     Evaluation,
@@ -360,8 +362,6 @@ def chosen_methods(
         >>> "focal" in chosen_methods(), "focal" in chosen_methods(gamma=3.0)
         (False, True)
     """
-    from calibrant.calibrators import CALIBRATORS
-
     known = {} if gamma is None else {"gamma": gamma}
     if names is None:
         names = [n for n, cls in CALIBRATORS.items() if known.keys() >= set(required(cls))]
@@ -388,8 +388,6 @@ def _made(
     methods: Iterable[str] | Mapping[str, Calibrator] | None, gamma: float | None, against: str
 ) -> dict[str, Calibrator]:
     """The methods with the reference among them, every parameter checked."""
-    from calibrant.calibrators import CALIBRATORS
-
     if isinstance(methods, Mapping):
         chosen = dict(methods)
     else:

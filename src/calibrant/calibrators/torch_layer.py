@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calibrant import _checks
 
@@ -16,7 +16,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from calibrant._numerics.precision import has_float64, narrowed
-from calibrant.calibrators.base import Calibrator, State
+
+if TYPE_CHECKING:
+    from calibrant.calibrators.base import Calibrator, State
 
 
 class CalibratorModule(nn.Module):

@@ -18,7 +18,7 @@ from calibrant import _checks
 from calibrant._numerics.logspace import split_top
 from calibrant._writing import written_whole
 from calibrant.calibrators import Calibrator, load
-from calibrant.calibrators.base import row_blocks
+from calibrant.calibrators.data import row_blocks
 from calibrant.cli.data_sets import (
     IN_PROCESS,
     ROWS_ALONE,

@@ -25,7 +25,7 @@ from calibrant.cli.paths import INPUT, OUTPUT
 from calibrant.files import Predictions, count_rows, iter_predictions
 from calibrant.metrics.evaluation import CONFIDENCE_METRICS, DEFAULT_METRICS, evaluate_samples
 from calibrant.metrics.registry import METRICS
-from calibrant.metrics.samples import Samples, samples_of_confidence, summarise
+from calibrant.metrics.samples import ScoredSamples, samples_of_confidence, summarise
 from calibrant.metrics.streaming import StreamedEvaluation
 
 BATCH_ROWS = 65_536
@@ -133,10 +133,12 @@ def evaluate(
         click.echo(f"Picture written to {plot_path}")
 
 
-def _read(file: str, n_bins: int, classes: int | None) -> tuple[StreamedEvaluation, Samples | None]:
+def _read(
+    file: str, n_bins: int, classes: int | None
+) -> tuple[StreamedEvaluation, ScoredSamples | None]:
     """The sums of all rows, and the rows themselves where they fit into memory."""
     stream = StreamedEvaluation(n_bins=n_bins)
-    kept: list[Samples] | None = []
+    kept: list[ScoredSamples] | None = []
     numbers = first = 0
     with click.progressbar(
         iter_predictions(file, batch_rows=BATCH_ROWS),
@@ -161,7 +163,7 @@ def _read(file: str, n_bins: int, classes: int | None) -> tuple[StreamedEvaluati
     return stream, None if kept is None else _joined(kept)
 
 
-def _samples(batch: Predictions) -> Samples:
+def _samples(batch: Predictions) -> ScoredSamples:
     if batch.confidence is not None and batch.correct is not None:
         return samples_of_confidence(batch.confidence, batch.correct)
     if batch.top_logits is not None:
@@ -173,12 +175,12 @@ def _samples(batch: Predictions) -> Samples:
     return summarise(batch.probs, batch.labels, logits=batch.logits)
 
 
-def _joined(parts: list[Samples]) -> Samples:
+def _joined(parts: list[ScoredSamples]) -> ScoredSamples:
     if len(parts) == 1:
         return parts[0]
     scores = [part.scores for part in parts if part.scores is not None]
     labels = [part.labels for part in parts if part.labels is not None]
-    return Samples(
+    return ScoredSamples(
         confidence=np.concatenate([part.confidence for part in parts]),
         correct=np.concatenate([part.correct for part in parts]),
         weight=None,

@@ -47,8 +47,10 @@ from sklearn.utils.validation import (  # type: ignore[import-untyped]
 
 from calibrant import _checks
 from calibrant._numerics.logspace import floored_log_of_probs
-from calibrant.calibrators.base import PROBS_FLOOR, Calibrator
+from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.data import PROBS_FLOOR
 from calibrant.calibrators.fit_report import CalibrationWarning, FitReport
+from calibrant.calibrators.registry import CALIBRATORS
 
 Floats = npt.NDArray[Any]
 
@@ -302,7 +304,6 @@ def _calibrator(method: str | Calibrator) -> Calibrator:
     if isinstance(method, Calibrator):
         copied: Calibrator = clone(method)
         return copied
-    from calibrant.calibrators import CALIBRATORS
     from calibrant.calibrators.comparison import required
 
     name = _checks.choice(method, "method", list(CALIBRATORS))

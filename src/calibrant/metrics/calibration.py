@@ -13,20 +13,20 @@ from calibrant.metrics.binning import (
     width_edges,
 )
 from calibrant.metrics.registry import metric
-from calibrant.metrics.samples import Floats, Samples
+from calibrant.metrics.samples import Floats, ScoredSamples
 
 NORMS = ("l1", "l2", "max")
 MOST_BINS = range(1, 100_001)
 
 
-def width_table(samples: Samples, n_bins: int) -> BinTable:
+def width_table(samples: ScoredSamples, n_bins: int) -> BinTable:
     """Equal-width bins of the samples' confidence."""
     bins = EqualWidthBins(_checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS))
     bins.update(samples.confidence, samples.correct, samples.weight)
     return bins.table()
 
 
-def mass_table(samples: Samples, n_bins: int) -> BinTable:
+def mass_table(samples: ScoredSamples, n_bins: int) -> BinTable:
     """Equal-mass bins of the samples' confidence."""
     n_bins = _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
     return equal_mass_table(samples.confidence, samples.correct, n_bins, samples.weight)
@@ -42,7 +42,7 @@ def error_of_table(table: BinTable, norm: str) -> float:
 
 
 @metric
-def ece(samples: Samples, *, n_bins: int = 15, norm: str = "l1") -> float:
+def ece(samples: ScoredSamples, *, n_bins: int = 15, norm: str = "l1") -> float:
     r"""Expected calibration error over equal-width bins of confidence.
 
     .. math:: \sum_b \frac{n_b}{n} \, |\mathrm{conf}(b) - \mathrm{acc}(b)|
@@ -64,7 +64,7 @@ def ece(samples: Samples, *, n_bins: int = 15, norm: str = "l1") -> float:
 
 
 @metric
-def mce(samples: Samples, *, n_bins: int = 15) -> float:
+def mce(samples: ScoredSamples, *, n_bins: int = 15) -> float:
     r"""Maximum calibration error: the largest gap of any non-empty equal-width bin.
 
     .. math:: \max_b \, |\mathrm{conf}(b) - \mathrm{acc}(b)|
@@ -85,7 +85,7 @@ def mce(samples: Samples, *, n_bins: int = 15) -> float:
 
 
 @metric
-def ada_ece(samples: Samples, *, n_bins: int = 15, norm: str = "l1") -> float:
+def ada_ece(samples: ScoredSamples, *, n_bins: int = 15, norm: str = "l1") -> float:
     r"""Calibration error over equal-mass bins: each holds the same number of samples.
 
     .. math:: \sum_b \frac{n_b}{n} \, |\mathrm{conf}(b) - \mathrm{acc}(b)|
@@ -107,7 +107,7 @@ def ada_ece(samples: Samples, *, n_bins: int = 15, norm: str = "l1") -> float:
 
 
 @metric
-def classwise_ece(samples: Samples, *, n_bins: int = 15) -> float:
+def classwise_ece(samples: ScoredSamples, *, n_bins: int = 15) -> float:
     r"""Equal-width calibration error of each class's probability, averaged over the classes.
 
     .. math:: \frac1K \sum_k \sum_b \frac{n_{kb}}{n} \, |\overline{p}_{kb} - \overline{y}_{kb}|
@@ -125,7 +125,7 @@ def classwise_ece(samples: Samples, *, n_bins: int = 15) -> float:
     return float(np.abs(class_gap_sums(samples, n_bins)).sum(axis=1).mean() / total(samples))
 
 
-def class_gap_sums(samples: Samples, n_bins: int) -> Floats:
+def class_gap_sums(samples: ScoredSamples, n_bins: int) -> Floats:
     """Sum of (p_k - [label is k]) over the samples in each bin of p_k, (K, bins)."""
     from calibrant.metrics import _kernels
 
@@ -138,13 +138,13 @@ def class_gap_sums(samples: Samples, n_bins: int) -> Floats:
     return sums.T
 
 
-def total(samples: Samples) -> float:
+def total(samples: ScoredSamples) -> float:
     """Number of samples, or their total weight."""
     return float(len(samples)) if samples.weight is None else float(samples.weight.sum())
 
 
 @metric
-def debiased_ece(samples: Samples, *, n_bins: int = 15) -> float:
+def debiased_ece(samples: ScoredSamples, *, n_bins: int = 15) -> float:
     r"""Root-mean-square error over equal-mass bins, without the part that sampling noise adds.
 
     .. math::
@@ -171,7 +171,7 @@ def debiased_ece(samples: Samples, *, n_bins: int = 15) -> float:
 
 
 @metric
-def ks_error(samples: Samples) -> float:
+def ks_error(samples: ScoredSamples) -> float:
     r"""Kolmogorov-Smirnov calibration error: the largest gap between two running sums.
 
     .. math::
@@ -199,7 +199,7 @@ def ks_error(samples: Samples) -> float:
 
 
 @metric
-def confidence_gap(samples: Samples) -> float:
+def confidence_gap(samples: ScoredSamples) -> float:
     r"""Mean confidence minus accuracy: positive is over-confident, negative under-confident.
 
     .. math:: \frac1n \sum_i (\mathrm{conf}_i - \mathrm{correct}_i)

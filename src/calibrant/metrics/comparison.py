@@ -21,7 +21,7 @@ from calibrant.metrics.resampling import (
     redrawn_values,
     value_of,
 )
-from calibrant.metrics.samples import Samples, summarise
+from calibrant.metrics.samples import ScoredSamples, summarise
 
 PAIRED_METRICS = ("ece", "ada_ece", "nll", "brier", "error_rate")
 LOWER_IS_BETTER = (
@@ -169,7 +169,7 @@ def paired_difference(
 
 def _difference(
     name: str,
-    models: tuple[Samples, Samples],
+    models: tuple[ScoredSamples, ScoredSamples],
     todo: Plan,
     drawn: tuple[dict[str, Redrawn], dict[str, Redrawn]],
 ) -> Difference:

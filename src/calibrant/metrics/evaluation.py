@@ -25,7 +25,7 @@ from calibrant.metrics.resampling import (
     redrawn_values,
     value_of,
 )
-from calibrant.metrics.samples import Floats, Samples, summarise
+from calibrant.metrics.samples import Floats, ScoredSamples, summarise
 
 DEFAULT_METRICS = (
     "ece",
@@ -244,7 +244,7 @@ def evaluate(
 
 
 def evaluate_samples(
-    samples: Samples,
+    samples: ScoredSamples,
     *,
     metrics: Sequence[str] = DEFAULT_METRICS,
     n_bins: int = 15,
@@ -270,7 +270,9 @@ def evaluate_samples(
     )
 
 
-def _measure(name: str, samples: Samples, todo: Plan, drawn: Mapping[str, Redrawn]) -> Measured:
+def _measure(
+    name: str, samples: ScoredSamples, todo: Plan, drawn: Mapping[str, Redrawn]
+) -> Measured:
     value = value_of(name, samples, todo.n_bins)
     if len(samples) < 2 or not math.isfinite(value) or not has_interval(name, drawn):
         return Measured(name, value, None, None)
@@ -285,7 +287,7 @@ def _measure(name: str, samples: Samples, todo: Plan, drawn: Mapping[str, Redraw
     return Measured(name, value, low if usable else None, high if usable else None)
 
 
-def _floor(name: str, samples: Samples, todo: Plan) -> NoiseFloor:
+def _floor(name: str, samples: ScoredSamples, todo: Plan) -> NoiseFloor:
     bins = bins_of(name, samples, todo.n_bins)
     errors = intervals.calibrated_errors(samples, bins, todo.n_resamples, todo.seed)
     return NoiseFloor.of(name, value_of(name, samples, todo.n_bins), errors)

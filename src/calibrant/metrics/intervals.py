@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.metrics.binning import mass_membership, width_index
-from calibrant.metrics.samples import Floats, Samples
+from calibrant.metrics.samples import Floats, ScoredSamples
 
 CHUNK_NUMBERS = 2_000_000
 """Numbers held in memory at once while redrawing."""
@@ -37,7 +37,7 @@ WIDENING_OF_DIFFERENCE = 1.15
 models (300 samples, 10 classes), where it takes false alarms at the 5% level from 6 to 9% of pairs
 to 2 to 5%."""
 LARGE = 20_000
-"""Samples from which on the sums of bins are as good as normal."""
+"""ScoredSamples from which on the sums of bins are as good as normal."""
 
 
 def allowed_resamples(wanted: int, rows: int) -> int:
@@ -64,7 +64,7 @@ def _chunks(n_resamples: int, n: int) -> list[int]:
 class LinearStatistic:
     """Weighted means of columns of numbers, redrawn: S = (w' A) / (w' 1)."""
 
-    def __init__(self, matrix: Any, samples: Samples) -> None:
+    def __init__(self, matrix: Any, samples: ScoredSamples) -> None:
         self.matrix = matrix  # (n, columns), dense or sparse
         self.weight = samples.weights
 
@@ -91,24 +91,24 @@ def redrawn(
     return {name: np.concatenate(chunks) for name, chunks in parts.items()}
 
 
-def width_bins_of(samples: Samples, n_bins: int) -> Any:
+def width_bins_of(samples: ScoredSamples, n_bins: int) -> Any:
     """(n, bins): 1 where a sample is in an equal-width bin."""
     index = width_index(samples.confidence, n_bins)
     return _sparse(np.arange(len(samples)), index, np.ones(len(samples)))
 
 
-def mass_bins_of(samples: Samples, n_bins: int) -> Any:
+def mass_bins_of(samples: ScoredSamples, n_bins: int) -> Any:
     """(n, bins): the share of each sample that is in an equal-mass bin."""
     sample, index, share = mass_membership(samples.confidence, n_bins, samples.weight)
     return _sparse(sample, index, share)
 
 
-def gap_statistic(samples: Samples, bins: Any) -> LinearStatistic:
+def gap_statistic(samples: ScoredSamples, bins: Any) -> LinearStatistic:
     """Sums of (confidence - correct) over bins."""
     return LinearStatistic(bins.multiply(samples.gap[:, None]).tocsr(), samples)
 
 
-def class_statistic(samples: Samples, n_bins: int) -> LinearStatistic:
+def class_statistic(samples: ScoredSamples, n_bins: int) -> LinearStatistic:
     """Sums of (p_k - [label is k]) / K over equal-width bins of each class's probability."""
     gap = samples.probs()
     n, n_classes = gap.shape
@@ -210,7 +210,7 @@ def mean_interval(redrawn: Floats, level: float) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def calibrated_errors(samples: Samples, bins: Any, n_resamples: int, seed: int) -> Floats:
+def calibrated_errors(samples: ScoredSamples, bins: Any, n_resamples: int, seed: int) -> Floats:
     """Errors over ``bins`` that a perfectly calibrated model with these confidences would show.
 
     Right answers are drawn with the claimed probability; of a large sample the bin sums are drawn

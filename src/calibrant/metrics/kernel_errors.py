@@ -6,7 +6,7 @@ import numpy as np
 
 from calibrant.metrics.calibration import total
 from calibrant.metrics.registry import metric
-from calibrant.metrics.samples import Floats, Samples
+from calibrant.metrics.samples import Floats, ScoredSamples
 
 MMCE_WIDTH = 0.4
 """Width of the Laplace kernel exp(-|r - r'| / 0.4) of Kumar et al. (2018)."""
@@ -30,7 +30,7 @@ def laplace_energy(confidence: Floats, masses: Floats) -> Floats:
 
 
 @metric
-def mmce(samples: Samples) -> float:
+def mmce(samples: ScoredSamples) -> float:
     r"""Maximum mean calibration error, the kernel measure behind the MMCE loss.
 
     .. math:: \sqrt{\frac1{n^2} \sum_{ij} (c_i - r_i)(c_j - r_j)\, e^{-|r_i - r_j| / 0.4}}
@@ -53,7 +53,7 @@ def mmce(samples: Samples) -> float:
 
 
 @metric
-def mmce_weighted(samples: Samples) -> float:
+def mmce_weighted(samples: ScoredSamples) -> float:
     r"""Weighted MMCE: right and wrong answers count as two groups of the same size.
 
     .. math::
@@ -86,7 +86,7 @@ def mmce_weighted(samples: Samples) -> float:
 
 
 @metric
-def smooth_ece(samples: Samples) -> float:
+def smooth_ece(samples: ScoredSamples) -> float:
     r"""Smooth calibration error: no bins, and the one width that fits its own answer.
 
     .. math::

@@ -1,4 +1,4 @@
-"""How a metric is made: a function of :class:`Samples` and one decorator."""
+"""How a metric is made: a function of :class:`ScoredSamples` and one decorator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, Protocol, cast
 
 from calibrant._types import Array
-from calibrant.metrics.samples import Samples, summarise
+from calibrant.metrics.samples import ScoredSamples, summarise
 
 Options = ParamSpec("Options")
 
@@ -36,7 +36,7 @@ METRICS: dict[str, Metric] = {}
 """Every metric by its name."""
 
 
-def metric(core: Callable[Concatenate[Samples, Options], float]) -> Metric:
+def metric(core: Callable[Concatenate[ScoredSamples, Options], float]) -> Metric:
     """Make ``core``, a function of samples and keyword-only options, a public metric."""
 
     @functools.wraps(core)

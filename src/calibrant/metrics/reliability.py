@@ -21,7 +21,7 @@ from calibrant import _checks
 from calibrant._types import Array
 from calibrant.metrics.binning import BinTable, EqualWidthBins, Floats, width_edges
 from calibrant.metrics.calibration import MOST_BINS, error_of_table, mass_table, width_table
-from calibrant.metrics.samples import Samples, summarise
+from calibrant.metrics.samples import ScoredSamples, summarise
 from calibrant.metrics.scores import risk_by_coverage
 
 BINNINGS = {"width": width_table, "mass": mass_table}
@@ -252,7 +252,7 @@ def reliability_curve(
 
 
 def reliability_of(
-    samples: Samples, *, n_bins: int = 15, binning: str = "width", level: float = 0.95
+    samples: ScoredSamples, *, n_bins: int = 15, binning: str = "width", level: float = 0.95
 ) -> ReliabilityCurve:
     """The same for samples that were checked before, also without scores of all classes."""
     table = BINNINGS[_checks.choice(binning, "binning", tuple(BINNINGS))](samples, n_bins)
@@ -397,7 +397,7 @@ def confidence_histogram(
     return histogram_of(samples, n_bins=n_bins)
 
 
-def histogram_of(samples: Samples, *, n_bins: int = 15) -> ConfidenceHistogram:
+def histogram_of(samples: ScoredSamples, *, n_bins: int = 15) -> ConfidenceHistogram:
     """The same for samples that were checked before."""
     return histogram_of_table(width_table(samples, n_bins))
 
@@ -442,7 +442,7 @@ def risk_coverage_curve(
     return risk_coverage_of(samples)
 
 
-def risk_coverage_of(samples: Samples) -> RiskCoverageCurve:
+def risk_coverage_of(samples: ScoredSamples) -> RiskCoverageCurve:
     """The same for samples that were checked before."""
     steps = risk_by_coverage(samples)
     return RiskCoverageCurve(

@@ -13,13 +13,13 @@ from calibrant import _checks
 from calibrant.metrics import intervals
 from calibrant.metrics.calibration import MOST_BINS
 from calibrant.metrics.registry import METRICS
-from calibrant.metrics.samples import Floats, Samples
+from calibrant.metrics.samples import Floats, ScoredSamples
 from calibrant.metrics.scores import SURE, brier_rows
 
 BINNED = ("ece", "ada_ece", "mce", "classwise_ece")
 """Metrics over bins, whose sums are redrawn with the bins held fixed."""
 
-ROWS: dict[str, Callable[[Samples], Any]] = {
+ROWS: dict[str, Callable[[ScoredSamples], Any]] = {
     "nll": lambda samples: -samples.true_log_prob,
     "brier": brier_rows,
     "error_rate": lambda samples: ~samples.correct,
@@ -65,14 +65,14 @@ def plan(
     )
 
 
-def value_of(name: str, samples: Samples, n_bins: int) -> float:
+def value_of(name: str, samples: ScoredSamples, n_bins: int) -> float:
     """The metric itself."""
     core = METRICS[name].of
     takes_bins = "n_bins" in inspect.signature(core).parameters
     return core(samples, n_bins=n_bins) if takes_bins else core(samples)
 
 
-def bins_of(name: str, samples: Samples, n_bins: int) -> Any:
+def bins_of(name: str, samples: ScoredSamples, n_bins: int) -> Any:
     """Which sample is in which bin of confidence, for a metric over such bins."""
     by_mass = name == "ada_ece"
     return (intervals.mass_bins_of if by_mass else intervals.width_bins_of)(samples, n_bins)
@@ -86,7 +86,7 @@ class Redrawn(NamedTuple):
     metric: Callable[[Floats], Floats]
 
 
-def redraw(samples: Samples, todo: Plan) -> dict[str, Redrawn]:
+def redraw(samples: ScoredSamples, todo: Plan) -> dict[str, Redrawn]:
     """Every metric of the plan that is a function of sums, from the same redrawn samples."""
     chosen = {
         name: _linear(name, samples, todo.n_bins)
@@ -104,7 +104,7 @@ def redraw(samples: Samples, todo: Plan) -> dict[str, Redrawn]:
 
 def _redrawn_sums(
     chosen: dict[str, tuple[intervals.LinearStatistic, Callable[[Floats], Floats]]],
-    samples: Samples,
+    samples: ScoredSamples,
     todo: Plan,
     n_resamples: int,
 ) -> dict[str, Redrawn]:
@@ -119,7 +119,7 @@ def _redrawn_sums(
 
 
 def _linear(
-    name: str, samples: Samples, n_bins: int
+    name: str, samples: ScoredSamples, n_bins: int
 ) -> tuple[intervals.LinearStatistic, Callable[[Floats], Floats]]:
     """The sums of a metric, and how they make up the metric."""
     if name in ROWS:
@@ -144,7 +144,9 @@ def has_interval(name: str, drawn: Mapping[str, Redrawn]) -> bool:
     return name in drawn or name not in (*BINNED, *ERRORS_WITHOUT_BINS)
 
 
-def redrawn_values(name: str, samples: Samples, todo: Plan, drawn: Mapping[str, Redrawn]) -> Floats:
+def redrawn_values(
+    name: str, samples: ScoredSamples, todo: Plan, drawn: Mapping[str, Redrawn]
+) -> Floats:
     """The metric of every resample, computed anew where it is not a function of sums."""
     if name in drawn:
         return drawn[name].metric(drawn[name].redrawn)

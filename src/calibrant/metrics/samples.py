@@ -1,7 +1,7 @@
 """What the metrics look at: one summary of probabilities or logits, computed once and on demand.
 
-A metric of this package is a function of a :class:`Samples`. The public functions build one from
-their arguments; ``evaluate`` builds one for all metrics together.
+A metric of this package is a function of :class:`ScoredSamples`. The public functions build them
+from their arguments; ``evaluate`` builds them once for all metrics.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Samples:
+class ScoredSamples:
     """Checked predictions, flat: one row for each sample.
 
     Either ``scores`` and ``labels`` are there, or only ``confidence`` and ``correct``.
@@ -75,7 +75,7 @@ class Samples:
             where = present if where is None else where & present
         return self.mean(values, where)
 
-    def weighted_by(self, weight: Floats) -> Samples:
+    def weighted_by(self, weight: Floats) -> ScoredSamples:
         """The same samples under other weights."""
         return replace(self, weight=weight)
 
@@ -143,7 +143,7 @@ def summarise(
     logits: Array = None,
     sample_weight: Array = None,
     ignore_label: int | None = None,
-) -> Samples:
+) -> ScoredSamples:
     """Check the arguments of a metric and reduce them to what it needs, in one pass."""
     from calibrant.metrics import _kernels
 
@@ -179,13 +179,13 @@ def summarise(
             _checks.logits(shown)
         else:
             _checks.probs(shown, tolerance=tolerance)
-    return Samples(confidence, correct, weight, flat, labels, kind == "logits")
+    return ScoredSamples(confidence, correct, weight, flat, labels, kind == "logits")
 
 
-def samples_of_confidence(confidence: Array, correct: Array) -> Samples:
+def samples_of_confidence(confidence: Array, correct: Array) -> ScoredSamples:
     """Samples of which only the confidence, and whether the answer was right, are known."""
     values = _checks.as_numpy(_checks.unit_interval(confidence, "confidence")).astype(np.float64)
     right = _checks.truths(correct, "correct")
     _checks.same_shape(confidence=values, correct=right)
     _checks.something_to_measure(values.size)
-    return Samples(values.reshape(-1), right.reshape(-1), None)
+    return ScoredSamples(values.reshape(-1), right.reshape(-1), None)

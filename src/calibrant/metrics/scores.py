@@ -12,14 +12,14 @@ from calibrant.focal import loss as focal_losses
 from calibrant.metrics.binning import are_tied, width_index
 from calibrant.metrics.calibration import MOST_BINS
 from calibrant.metrics.registry import metric
-from calibrant.metrics.samples import Floats, Samples, summarise
+from calibrant.metrics.samples import Floats, ScoredSamples, summarise
 
 SURE = 0.99
 """Confidence above which a prediction counts as sure (Mukhoti et al. 2020)."""
 
 
 @metric
-def nll(samples: Samples) -> float:
+def nll(samples: ScoredSamples) -> float:
     r"""Negative log-likelihood: mean of -log p of the true class, in nats.
 
     .. math:: -\frac1n \sum_i \log p_{i, y_i}
@@ -36,7 +36,7 @@ def nll(samples: Samples) -> float:
 
 
 @metric
-def n_impossible(samples: Samples) -> float:
+def n_impossible(samples: ScoredSamples) -> float:
     """How many rows give their true class probability 0, which makes the NLL infinite.
 
     Examples:
@@ -49,7 +49,7 @@ def n_impossible(samples: Samples) -> float:
 
 
 @metric
-def brier(samples: Samples) -> float:
+def brier(samples: ScoredSamples) -> float:
     r"""Brier score, summed over the classes.
 
     .. math:: \frac1n \sum_i \sum_k (p_{ik} - [y_i = k])^2
@@ -65,13 +65,13 @@ def brier(samples: Samples) -> float:
     return samples.mean(brier_rows(samples))
 
 
-def brier_rows(samples: Samples) -> Floats:
+def brier_rows(samples: ScoredSamples) -> Floats:
     """Squared distance of each row to its one-hot label."""
     return samples.squares - 2.0 * np.exp(samples.true_log_prob) + 1.0
 
 
 @metric
-def focal_loss(samples: Samples, *, gamma: float = 3.0) -> float:
+def focal_loss(samples: ScoredSamples, *, gamma: float = 3.0) -> float:
     r"""Mean focal loss.
 
     .. math:: -\frac1n \sum_i (1 - p_{i, y_i})^\gamma \log p_{i, y_i}
@@ -89,7 +89,7 @@ def focal_loss(samples: Samples, *, gamma: float = 3.0) -> float:
 
 
 @metric
-def error_rate(samples: Samples) -> float:
+def error_rate(samples: ScoredSamples) -> float:
     """Share of rows whose largest probability is not at the label; ties go to the first class.
 
     Examples:
@@ -102,7 +102,7 @@ def error_rate(samples: Samples) -> float:
 
 
 @metric
-def top_k_error(samples: Samples, *, k: int = 5) -> float:
+def top_k_error(samples: ScoredSamples, *, k: int = 5) -> float:
     """Share of rows whose label is not among the k largest; ties go to the earlier class.
 
     Examples:
@@ -121,7 +121,7 @@ def top_k_error(samples: Samples, *, k: int = 5) -> float:
 
 
 @metric
-def s99(samples: Samples) -> float:
+def s99(samples: ScoredSamples) -> float:
     """Share of predictions made with a confidence above 0.99.
 
     References:
@@ -137,7 +137,7 @@ def s99(samples: Samples) -> float:
 
 
 @metric
-def s99_accuracy(samples: Samples) -> float:
+def s99_accuracy(samples: ScoredSamples) -> float:
     """Accuracy of the predictions made with a confidence above 0.99; NaN if there are none.
 
     Examples:
@@ -150,7 +150,7 @@ def s99_accuracy(samples: Samples) -> float:
 
 
 @metric
-def entropy(samples: Samples) -> float:
+def entropy(samples: ScoredSamples) -> float:
     """Mean entropy of the predictions, in nats.
 
     Examples:
@@ -163,43 +163,43 @@ def entropy(samples: Samples) -> float:
 
 
 @metric
-def entropy_right(samples: Samples) -> float:
+def entropy_right(samples: ScoredSamples) -> float:
     """Mean entropy of the right predictions (NaN if there are none)."""
     return samples.mean(samples.entropy, where=samples.correct)
 
 
 @metric
-def entropy_wrong(samples: Samples) -> float:
+def entropy_wrong(samples: ScoredSamples) -> float:
     """Mean entropy of the wrong predictions (NaN if there are none)."""
     return samples.mean(samples.entropy, where=~samples.correct)
 
 
 @metric
-def nll_right(samples: Samples) -> float:
+def nll_right(samples: ScoredSamples) -> float:
     """Mean -log p of the true class over the right predictions (NaN if there are none)."""
     return samples.mean_of_present(-samples.true_log_prob, where=samples.correct)
 
 
 @metric
-def nll_wrong(samples: Samples) -> float:
+def nll_wrong(samples: ScoredSamples) -> float:
     """Mean -log p of the true class over the wrong predictions (NaN if there are none)."""
     return samples.mean_of_present(-samples.true_log_prob, where=~samples.correct)
 
 
 @metric
-def true_prob_right(samples: Samples) -> float:
+def true_prob_right(samples: ScoredSamples) -> float:
     """Mean probability of the true class over the right predictions (NaN if there are none)."""
     return samples.mean(np.exp(samples.true_log_prob), where=samples.correct)
 
 
 @metric
-def true_prob_wrong(samples: Samples) -> float:
+def true_prob_wrong(samples: ScoredSamples) -> float:
     """Mean probability of the true class over the wrong predictions (NaN if there are none)."""
     return samples.mean(np.exp(samples.true_log_prob), where=~samples.correct)
 
 
 @metric
-def aurc(samples: Samples) -> float:
+def aurc(samples: ScoredSamples) -> float:
     r"""Area under the risk-coverage curve: the error rate left, on average over all coverages.
 
     .. math:: \frac1n \sum_{k=1}^n \frac{\text{errors among the k most confident}}{k}
@@ -226,7 +226,7 @@ class RiskSteps:
     confidence: Floats
     """Confidence of each sample that has a weight, falling."""
     covered: Floats
-    """Samples answered up to and including this one, or their weight."""
+    """ScoredSamples answered up to and including this one, or their weight."""
     risk: Floats
     """Share of wrong answers among them."""
 
@@ -235,7 +235,7 @@ class RiskSteps:
         return float(np.average(self.risk, weights=np.diff(self.covered, prepend=0.0)))
 
 
-def risk_by_coverage(samples: Samples) -> RiskSteps:
+def risk_by_coverage(samples: ScoredSamples) -> RiskSteps:
     """The risk-coverage curve, one step for each sample that has a weight; ties are pooled."""
     weight = samples.weights
     order = np.argsort(-samples.confidence)

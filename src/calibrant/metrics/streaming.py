@@ -26,7 +26,7 @@ from calibrant.metrics.evaluation import (
     NoiseFloor,
 )
 from calibrant.metrics.resampling import RESAMPLES, ROWS
-from calibrant.metrics.samples import Floats, Samples, summarise
+from calibrant.metrics.samples import Floats, ScoredSamples, summarise
 
 RANGES = {
     "nll": (0.0, math.inf),
@@ -81,7 +81,7 @@ class StreamedEvaluation:
         if not _checks.all_ignored(labels, ignore_label):
             self.count(summarise(probs, labels, logits=logits, ignore_label=ignore_label))
 
-    def count(self, samples: Samples) -> None:
+    def count(self, samples: ScoredSamples) -> None:
         """Count samples that were checked before."""
         known = samples.n_classes if samples.scores is not None else None
         if self.n > 0:

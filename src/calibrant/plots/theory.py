@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calibrant import focal
+from calibrant._numerics.logspace import sigmoid
 from calibrant.plots.palette import GUIDE, INK, OVER, UNDER
 
 
@@ -44,12 +44,12 @@ def plot_binary_map(ax: Axes, *, gamma: float) -> None:
     """The two-class map, between its two bounding temperatures."""
     logits = np.linspace(-12.0, 12.0, 1201)
     two_columns = np.stack([logits, np.zeros_like(logits)], axis=-1)
-    q = _sigmoid(logits)
+    q = sigmoid(logits)
     t_low, t_high = focal.temperature_bounds(gamma=gamma)
     ax.fill_between(
         q,
-        _sigmoid(logits / t_low),
-        _sigmoid(logits / t_high),
+        sigmoid(logits / t_low),
+        sigmoid(logits / t_high),
         color=UNDER,
         alpha=0.3,
         linewidth=0,
@@ -93,7 +93,3 @@ def _top_output(posterior: float, gamma: float, n_classes: int) -> float:
     row = np.full(n_classes, (1.0 - posterior) / (n_classes - 1))
     row[0] = posterior
     return float(focal.inverse_focal_map(row, gamma=gamma).max())
-
-
-def _sigmoid(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    return np.asarray(np.exp(-np.logaddexp(0.0, -x)))

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._numerics.logspace import floored_log_of_probs
-from calibrant.calibrators.base import PROBS_FLOOR, Calibrator, FitData
+from calibrant._numerics.logspace import floored_log_of_probs, sigmoid
+from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.comparison import Labelled
-from calibrant.calibrators.temperature.criterion import Evaluator
+from calibrant.calibrators.data import PROBS_FLOOR, FitData
+from calibrant.calibrators.temperature.rows import log_odds_of
 from calibrant.metrics.binning import EqualWidthBins
 from calibrant.report.samples import Floats, spread_rows
 
@@ -87,12 +88,10 @@ def explore(test: Labelled, fitted: Mapping[str, Calibrator], n_bins: int) -> Ex
     found = fitted_points(fitted)
     gammas = tuple(sorted({*GAMMAS, *(gamma for gamma, _ in found.values())}))
     temperatures = temperature_grid([t for _, t in found.values()])
-    evaluator = Evaluator(data, "ece", n_bins=n_bins, focal_gamma=0.0)
     sums = np.empty((3, len(gammas), len(temperatures), n_bins))
     for g, gamma in enumerate(gammas):
         for t, temperature in enumerate(temperatures):
-            with np.errstate(over="ignore"):
-                confidence = 1.0 / (1.0 + np.exp(-evaluator.log_odds(gamma, temperature)))
+            confidence = sigmoid(log_odds_of(data, gamma, 1.0 / temperature))
             bins = EqualWidthBins(n_bins)
             bins.update(confidence, data.right)
             table = bins.table()

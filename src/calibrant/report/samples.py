@@ -13,7 +13,7 @@ from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.comparison import Labelled, labelled
 from calibrant.files import Predictions
 from calibrant.metrics.calibration import class_gap_sums
-from calibrant.metrics.samples import Samples, summarise as samples_of
+from calibrant.metrics.samples import ScoredSamples, summarise as samples_of
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -79,7 +79,7 @@ def checked_part(predictions: Predictions, *, to_fit: bool) -> Part:
 class Outcome:
     """One method's answers on the test samples."""
 
-    samples: Samples
+    samples: ScoredSamples
     """Confidence and correctness of each row."""
     predicted: npt.NDArray[np.int64]
     """Most probable class of each row."""
@@ -106,7 +106,7 @@ def outcome_of(calibrator: Calibrator, test: Labelled, n_bins: int) -> Outcome:
         gaps += class_gap_sums(block, n_bins)
         total += probs.sum(axis=0)
     return Outcome(
-        samples=Samples(confidence, correct, None),
+        samples=ScoredSamples(confidence, correct, None),
         predicted=predicted,
         class_errors=np.abs(gaps).sum(axis=1) / n,
         class_confidence=total / n,

@@ -18,8 +18,9 @@ from typing import Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.calibrators.base import FitData, Floats, Samples
-from calibrant.calibrators.temperature.criterion import Evaluator, confidences
+from calibrant._numerics.logspace import sigmoid
+from calibrant.calibrators.data import FitData, Floats, Samples
+from calibrant.calibrators.temperature.rows import log_odds_of
 from calibrant.calibrators.temperature.solver import TO_LOOK
 from calibrant.metrics.binning import (
     are_tied,
@@ -139,12 +140,12 @@ class EqualMassErrors:
     def look(self, points: Sequence[At]) -> None:
         """Count the confidences at new points."""
         some = self.data.some_rows(TO_LOOK)
-        in_memory = None if some is self.data else some
+        sample = some if isinstance(some, FitData) and some is not self.data else None
         most = MOST_CELLS // CELLS_OF_POINT.start
         for start in range(0, len(points), most):
             chosen = tuple(points[start : start + most])
             n_cells = min(MOST_CELLS // len(chosen), CELLS_OF_POINT.stop - 1)
-            boundaries = tuple(_quantiles(in_memory, point, n_cells) for point in chosen)
+            boundaries = tuple(_quantiles(sample, point, n_cells) for point in chosen)
             counted = self.data.summed(_count, chosen, boundaries)
             for point, cells in zip(chosen, counted, strict=True):
                 self.cells[point] = Cells(cells.sums, self.edges)
@@ -171,15 +172,15 @@ class EqualMassErrors:
         return True
 
 
-def _quantiles(some: Samples | None, point: At, n_cells: int) -> Floats:
+def _quantiles(some: FitData | None, point: At, n_cells: int) -> Floats:
     """Boundaries between cells that hold about as many rows each."""
     if some is None:  # few rows: any boundaries will do
         return _just_above(np.arange(1, n_cells) / n_cells)
-    log_odds = np.sort(_evaluator(some).log_odds(*point))
+    log_odds = np.sort(_log_odds(some, point))
     at = np.linspace(0.0, len(log_odds) - 1.0, n_cells + 1)[1:-1]
     # Log odds of +inf are certain; so are those beyond 40, to rounding.
     between = np.interp(at, np.arange(len(log_odds)), np.minimum(log_odds, 40.0))
-    return np.unique(_just_above(confidences(between)))
+    return np.unique(_just_above(sigmoid(between)))
 
 
 def _just_above(confidence: Floats) -> Floats:
@@ -201,11 +202,10 @@ def _divided(cut: Floats, n_parts: int) -> Floats:
 
 def _count(data: FitData, points: Sequence[At], boundaries: Sequence[Floats]) -> list[CellSums]:
     """The confidences of all rows at each point, in cells."""
-    evaluator = _evaluator(data)
     counted = []
     for point, between in zip(points, boundaries, strict=True):
         cells = CellSums(len(between) + 1)
-        cells.add(confidences(evaluator.log_odds(*point)), data.right, between)
+        cells.add(sigmoid(_log_odds(data, point)), data.right, between)
         counted.append(cells)
     return counted
 
@@ -214,15 +214,15 @@ def _collect(
     data: FitData, points: Sequence[At], limits: Sequence[tuple[Floats, Floats]]
 ) -> list[Collected]:
     """The confidences at each point that lie between its limits."""
-    evaluator = _evaluator(data)
     collected = []
     for point, (lowest, highest) in zip(points, limits, strict=True):
-        confidence = confidences(evaluator.log_odds(*point))
+        confidence = sigmoid(_log_odds(data, point))
         place = np.minimum(np.searchsorted(highest, confidence), len(highest) - 1)
         inside = (confidence >= lowest[place]) & (confidence <= highest[place])
         collected.append(Collected([confidence[inside]], [data.right[inside]]))
     return collected
 
 
-def _evaluator(data: Samples) -> Evaluator:
-    return data.evaluator("ece", n_bins=1, focal_gamma=0.0)
+def _log_odds(data: FitData, point: At) -> Floats:
+    gamma, temperature = point
+    return log_odds_of(data, gamma, 1.0 / temperature)

@@ -11,7 +11,7 @@ import numpy as np
 from calibrant import _checks
 from calibrant.files import Predictions
 from calibrant.metrics import Evaluation, StreamedEvaluation
-from calibrant.metrics.samples import Samples, samples_of_confidence, summarise
+from calibrant.metrics.samples import ScoredSamples, samples_of_confidence, summarise
 from calibrant.scale.engine import Progress, engine_for
 from calibrant.scale.samples import top_rows_of
 from calibrant.scale.source import DataSet, Part, Skipped, open_data_set
@@ -114,7 +114,7 @@ def _count(
     return stream, skipped
 
 
-def samples_of(predictions: Predictions) -> Samples:
+def samples_of(predictions: Predictions) -> ScoredSamples:
     """What the metrics look at, checked."""
     if predictions.confidence is not None and predictions.correct is not None:
         return samples_of_confidence(predictions.confidence, predictions.correct)
@@ -122,5 +122,7 @@ def samples_of(predictions: Predictions) -> Samples:
         rows = top_rows_of(predictions)
         log_probs = rows.logits[np.arange(len(rows)), rows.labels]
         confidence = np.minimum(np.exp(rows.logits.max(axis=1)), 1.0)
-        return Samples(confidence, rows.right, None, label_log_prob=np.minimum(log_probs, 0.0))
+        return ScoredSamples(
+            confidence, rows.right, None, label_log_prob=np.minimum(log_probs, 0.0)
+        )
     return summarise(predictions.probs, predictions.labels, logits=predictions.logits)

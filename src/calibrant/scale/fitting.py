@@ -19,6 +19,11 @@ from calibrant.calibrators import (
     VectorScaling,
 )
 from calibrant.calibrators.truncated.bounds import check_top_fit, tail_bounds
+from calibrant.scale import (  # noqa: F401  (they say how each family is fitted on files)
+    regression,
+    search,
+    top_rest,
+)
 from calibrant.scale.engine import Progress, engine_for
 from calibrant.scale.samples import FilesOfSamples
 from calibrant.scale.search import SketchBounds
@@ -100,7 +105,7 @@ def fit(
         skip_bad: Leave out and count what cannot be read or used, in place of refusing it.
         n_classes: How many classes there are, where rows have their largest logits only and the
             files do not say it. Such rows are fitted by an estimate of the other classes, and the
-            result has bounds (see :class:`calibrant.calibrators.TopRows`).
+            result has bounds (see :class:`calibrant.calibrators.TruncatedRows`).
         progress: Called with the number of a pass over the files, how many of its tasks are done,
             and how many there are.
 

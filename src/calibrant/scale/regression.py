@@ -1,6 +1,6 @@
 """The regression behind vector and bias-corrected scaling, over files.
 
-The criterion of ``calibrators.linear_fit`` is a sum over rows and a penalty. Rows are put into its
+The criterion of ``calibrators.linear.loss`` is a sum over rows and a penalty. Rows are put into its
 units as they are read, so all samples must have told what these are first: a median, which is found
 exactly by counting the leading bits of the sizes.
 """
@@ -11,21 +11,23 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.calibrators.base import FitData, Floats
 from calibrant.calibrators.batched_search import Walk, side_by_side
-from calibrant.calibrators.linear.solver import (
+from calibrant.calibrators.data import FitData, Floats
+from calibrant.calibrators.linear.loss import (
     FAR,
     LEAST_SIZE,
-    Criterion,
+    LossInMemory,
     Penalty,
+    RegressionLoss,
     Rows,
     distances_below_top,
     masked_rows,
+    regression_rows,
     row_sizes,
 )
 from calibrant.calibrators.temperature.solver import (
@@ -52,8 +54,7 @@ class RowsOfFiles:
 
     def __init__(self, samples: FilesOfSamples) -> None:
         self.data = samples
-        in_memory = cast(FitData, samples)
-        search = nll_walk(in_memory)
+        search = nll_walk(samples)
         # Side by side, so that the files are read as often as the longest of them asks.
         distance, size, gaps, *best = together(
             samples,
@@ -63,7 +64,7 @@ class RowsOfFiles:
             *([] if search is None else [_over_files(search, len(samples))]),
         )
         self.say_nothing = gaps.n_rows == 0
-        self.best = best[0] if best else best_temperature(in_memory, "nll", 0.0)
+        self.best = best[0] if best else best_temperature(samples, "nll", 0.0)
         self.n_masked = 0
         far = math.inf if distance is None else FAR * distance
         if not gaps.largest < far * (1.0 - 1e-9):  # there are masks, or nearly
@@ -73,12 +74,18 @@ class RowsOfFiles:
         self.size = size or 1.0
         self.feature_size = self.size
 
-    def criterion(self, factor: float, shape: tuple[int, ...], penalty: Penalty) -> Criterion:
+    def loss(self, factor: float, shape: tuple[int, ...], penalty: Penalty) -> LossOfFiles:
         """The criterion on all rows."""
-        return CriterionOfFiles(cast(Rows, self), factor, shape, penalty)
+        return LossOfFiles(self, factor, shape, penalty)
 
 
-class CriterionOfFiles(Criterion):
+@regression_rows.register
+def _rows_of_files(data: FilesOfSamples, *, log_probs: bool) -> RowsOfFiles:
+    assert not log_probs  # no method in METHODS asks for them
+    return RowsOfFiles(data)
+
+
+class LossOfFiles(RegressionLoss):
     """Each value, with its slopes, is one pass over the files."""
 
     def sums(self, parameters: Floats) -> tuple[float, Floats, Floats]:
@@ -206,8 +213,10 @@ def _gaps(data: FitData) -> _Gaps:
     return _Gaps(float(gaps.max()), int((gaps > 0.0).sum()))
 
 
-def _part(data: FitData, size: float, n: int, factor: float, shape: tuple[int, ...]) -> Criterion:
-    return Criterion(Rows.part_of(data, size=size, n=n), factor, shape, Penalty(0.0, 0.0))
+def _part(
+    data: FitData, size: float, n: int, factor: float, shape: tuple[int, ...]
+) -> LossInMemory:
+    return LossInMemory(Rows.part_of(data, size=size, n=n), factor, shape, Penalty(0.0, 0.0))
 
 
 def _sums(

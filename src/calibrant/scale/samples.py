@@ -10,24 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from calibrant import _checks
-from calibrant.calibrators import TopRows
-from calibrant.calibrators.base import FitData, Floats, checked_samples
-from calibrant.calibrators.temperature.criterion import Evaluator
+from calibrant.calibrators import TruncatedRows
+from calibrant.calibrators.data import FitData, Floats, checked_samples
 from calibrant.calibrators.temperature.solver import TO_LOOK, TO_START
 from calibrant.files import Predictions
 from calibrant.scale.engine import Engine, Sum
 from calibrant.scale.source import DataSet, Part, Skipped
 
 if TYPE_CHECKING:
-    from calibrant.scale.regression import RowsOfFiles
     from calibrant.scale.search import EvaluatorOfFiles, SketchBounds
-    from calibrant.scale.top_rest import ProblemOfFiles
 
 Change = Callable[[FitData], FitData]
 
@@ -221,28 +218,12 @@ class FilesOfSamples:
         """Any number of values a row, in any order; of very many, some."""
         return np.asarray(self.summed(Values.of, values_of).values)
 
-    def in_units(self, *, log_probs: bool) -> RowsOfFiles:
-        """What vector and bias-corrected scaling are fitted on."""
-        from calibrant.scale.regression import RowsOfFiles
-
-        assert not log_probs  # no method in METHODS asks for them
-        return RowsOfFiles(self)
-
-    def at_best_temperature(self) -> ProblemOfFiles:
-        """What top-rest scaling is fitted on."""
-        from calibrant.scale.top_rest import ProblemOfFiles
-
-        return ProblemOfFiles(self)
-
-    def evaluator(self, criterion: str, *, n_bins: int, focal_gamma: float) -> Evaluator:
-        """What computes a criterion on these samples."""
-        from calibrant.scale.search import EvaluatorOfFiles
-
-        made = EvaluatorOfFiles(
-            cast(FitData, self), criterion, n_bins=n_bins, focal_gamma=focal_gamma
+    def in_memory(self) -> FitData:
+        """Refuse: not all rows fit."""
+        raise ValueError(
+            "this method needs all rows in memory; found a data set that is read in parts. Fit "
+            "temperature or top-rest, or read the files with calibrant.files.read_predictions"
         )
-        self.evaluators.append(made)
-        return made
 
     def bounds_of_search(self) -> SketchBounds | None:
         """How sure the last search by an equal-mass error is."""
@@ -268,10 +249,10 @@ def fit_data_of(predictions: Predictions) -> FitData:
     return checked_samples(logits, labels, probs=predictions.probs)
 
 
-def top_rows_of(predictions: Predictions) -> TopRows:
+def top_rows_of(predictions: Predictions) -> TruncatedRows:
     """Rows of the largest logits, checked."""
     assert predictions.n_classes is not None
-    return TopRows.of(
+    return TruncatedRows.of(
         predictions.top_logits,
         predictions.top_classes,
         predictions.labels,

@@ -18,12 +18,23 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import FitData, Floats
-from calibrant.calibrators.temperature.criterion import Evaluator, confidences
-from calibrant.calibrators.temperature.grid_pruning import Point, lower_bound
+from calibrant._numerics.logspace import sigmoid
+from calibrant.calibrators.data import FitData, Floats
+from calibrant.calibrators.temperature.criterion import (
+    Evaluator,
+    Point,
+    evaluator_of,
+    in_memory,
+)
+from calibrant.calibrators.temperature.grid_pruning import (
+    lower_bound,
+    smallest_on_grid,
+    smallest_on_line,
+)
 from calibrant.metrics.binning import EqualWidthBins
 from calibrant.metrics.calibration import error_of_table
 from calibrant.scale.equal_mass import At, EqualMassErrors
+from calibrant.scale.samples import FilesOfSamples
 
 UNCHANGED: At = (0.0, 1.0)
 """The point that changes nothing. Fits report the criterion there, too."""
@@ -49,8 +60,13 @@ class EvaluatorOfFiles(Evaluator):
     bounds: SketchBounds | None = None
     """Of the best point, by an equal-mass error."""
 
-    def __init__(self, data: FitData, criterion: str, *, n_bins: int, focal_gamma: float) -> None:
+    data: FilesOfSamples
+
+    def __init__(
+        self, data: FilesOfSamples, criterion: str, *, n_bins: int, focal_gamma: float
+    ) -> None:
         super().__init__(data, criterion, n_bins=n_bins, focal_gamma=focal_gamma)
+        data.evaluators.append(self)
         self.known: dict[At, float] = {}
 
     def at(self, points: Sequence[At]) -> list[float]:
@@ -130,21 +146,40 @@ class EvaluatorOfFiles(Evaluator):
         return found
 
 
+@evaluator_of.register
+def _evaluator_of_files(
+    data: FilesOfSamples, criterion: str, *, n_bins: int, focal_gamma: float
+) -> EvaluatorOfFiles:
+    return EvaluatorOfFiles(data, criterion, n_bins=n_bins, focal_gamma=focal_gamma)
+
+
+@smallest_on_grid.register
+def _on_grid(evaluator: EvaluatorOfFiles, gammas: Floats, temperatures: Floats) -> Point:
+    return evaluator.smallest_on_grid(gammas, temperatures)
+
+
+@smallest_on_line.register
+def _on_line(
+    evaluator: EvaluatorOfFiles, gammas: Floats, temperatures: Floats, best: Point
+) -> Point:
+    return evaluator.smallest_on_line(gammas, temperatures, best)
+
+
 def _losses(data: FitData, like: tuple[str, int, float], points: Sequence[At]) -> Iterator[Floats]:
     """The loss of each row, at one point after the other."""
     criterion, n_bins, focal_gamma = like
-    evaluator = data.evaluator(criterion, n_bins=n_bins, focal_gamma=focal_gamma)
+    evaluator = in_memory(data, criterion, n_bins=n_bins, focal_gamma=focal_gamma)
     for point in points:
         yield evaluator.loss_rows(*point)
 
 
 def _binned(data: FitData, n_bins: int, points: Sequence[At]) -> list[EqualWidthBins]:
     """The confidences of all rows at each point, in bins."""
-    evaluator = data.evaluator("ece", n_bins=n_bins, focal_gamma=0.0)
+    evaluator = in_memory(data, "ece", n_bins=n_bins, focal_gamma=0.0)
     counted = []
     for point in points:
         counter = EqualWidthBins(n_bins)
-        counter.update(confidences(evaluator.log_odds(*point)), data.right)
+        counter.update(sigmoid(evaluator.log_odds(*point)), data.right)
         counted.append(counter)
     return counted
 

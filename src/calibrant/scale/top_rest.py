@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 
-from calibrant.calibrators.base import FitData, Floats
+from calibrant.calibrators.data import FitData, Floats
 from calibrant.calibrators.temperature.solver import BestTemperature
 from calibrant.calibrators.top_rest.regressions import TopSums
 from calibrant.calibrators.top_rest.solver import (
@@ -21,6 +20,7 @@ from calibrant.calibrators.top_rest.solver import (
     Problem,
     TopRest,
     mistake_stride,
+    problem_of,
     temperature_of_both,
 )
 from calibrant.scale.samples import FilesOfSamples
@@ -31,7 +31,7 @@ class ProblemOfFiles(AtTemperature):
 
     def __init__(self, samples: FilesOfSamples) -> None:
         self.samples = samples
-        self.data = cast(FitData, samples)
+        self.data = samples
         self.best = temperature_of_both(self.data)
 
     @property
@@ -56,6 +56,11 @@ class ProblemOfFiles(AtTemperature):
         """The NLL of the samples as they are given, under temperature scaling, and as found."""
         given, plain, after = self.samples.means(_loss_rows, self.best, found)
         return given, plain, after
+
+
+@problem_of.register
+def _problem_of_files(data: FilesOfSamples) -> ProblemOfFiles:
+    return ProblemOfFiles(data)
 
 
 @dataclass(frozen=True)

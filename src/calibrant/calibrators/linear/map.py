@@ -13,18 +13,22 @@ from array_api_compat import array_namespace
 from calibrant._numerics.logspace import detach, split_top
 from calibrant._numerics.precision import narrowed
 from calibrant._types import Array
-from calibrant.calibrators.base import Calibrator, FitData, Fitted, Floats, State
+from calibrant.calibrators.base import Calibrator, Fitted, State
+from calibrant.calibrators.data import FitData, Floats, Samples
 from calibrant.calibrators.fit_report import LIMITS
-from calibrant.calibrators.linear.solver import (
+from calibrant.calibrators.linear.loss import (
     FAR,
+    Penalty,
+    RegressionLoss,
+    RegressionRows,
+    centred_logits,
+    regression_rows,
+)
+from calibrant.calibrators.linear.solver import (
     NOT_CLOSE,
-    Criterion,
     Factor,
     Optimum,
-    Penalty,
-    Rows,
     best_factor,
-    centred_logits,
     minimise,
 )
 
@@ -39,7 +43,7 @@ LARGEST_NUMBER = 1e34
 class Linear(Calibrator):
     """Softmax of a bias plus scores that are linear in the centred logits, or in other features.
 
-    Subclasses write the map, and what the correction of ``linear_fit`` means for it.
+    Subclasses write the map, and what the correction of ``linear.loss`` means for it.
     """
 
     ON_LOG_PROBS: ClassVar[bool] = False
@@ -47,15 +51,17 @@ class Linear(Calibrator):
 
     @abstractmethod
     def _shape(self, n_classes: int) -> tuple[int, ...]:
-        """Shape of the correction N of ``linear_fit``."""
+        """Shape of the correction N of ``linear.loss``."""
 
     @abstractmethod
-    def _penalty(self, rows: Rows) -> Penalty:
+    def _penalty(self, rows: RegressionRows) -> Penalty:
         """What pulls towards temperature scaling."""
 
     @abstractmethod
-    def _state(self, rows: Rows, factor: float, correction: Floats, bias: Floats) -> dict[str, Any]:
-        """The state, from what ``linear_fit`` finds in its own units."""
+    def _state(
+        self, rows: RegressionRows, factor: float, correction: Floats, bias: Floats
+    ) -> dict[str, Any]:
+        """The state, from what ``linear.loss`` finds in its own units."""
 
     @abstractmethod
     def _identity(self, n_classes: int) -> dict[str, Any]:
@@ -65,13 +71,13 @@ class Linear(Calibrator):
         """Whether the penalty is only there to keep the result finite, and is to decide nothing."""
         return False
 
-    def _fit(self, data: FitData) -> Fitted:
-        rows = data.in_units(log_probs=self.ON_LOG_PROBS)
+    def _fit(self, data: Samples) -> Fitted:
+        rows = regression_rows(data, log_probs=self.ON_LOG_PROBS)
         factor = best_factor(rows)
         penalty = self._penalty(rows)
-        criterion = rows.criterion(factor.value, self._shape(data.n_classes), penalty)
-        found = minimise(criterion)
-        correction, bias = criterion.parts(found.parameters)
+        loss = rows.loss(factor.value, self._shape(data.n_classes), penalty)
+        found = minimise(loss)
+        correction, bias = loss.parts(found.parameters)
         # Their mean is 0 at the minimum, and changes nothing elsewhere.
         state = self._state(rows, factor.value, correction, bias - bias.mean())
         unchanged = self._identity(data.n_classes)
@@ -80,7 +86,7 @@ class Linear(Calibrator):
         if not after <= before:
             return self._kept(rows, unchanged, before, after, factor, found)
         at_bound = self._at_bound(factor, correction)
-        doubts = [*_masks(rows), *self._reasons(criterion, found)]
+        doubts = [*_masks(rows), *self._reasons(loss, found)]
         if at_bound is not None:
             doubts.append(LIMITS[at_bound])
         return Fitted(
@@ -98,7 +104,7 @@ class Linear(Calibrator):
 
     def _kept(
         self,
-        rows: Rows,
+        rows: RegressionRows,
         unchanged: dict[str, Any],
         before: float,
         after: float,
@@ -125,7 +131,7 @@ class Linear(Calibrator):
         """At T -> 0 nothing is left to gain; from T -> infinity the correction leads away."""
         return factor.limit if factor.limit == "T -> 0" else None
 
-    def _reasons(self, criterion: Criterion, found: Optimum) -> Iterator[str]:
+    def _reasons(self, loss: RegressionLoss, found: Optimum) -> Iterator[str]:
         """Why the minimum is not to be trusted, or not one."""
         if found.gradient > NOT_CLOSE:
             yield (
@@ -133,9 +139,9 @@ class Linear(Calibrator):
                 f"{found.evaluations} evaluations, short of the minimum; look for rows of a very "
                 "different size, or use stronger penalties."
             )
-        n_held = criterion.n_held(found.parameters) if self._is_free() else 0
+        n_held = loss.n_held(found.parameters) if self._is_free() else 0
         if n_held:
-            n_classes = criterion.rows.data.n_classes
+            n_classes = loss.rows.data.n_classes
             yield (
                 f"the samples do not settle the numbers of {n_held} of {n_classes} classes, which "
                 "have few samples, or are told from the others without an error; a weak pull "
@@ -194,12 +200,12 @@ class CentredLinear(Linear):
         return xp.where(absent, -float("inf"), log_probs)
 
 
-def temperature_of(rows: Rows, factor: float) -> float:
+def temperature_of(rows: RegressionRows, factor: float) -> float:
     """T, from the factor of centred logits in units of their typical size."""
     return min(rows.size / factor, float(np.finfo(np.float64).max))
 
 
-def _masks(rows: Rows) -> Iterator[str]:
+def _masks(rows: RegressionRows) -> Iterator[str]:
     """Finite numbers in the place of absent classes, which only -inf takes out of the centre."""
     if rows.n_masked:
         yield (

@@ -14,7 +14,7 @@ What holds for all of them:
   the mean of a row is that of its finite logits.
 - Everything is fitted around the best temperature, in units of the typical size of the logits
   (the median over rows of their root mean square), by a criterion with one minimum: see
-  ``linear_fit``. Logits that are c times as large give the same probabilities (but for Dirichlet
+  ``linear.loss``. Logits that are c times as large give the same probabilities (but for Dirichlet
   calibration, since their log-probabilities are not c times as large).
 - On the samples of the fit the NLL never rises.
 """
@@ -29,9 +29,11 @@ from array_api_compat import array_namespace
 from calibrant import _checks
 from calibrant._numerics.logspace import split_top
 from calibrant._types import Array
-from calibrant.calibrators.base import Floats, Shapes, State
+from calibrant.calibrators.base import Shapes, State
+from calibrant.calibrators.data import Floats
+from calibrant.calibrators.linear.loss import Penalty, RegressionRows
 from calibrant.calibrators.linear.map import RIDGE, CentredLinear, Linear, temperature_of
-from calibrant.calibrators.linear.solver import FACTORS, Factor, Penalty, Rows
+from calibrant.calibrators.linear.solver import FACTORS, Factor
 
 OFF_DIAGONAL = 5e-4
 LOG_PROBS_OFF_DIAGONAL = 1e-4
@@ -101,10 +103,12 @@ class VectorScaling(CentredLinear):
     def _shape(self, n_classes: int) -> tuple[int, ...]:
         return (n_classes,)
 
-    def _penalty(self, rows: Rows) -> Penalty:
+    def _penalty(self, rows: RegressionRows) -> Penalty:
         return Penalty(float(self.ridge), float(self.ridge))
 
-    def _state(self, rows: Rows, factor: float, correction: Floats, bias: Floats) -> dict[str, Any]:
+    def _state(
+        self, rows: RegressionRows, factor: float, correction: Floats, bias: Floats
+    ) -> dict[str, Any]:
         return {"weights": (factor + correction) / rows.size, "bias": bias}
 
     def _identity(self, n_classes: int) -> dict[str, Any]:
@@ -169,10 +173,12 @@ class BiasCorrectedTemperatureScaling(Linear):
     def _shape(self, n_classes: int) -> tuple[int, ...]:
         return ()
 
-    def _penalty(self, rows: Rows) -> Penalty:
+    def _penalty(self, rows: RegressionRows) -> Penalty:
         return Penalty(0.0, float(self.ridge))
 
-    def _state(self, rows: Rows, factor: float, correction: Floats, bias: Floats) -> dict[str, Any]:
+    def _state(
+        self, rows: RegressionRows, factor: float, correction: Floats, bias: Floats
+    ) -> dict[str, Any]:
         corrected = max(factor + float(correction), FACTORS[0])
         return {"temperature": temperature_of(rows, corrected), "bias": bias}
 
@@ -208,7 +214,9 @@ class _MatrixMap(CentredLinear):
     def _shape(self, n_classes: int) -> tuple[int, ...]:
         return (n_classes, n_classes)
 
-    def _state(self, rows: Rows, factor: float, correction: Floats, bias: Floats) -> dict[str, Any]:
+    def _state(
+        self, rows: RegressionRows, factor: float, correction: Floats, bias: Floats
+    ) -> dict[str, Any]:
         return {
             "temperature": temperature_of(rows, factor),
             "matrix": correction / rows.feature_size,
@@ -278,7 +286,7 @@ class MatrixScaling(_MatrixMap):
         _checks.strength(self.off_diagonal, "off_diagonal")
         _checks.strength(self.intercept, "intercept")
 
-    def _penalty(self, rows: Rows) -> Penalty:
+    def _penalty(self, rows: RegressionRows) -> Penalty:
         n_classes = rows.data.n_classes
         entry = self.off_diagonal * n_classes
         return Penalty(_with_free_diagonal(entry, n_classes), float(self.intercept))
@@ -339,7 +347,7 @@ class DirichletCalibration(_MatrixMap):
             if getattr(self, name) is not None:
                 _checks.strength(getattr(self, name), name)
 
-    def _penalty(self, rows: Rows) -> Penalty:
+    def _penalty(self, rows: RegressionRows) -> Penalty:
         n_classes = rows.data.n_classes
         entry, bias = LOG_PROBS_OFF_DIAGONAL * n_classes, INTERCEPT
         if self.off_diagonal is not None:

@@ -19,8 +19,10 @@ import numpy.typing as npt
 from array_api_compat import array_namespace, device
 
 from calibrant import _checks
+from calibrant._numerics.logspace import sigmoid
 from calibrant._types import Array
-from calibrant.calibrators.base import Floats, Shapes, State
+from calibrant.calibrators.base import Shapes, State
+from calibrant.calibrators.data import Floats
 from calibrant.calibrators.one_vs_rest.methods import MOST_LOG_ODDS, OneVsRest, Problems
 
 Indices = npt.NDArray[np.intp]
@@ -249,8 +251,8 @@ class IsotonicCalibration(_Table):
         gap = xp.where(right > left, right - left, 1.0)
         part = xp.clip((log_odds - left) / gap, min=0.0, max=1.0)
         left, right = _taken(state["values"], low), _taken(state["values"], high)
-        hit = (1.0 - part) * _sigmoid(left) + part * _sigmoid(right)
-        miss = (1.0 - part) * _sigmoid(-left) + part * _sigmoid(-right)
+        hit = (1.0 - part) * sigmoid(left) + part * sigmoid(right)
+        miss = (1.0 - part) * sigmoid(-left) + part * sigmoid(-right)
         return xp.log(hit) - xp.log(miss)
 
 
@@ -340,7 +342,7 @@ class _Binnings:
 
     def prior(self, groups: Groups) -> tuple[Floats, Floats]:
         """Samples of the class, and others, that each bin has before the first."""
-        edges = np.concatenate([[0.0], _sigmoid(groups.edges(np.arange(len(groups)))[1:]), [1.0]])
+        edges = np.concatenate([[0.0], sigmoid(groups.edges(np.arange(len(groups)))[1:]), [1.0]])
         middle = np.clip((edges[self.start] + edges[self.stop]) / 2.0, *BBQ_PRIOR_RANGE)
         return BBQ_PRIOR * middle, BBQ_PRIOR * (1.0 - middle)
 
@@ -390,7 +392,3 @@ def _taken(table: Array, places: Array) -> Array:
     xp = array_namespace(table)
     flat = xp.take(xp.reshape(table, (-1,)), xp.reshape(places, (-1,)), axis=0)
     return xp.reshape(flat, places.shape)
-
-
-def _sigmoid(x: Array) -> Array:
-    return 1.0 / (1.0 + array_namespace(x).exp(-x))

@@ -33,15 +33,8 @@ from array_api_compat import array_namespace
 from calibrant import _checks
 from calibrant._numerics.logspace import softplus, split_top
 from calibrant._types import Array
-from calibrant.calibrators.base import (
-    Calibrator,
-    FitData,
-    Fitted,
-    Floats,
-    Shapes,
-    State,
-    row_blocks,
-)
+from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State
+from calibrant.calibrators.data import FitData, Floats, Samples, row_blocks
 
 MOST_LOG_ODDS = 52 * math.log(2.0)
 """Bound of the log-odds that go in and come out: 36, a probability of 2e-16."""
@@ -135,10 +128,11 @@ class OneVsRest(Calibrator):
     def _calibrated(self, log_odds: Array, state: State) -> Array:
         """The log-odds of g_k from those of q_k; the problems are on the last axis."""
 
-    def _fit(self, data: FitData) -> Fitted:
-        found = self._fit_problems(Problems.of(data))
-        before = _nll(data, log_softmax)
-        after = _nll(data, lambda logits: self._log_probs(logits, found["state"]))
+    def _fit(self, data: Samples) -> Fitted:
+        rows = data.in_memory()
+        found = self._fit_problems(Problems.of(rows))
+        before = _nll(rows, log_softmax)
+        after = _nll(rows, lambda logits: self._log_probs(logits, found["state"]))
         worse = (
             f"the nll rose from {before:.4g} to {after:.4g} on the samples of the fit itself, as "
             "each class is fitted apart and the sum is divided out afterwards; compare with "

@@ -2,46 +2,74 @@
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import singledispatch
 
 import numpy as np
 
-from calibrant.calibrators.base import FitData, Floats
+from calibrant._numerics.logspace import sigmoid
+from calibrant.calibrators.data import FitData, Floats, Samples
+from calibrant.calibrators.temperature.rows import log_odds_of, mapped_rows
 from calibrant.focal.loss import focal_of_cross_entropy
 from calibrant.metrics.registry import METRICS
-from calibrant.metrics.samples import Samples
-
-if TYPE_CHECKING:
-    from calibrant.calibrators.temperature.grid_pruning import Point
+from calibrant.metrics.samples import ScoredSamples
 
 BINNED = ("ece", "ada_ece")
 """Criteria that look at the confidence alone, through bins."""
 
 
-def confidences(log_odds: Floats) -> Floats:
-    """The probabilities of log odds."""
-    with np.errstate(over="ignore"):
-        return np.asarray(1.0 / (1.0 + np.exp(-log_odds)))
+@dataclass(frozen=True)
+class Point:
+    """A point (gamma, T) and the criterion there."""
+
+    gamma: float
+    temperature: float
+    value: float
+    at_bound: str | None = None
+    """Which bounds of the search it lies at."""
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.value):  # it would lose, or win, every comparison by accident
+            raise FloatingPointError(
+                f"the criterion is not a number at gamma = {self.gamma:g}, T = {self.temperature:g}"
+            )
+
+    @property
+    def rank(self) -> tuple[float, float, float]:
+        """Smaller is better; of values equal to rounding, what changes the probabilities least."""
+        return round(self.value, 12), abs(self.gamma), abs(math.log(self.temperature))
 
 
-class Evaluator:
+class Evaluator(ABC):
     """Computes one criterion at any (gamma, T), and counts how often it did."""
 
-    def __init__(self, data: FitData, criterion: str, *, n_bins: int, focal_gamma: float) -> None:
+    def __init__(self, data: Samples, criterion: str, *, n_bins: int, focal_gamma: float) -> None:
         self.data = data
         self.criterion = criterion
         self.n_bins = n_bins
         self.focal_gamma = focal_gamma
         self.evaluations = 0
 
-    def on(self, data: FitData) -> Evaluator:
+    def on(self, data: Samples) -> Evaluator:
         """The same criterion on other samples."""
-        return data.evaluator(self.criterion, n_bins=self.n_bins, focal_gamma=self.focal_gamma)
+        return evaluator_of(data, self.criterion, n_bins=self.n_bins, focal_gamma=self.focal_gamma)
 
     def __call__(self, gamma: float, temperature: float) -> float:
         """The criterion at one point."""
         return self.at([(gamma, temperature)])[0]
+
+    @abstractmethod
+    def at(self, points: Sequence[tuple[float, float]]) -> list[float]:
+        """The criterion at each point (gamma, T)."""
+
+
+class EvaluatorInMemory(Evaluator):
+    """The criterion on samples in memory."""
+
+    data: FitData
 
     def at(self, points: Sequence[tuple[float, float]]) -> list[float]:
         """The criterion at each point (gamma, T)."""
@@ -50,21 +78,9 @@ class Evaluator:
         self.evaluations += len(points)
         return [self.data.mean(self.loss_rows(*point)) for point in points]
 
-    def smallest_on_grid(self, gammas: Floats, temperatures: Floats) -> Point:
-        """The best point of a full grid, by a calibration error."""
-        from calibrant.calibrators.temperature.grid_pruning import smallest_on_grid
-
-        return smallest_on_grid(self, gammas, temperatures)
-
-    def smallest_on_line(self, gammas: Floats, temperatures: Floats, best: Point) -> Point:
-        """The best of ``best`` and of points on a line, by a calibration error."""
-        from calibrant.calibrators.temperature.grid_pruning import smallest_on_line
-
-        return smallest_on_line(self, gammas, temperatures, best)
-
     def loss_rows(self, gamma: float, temperature: float) -> Floats:
         """The loss of each row, by a criterion that is a mean of losses."""
-        _, true_log_prob, distances = self._rows(gamma, temperature)
+        _, true_log_prob, distances = mapped_rows(self.data, gamma, 1.0 / temperature)
         if self.criterion == "nll":
             return -true_log_prob
         if self.criterion == "brier":
@@ -73,14 +89,24 @@ class Evaluator:
 
     def log_odds(self, gamma: float, temperature: float) -> Floats:
         """Log odds of the top class of each row."""
-        return self.data.log_odds(gamma, 1.0 / temperature)
+        return log_odds_of(self.data, gamma, 1.0 / temperature)
 
     def binned(self, log_odds: Floats) -> float:
         """The calibration error of confidences given by their log odds."""
         self.evaluations += 1
-        samples = Samples(confidences(log_odds), self.data.right, self.data.weight)
+        samples = ScoredSamples(sigmoid(log_odds), self.data.right, self.data.weight)
         return METRICS[self.criterion].of(samples, n_bins=self.n_bins)
 
-    def _rows(self, gamma: float, temperature: float) -> tuple[Floats, Floats, Floats]:
-        """Log odds of the top class, log-probability of the label, squared distance to it."""
-        return self.data.mapped_rows(gamma, 1.0 / temperature)
+
+@singledispatch
+def evaluator_of(data: Samples, criterion: str, *, n_bins: int, focal_gamma: float) -> Evaluator:
+    """What computes a criterion on samples, wherever they lie."""
+    raise TypeError(f"no criterion is defined on {type(data).__name__}")
+
+
+@evaluator_of.register
+def in_memory(
+    data: FitData, criterion: str, *, n_bins: int, focal_gamma: float
+) -> EvaluatorInMemory:
+    """On samples in memory."""
+    return EvaluatorInMemory(data, criterion, n_bins=n_bins, focal_gamma=focal_gamma)

@@ -13,16 +13,15 @@ and all temperatures, or the line of the line search.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.calibrators.base import FitData, Floats, Samples
-from calibrant.calibrators.temperature.criterion import Evaluator
+from calibrant.calibrators.data import FitData, Floats, Samples
+from calibrant.calibrators.temperature.criterion import Evaluator, EvaluatorInMemory, Point
 from calibrant.focal.scalar import phi
 from calibrant.metrics.binning import all_whole, mass_edges, width_edges
 
@@ -44,30 +43,22 @@ EVERY = 3
 """Of so many gammas, one gives a value to compare with before the search."""
 
 
-@dataclass(frozen=True)
-class Point:
-    """A point (gamma, T) and the criterion there."""
-
-    gamma: float
-    temperature: float
-    value: float
-    at_bound: str | None = None
-    """Which bounds of the search it lies at."""
-
-    def __post_init__(self) -> None:
-        if math.isnan(self.value):  # it would lose, or win, every comparison by accident
-            raise FloatingPointError(
-                f"the criterion is not a number at gamma = {self.gamma:g}, T = {self.temperature:g}"
-            )
-
-    @property
-    def rank(self) -> tuple[float, float, float]:
-        """Smaller is better; of values equal to rounding, what changes the probabilities least."""
-        return round(self.value, 12), abs(self.gamma), abs(np.log(self.temperature))
-
-
+@singledispatch
 def smallest_on_grid(evaluator: Evaluator, gammas: Floats, temperatures: Floats) -> Point:
-    """The best point of a full grid."""
+    """The best point of a full grid, by a calibration error."""
+    raise TypeError(f"no search of a grid is defined for {type(evaluator).__name__}")
+
+
+@singledispatch
+def smallest_on_line(
+    evaluator: Evaluator, gammas: Floats, temperatures: Floats, best: Point
+) -> Point:
+    """The best of ``best`` and of points on a straight line, in the order of their gammas."""
+    raise TypeError(f"no search of a line is defined for {type(evaluator).__name__}")
+
+
+@smallest_on_grid.register
+def _on_grid(evaluator: EvaluatorInMemory, gammas: Floats, temperatures: Floats) -> Point:
     x = np.log(temperatures)
     bound = lower_bound(evaluator.data, gammas, x)
     # Some exact values, where the bound is lowest, to compare with.
@@ -84,10 +75,10 @@ def smallest_on_grid(evaluator: Evaluator, gammas: Floats, temperatures: Floats)
     return best
 
 
-def smallest_on_line(
-    evaluator: Evaluator, gammas: Floats, temperatures: Floats, best: Point
+@smallest_on_line.register
+def _on_line(
+    evaluator: EvaluatorInMemory, gammas: Floats, temperatures: Floats, best: Point
 ) -> Point:
-    """The best of ``best`` and of points on a straight line, in the order of their gammas."""
     from calibrant.calibrators.temperature.search_kernels import CERTAIN
 
     nodes = chebyshev_nodes(gammas[0], gammas[-1], evaluator.data.n_classes, FINE)
@@ -117,7 +108,13 @@ def lower_bound(data: Samples, gammas: Floats, x: Floats) -> Floats:
 def _node_sums(data: FitData, gammas: Floats, nodes: Floats) -> tuple[Floats, float]:
     """The sums of the confidences (gammas, nodes), and the number of samples or their weight."""
     total = len(data) if data.weight is None else data.weight.sum()
-    return data.node_sums(gammas, nodes), float(total)
+    return node_sums(data, gammas, nodes), float(total)
+
+
+@singledispatch
+def node_sums(data: FitData, gammas: Floats, nodes: Floats) -> Floats:
+    """The sums of the confidences at every gamma and log T."""
+    return node_log_odds_of(data, gammas, nodes, keep=False)[1]
 
 
 def chebyshev_nodes(low: float, high: float, n_classes: int, error: float) -> Floats:
@@ -183,7 +180,7 @@ def tail_coefficients(gammas: Floats) -> Floats:
     return out
 
 
-def _exact(evaluator: Evaluator, gamma: float, temperature: float) -> Point:
+def _exact(evaluator: EvaluatorInMemory, gamma: float, temperature: float) -> Point:
     return Point(gamma, temperature, evaluator(gamma, temperature))
 
 
@@ -206,7 +203,9 @@ def node_log_odds_of(
     return out, sums
 
 
-def _groups(evaluator: Evaluator, left: npt.NDArray[np.bool_], x: Floats) -> Iterator[Indices]:
+def _groups(
+    evaluator: EvaluatorInMemory, left: npt.NDArray[np.bool_], x: Floats
+) -> Iterator[Indices]:
     """Gammas whose nodes are computed together, as many as memory allows."""
     data = evaluator.data
     most = max(data.logits.nbytes // 2, LEAST_MEMORY)
@@ -231,7 +230,7 @@ def _nodes_around(
 
 
 def _best_of_group(
-    evaluator: Evaluator,
+    evaluator: EvaluatorInMemory,
     gammas: Floats,
     temperatures: Floats,
     left: npt.NDArray[np.bool_],
@@ -255,7 +254,7 @@ def _best_of_group(
 
 
 def best_of_points(
-    evaluator: Evaluator,
+    evaluator: EvaluatorInMemory,
     scaled: npt.NDArray[np.float32],
     path: Indices,
     gammas: Floats,
@@ -304,7 +303,7 @@ def _doubt_of_paths(scaled: npt.NDArray[np.float32], beta: float) -> Floats:
 
 
 def _errors_between(
-    evaluator: Evaluator,
+    evaluator: EvaluatorInMemory,
     scaled: npt.NDArray[np.float32],
     path: Indices,
     temperatures: Floats,

@@ -17,11 +17,11 @@ from calibrant import _checks
 from calibrant._numerics.logspace import keep_argmax, split_top
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
-from calibrant.calibrators.base import Calibrator, FitData, Fitted, Shapes, State
+from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State
+from calibrant.calibrators.data import FitData, Samples
 from calibrant.calibrators.fit_report import LIMITS
 from calibrant.calibrators.temperature import search as searches
-from calibrant.calibrators.temperature.criterion import BINNED, Evaluator
-from calibrant.calibrators.temperature.grid_pruning import Point
+from calibrant.calibrators.temperature.criterion import BINNED, Evaluator, Point, evaluator_of
 from calibrant.calibrators.temperature.solver import (
     SMALLEST,
     SMOOTH,
@@ -96,7 +96,7 @@ class Identity(_MapAndTemperature):
     NAME = "identity"
     STATE: ClassVar[Shapes] = {}
 
-    def _fit(self, data: FitData) -> Fitted:
+    def _fit(self, data: Samples) -> Fitted:
         nll = _nll(data, 0.0)
         return Fitted(state={}, criterion="nll", before=nll, after=nll, evaluations=1)
 
@@ -138,7 +138,7 @@ class FocalCalibration(_MapAndTemperature):
     def _check_params(self) -> None:
         _checks.gamma(self.gamma, lowest=-1.0, highest=MOST_GAMMA)
 
-    def _fit(self, data: FitData) -> Fitted:
+    def _fit(self, data: Samples) -> Fitted:
         gamma = float(self.gamma)
         return Fitted(
             state={"gamma": gamma},
@@ -195,7 +195,7 @@ class TemperatureScaling(_MapAndTemperature):
     def _check_params(self) -> None:
         _check_criterion(self.criterion, self.focal_gamma, self.n_bins)
 
-    def _fit(self, data: FitData) -> Fitted:
+    def _fit(self, data: Samples) -> Fitted:
         if self.criterion in BINNED:
             evaluator = _evaluator(data, self.criterion, self.focal_gamma, self.n_bins)
             point = searches.grid(evaluator, gammas=(0.0,))
@@ -290,7 +290,7 @@ class FocalTemperatureScaling(_MapAndTemperature):
         _check_criterion(self.criterion, self.focal_gamma, self.n_bins)
         _checks.choice(self.search, "search", tuple(searches.SEARCHES))
 
-    def _fit(self, data: FitData) -> Fitted:
+    def _fit(self, data: Samples) -> Fitted:
         evaluator = _evaluator(data, self.criterion, self.focal_gamma, self.n_bins)
         point = searches.SEARCHES[self.search](evaluator)
         before = evaluator(0.0, 1.0)
@@ -339,11 +339,11 @@ def _check_criterion(criterion: str, focal_gamma: float, n_bins: int) -> None:
     _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
 
 
-def _evaluator(data: FitData, criterion: str, focal_gamma: float, n_bins: int) -> Evaluator:
+def _evaluator(data: Samples, criterion: str, focal_gamma: float, n_bins: int) -> Evaluator:
     if criterion in BINNED:
         data = data.mapped(within_reach)
-    return data.evaluator(criterion, n_bins=n_bins, focal_gamma=float(focal_gamma))
+    return evaluator_of(data, criterion, n_bins=n_bins, focal_gamma=float(focal_gamma))
 
 
-def _nll(data: FitData, gamma: float) -> float:
-    return data.evaluator("nll", n_bins=1, focal_gamma=0.0)(gamma, 1.0)
+def _nll(data: Samples, gamma: float) -> float:
+    return evaluator_of(data, "nll", n_bins=1, focal_gamma=0.0)(gamma, 1.0)

@@ -17,12 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.calibrators.batched_search import Walk, side_by_side
-from calibrant.calibrators.temperature.criterion import BINNED, Evaluator
+from calibrant.calibrators.temperature.criterion import BINNED, Evaluator, Point
 from calibrant.calibrators.temperature.grid_pruning import (
     COARSE,
-    Point,
     chebyshev_nodes,
     interpolation,
+    smallest_on_grid,
+    smallest_on_line,
 )
 from calibrant.calibrators.temperature.solver import TO_LOOK
 
@@ -44,7 +45,7 @@ def grid(evaluator: Evaluator, gammas: tuple[float, ...] | None = None) -> Point
     chosen = GAMMAS if gammas is None else np.array(gammas)
     mildest = float(chosen[np.abs(chosen).argmin()])
     if evaluator.criterion in BINNED:
-        found = [evaluator.smallest_on_grid(chosen, TEMPERATURES)]
+        found = [smallest_on_grid(evaluator, chosen, TEMPERATURES)]
     else:
         found = side_by_side([_walk(evaluator, float(gamma)) for gamma in chosen], evaluator.at)
     # T = 1 is on the grid. It takes part whatever a search has left out.
@@ -63,7 +64,7 @@ def line(evaluator: Evaluator) -> Point:
     gammas, temperatures = gammas[on_grid], temperatures[on_grid]
     best = min(ends, key=lambda point: point.rank)
     if evaluator.criterion in BINNED:
-        best = evaluator.smallest_on_line(gammas, temperatures, best)
+        best = smallest_on_line(evaluator, gammas, temperatures, best)
     else:
         values = evaluator.at(list(zip(gammas.tolist(), temperatures.tolist(), strict=True)))
         along = map(Point, gammas.tolist(), temperatures.tolist(), values)

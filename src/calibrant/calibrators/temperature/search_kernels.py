@@ -27,7 +27,7 @@ from calibrant._numerics.compiled import (
     max_of,
     over_rows,
 )
-from calibrant.calibrators.temperature.kernels import log_of_complement
+from calibrant.calibrators.row_kernels import log_of_complement
 from calibrant.metrics.binning import tie_width
 
 Floats = npt.NDArray[np.float64]

@@ -21,8 +21,9 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from calibrant.calibrators.base import FitData, Floats
 from calibrant.calibrators.batched_search import Walk, side_by_side
+from calibrant.calibrators.data import FitData, Floats, Samples
+from calibrant.calibrators.temperature.rows import temperature_rows
 from calibrant.focal.loss import focal_of_cross_entropy
 from calibrant.focal.scalar import phi, phi_slope
 
@@ -76,17 +77,17 @@ RowsOf: TypeAlias = Callable[[FitData, float], Iterable[Floats]]
 
 
 @dataclass(frozen=True)
-class Criterion:
+class SmoothCriterion:
     """A smooth criterion, as a function of the samples and b = 1/T."""
 
     rows_of: RowsOf
     """What a :class:`Slope` has the means of, one after the other."""
 
-    def __call__(self, data: FitData, beta: float) -> Slope:
+    def __call__(self, data: Samples, beta: float) -> Slope:
         """At one b."""
         return self.at(data, [beta])[0]
 
-    def at(self, data: FitData, betas: Sequence[float]) -> list[Slope]:
+    def at(self, data: Samples, betas: Sequence[float]) -> list[Slope]:
         """At each b, by one look at the samples."""
         if not betas:
             return []
@@ -94,7 +95,7 @@ class Criterion:
         each = len(means) // len(betas)
         return [Slope(*means[i : i + each]) for i in range(0, len(means), each)]
 
-    def values(self, data: FitData, betas: Sequence[float]) -> Floats:
+    def values(self, data: Samples, betas: Sequence[float]) -> Floats:
         """The mean alone, at each b."""
         return np.array(data.means(_values_at, self.rows_of, tuple(betas)))
 
@@ -109,16 +110,16 @@ def _values_at(data: FitData, rows_of: RowsOf, betas: tuple[float, ...]) -> Iter
         yield next(iter(rows_of(data, beta)))
 
 
-def criterion_by_name(name: str, focal_gamma: float) -> Criterion:
+def criterion_by_name(name: str, focal_gamma: float) -> SmoothCriterion:
     """The smooth criterion of this name."""
     if name == "nll":
         return NLL
     if name == "brier":
-        return Criterion(_brier_rows)
-    return Criterion(partial(_focal_rows, focal_gamma))
+        return SmoothCriterion(_brier_rows)
+    return SmoothCriterion(partial(_focal_rows, focal_gamma))
 
 
-def best_temperature(data: FitData, name: str, focal_gamma: float) -> BestTemperature:
+def best_temperature(data: Samples, name: str, focal_gamma: float) -> BestTemperature:
     """The temperature that minimises the criterion on ``data``."""
     scale = _scale(data)
     if scale > 0.0 and not ORDINARY[0] < scale < ORDINARY[1]:
@@ -141,7 +142,7 @@ def best_temperature(data: FitData, name: str, focal_gamma: float) -> BestTemper
     return side_by_side([_halley(data, low, high)], partial(NLL.at, data))[0]
 
 
-def nll_walk(data: FitData) -> Walk[float, Slope, BestTemperature] | None:
+def nll_walk(data: Samples) -> Walk[float, Slope, BestTemperature] | None:
     """The search for the best temperature by NLL; None where logits are of no ordinary scale.
 
     It asks for the NLL at one b after the other, and its last question is at the end.
@@ -158,7 +159,7 @@ def _over(unit: float, data: FitData) -> FitData:
     return FitData(data.logits.astype(np.float64) / unit, data.labels, data.weight)
 
 
-def _halley(data: FitData, low: float, high: float) -> Walk[float, Slope, BestTemperature]:
+def _halley(data: Samples, low: float, high: float) -> Walk[float, Slope, BestTemperature]:
     """The minimum of the NLL, which is convex in b."""
     if data.labels_on_top:
         return (yield from _at_limit(high, "T -> 0", 0))
@@ -205,7 +206,7 @@ def _step(here: Slope) -> float:
 
 
 def _scanned(
-    data: FitData, criterion: Criterion, low: float, high: float, look_at: int = TO_LOOK
+    data: Samples, criterion: SmoothCriterion, low: float, high: float, look_at: int = TO_LOOK
 ) -> BestTemperature:
     """The lowest minimum of a criterion that may have several."""
     some = data.some_rows(look_at)
@@ -287,7 +288,7 @@ def _lowest_of_parabola(grid: Floats, scan: Floats, index: int) -> float:
     return x
 
 
-def _scale(data: FitData) -> float:
+def _scale(data: Samples) -> float:
     """Typical distance between the largest logit of a row and what competes with it.
 
     That is the label where it is another class, else the largest logit below it: large negative
@@ -313,7 +314,7 @@ def _distances(data: FitData) -> Floats:
 
 
 def _rows(data: FitData, beta: float) -> Floats:
-    return data.temperature_rows(beta)
+    return temperature_rows(data, beta)
 
 
 def cross_entropies(data: FitData, beta: float) -> Floats:
@@ -321,7 +322,7 @@ def cross_entropies(data: FitData, beta: float) -> Floats:
     return np.asarray(_rows(data, beta)[0])
 
 
-NLL = Criterion(_rows)
+NLL = SmoothCriterion(_rows)
 
 
 def _focal_rows(gamma: float, data: FitData, beta: float) -> Iterator[Floats]:

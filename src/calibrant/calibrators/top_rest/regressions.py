@@ -17,8 +17,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.calibrators.base import FitData, Floats
-from calibrant.calibrators.top_rest.methods import KNOTS, sigmoid
+from calibrant._numerics.logspace import sigmoid
+from calibrant.calibrators.data import FitData, Floats
+from calibrant.calibrators.top_rest.map import KNOTS
 
 STRENGTH = 1.0
 """Of the squares of slopes, offset and contest: a prior of variance 1 around temperature scaling.
@@ -71,7 +72,7 @@ class TopSamples(Protocol):
         """
 
 
-class TopRows:
+class TopSamplesInMemory:
     """The samples as rows of features, sorted by class."""
 
     def __init__(
@@ -195,7 +196,7 @@ class RestLoss:
     """The log-loss of the labels of mistakes among the classes that are not on top."""
 
     def __init__(self, wrong: FitData, beta: float) -> None:
-        from calibrant.calibrators.temperature.kernels import exponents_of_rest
+        from calibrant.calibrators.top_rest.kernels import exponents_of_rest
 
         self.labels, self.weight = wrong.labels, wrong.weight
         self.x: Floats = np.empty(wrong.logits.shape)
@@ -244,7 +245,7 @@ class RestLoss:
 
     def _computed(self, parameters: Floats) -> tuple[float, Floats, Floats]:
         """The loss, its slopes, and its second derivatives along each parameter."""
-        from calibrant.calibrators.temperature.kernels import rest_slopes
+        from calibrant.calibrators.top_rest.kernels import rest_slopes
 
         self.evaluations += 1
         n_classes = self.x.shape[1]

@@ -8,19 +8,21 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.calibrators.base import FitData, Fitted, Floats
+from calibrant.calibrators.base import Fitted
+from calibrant.calibrators.data import FitData, Floats, Samples
 from calibrant.calibrators.fit_report import LIMITS
 from calibrant.calibrators.temperature.solver import (
     BestTemperature,
     best_temperature,
     cross_entropies,
 )
-from calibrant.calibrators.top_rest.methods import LARGEST_ODDS, MOST_STRETCH, pieces
+from calibrant.calibrators.top_rest.map import LARGEST_ODDS, MOST_STRETCH, pieces
 from calibrant.calibrators.top_rest.regressions import (
     FIRST_STRENGTH,
     N_SLOPES,
@@ -28,8 +30,8 @@ from calibrant.calibrators.top_rest.regressions import (
     RestLoss,
     StrengthSearch,
     TopRegression,
-    TopRows,
     TopSamples,
+    TopSamplesInMemory,
 )
 from calibrant.metrics.binning import all_whole
 
@@ -76,7 +78,7 @@ class Losses:
 class AtTemperature(ABC):
     """Samples at their best temperature, wherever they lie: what the fit asks of them."""
 
-    data: FitData
+    data: Samples
     best: BestTemperature
 
     @property
@@ -132,7 +134,7 @@ class AtTemperature(ABC):
         )
 
 
-def temperature_of_both(data: FitData) -> BestTemperature:
+def temperature_of_both(data: Samples) -> BestTemperature:
     """That of temperature scaling.
 
     Where no label lies below the top it is 0, and says only that there was no mistake: the model's
@@ -140,6 +142,12 @@ def temperature_of_both(data: FitData) -> BestTemperature:
     """
     best = best_temperature(data, "nll", 0.0)
     return replace(best, temperature=1.0) if best.limit == "T -> 0" else best
+
+
+@singledispatch
+def problem_of(data: Samples) -> AtTemperature:
+    """What top-rest scaling is fitted on."""
+    return Problem.of(data.in_memory())
 
 
 def mistake_stride(n_wrong: int, n_classes: int) -> int:
@@ -177,7 +185,7 @@ class Problem(AtTemperature):
     @classmethod
     def at(cls, data: FitData, best: BestTemperature) -> Problem:
         """The samples at a temperature that is known."""
-        from calibrant.calibrators.temperature.kernels import lead_rows
+        from calibrant.calibrators.top_rest.kernels import lead_rows
 
         top = np.empty(len(data), dtype=np.int64)
         lead, level, of_label = (np.empty(len(data)) for _ in range(3))
@@ -224,10 +232,10 @@ class Problem(AtTemperature):
         """How many samples the rows count for."""
         return float(self.count.sum())
 
-    def top_samples(self, *, classes: bool) -> TopRows:
+    def top_samples(self, *, classes: bool) -> TopSamplesInMemory:
         """What the top part is fitted on, with class terms or without."""
         features = self.features(MOST_ODDS)
-        return TopRows(features, self.right, self.count, self.top, classes=classes)
+        return TopSamplesInMemory(features, self.right, self.count, self.top, classes=classes)
 
     def mistakes(self) -> FitData | None:
         """The rows that the rest is fitted on, if any; ``weight`` is what they count for."""
@@ -262,7 +270,7 @@ class Problem(AtTemperature):
 
         The largest is only used to bound ``odds``, and only computed where it may.
         """
-        from calibrant.calibrators.temperature.kernels import rest_rows
+        from calibrant.calibrators.top_rest.kernels import rest_rows
 
         # At T itself both follow from what is there.
         level, of_label = self.level.copy(), self.of_label.copy()

@@ -15,7 +15,7 @@ from calibrant._numerics.compiled import (
     over_rows,
     sum_of,
 )
-from calibrant.calibrators.temperature.kernels import (
+from calibrant.calibrators.row_kernels import (
     difference,
     exponentials,
     log_of_complement,

@@ -1,7 +1,7 @@
-"""What the unknown classes of :class:`TopRows` can change in a criterion, and in the best T.
+"""What the unknown classes of :class:`TruncatedRows` can change in a criterion, and in the best T.
 
 At one (gamma, T) every row has a least and a largest confidence and log-probability of its label
-(``TopRows.bounds``). The mean NLL (or focal loss) lies between the means of these.
+(``TruncatedRows.bounds``). The mean NLL (or focal loss) lies between the means of these.
 
 For the equal-width calibration error, call a row *certain* if both ends of its confidence lie in
 one bin. With N rows, and G_b the sum of confidence - correctness over the rows of bin b,
@@ -28,15 +28,16 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from calibrant import _checks
-from calibrant.calibrators.base import Calibrator, Floats, Samples
-from calibrant.calibrators.temperature.criterion import confidences
+from calibrant._numerics.logspace import sigmoid
+from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.data import Floats, Samples
 from calibrant.calibrators.temperature.methods import (
     FocalCalibration,
     FocalTemperatureScaling,
     Identity,
     TemperatureScaling,
 )
-from calibrant.calibrators.truncated.rows import CRITERIA, TopRows
+from calibrant.calibrators.truncated.rows import CRITERIA, TruncatedRows
 from calibrant.focal.loss import focal_of_cross_entropy
 from calibrant.metrics.binning import width_index
 
@@ -86,7 +87,7 @@ class TailBounds:
         return f"{text}. {among} {' and '.join(ends)} are worse for certain."
 
 
-def fit_top_rows(calibrator: Calibrator, rows: TopRows) -> TailBounds | None:
+def fit_top_rows(calibrator: Calibrator, rows: TruncatedRows) -> TailBounds | None:
     """Fit ``calibrator`` on rows of the largest logits, and say what is certain of it.
 
     Args:
@@ -99,11 +100,11 @@ def fit_top_rows(calibrator: Calibrator, rows: TopRows) -> TailBounds | None:
     Examples:
         >>> import numpy as np
         >>> from calibrant import TemperatureScaling
-        >>> from calibrant.calibrators import TopRows, fit_top_rows
+        >>> from calibrant.calibrators import TruncatedRows, fit_top_rows
         >>> rng = np.random.default_rng(0)
         >>> logits = -4.0 * np.log(np.arange(1, 51)) + 0.3 * rng.normal(size=(2000, 50))
         >>> labels = (logits / 2.0 + rng.gumbel(size=logits.shape)).argmax(axis=1)
-        >>> rows = TopRows.of(
+        >>> rows = TruncatedRows.of(
         ...     np.sort(logits)[:, -10:],
         ...     np.argsort(logits)[:, -10:],
         ...     labels,
@@ -132,7 +133,7 @@ def check_top_fit(calibrator: Calibrator) -> None:
 
 
 def tail_bounds(data: Samples, calibrator: Calibrator) -> TailBounds | None:
-    """What is certain of a fit on ``data``: :class:`TopRows`, or files of them."""
+    """What is certain of a fit on ``data``: :class:`TruncatedRows`, or files of them."""
     criterion = calibrator.report_.criterion
     if criterion == "ada_ece":
         return None
@@ -209,14 +210,16 @@ class _About:
         return found
 
 
-def _sums_of_limits(data: TopRows, like: tuple[str, int, float], points: Sequence[At]) -> Floats:
+def _sums_of_limits(
+    data: TruncatedRows, like: tuple[str, int, float], points: Sequence[At]
+) -> Floats:
     """Sums over rows at each point: what :func:`criterion_limits` needs."""
     criterion, n_bins, focal_gamma = like
     sums = []
     for gamma, temperature in points:
         log_odds, true_log_prob, _ = data.bounds(gamma, 1.0 / temperature)
         if criterion == "ece":
-            sums.append(_bin_sums(confidences(log_odds), data.right, n_bins))
+            sums.append(_bin_sums(sigmoid(log_odds), data.right, n_bins))
         else:
             losses = -true_log_prob[::-1]
             if criterion == "focal":

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._numerics.compiled import kernel, max_of, over_rows, sum_of
-from calibrant.calibrators.temperature.kernels import (
+from calibrant.calibrators.row_kernels import (
     difference,
     exponentials,
     log_one_plus_exp,

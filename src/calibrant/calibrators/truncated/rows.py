@@ -23,25 +23,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from calibrant import _checks
+from calibrant._numerics.logspace import sigmoid
 from calibrant._types import Array
-from calibrant.calibrators.base import FitData, Floats, row_blocks
-from calibrant.calibrators.temperature.criterion import Evaluator, confidences
+from calibrant.calibrators.data import FitData, Floats, row_blocks
+from calibrant.calibrators.temperature.criterion import (
+    EvaluatorInMemory,
+    Point,
+    evaluator_of,
+)
 from calibrant.calibrators.temperature.grid_pruning import (
     EVERY,
-    Point,
     lower_bound,
+    node_sums,
+    smallest_on_grid,
     tail_coefficients,
 )
+from calibrant.calibrators.temperature.rows import log_odds_of, mapped_rows, temperature_rows
 from calibrant.focal.scalar import phi
-
-if TYPE_CHECKING:
-    from calibrant.calibrators.linear.solver import Rows
 
 STAND_INS = 8
 TOLERANCE = 1e-6
@@ -52,7 +56,7 @@ CRITERIA = ("nll", "focal", "ece", "ada_ece")
 
 
 @dataclass(frozen=True)
-class TopRows(FitData):
+class TruncatedRows(FitData):
     """Samples with some of their classes: what the fits of temperature and focal map work on.
 
     ``logits`` are the log-probabilities of the k known classes, and in a last column that of a
@@ -90,10 +94,10 @@ class TopRows(FitData):
 
         Examples:
             >>> import numpy as np
-            >>> from calibrant.calibrators import TopRows
+            >>> from calibrant.calibrators import TruncatedRows
             >>> logits = np.log([[0.5, 0.2, 0.15, 0.1, 0.05]])
             >>> label = {"labels": [3], "label_logits": logits[:, 3]}
-            >>> rows = TopRows.of(logits[:, :2], [[0, 1]], **label, n_classes=5)
+            >>> rows = TruncatedRows.of(logits[:, :2], [[0, 1]], **label, n_classes=5)
             >>> rows.n_classes, len(rows), np.exp(rows.tails[0, 4]).round(4).item()
             (5, 1, 0.2)
         """
@@ -193,34 +197,30 @@ class TopRows(FitData):
         )
         return log_odds, true_log_prob, np.empty(0)
 
-    def log_odds(self, gamma: float, beta: float) -> Floats:
-        """By the estimate: log odds of the top class."""
-        return self.mapped_rows(gamma, beta)[0]
-
     def temperature_rows(self, beta: float) -> Floats:
         """By the estimate: cross-entropy of softmax(b s), its three derivatives by log b."""
-        from calibrant.calibrators.truncated.kernels import temperature_rows
+        from calibrant.calibrators.truncated import kernels
 
         out = np.empty((4, len(self)))
-        temperature_rows(self.logits, self.tails, self.labels, *self._stand_ins, beta, out)
+        kernels.temperature_rows(self.logits, self.tails, self.labels, *self._stand_ins, beta, out)
         return out
 
     def node_sums(self, gammas: Floats, nodes: Floats) -> Floats:
         """By the estimate: the sums of the confidences at every gamma and log T."""
         from calibrant.calibrators.temperature.search_kernels import ALL_NEAR
-        from calibrant.calibrators.truncated.kernels import node_sums
+        from calibrant.calibrators.truncated import kernels
 
         if self.logits.shape[1] - 1 <= ALL_NEAR:
             return np.array(
                 [
                     [
-                        confidences(self.mapped_rows(float(gamma), float(beta))[0]).sum()
+                        sigmoid(self.mapped_rows(float(gamma), float(beta))[0]).sum()
                         for beta in np.exp(-nodes)
                     ]
                     for gamma in gammas
                 ]
             )
-        sums: Floats = node_sums.sum(
+        sums: Floats = kernels.node_sums.sum(
             self.logits,
             self.tails,
             *self._stand_ins,
@@ -238,6 +238,10 @@ class TopRows(FitData):
         out = np.empty_like(self.logits)
         map_log_probs(self.logits, self.tails, *self._stand_ins, beta, gamma, out)
         return out
+
+    def in_memory(self) -> FitData:
+        """Refuse: most calibrators need every class of every row."""
+        return _checks.every_class_known("a calibrator with a number for each class")
 
     def bounds(
         self, gamma: float, beta: float, *, of_classes: bool = False
@@ -267,33 +271,55 @@ class TopRows(FitData):
         )
         return log_odds, true_log_prob, log_probs
 
-    def in_units(self, *, log_probs: bool) -> Rows:
-        """Refuse: the linear calibrators need every class of every row."""
-        return _checks.every_class_known("a calibrator with a number for each class")
 
-    def evaluator(self, criterion: str, *, n_bins: int, focal_gamma: float) -> Evaluator:
-        """What computes a criterion on these samples."""
-        _checks.choice(criterion, "criterion", CRITERIA)
-        return TopEvaluator(self, criterion, n_bins=n_bins, focal_gamma=focal_gamma)
+@log_odds_of.register
+def _log_odds(data: TruncatedRows, gamma: float, beta: float) -> Floats:
+    """By the estimate: log odds of the top class."""
+    return data.mapped_rows(gamma, beta)[0]
 
 
-class TopEvaluator(Evaluator):
+@mapped_rows.register
+def _mapped_rows(data: TruncatedRows, gamma: float, beta: float) -> tuple[Floats, Floats, Floats]:
+    return data.mapped_rows(gamma, beta)
+
+
+@temperature_rows.register
+def _temperature_rows(data: TruncatedRows, beta: float) -> Floats:
+    return data.temperature_rows(beta)
+
+
+@node_sums.register
+def _node_sums(data: TruncatedRows, gammas: Floats, nodes: Floats) -> Floats:
+    return data.node_sums(gammas, nodes)
+
+
+class TruncatedEvaluator(EvaluatorInMemory):
     """One criterion by the estimate; a grid is searched as over files, without interpolation."""
 
-    def smallest_on_grid(self, gammas: Floats, temperatures: Floats) -> Point:
-        """The best point of a full grid, by a calibration error."""
-        bound = lower_bound(self.data, gammas, np.log(temperatures))
-        lowest = [
-            (float(gammas[c]), float(temperatures[bound[c].argmin()]))
-            for c in range(0, len(gammas), EVERY)
-        ]
-        to_beat = min(self.at(lowest))
-        left = [
-            (float(gammas[c]), float(temperatures[t]))
-            for c, t in zip(*np.nonzero(bound <= to_beat), strict=True)
-        ]
-        found = [Point(*at, value) for at, value in zip(left, self.at(left), strict=True)]
-        return min(found, key=lambda point: point.rank)
+
+@evaluator_of.register
+def _evaluator_of(
+    data: TruncatedRows, criterion: str, *, n_bins: int, focal_gamma: float
+) -> TruncatedEvaluator:
+    _checks.choice(criterion, "criterion", CRITERIA)
+    return TruncatedEvaluator(data, criterion, n_bins=n_bins, focal_gamma=focal_gamma)
+
+
+@smallest_on_grid.register
+def _smallest_on_grid(evaluator: TruncatedEvaluator, gammas: Floats, temperatures: Floats) -> Point:
+    """Every point that the bound leaves is computed."""
+    bound = lower_bound(evaluator.data, gammas, np.log(temperatures))
+    lowest = [
+        (float(gammas[c]), float(temperatures[bound[c].argmin()]))
+        for c in range(0, len(gammas), EVERY)
+    ]
+    to_beat = min(evaluator.at(lowest))
+    left = [
+        (float(gammas[c]), float(temperatures[t]))
+        for c, t in zip(*np.nonzero(bound <= to_beat), strict=True)
+    ]
+    found = [Point(*at, value) for at, value in zip(left, evaluator.at(left), strict=True)]
+    return min(found, key=lambda point: point.rank)
 
 
 def stand_ins(n_known: int, n_classes: int) -> tuple[Floats, Floats]:

@@ -26,7 +26,7 @@ from calibrant._checks.top_rows import (
     TOO_MUCH_KNOWN,
 )
 from calibrant._numerics.compiled import exp_nonpositive, index_of, kernel, over_rows, sum_of
-from calibrant.calibrators.temperature.kernels import exponentials
+from calibrant.calibrators.row_kernels import exponentials
 
 Floats = npt.NDArray[np.float64]
 

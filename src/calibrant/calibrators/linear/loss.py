@@ -1,0 +1,450 @@
+"""What the linear calibrators minimise: a regression with penalties, around one temperature.
+
+    minimise over N, b:   mean of -log softmax(beta x + N f + b)_y
+                          + sum of strength * N^2 + intercept * sum of b_k^2
+
+x are the centred logits in units of their typical size, f the features (x itself, or the
+log-probabilities in units of theirs), beta the best single factor of x. The correction N is a
+matrix, a vector that stands for a diagonal, or one number. In these units nothing depends on the
+size of the logits, and N = 0, b = 0 is temperature scaling, towards which the penalties pull.
+
+The criterion is convex in (N, b). Where every entry has a penalty it is strictly convex, so there
+is one minimum, and it is finite for every input.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from array_api_compat import array_namespace
+
+from calibrant._numerics.logspace import detach
+from calibrant._types import Array
+from calibrant.calibrators.data import FitData, Floats, Samples
+from calibrant.calibrators.temperature.solver import BestTemperature, best_temperature
+
+LEAST_SIZE = 1e-30
+"""Rows whose logits differ by less than this say nothing of the typical size."""
+MOST_FEATURE = 1e30
+"""Entries of x and f beyond this count as this: such a row is certain of its class either way."""
+FAR = 1e3
+"""A logit so many times as far below the largest of its row as what usually competes with that is
+taken for a mask. On 43 real networks none is more than 15 times as far."""
+HELD = 0.5
+"""Where a Newton step on the NLL alone would move a score by more, the penalty decides."""
+
+
+def centred_logits(logits: Array) -> Array:
+    """Logits minus the mean of the finite ones of their row; 0 where the class is absent.
+
+    The largest logit is subtracted first, so that a large number common to all of them costs no
+    digits, and nothing overflows.
+    """
+    xp = array_namespace(logits)
+    possible = logits > -float("inf")
+    top = detach(xp.max(logits, axis=-1, keepdims=True))
+    below = xp.clip(logits - top, min=float(xp.finfo(logits.dtype).min) / 2.0)
+    below = xp.where(possible, below, 0.0)
+    count = xp.sum(xp.astype(possible, logits.dtype), axis=-1, keepdims=True)
+    return xp.where(possible, below - xp.sum(below / count, axis=-1, keepdims=True), 0.0)
+
+
+class RegressionRows(Protocol):
+    """Samples in the units of the fit, wherever they lie."""
+
+    @property
+    def data(self) -> Samples:
+        """The samples themselves."""
+
+    @property
+    def size(self) -> float:
+        """Typical size of the centred logits."""
+
+    @property
+    def feature_size(self) -> float:
+        """Typical size of the features, and so the unit of N."""
+
+    @property
+    def n_masked(self) -> int:
+        """Rows with finite logits that seem to stand for absent classes."""
+
+    @property
+    def best(self) -> BestTemperature:
+        """The best temperature by NLL."""
+
+    @property
+    def say_nothing(self) -> bool:
+        """Whether every row says the same of all its classes, at any temperature."""
+
+    def loss(self, factor: float, shape: tuple[int, ...], penalty: Penalty) -> RegressionLoss:
+        """The criterion on all rows."""
+
+
+@singledispatch
+def regression_rows(data: Samples, *, log_probs: bool) -> RegressionRows:
+    """What the linear calibrators are fitted on."""
+    return Rows.of(data.in_memory(), log_probs=log_probs)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Samples in memory, in the units of the fit."""
+
+    x: Floats
+    """(n, K): centred logits over ``size``; 0 where the class is absent."""
+    absent: npt.NDArray[np.bool_] | None
+    """(n, K), or None where no class is absent from any row."""
+    data: FitData
+    share: Floats
+    """(n,): the weights, divided by their sum."""
+    size: float
+    """Typical size of the centred logits."""
+    level: Floats | None
+    """(n,): what is subtracted from the centred logits to make them log-probabilities, where
+    those are the features; over ``feature_size``."""
+    feature_size: float
+    """Typical size of the features, and so the unit of N."""
+    n_masked: int
+    """Rows with finite logits that seem to stand for absent classes."""
+
+    @classmethod
+    @np.errstate(over="ignore")  # a difference beyond any float is as good as the largest one
+    def of(cls, data: FitData, *, log_probs: bool) -> Rows:
+        """The samples, with log-probabilities or with the centred logits as features."""
+        weight = np.ones(len(data)) if data.weight is None else data.weight
+        x, level = np.empty(data.logits.shape), np.zeros(len(data))
+        size, feature_size = np.empty(len(data)), np.empty(len(data))
+        far, n_masked = _mask_distance(data, weight), 0
+        for block in data.blocks():
+            logits = data.logits[block].astype(np.float64)
+            possible = logits > -np.inf
+            x[block] = centred_logits(logits)
+            level[block] = _log_sum(x[block], possible) if log_probs else 0.0
+            counted = _counted(logits, far)
+            n_masked += _n_masked(counted, possible)
+            centred = centred_logits(np.where(counted, logits, -np.inf))
+            size[block] = _root_mean_square(centred, counted)
+            if log_probs:
+                log_q = centred - _log_sum(centred, counted)[:, np.newaxis]
+                feature_size[block] = _root_mean_square(np.where(counted, log_q, 0.0), counted)
+        unit = _typical(size, weight)
+        feature_unit = _typical(feature_size, weight) if log_probs else unit
+        for block in data.blocks():
+            np.clip(x[block] / unit, -MOST_FEATURE, MOST_FEATURE, out=x[block])
+        return cls(
+            x=x,
+            absent=_absent(data),
+            data=data,
+            share=weight / weight.sum(),
+            size=unit,
+            level=level / feature_unit if log_probs else None,
+            feature_size=feature_unit,
+            n_masked=n_masked,
+        )
+
+    @classmethod
+    @np.errstate(over="ignore")
+    def part_of(cls, data: FitData, *, size: float, n: int) -> Rows:
+        """Some of ``n`` samples, whose typical size is known; centred logits are the features."""
+        x = np.empty(data.logits.shape)
+        for block in data.blocks():
+            centred = centred_logits(data.logits[block].astype(np.float64))
+            np.clip(centred / size, -MOST_FEATURE, MOST_FEATURE, out=x[block])
+        share = np.full(len(data), 1.0 / n)
+        return cls(x, _absent(data), data, share, size, None, size, 0)
+
+    def loss(self, factor: float, shape: tuple[int, ...], penalty: Penalty) -> LossInMemory:
+        """The criterion on these rows."""
+        return LossInMemory(self, factor, shape, penalty)
+
+    @property
+    def best(self) -> BestTemperature:
+        """The best temperature by NLL."""
+        return best_temperature(self.data, "nll", 0.0)
+
+    @property
+    def say_nothing(self) -> bool:
+        """Whether every row says the same of all its classes, at any temperature."""
+        return not self.x.any()
+
+    def features(self, block: slice) -> Floats:
+        """What N is applied to."""
+        x = self.x[block]
+        if self.level is None:
+            return x
+        features = np.maximum(
+            x * (self.size / self.feature_size) - self.level[block, np.newaxis], -MOST_FEATURE
+        )
+        if self.absent is not None:
+            features[self.absent[block]] = 0.0
+        return features
+
+
+def _absent(data: FitData) -> npt.NDArray[np.bool_] | None:
+    return data.logits == -np.inf if data.logits.min() == -np.inf else None
+
+
+def _counted(logits: Floats, far: float) -> npt.NDArray[np.bool_]:
+    """The classes of each row that are neither absent nor seem to be."""
+    return np.asarray((logits > -np.inf) & (logits >= logits.max(axis=1, keepdims=True) - far))
+
+
+def _n_masked(counted: npt.NDArray[np.bool_], possible: npt.NDArray[np.bool_]) -> int:
+    return int(((counted.sum(axis=1) > 1) & (counted != possible).any(axis=1)).sum())
+
+
+@np.errstate(over="ignore")
+def row_sizes(data: FitData, far: float) -> Floats:
+    """Root mean square of the centred logits of each row."""
+    sizes = np.empty(len(data))
+    for block in data.blocks():
+        logits = data.logits[block].astype(np.float64)
+        counted = _counted(logits, far)
+        sizes[block] = _root_mean_square(
+            centred_logits(np.where(counted, logits, -np.inf)), counted
+        )
+    return sizes
+
+
+def masked_rows(data: FitData, far: float) -> int:
+    """How many rows have finite logits that seem to stand for absent classes."""
+    n_masked = 0
+    for block in data.blocks():
+        logits = data.logits[block].astype(np.float64)
+        n_masked += _n_masked(_counted(logits, far), logits > -np.inf)
+    return n_masked
+
+
+def _mask_distance(data: FitData, weight: Floats) -> float:
+    """How far below the largest logit of a row another one is taken for a mask."""
+    distance = distances_below_top(data)
+    return FAR * _typical(distance, weight) if distance.any() else math.inf
+
+
+def distances_below_top(data: FitData) -> Floats:
+    """Of each row, from the largest logit to what competes with it; 0 where nothing does."""
+    distance = np.empty(len(data))
+    for block in data.blocks():
+        logits = data.logits[block].astype(np.float64)
+        top, label = logits.max(axis=1), logits[np.arange(len(logits)), data.labels[block]]
+        runner_up = np.where(logits < top[:, np.newaxis], logits, -np.inf).max(axis=1)
+        distance[block] = top - np.where(label < top, label, runner_up)
+    distance[distance == np.inf] = 0.0  # one class is possible, or nothing competes with it
+    return distance
+
+
+def _log_sum(values: Floats, possible: npt.NDArray[np.bool_]) -> Floats:
+    """log of the sum of e^value of each row, over the classes that are possible."""
+    top = values.max(axis=1)
+    odds = np.where(possible, np.exp(values - top[:, np.newaxis]), 0.0)
+    return np.asarray(top + np.log(odds.sum(axis=1)))
+
+
+def _root_mean_square(values: Floats, possible: npt.NDArray[np.bool_]) -> Floats:
+    """Of each row, over the classes that are possible; without overflow."""
+    largest = np.maximum(np.abs(values).max(axis=1), LEAST_SIZE)
+    squares = (values / largest[:, np.newaxis]) ** 2
+    return np.asarray(largest * np.sqrt(squares.sum(axis=1) / possible.sum(axis=1)))
+
+
+def _typical(sizes: Floats, weight: Floats) -> float:
+    """Weighted median: a few rows of another order of magnitude do not move it."""
+    order = np.argsort(sizes, kind="stable")
+    order = order[sizes[order] > LEAST_SIZE]
+    if len(order) == 0:
+        return 1.0
+    up_to = np.cumsum(weight[order])
+    return float(sizes[order[np.searchsorted(up_to, up_to[-1] / 2.0)]])
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """Strengths of the squares: one for each entry of N, or one for all; and one for those of b."""
+
+    correction: Floats | float
+    intercept: float
+
+
+class RegressionLoss(ABC):
+    """The criterion above and its gradient, as a function of all parameters in one array."""
+
+    def __init__(
+        self, rows: RegressionRows, factor: float, shape: tuple[int, ...], penalty: Penalty
+    ) -> None:
+        self.rows = rows
+        self.factor = factor
+        self.shape = shape
+        self.penalty = penalty
+        self.evaluations = 0
+        self.last: tuple[Floats, Floats] | None = None
+        """Parameters, and the curvatures that Newton's method has found there."""
+
+    def parts(self, parameters: Floats) -> tuple[Floats, Floats]:
+        """N and b."""
+        n_classes = self.rows.data.n_classes
+        return parameters[:-n_classes].reshape(self.shape), parameters[-n_classes:]
+
+    def penalty_curvatures(self) -> Floats:
+        """Of the penalties alone, along each parameter."""
+        entries = np.broadcast_to(2.0 * self.penalty.correction, self.shape).reshape(-1)
+        n_classes = self.rows.data.n_classes
+        return np.concatenate([entries, np.full(n_classes, 2.0 * self.penalty.intercept)])
+
+    def __call__(self, parameters: Floats) -> tuple[float, Floats]:
+        """The value, and the slope by each parameter."""
+        self.evaluations += 1
+        correction, bias = self.parts(parameters)
+        nll, by_correction, by_bias = self.sums(parameters)
+        strength, intercept = self.penalty.correction, self.penalty.intercept
+        by_correction = by_correction + 2.0 * strength * correction
+        by_bias = by_bias + 2.0 * intercept * bias
+        value = nll + float((strength * correction**2).sum() + intercept * (bias**2).sum())
+        return value, np.concatenate([by_correction.reshape(-1), by_bias])
+
+    def bent(self, parameters: Floats) -> tuple[float, Floats, Floats]:
+        """The value, the slopes, and the second derivatives; N is no matrix."""
+        self.evaluations += 1
+        nll, slopes, seconds = self.seconds(parameters)
+        self.last = parameters, np.diag(seconds).copy()
+        bend = self.penalty_curvatures()
+        value = nll + 0.5 * float(bend @ parameters**2)
+        return value, slopes + bend * parameters, seconds + np.diag(bend)
+
+    def n_held(self, parameters: Floats) -> int:
+        """Of how many classes the factor or the bias is where it is by the penalty, not the NLL."""
+        correction, bias = self.parts(parameters)
+        known = self.last is not None and np.array_equal(self.last[0], parameters)
+        curvatures = self.last[1] if self.last and known else self.curvatures(parameters)
+        # Differences, which rounding can turn negative where every row is certain.
+        by_correction, by_bias = self.parts(np.maximum(curvatures, 0.0))
+        held = 2.0 * self.penalty.intercept * np.abs(bias) > HELD * by_bias
+        if self.shape == bias.shape:
+            slope = 2.0 * self.penalty.correction * np.abs(correction)
+            held |= slope > HELD * np.sqrt(by_bias * by_correction)
+        return int(held.sum())
+
+    @abstractmethod
+    def sums(self, parameters: Floats) -> tuple[float, Floats, Floats]:
+        """Without the penalties: the NLL, and its gradients by N and by b."""
+
+    @abstractmethod
+    def seconds(self, parameters: Floats) -> tuple[float, Floats, Floats]:
+        """Without the penalties: the NLL, its gradient, and its second derivatives."""
+
+    @abstractmethod
+    def curvatures(self, parameters: Floats) -> Floats:
+        """Of the NLL alone, along each parameter; that along one number for N roughly."""
+
+
+class LossInMemory(RegressionLoss):
+    """The criterion on rows in memory."""
+
+    rows: Rows
+
+    def seconds(self, parameters: Floats) -> tuple[float, Floats, Floats]:
+        """Without the penalties: the NLL, its slopes, and its second derivatives.
+
+        With p the probabilities, and z' what a parameter does to the scores, these are the sums of
+        sum_k p_k z'_k z''_k - (sum_k p_k z'_k) (sum_k p_k z''_k) for each two parameters.
+        """
+        n_classes = self.rows.data.n_classes
+        size, at = len(parameters), len(parameters) - n_classes
+        nll, slopes, seconds = 0.0, np.zeros(size), np.zeros((size, size))
+        for block in self.rows.data.blocks():
+            features, share = self._features(block), self.rows.share[block]
+            true = np.arange(len(share)), self.rows.data.labels[block]
+            p = self._scores(block, features, parameters)
+            at_label = p[true]
+            np.exp(p, out=p)
+            total = p.sum(axis=1)
+            nll += float(share @ (np.log(total) - at_label))
+            p /= total[:, np.newaxis]
+            root = np.sqrt(share)[:, np.newaxis]
+            moved = p * features
+            means = np.empty((len(share), size))
+            means[:, :at] = moved if self.shape else moved.sum(axis=1, keepdims=True)
+            means[:, at:] = p
+            means *= root
+            seconds -= means.T @ means
+            moved *= share[:, np.newaxis]
+            both, squares = moved.sum(axis=0), (moved * features).sum(axis=0)
+            p *= share[:, np.newaxis]
+            seconds[at:, at:] += np.diag(p.sum(axis=0))
+            if self.shape:
+                seconds[:at, :at] += np.diag(squares)
+                seconds[:at, at:] += np.diag(both)
+                seconds[at:, :at] += np.diag(both)
+            else:
+                seconds[0, 0] += squares.sum()
+                seconds[0, at:] += both
+                seconds[at:, 0] += both
+            p[true] -= share
+            slopes[:at] += self._summed(p, features).reshape(-1)
+            slopes[at:] += p.sum(axis=0)
+        return nll, slopes, seconds
+
+    def sums(self, parameters: Floats) -> tuple[float, Floats, Floats]:
+        """Without the penalties: the NLL, and its slopes by N and by b."""
+        by_correction, by_bias = np.zeros(self.shape), np.zeros(self.rows.data.n_classes)
+        nll = 0.0
+        for block in self.rows.data.blocks():
+            features, share = self._features(block), self.rows.share[block]
+            true = np.arange(len(share)), self.rows.data.labels[block]
+            z = self._scores(block, features, parameters)
+            at_label = z[true]
+            np.exp(z, out=z)
+            total = z.sum(axis=1)
+            nll += float(share @ (np.log(total) - at_label))
+            z *= (share / total)[:, np.newaxis]
+            z[true] -= share
+            by_bias += z.sum(axis=0)
+            by_correction += self._summed(z, features)
+        return nll, by_correction, by_bias
+
+    def curvatures(self, parameters: Floats) -> Floats:
+        """Of the NLL alone, along each parameter; that along one number for N roughly."""
+        by_correction, by_bias = np.zeros(self.shape), np.zeros(self.rows.data.n_classes)
+        for block in self.rows.data.blocks():
+            features = self._features(block)
+            p = np.exp(self._scores(block, features, parameters))
+            p /= p.sum(axis=1, keepdims=True)
+            p *= (1.0 - p) * self.rows.share[block, np.newaxis]
+            by_bias += p.sum(axis=0)
+            by_correction += self._summed(p, features**2)
+        return np.concatenate([by_correction.reshape(-1), by_bias])
+
+    def _features(self, block: slice) -> Floats:
+        """What N is applied to.
+
+        One number does not see where a row has its centre, so the largest entry is put there: masks
+        then take no digits from the slope, and do not make the curvature look large.
+        """
+        features = self.rows.features(block)
+        if self.shape:
+            return features
+        absent = False if self.rows.absent is None else self.rows.absent[block]
+        top = np.where(absent, -np.inf, features).max(axis=1, keepdims=True)
+        return np.where(absent, 0.0, features - top)
+
+    def _summed(self, values: Floats, features: Floats) -> Floats:
+        """Sum over rows of ``values`` times ``features``, in the shape of N."""
+        if len(self.shape) == 2:
+            return values.T @ features
+        return np.asarray(np.einsum("nk,nk->k" if self.shape else "nk,nk->", values, features))
+
+    def _scores(self, block: slice, features: Floats, parameters: Floats) -> Floats:
+        """Scores minus the largest of their row; -inf where the class is absent."""
+        correction, bias = self.parts(parameters)
+        z: Floats = features @ correction.T if correction.ndim == 2 else features * correction
+        z += self.factor * self.rows.x[block]
+        z += bias
+        if self.rows.absent is not None:
+            z[self.rows.absent[block]] = -np.inf
+        z -= z.max(axis=1, keepdims=True)
+        return z

@@ -1,0 +1,222 @@
+"""Reading calibrators that ``saving`` wrote: plain numbers, checked, nothing executed."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from calibrant import _checks
+from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.fit_report import FitReport
+from calibrant.calibrators.registry import CALIBRATORS
+from calibrant.calibrators.saving import FORMAT, VERSION, one_line
+
+ENTRIES = {
+    "format": str,
+    "version": int,
+    "method": str,
+    "n_classes": int,
+    "params": dict,
+    "state": dict,
+    "report": dict,
+}
+REPORT_ENTRIES: dict[str, type | tuple[type, ...]] = {
+    "method": str,
+    "n_samples": int,
+    "n_classes": int,
+    "criterion": str,
+    "before": float,
+    "after": float,
+    "gradient": (float, type(None)),
+    "at_bound": (str, type(None)),
+    "evaluations": int,
+    "accuracy_before": float,
+    "accuracy_after": float,
+    "warnings": list,
+    "evidence": list,
+}
+EVIDENCE_ENTRIES: dict[str, type | tuple[type, ...]] = {
+    "method": str,
+    "nll": float,
+    "gain": (float, type(None)),
+    "gain_error": (float, type(None)),
+    "ada_ece": float,
+    "ada_ece_error": float,
+    "moved_confidence": float,
+    "chosen": bool,
+}
+MOST_CLASSES = 10_000_000
+WRITTEN_BY = "Name the .json file that calibrant fit, or save, wrote"
+LARGEST_SINGLE = float(np.finfo(np.float32).max)
+"""Above this a number would be infinite beside logits in single precision."""
+
+
+def load(path: str | os.PathLike[str]) -> Calibrator:
+    """Read a calibrator that ``save`` wrote. The file is data: nothing in it is executed.
+
+    Args:
+        path: A JSON file. One that is truncated, of another kind, of a newer version, or whose
+            numbers do not have the shapes of its method is refused in one line.
+
+    Examples:
+        >>> import numpy as np, tempfile, calibrant
+        >>> rng = np.random.default_rng(0)
+        >>> logits, labels = rng.normal(size=(500, 3)), rng.integers(0, 3, size=500)
+        >>> logits[np.arange(500), labels] += 2.0
+        >>> file = tempfile.mkdtemp() + "/cal.json"
+        >>> scaling = calibrant.TemperatureScaling().fit(logits, labels)
+        >>> scaling.save(file)
+        >>> calibrant.load(file).temperature_ == scaling.temperature_
+        True
+    """
+    where = str(path)
+    content = _parsed(_checks.path(path, "a calibrator file"), where)
+    _check_entries(content, ENTRIES, where)
+    if content["format"] != FORMAT:
+        _refuse(where, f"its format is {_shown(content['format'])}, not {FORMAT!r}")
+    if content["version"] != VERSION:
+        _refuse(
+            where,
+            f"its version is {_shown(content['version'])} and this calibrant reads {VERSION}",
+            "Upgrade calibrant, or fit again",
+        )
+    if content["method"] not in CALIBRATORS:
+        _refuse(where, f"there is no method {_shown(content['method'])}", "Upgrade calibrant")
+    if not 2 <= content["n_classes"] <= MOST_CLASSES:
+        _refuse(where, f"n_classes is {_shown(content['n_classes'])}")
+    calibrator = _constructed(CALIBRATORS[content["method"]], content["params"], where)
+    calibrator.n_classes_ = content["n_classes"]
+    calibrator.state_ = _state(calibrator, content["state"], where)
+    calibrator.report_ = _report(content, where, chooses=calibrator.CHOOSES)
+    return calibrator
+
+
+def _parsed(path: Path, where: str) -> Any:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(f"there is no file {where}. {WRITTEN_BY}") from None
+    except IsADirectoryError:
+        raise IsADirectoryError(f"{where} is a folder. {WRITTEN_BY}") from None
+    except UnicodeDecodeError:
+        _refuse(where, "it is not text")
+    try:
+        return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once_each)
+    except (ValueError, RecursionError) as error:
+        _refuse(where, f"it is not JSON, or cut short: {one_line(error)}")
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number that JSON knows")
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
+        raise ValueError("a name occurs twice in one object")
+    return entries
+
+
+def _check_entries(
+    content: Any, expected: Mapping[str, type | tuple[type, ...]], where: str
+) -> None:
+    if not isinstance(content, dict):
+        _refuse(where, f"it holds {type(content).__name__}, not an object")
+    for name, kind in expected.items():
+        if name not in content:
+            _refuse(where, f"{name!r} is missing")
+        value = content[name]
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        if float in kinds and type(value) is int and abs(value) < 2**53:
+            value = float(value)
+        if type(value) not in kinds or (isinstance(value, float) and not math.isfinite(value)):
+            _refuse(where, f"{name!r} is {_shown(value)}, not {kinds[0].__name__}")
+    unknown = sorted(set(content) - set(expected))
+    if unknown:
+        _refuse(where, f"there is no entry {_shown(unknown[0])} in this format")
+
+
+def _constructed(cls: type[Calibrator], params: dict[str, Any], where: str) -> Calibrator:
+    try:
+        calibrator = cls(**params)
+        calibrator._check_params()
+    except (TypeError, ValueError, RecursionError) as error:
+        _refuse(where, f"its params do not fit {cls.NAME}: {one_line(error)}")
+    return calibrator
+
+
+def _state(calibrator: Calibrator, given: dict[str, Any], where: str) -> dict[str, Any]:
+    expected = calibrator.STATE
+    if set(given) != set(expected):
+        _refuse(
+            where,
+            f"its state has {_shown(sorted(given))}, not {sorted(expected)}",
+        )
+    sizes: dict[str, int] = {"K": calibrator.n_classes_}
+    state: dict[str, Any] = {}
+    for name, shape in expected.items():
+        array = _numbers(given[name], name, where)
+        found = array.shape
+        wanted = tuple(
+            sizes.setdefault(letter, size) for letter, size in zip(shape, found, strict=False)
+        )
+        if len(found) != len(shape) or found != wanted:
+            _refuse(where, f"{name!r} has shape {found}, not {'x'.join(shape) or 'a number'}")
+        state[name] = float(array) if not shape else array
+    reason = calibrator._refuse_state(state)
+    if reason is not None:
+        _refuse(where, reason)
+    return state
+
+
+def _numbers(values: Any, name: str, where: str) -> Any:
+    try:
+        array = np.asarray(values)
+    except (ValueError, OverflowError):  # ragged, or a number beyond any type
+        array = np.empty(0, dtype=object)
+    numeric = array.dtype.kind in "if" and array.size > 0 and not _has_truths(values)
+    largest = LARGEST_SINGLE if array.ndim else np.finfo(np.float64).max
+    if not numeric or not (np.abs(array) <= largest).all():
+        _refuse(where, f"{name!r} is {_shown(values)}, not a rectangle of finite numbers")
+    return array.astype(np.float64)
+
+
+def _has_truths(values: Any) -> bool:
+    """Whether true or false is among the numbers, where NumPy takes it for 1 or 0."""
+    if isinstance(values, list):
+        return any(_has_truths(value) for value in values)
+    return isinstance(values, bool)
+
+
+def _report(content: dict[str, Any], where: str, *, chooses: bool) -> FitReport:
+    given = content["report"]
+    _check_entries(given, REPORT_ENTRIES, f"{where}, report")
+    for name in ("method", "n_classes"):
+        if given[name] != content[name]:
+            _refuse(where, f"its report is of another {name}, {_shown(given[name])}")
+    if not all(isinstance(warning, str) for warning in given["warnings"]):
+        _refuse(where, f"'warnings' is {_shown(given['warnings'])}, not a list of text")
+    for each in given["evidence"]:
+        _check_entries(each, EVIDENCE_ENTRIES, f"{where}, evidence")
+    chosen, expected = sum(each["chosen"] for each in given["evidence"]), int(chooses)
+    if chosen != expected:
+        _refuse(where, f"'evidence' says that {chosen} methods were chosen, not {expected}")
+    return FitReport.from_dict(given)
+
+
+def _shown(value: Any) -> str:
+    try:
+        text = ascii(value)
+    except RecursionError:
+        text = "nested too deeply"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _refuse(where: str, reason: str, remedy: str = "Save the calibrator again") -> NoReturn:
+    raise ValueError(f"{where} is not a calibrator that can be read: {reason}. {remedy}")

@@ -1,0 +1,124 @@
+"""Compiled steps on one row of logits that several families share.
+
+One row at a time, with the top class m and the runner-up r apart. For k != m, with b = 1/T:
+
+    x_k = b (s_k - s_r) <= 0,   e_k = e^x_k,   S = e^(b (s_r - s_m)) sum e_k = (1 - q_m) / q_m
+    g_k = e_k / phi(q_k),       log odds against m = b (s_r - s_m) + log phi(q_m) + log sum g_k
+
+Nothing here overflows or cancels, whatever the size of the logits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant._numerics.compiled import exp_nonpositive, index_of, kernel, max_of
+
+Floats = npt.NDArray[np.float64]
+
+LOWEST = -750.0
+"""Exponents below this count as this: e^x is 0 and x e^x must be too, also for a masked class."""
+FARTHEST = -1e150
+"""Differences of logits, over T, below this count as this: neither their squares nor a sum over
+rows overflows."""
+
+
+@kernel(inline="always", error_model="numpy")
+def log_of_complement(q: float) -> float:
+    """log(1 - q) for q up to about 1/2: -2 atanh(q / (2 - q)) by its series."""
+    z = q / (2.0 - q)
+    y = z * z
+    p = 1.0 / 33.0
+    p = p * y + 1.0 / 31.0
+    p = p * y + 1.0 / 29.0
+    p = p * y + 1.0 / 27.0
+    p = p * y + 1.0 / 25.0
+    p = p * y + 1.0 / 23.0
+    p = p * y + 1.0 / 21.0
+    p = p * y + 1.0 / 19.0
+    p = p * y + 1.0 / 17.0
+    p = p * y + 1.0 / 15.0
+    p = p * y + 1.0 / 13.0
+    p = p * y + 1.0 / 11.0
+    p = p * y + 1.0 / 9.0
+    p = p * y + 1.0 / 7.0
+    p = p * y + 1.0 / 5.0
+    p = p * y + 1.0 / 3.0
+    return -2.0 * z * (p * y + 1.0)
+
+
+@kernel(fastmath={"contract"})
+def relative_exponents(row: Any, beta: float, x: Floats) -> tuple[int, float]:
+    """x_k of each class into ``x``, the farthest for the top class; m, and b (s_r - s_m)."""
+    top = max_of(row)
+    m = index_of(row, top)
+    for k in range(len(row)):
+        x[k] = np.float64(row[k])
+    x[m] = -np.inf
+    runner_up = max_of(x)
+    if runner_up == -np.inf:  # no other class is possible
+        x[:] = FARTHEST
+        return m, -np.inf
+    for k in range(len(row)):
+        x[k] = max((x[k] - runner_up) * beta, FARTHEST)
+    return m, difference(runner_up, top, beta)
+
+
+@kernel(inline="always")
+def difference(low: Any, high: Any, beta: float) -> Any:
+    """b (low - high) of two logits."""
+    return max((np.float64(low) - np.float64(high)) * beta, FARTHEST)
+
+
+@kernel(fastmath={"contract"})
+def exponentials(x: Floats, e: Floats) -> None:
+    """e^x of each class into ``e``; the lowest exponent gives 0."""
+    for k in range(len(x)):
+        e[k] = exp_nonpositive(x[k])
+
+
+@kernel(fastmath={"contract"}, error_model="numpy")
+def mapped(x: Floats, e: Floats, share: float, shift: float, gamma: float, g: Floats) -> None:
+    """g_k = e_k / phi(q_k) into ``g``, where q_k = share e_k and log q_k = x_k + shift."""
+    for k in range(len(x)):
+        q = share * e[k]
+        rest = 1.0 - q
+        power = exp_nonpositive(gamma * log_of_complement(q))
+        g[k] = e[k] * rest / (power * (rest - gamma * q * (x[k] + shift)))
+
+
+@kernel()
+def log_phi_of_top(odds: float, log_odds: float, gamma: float) -> Any:
+    """log phi(q_m) from S = (1 - q_m) / q_m and its logarithm; u(q_m) is log(1 + S) / S."""
+    log_total = np.log1p(odds)
+    u = log_total / odds if odds > 0.0 else 1.0
+    return gamma * (log_odds - log_total) + np.log1p(gamma * u)
+
+
+@kernel()
+def log_one_plus_exp(x: float) -> Any:
+    """log(1 + e^x)."""
+    return max(x, 0.0) + np.log1p(np.exp(-abs(x)))
+
+
+@kernel(fastmath={"contract"})
+def relative_to(row: Any, top: float, beta: float, x: Floats) -> None:
+    """b (s_k - top) of each class into ``x``."""
+    for k in range(len(row)):
+        x[k] = max((np.float64(row[k]) - top) * beta, LOWEST)
+
+
+@kernel(fastmath={"reassoc", "nsz", "contract"})
+def moments(x: Floats, e: Floats) -> tuple[float, float, float, float]:
+    """Sums of e, e x, e x^2 and e x^3."""
+    total = first = second = third = 0.0
+    for k in range(len(x)):
+        total += e[k]
+        weighted = e[k] * x[k]
+        first += weighted
+        second += weighted * x[k]
+        third += weighted * x[k] * x[k]
+    return total, first, second, third

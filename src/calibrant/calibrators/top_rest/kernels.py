@@ -1,0 +1,210 @@
+"""Compiled passes over rows of logits: the top class, and the classes that are not on top."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant._numerics.compiled import kernel, max_of, over_rows, sum_of
+from calibrant.calibrators.row_kernels import (
+    LOWEST,
+    exponentials,
+    log_one_plus_exp,
+    moments,
+    relative_exponents,
+)
+
+Floats = npt.NDArray[np.float64]
+
+
+@over_rows
+def lead_rows(
+    start: int,
+    stop: int,
+    logits: Any,
+    labels: Any,
+    beta: float,
+    tops: Any,
+    lead: Floats,
+    level: Floats,
+    of_label: Floats,
+) -> None:
+    """Of softmax(b s), per row: the top class, and its lead b (s_m - s_r).
+
+    And log-probabilities among the classes that are not on top: ``level`` is that of the runner-up,
+    ``of_label`` that of the label, or 0 where it is on top itself. The log-odds are lead + level.
+    """
+    n_classes = logits.shape[1]
+    x, e = np.empty(n_classes), np.empty(n_classes)
+    for i in range(start, stop):
+        m, gap = relative_exponents(logits[i], beta, x)
+        tops[i] = m
+        lead[i] = -gap
+        level[i] = 0.0
+        of_label[i] = 0.0
+        if gap > -np.inf:
+            exponentials(x, e)
+            level[i] = -np.log(sum_of(e))
+            y = labels[i]
+            if y != m:
+                of_label[i] = x[y] + level[i]
+
+
+@kernel(fastmath={"contract"})
+def rest_scores(x: Floats, sharpness: float, bias: Floats, m: int, score: Floats) -> Any:
+    """b' x_k + bias_k, minus the largest of them, into ``score``; the largest.
+
+    The top class has the lowest score.
+    """
+    for k in range(len(x)):
+        score[k] = sharpness * x[k] + bias[k]
+    score[m] = -np.inf
+    largest = max_of(score)
+    for k in range(len(x)):
+        score[k] = max(score[k] - largest, LOWEST)
+    return largest
+
+
+@over_rows
+def rest_rows(
+    start: int,
+    stop: int,
+    logits: Any,
+    labels: Any,
+    beta: float,
+    sharpness: float,
+    bias: Floats,
+    level: Floats,
+    of_label: Floats,
+) -> None:
+    """Of softmax over k != m of b' b s_k + bias_k: the largest log-probability, the label's.
+
+    The label's is 0 where it is the top class m itself; both are 0 where no class but m is
+    possible.
+    """
+    n_classes = logits.shape[1]
+    x, e = np.empty(n_classes), np.empty(n_classes)
+    for i in range(start, stop):
+        y = labels[i]
+        m, gap = relative_exponents(logits[i], beta, x)
+        of_label[i] = 0.0
+        level[i] = 0.0
+        if gap > -np.inf:
+            own = sharpness * x[y] + bias[y]
+            largest = rest_scores(x, sharpness, bias, m, x)
+            exponentials(x, e)
+            level[i] = -np.log(sum_of(e))
+            if y != m:
+                of_label[i] = own - largest + level[i]
+
+
+@kernel(fastmath={"contract"})
+def add_share(e: Floats, share: float, weight: float, by_class: Floats, curvature: Floats) -> None:
+    """Add a row's probabilities e * share, and p (1 - p), to the sums of each class."""
+    for k in range(len(e)):
+        p = e[k] * share
+        by_class[k] += weight * p
+        curvature[k] += weight * p * (1.0 - p)
+
+
+@over_rows
+def exponents_of_rest(start: int, stop: int, logits: Any, beta: float, tops: Any, x: Any) -> None:
+    """The top class of every row, and x_k of the others (see the top of this file)."""
+    for i in range(start, stop):
+        m, _ = relative_exponents(logits[i], beta, x[i])
+        x[i, m] = 0.0  # a place-holder
+        tops[i] = m
+
+
+@over_rows
+def rest_slopes(
+    start: int,
+    stop: int,
+    x: Any,
+    tops: Any,
+    labels: Any,
+    weight: Floats,
+    sharpness: float,
+    bias: Floats,
+) -> Any:
+    """Slopes of the rest's log-loss, for rows of :func:`exponents_of_rest`.
+
+    The sum of the loss, of its derivative by log b' and of b'^2 times the variance of x; then of
+    p_k - [k = y] of each class, and of p_k (1 - p_k).
+    """
+    n_classes = x.shape[1]
+    score, e = np.empty(n_classes), np.empty(n_classes)
+    sums = np.zeros(3 + 2 * n_classes)
+    by_class, curvature = sums[3 : 3 + n_classes], sums[3 + n_classes :]
+    for i in range(start, stop):
+        y, w = labels[i], weight[i]
+        largest = rest_scores(x[i], sharpness, bias, tops[i], score)
+        exponentials(score, e)
+        total, first, second, _ = moments(x[i], e)
+        mean = first / total
+        own = x[i, y]
+        sums[0] += w * (np.log(total) + largest - sharpness * own - bias[y])
+        sums[1] += w * sharpness * (mean - own)
+        sums[2] += w * sharpness * sharpness * max(second / total - mean * mean, 0.0)
+        add_share(e, 1.0 / total, w, by_class, curvature)
+        by_class[y] -= w
+    return sums
+
+
+@kernel()
+def spline_of(odds: float, slopes: Floats, knots: Floats) -> Any:
+    """sum_j slope_j B_j(z) of ``top_rest``, as z + sum (slope_j - 1) B_j(z)."""
+    below = log_one_plus_exp(odds - knots[0])
+    total = odds + (slopes[0] - 1.0) * (knots[0] - log_one_plus_exp(knots[0] - odds))
+    for j in range(1, len(knots)):
+        above = log_one_plus_exp(odds - knots[j])
+        total += (slopes[j] - 1.0) * (below - above)
+        below = above
+    return total + (slopes[-1] - 1.0) * below
+
+
+@over_rows
+def top_rest_probs(
+    start: int,
+    stop: int,
+    logits: Any,
+    beta: float,
+    slopes: Floats,
+    knots: Floats,
+    offset: float,
+    contest: float,
+    class_offsets: Floats,
+    sharpness: float,
+    bias: Floats,
+    stretch: float,
+    step: float,
+    out: Any,
+) -> None:
+    """Probabilities of ``top_rest`` of each row into ``out``, whose rounding is ``step``."""
+    n_classes = logits.shape[1]
+    x, e = np.empty(n_classes), np.empty(n_classes)
+    for i in range(start, stop):
+        result = out[i]
+        m, gap = relative_exponents(logits[i], beta, x)
+        if gap == -np.inf:
+            result[:] = 0.0
+            result[m] = 1.0
+            continue
+        exponentials(x, e)
+        crowd = -np.log(sum_of(e))
+        odds = crowd - gap
+        rest_scores(x, sharpness, bias, m, x)
+        exponentials(x, e)
+        total = sum_of(e)
+        level = -np.log(total)
+        top_odds = spline_of(odds, slopes, knots) + offset + contest * crowd
+        top_odds = max(top_odds + class_offsets[m], level - gap / stretch)
+        top_odds = min(top_odds, level - gap * stretch)
+        top = 1.0 / (1.0 + np.exp(-top_odds))
+        share = 1.0 / (total * (1.0 + np.exp(top_odds)))
+        below = top * (1.0 - step)
+        for k in range(n_classes):
+            result[k] = min(e[k] * share, below)
+        result[m] = top
