@@ -97,7 +97,7 @@ class Workers:
                     try:
                         answer = worker.results.recv_bytes()
                     except (EOFError, OSError):
-                        status = self._end([worker])
+                        [status] = self._end([worker])
                         deaths[index] += 1
                         if deaths[index] == TRIES:
                             _checks.workers_died(f"exit status of the last one: {status}")
@@ -112,17 +112,14 @@ class Workers:
 
     def close(self) -> None:
         """Kill all workers and wait until they are gone."""
-        self._end(list(self.workers))
+        self._end(self.workers)
 
-    def _end(self, workers: list[Worker]) -> int:
-        """The exit status of the last of these."""
+    def _end(self, workers: list[Worker]) -> list[int]:
+        """Kill these workers, and return their exit statuses."""
         for worker in workers:
             worker.process.kill()
-        status = 0
-        for worker in workers:
-            self.workers.remove(worker)
-            status = worker.close()
-        return status
+        self.workers = [worker for worker in self.workers if worker not in workers]
+        return [worker.close() for worker in workers]
 
 
 def cores() -> int:
