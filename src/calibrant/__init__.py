@@ -23,6 +23,7 @@ from calibrant.calibrators import (
     VectorScaling,
     load,
 )
+from calibrant.errors import CalibrantError
 from calibrant.metrics import (
     METRICS,
     ada_ece,
@@ -47,6 +48,7 @@ __all__ = [
     "BayesianBinning",
     "BetaCalibration",
     "BiasCorrectedTemperatureScaling",
+    "CalibrantError",
     "CalibratedClassifier",
     "DirichletCalibration",
     "FocalCalibration",

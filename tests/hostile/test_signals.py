@@ -26,7 +26,8 @@ APPLY = ["apply", "cal.json", "val.npz", "-o", "out.npz"]
 PATIENCE = 600
 
 APPLIES_SLOWLY = """
-import sys
+import signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
 import calibrant.cli
 from calibrant.calibrators.temperature.methods import TemperatureScaling
 
@@ -41,7 +42,8 @@ TemperatureScaling.predict_proba = slowly
 calibrant.cli.main(sys.argv[1:])
 """
 TRAINS_SLOWLY = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 import calibrant.cli
 from calibrant.training.run import _Writer
 

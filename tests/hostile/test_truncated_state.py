@@ -119,7 +119,7 @@ def test_a_state_appears_whole_or_not_at_all(tmp_path, monkeypatch):
     before = path.read_bytes()
 
     def full(state, target):
-        Path(target).write_bytes(b"half")
+        target.write(b"half")
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(torch, "save", full)

@@ -11,6 +11,7 @@ from array_api_compat import array_namespace, device, is_array_api_obj
 
 from calibrant._checks.values import described, finite_number, whole_number
 from calibrant._types import Array
+from calibrant.errors import CalibrantError
 
 TWO_COLUMNS = {
     "logits": "np.stack([np.zeros_like(s), s], axis=-1) for a binary score s",
@@ -94,7 +95,7 @@ def unit_interval(values: Any, name: str) -> Array:
     inside = (array >= 0) & (array <= 1)  # False for NaN
     if not bool(xp.all(inside)):
         found = float(array[~inside][0])
-        raise ValueError(
+        raise CalibrantError(
             f"{name} must lie between 0 and 1; found {found:.6g}. Pass probabilities, not logits"
         )
     return array
@@ -112,7 +113,7 @@ def labels(values: Any, scores: Array, *, ignored: int | None = None) -> Array:
         "Drop any extra axis, or take argmax over one-hot labels: labels.argmax(axis=1)",
     )
     if not own.isdtype(values.dtype, "integral") and math.prod(values.shape) > 0:
-        raise TypeError(
+        raise CalibrantError(
             f"labels must be integers; found {values.dtype}. "
             "Pass class indices 0..K-1 (labels.astype(int) if they are whole numbers)"
         )
@@ -153,7 +154,7 @@ def sample_weight(values: Any, scores: Array) -> npt.NDArray[np.float64] | None:
 def something_to_measure(n: int) -> None:
     """At least one sample."""
     if n == 0:
-        raise ValueError(
+        raise CalibrantError(
             "there must be at least one sample to measure; found none. "
             "Check the input, and whether every label is ignored or every weight 0"
         )
@@ -163,7 +164,7 @@ def same_shape(**arrays: npt.NDArray[Any]) -> None:
     """Two arrays, given by their names, of the same shape."""
     (first, a), (second, b) = arrays.items()
     if a.shape != b.shape:
-        raise ValueError(
+        raise CalibrantError(
             f"{first} and {second} must have the same shape; found {a.shape} and {b.shape}. "
             "Pass one entry of each for every sample"
         )
@@ -172,7 +173,7 @@ def same_shape(**arrays: npt.NDArray[Any]) -> None:
 def same_count(what: str, first: int | None, second: int | None) -> None:
     """Parts that are added up must agree in the number of ``what``; None is not known."""
     if first != second:
-        raise ValueError(
+        raise CalibrantError(
             f"parts that are added up must have the same {what}; found {first} and {second}. "
             "Count them one by one"
         )
@@ -181,7 +182,7 @@ def same_count(what: str, first: int | None, second: int | None) -> None:
 def same_classes(scores: Array, expected: int) -> None:
     """As many classes as a calibrator was fitted on."""
     if scores.shape[-1] != expected:
-        raise ValueError(
+        raise CalibrantError(
             f"this calibrator was fitted on {expected} classes; found {scores.shape[-1]}. "
             "Pass the output of the same model, classes on the last axis"
         )
@@ -225,10 +226,12 @@ def gamma(value: Any, *, lowest: float, highest: float = math.inf, like: Array =
     """A finite focusing parameter not below ``lowest`` (and in the range of ``like``'s type)."""
     number = finite_number(value, "gamma")
     if number > highest:
-        raise ValueError(f"gamma must be at most {highest:g}; found {number!r}. Use a smaller one")
+        raise CalibrantError(
+            f"gamma must be at most {highest:g}; found {number!r}. Use a smaller one"
+        )
     if number < lowest:
         what = {0.0: "focal loss", -1.0: "focal map"}[lowest]
-        raise ValueError(
+        raise CalibrantError(
             f"gamma must be at least {lowest:g}; found {number!r}. "
             f"The {what} is defined for gamma >= {lowest:g}"
         )
@@ -240,7 +243,7 @@ def positive_gamma(value: Any) -> float:
     """A finite gamma above 0, for questions that have no answer at 0."""
     number = gamma(value, lowest=0.0)
     if number == 0.0:
-        raise ValueError(
+        raise CalibrantError(
             "gamma must be above 0 here; found 0. At gamma = 0 the focal loss is cross-entropy, "
             "whose optimum is the posterior itself: neither under- nor over-confident anywhere"
         )
@@ -251,7 +254,7 @@ def temperature(value: Any, *, like: Array) -> float:
     """A finite temperature above 0, in the range of ``like``'s type."""
     number = finite_number(value, "temperature")
     if number <= 0.0:
-        raise ValueError(
+        raise CalibrantError(
             f"temperature must be above 0; found {number:g}. "
             "Above 1 softens the probabilities, below 1 sharpens them"
         )
@@ -280,7 +283,7 @@ def within_type(number: float, name: str, like: Array, *, smallest: float) -> No
         return
     largest = float(array_namespace(like).finfo(like.dtype).max)
     if not smallest <= abs(number) <= largest:
-        raise ValueError(
+        raise CalibrantError(
             f"{name} must be within the range of the array's type {like.dtype}; "
             f"found {number:g}. Use a wider type or a less extreme {name}"
         )
@@ -297,7 +300,7 @@ def _floating(values: Any, name: str) -> Array:
         return xp.astype(array, xp.float32) if narrow else array
     if xp.isdtype(array.dtype, "integral"):
         return xp.astype(array, xp.float64)
-    raise TypeError(
+    raise CalibrantError(
         f"{name} must be real numbers; found dtype {array.dtype}. Convert them to float first"
     )
 
@@ -305,7 +308,7 @@ def _floating(values: Any, name: str) -> Array:
 def as_array(values: Any, name: str) -> Array:
     """``values`` if they are an array of a known library, else as a NumPy array."""
     if isinstance(values, np.ma.MaskedArray):
-        raise TypeError(
+        raise CalibrantError(
             f"{name} must not be a masked array, whose mask would be lost. "
             "Drop the masked rows; a logit of -inf marks an absent class"
         )
@@ -319,7 +322,7 @@ def rectangular(values: Any, name: str) -> Any:
     except ValueError:
         array = np.empty(0, dtype=object)  # ragged
     if array.dtype == object or array.dtype.kind in "USV":
-        raise TypeError(
+        raise CalibrantError(
             f"{name} must be a rectangular array of numbers; found {described(values)}. "
             "Pass a NumPy array or a torch tensor"
         )
@@ -329,7 +332,7 @@ def rectangular(values: Any, name: str) -> Any:
 def _class_axis(array: Array, name: str, two_columns: str) -> None:
     shape = tuple(array.shape)
     if len(shape) == 0 or shape[-1] < 2:
-        raise ValueError(
+        raise CalibrantError(
             f"{name} must have two or more classes on the last axis; found shape {shape}. "
             f"Pass one column a class: {two_columns}"
         )
@@ -338,7 +341,7 @@ def _class_axis(array: Array, name: str, two_columns: str) -> None:
 def _one_per_row(values: Array, scores: Array, name: str, remedy: str) -> None:
     expected = tuple(scores.shape[:-1])
     if tuple(values.shape) != expected:
-        raise ValueError(
+        raise CalibrantError(
             f"{name} must have one entry per row, shape {expected}; found shape "
             f"{tuple(values.shape)} for scores of shape {tuple(scores.shape)}. {remedy}"
         )
@@ -356,7 +359,7 @@ def refuse(bad: Array, message: str, found: Array | None = None) -> None:
     value = None if found is None else float(found[place])
     count = int(xp.sum(xp.astype(bad, xp.int64)))
     rows = f" ({count} such rows in all)" if count > 1 else ""
-    raise ValueError(message.format(where=where, found=value) + rows + ".")
+    raise CalibrantError(message.format(where=where, found=value) + rows + ".")
 
 
 def logits_unseen(values: Any) -> Array:
@@ -369,12 +372,12 @@ def logits_unseen(values: Any) -> Array:
 def same_scores(first_kind: str, first: Array, second_kind: str, second: Array) -> None:
     """Samples to fit on and samples to measure on must come from one model, in one form."""
     if first_kind != second_kind:
-        raise ValueError(
+        raise CalibrantError(
             f"what is fitted on and what is measured on must be of one kind; found {first_kind} "
             f"and {second_kind}. Pass both as logits or both as probs"
         )
     if first.shape[-1] != second.shape[-1]:
-        raise ValueError(
+        raise CalibrantError(
             "what is fitted on and what is measured on must have the same classes; found "
             f"{first.shape[-1]} and {second.shape[-1]} of them. Pass the output of one model"
         )
@@ -383,7 +386,7 @@ def same_scores(first_kind: str, first: Array, second_kind: str, second: Array) 
 def two_or_more_classes(n_classes: int) -> None:
     """Labels to tell apart; the word class is what scikit-learn's own checks look for."""
     if n_classes < 2:
-        raise ValueError(
+        raise CalibrantError(
             f"there must be two or more classes to tell apart; found {n_classes} class in y. "
             "Give samples of the other classes too"
         )

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import numpy.typing as npt
 
 from calibrant._checks.values import described, installed
+from calibrant.errors import CalibrantError
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -18,12 +19,12 @@ PICTURES = (".png", ".svg", ".pdf")
 def path(value: Any, name: str) -> Path:
     """A path that names something: Python takes an empty one for the current folder."""
     if not isinstance(value, str | os.PathLike):
-        raise TypeError(
+        raise CalibrantError(
             f"{name} must be a str or a Path; found {described(value)}. Pass 'predictions.npz', say"
         )
     text = os.fsdecode(value)
     if not text or "\0" in text:
-        raise ValueError(
+        raise CalibrantError(
             f"{name} must be the name of a file or folder; found {text!r}. "
             "Name one; the current folder is '.'"
         )
@@ -33,7 +34,7 @@ def path(value: Any, name: str) -> Path:
 def picture_path(path: Path) -> Path:
     """A file name whose ending says how to draw it, where there is something to draw with."""
     if path.suffix.lower() not in PICTURES:
-        raise ValueError(
+        raise CalibrantError(
             f"a picture must end in {', '.join(PICTURES)}; found {str(path)!r}. Rename it"
         )
     installed("matplotlib", extra="plots", purpose="drawing a picture")
@@ -43,7 +44,7 @@ def picture_path(path: Path) -> Path:
 def ending_of_format(name: str, ending: str, path: Path, others: Sequence[str]) -> None:
     """A file whose name does not say that it is of another format."""
     if path.suffix.lower() != ending and path.suffix.lower() in others:
-        raise ValueError(
+        raise CalibrantError(
             f"the format {name} is written to {ending} files; found {path.name!r}. "
             f"Rename it, or leave the format out, which {path.suffix.lower()} tells"
         )
@@ -52,10 +53,10 @@ def ending_of_format(name: str, ending: str, path: Path, others: Sequence[str]) 
 def page_path(path: Path) -> Path:
     """A file name for an HTML page, in a folder that is there."""
     if path.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"a report is written as .html; found {str(path)!r}. Rename it")
+        raise CalibrantError(f"a report is written as .html; found {str(path)!r}. Rename it")
     # Now, and not after long fits.
     if not path.parent.is_dir():
-        raise ValueError(f"there is no folder {path.parent} to write to. Make it first")
+        raise CalibrantError(f"there is no folder {path.parent} to write to. Make it first")
     return path
 
 
@@ -64,7 +65,7 @@ def one_name_each(
 ) -> None:
     """As many ids as rows, or class names as classes, where there are any."""
     if names is not None and len(names) != n:
-        raise ValueError(
+        raise CalibrantError(
             f"{name} must have one entry for each of the {n} {of}; found {len(names)}. "
             "Name all of them, or none"
         )
@@ -82,7 +83,7 @@ def same_class_names(
         if pair is None:
             return
         differ = f"found {pair[0]!r} for class {number} here and {pair[1]!r}"
-    raise ValueError(
+    raise CalibrantError(
         f"{file}: the files of a folder must name their classes alike, in one order; {differ} in "
         f"{other_file}. Write them alike"
     )
@@ -99,14 +100,14 @@ def naming(where: str) -> Iterator[None]:
     """Refusals of values say which file or argument they are of."""
     try:
         yield
-    except (ValueError, TypeError) as refusal:
-        raise ValueError(f"{where}: {refusal}") from refusal
+    except CalibrantError as refusal:
+        raise CalibrantError(f"{where}: {refusal}") from refusal
 
 
 def some_scores(logits: Any, probs: Any) -> None:
     """Scores of every class, of one kind or the other."""
     if logits is None and probs is None:
-        raise ValueError(
+        raise CalibrantError(
             "a calibrator needs the scores of all classes; found confidence only. "
             "Write logits or probs"
         )
@@ -115,4 +116,6 @@ def some_scores(logits: Any, probs: Any) -> None:
 def some_labels(labels: Any) -> None:
     """Labels, whatever they are."""
     if labels is None:
-        raise ValueError("labels are needed; found none. Add an array labels (or a column label)")
+        raise CalibrantError(
+            "labels are needed; found none. Add an array labels (or a column label)"
+        )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from calibrant._checks.values import installed
+from calibrant.errors import CalibrantError
 
 
 def parquet_file(path: Path) -> Path:
@@ -15,7 +16,7 @@ def parquet_file(path: Path) -> Path:
     if not path.exists():
         raise FileNotFoundError(f"there is no file or folder {path}. Check the path")
     if path.suffix.lower() != ".parquet":
-        raise ValueError(
+        raise CalibrantError(
             f"data sets are Parquet, a .parquet file or a folder of them; found {str(path)!r}. "
             "Write it as Parquet"
         )
@@ -31,7 +32,7 @@ def packages_of(scheduler: object) -> None:
 def some_files(folder: Path, n_files: int) -> None:
     """A folder that holds Parquet files, at any depth."""
     if n_files == 0:
-        raise ValueError(
+        raise CalibrantError(
             f"{folder} holds no .parquet files, nor do the folders in it. Name another folder"
         )
 
@@ -40,19 +41,19 @@ def some_rows_in(where: str, n_rows: int, n_skipped: int) -> int:
     """A data set that has rows; ``n_skipped`` files of it were left out."""
     if n_rows == 0:
         left_out = f" besides {n_skipped} files that were left out" if n_skipped else ""
-        raise ValueError(f"{where} has no rows{left_out}. Write at least one")
+        raise CalibrantError(f"{where} has no rows{left_out}. Write at least one")
     return n_rows
 
 
 def some_rows_left(where: str, n_rows: int, skipped: object) -> None:
     """Rows that are left after bad ones were left out."""
     if n_rows == 0:
-        raise ValueError(f"{where} has no row that can be used. {skipped}")
+        raise CalibrantError(f"{where} has no row that can be used. {skipped}")
 
 
 def same_columns(file: str, found: str, other_file: str, expected: str) -> NoReturn:
     """Refuse a file with other columns, and so perhaps other classes, than the first."""
-    raise ValueError(
+    raise CalibrantError(
         f"{file}: the files of a data set must have the same columns; found {found} here and "
         f"{expected} in {other_file}. Write them alike"
     )
@@ -64,7 +65,7 @@ MOST_HELD = 1 << 30
 def columns_that_fit(where: str, n_columns: int, held: int) -> None:
     """Columns of which a page each, ``held`` bytes in all, leaves room for the work."""
     if held > MOST_HELD:
-        raise ValueError(
+        raise CalibrantError(
             f"{where}: a reader holds a page of every column, which is {held / 1e9:.1f} GB for "
             f"{n_columns} columns of scores. Write them as one column of lists, called logits or "
             "probs, or in smaller row groups"
@@ -110,7 +111,7 @@ def same_rows(where: str, expected: int, found: int) -> None:
 def known_scheduler(scheduler: object, error: Exception | None = None) -> NoReturn:
     """Refuse what is not the address of a scheduler that answers."""
     reason = "" if error is None else f" ({' '.join(str(error).split())[:160]})"
-    raise ValueError(
+    raise CalibrantError(
         f"the scheduler must be 'local', or the address of one that answers; found "
         f"{scheduler!r}{reason}. Start one with dask scheduler, and name tcp://HOST:8786, say"
     )
@@ -119,7 +120,7 @@ def known_scheduler(scheduler: object, error: Exception | None = None) -> NoRetu
 def scalable_method(name: str, known: Sequence[str]) -> None:
     """A method whose fit is made of sums over rows."""
     if name not in known:
-        raise ValueError(
+        raise CalibrantError(
             f"over a data set these methods can be fitted: {', '.join(known)}; found {name!r}. "
             "Choose one of them, or fit on a sample that fits into memory"
         )
@@ -133,7 +134,7 @@ def new_folder(path: Path, *, apart_from: Path) -> Path:
             "Name another, or remove it"
         )
     if apart_from.is_dir() and path.resolve().is_relative_to(apart_from.resolve()):
-        raise ValueError(
+        raise CalibrantError(
             f"{path} lies in {apart_from}, which is read, and would be read with it the next "
             "time. Name a folder beside it"
         )
@@ -153,7 +154,7 @@ def workers_died(last: object) -> NoReturn:
 
 def importable_task(error: Exception) -> NoReturn:
     """Refuse code that a worker process cannot import."""
-    raise TypeError(
+    raise CalibrantError(
         "worker processes run only what they can import; found a function or class that they "
         f"cannot ({' '.join(str(error).split())[:160]}). Define it at the top level of a module, "
         "not in a script or a notebook, or leave out scheduler="
@@ -163,7 +164,7 @@ def importable_task(error: Exception) -> NoReturn:
 def search_in_few_passes(search: str) -> None:
     """A search that looks at many points in one pass over the data."""
     if search == "refine":
-        raise ValueError(
+        raise CalibrantError(
             "over a data set the search is 'grid' or 'line', which need few passes; found "
             "'refine'. Leave it out, or fit on a sample that fits into memory"
         )
@@ -172,7 +173,7 @@ def search_in_few_passes(search: str) -> None:
 def count_of_classes(found: int | None, expected: int) -> None:
     """A data set of as many classes as a calibrator was fitted on."""
     if found != expected:
-        raise ValueError(
+        raise CalibrantError(
             f"this calibrator was fitted on {expected} classes; found {found}. "
             "Use the predictions of the same model"
         )

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._checks.arrays import as_numpy
+from calibrant.errors import CalibrantError
 
 (
     FINE,
@@ -45,13 +46,13 @@ def top_arrays(
     """Arrays of the right shapes and types; their values are looked at row by row."""
     given = _numbers(logits, "top_logits", "f")
     if given.ndim != 2 or given.size == 0:
-        raise ValueError(
+        raise CalibrantError(
             f"top_logits must have the shape (rows, k) with a row and a class; found "
             f"{given.shape}. Pass the k largest logits of each row"
         )
     n, k = given.shape
     if k > n_classes:
-        raise ValueError(
+        raise CalibrantError(
             f"there cannot be more known classes than classes; found k = {k} of {n_classes}. "
             "Correct n_classes"
         )
@@ -116,7 +117,7 @@ def usable_top_rows(verdicts: npt.NDArray[np.int64], given: TopArrays, n_classes
     raise BadRowsError(f"row {row}: {wrong[verdict]}", bad)
 
 
-class BadRowsError(ValueError):
+class BadRowsError(CalibrantError):
     """A refusal of some rows of many, which says all of them."""
 
     def __init__(self, message: str, rows: npt.NDArray[np.intp]) -> None:
@@ -136,7 +137,7 @@ def bad_rows_of(refusal: BaseException | None) -> npt.NDArray[np.intp] | None:
 def parquet_name(path: Path) -> Path:
     """A file name that ends in .parquet."""
     if path.suffix.lower() != ".parquet":
-        raise ValueError(
+        raise CalibrantError(
             f"rows of the largest logits are written as .parquet; found {str(path)!r}. Rename it"
         )
     return path
@@ -145,7 +146,7 @@ def parquet_name(path: Path) -> Path:
 def normaliser_of(kind: str, normaliser: Any) -> None:
     """A normaliser with logits, and none with log-probabilities."""
     if (kind == "top_logits") == (normaliser is None):
-        raise ValueError(
+        raise CalibrantError(
             "top_logits need a normaliser, the log of the sum of e^logit over all classes, and "
             f"top_logprobs have none; found {kind} with{'out' if normaliser is None else ''} one. "
             "Pass one of the two"
@@ -154,7 +155,7 @@ def normaliser_of(kind: str, normaliser: Any) -> None:
 
 def every_class_known(what: str) -> NoReturn:
     """Refuse what rows of some of their classes cannot be used for."""
-    raise ValueError(
+    raise CalibrantError(
         f"{what} needs the logits of all classes; found rows of the largest ones. "
         "Write them as Parquet, and fit temperature or focal-temperature"
     )
@@ -163,7 +164,7 @@ def every_class_known(what: str) -> NoReturn:
 def method_of_top_rows(name: str, known: tuple[str, ...]) -> None:
     """A method that looks at the confidence and the label of a row only."""
     if name not in known:
-        raise ValueError(
+        raise CalibrantError(
             f"on rows of the largest logits these methods can be fitted: {', '.join(known)}; found "
             f"{name!r}. Choose one of them, or log all logits of some rows"
         )
@@ -172,12 +173,12 @@ def method_of_top_rows(name: str, known: tuple[str, ...]) -> None:
 def number_of_classes(found: int | None, given: int | None, where: str) -> int:
     """How many classes there are, which rows of the largest logits do not show."""
     if found is None and given is None:
-        raise ValueError(
+        raise CalibrantError(
             f"{where} holds the largest logits of each row, and does not say of how many classes. "
             "Pass n_classes= (--classes on the command line)"
         )
     if found is not None and given is not None and found != given:
-        raise ValueError(
+        raise CalibrantError(
             f"{where} has {found} classes; found n_classes = {given}. Leave it out, or correct it"
         )
     number = given if found is None else found
@@ -193,13 +194,13 @@ def _numbers(values: Any, name: str, kinds: str) -> npt.NDArray[Any]:
         array = array.astype(np.float64)
     if array.dtype.kind not in kinds:
         what = "numbers" if "f" in kinds else "whole numbers"
-        raise TypeError(f"{name} must be {what}; found the type {array.dtype}. Convert them")
+        raise CalibrantError(f"{name} must be {what}; found the type {array.dtype}. Convert them")
     return array
 
 
 def _of_shape(array: npt.NDArray[Any], name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     if array.shape != shape:
-        raise ValueError(
+        raise CalibrantError(
             f"{name} must have the shape {shape}, as top_logits; found {array.shape}. "
             "Take them from the same rows"
         )

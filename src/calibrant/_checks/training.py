@@ -10,12 +10,13 @@ from itertools import pairwise
 from typing import Any
 
 from calibrant._checks.values import described, whole_number
+from calibrant.errors import CalibrantError
 
 
 def finite_loss(loss: float, epoch: int) -> None:
     """A training loss that is still a number."""
     if not math.isfinite(loss):
-        raise ArithmeticError(
+        raise CalibrantError(
             f"the training loss must stay finite; found {loss} in epoch {epoch}. Take a smaller "
             "learning rate, or shorten gradients with clip_norm"
         )
@@ -26,7 +27,7 @@ def rising_epochs(steps: Any, epochs: int) -> None:
     for step in several(steps, "steps"):
         whole_number(step, "steps", allowed=range(1, 2**31))
     if any(a >= b for a, b in pairwise(steps)) or (steps and steps[-1] >= epochs):
-        raise ValueError(
+        raise CalibrantError(
             f"steps must rise and stay below the {epochs} epochs of the run; found "
             f"{', '.join(map(str, steps))}. Leave out those that never come"
         )
@@ -37,20 +38,24 @@ def several(values: Any, name: str, *, count: int | None = None) -> tuple[Any, .
     right = isinstance(values, list | tuple) and count in (None, len(values))
     if not right:
         wanted = "a list" if count is None else f"a list of {count} numbers"
-        raise TypeError(f"{name} must be {wanted}; found {described(values)}. Write it in brackets")
+        raise CalibrantError(
+            f"{name} must be {wanted}; found {described(values)}. Write it in brackets"
+        )
     return tuple(values)
 
 
 def yes_or_no(value: Any, name: str) -> None:
     """True or False, and nothing that counts as one of them."""
     if not isinstance(value, bool):
-        raise TypeError(f"{name} must be true or false; found {described(value)}. Pass one of them")
+        raise CalibrantError(
+            f"{name} must be true or false; found {described(value)}. Pass one of them"
+        )
 
 
 def text(value: Any, name: str) -> None:
     """A name, as text."""
     if not isinstance(value, str) or not value:
-        raise TypeError(f"{name} must be a name; found {described(value)}. Pass one as text")
+        raise CalibrantError(f"{name} must be a name; found {described(value)}. Pass one as text")
 
 
 def is_own_code(model: Any) -> bool:
@@ -62,7 +67,7 @@ def registered_network(model: Any, own_model: str | None, where: str, remedy: st
     """A network that a file may name: one of calibrant's, or the one that the caller names too."""
     if is_own_code(model) and model != own_model:
         given = "" if own_model is None else f", and {own_model!r} was given"
-        raise ValueError(
+        raise CalibrantError(
             f"{where} may name networks of calibrant only; found {model!r}, which is code to "
             f"import and run{given}. {remedy}"
         )
@@ -71,14 +76,14 @@ def registered_network(model: Any, own_model: str | None, where: str, remedy: st
 def plain_options(value: Any, name: str) -> None:
     """Options by name that JSON can hold."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise TypeError(
+        raise CalibrantError(
             f"{name} must be options by name; found {described(value)}. "
             f"Pass {{'option': value}}, or write --set {name}.OPTION=VALUE"
         )
     try:
         json.dumps(dict(value), allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise TypeError(
+        raise CalibrantError(
             f"{name} must be what JSON can hold, since the run is known by it; found "
             f"{described(dict(value))} ({error}). Pass numbers, strings and lists"
         ) from error
@@ -87,7 +92,7 @@ def plain_options(value: Any, name: str) -> None:
 def momentum_for_nesterov(momentum: float) -> None:
     """Some momentum to look ahead with."""
     if momentum == 0.0:
-        raise ValueError(
+        raise CalibrantError(
             "nesterov needs a momentum above 0; found 0. Pass momentum=0.9, say, or leave it out"
         )
 
@@ -95,7 +100,7 @@ def momentum_for_nesterov(momentum: float) -> None:
 def reduced_loss(reduction: str) -> None:
     """A loss that is one number for a batch."""
     if reduction == "none":
-        raise ValueError(
+        raise CalibrantError(
             "a loss to train with must be one number; found reduction='none'. Pass 'mean' or 'sum'"
         )
 
@@ -103,7 +108,7 @@ def reduced_loss(reduction: str) -> None:
 def samples_for_processes(name: str, found: int, processes: int) -> None:
     """At least one sample in each step for every process."""
     if found < processes:
-        raise ValueError(
+        raise CalibrantError(
             f"{name} must be at least the number of processes, {processes}; found {found}. "
             "Use fewer devices, or more samples"
         )
@@ -112,7 +117,7 @@ def samples_for_processes(name: str, found: int, processes: int) -> None:
 def kind_of_network(model: str, takes: Sequence[str], data: str, kind: str) -> None:
     """A network for this kind of data."""
     if kind not in takes:
-        raise ValueError(
+        raise CalibrantError(
             f"the network {model} takes {' or '.join(takes)}; found {kind} in {data}. "
             "Choose another network"
         )
@@ -121,7 +126,7 @@ def kind_of_network(model: str, takes: Sequence[str], data: str, kind: str) -> N
 def shape_of_logits(shape: Sequence[int], n_rows: int, n_classes: int) -> None:
     """One row of logits for each target, one column for each class."""
     if tuple(shape) != (n_rows, n_classes):
-        raise ValueError(
+        raise CalibrantError(
             f"the network must give logits of shape ({n_rows}, {n_classes}) for {n_rows} targets "
             f"and {n_classes} classes; found {tuple(shape)}. Build it for this data set"
         )
@@ -134,13 +139,13 @@ def refusing(what: str, remedy: str) -> Iterator[None]:
         yield
     except Exception as error:  # no telling what it raises
         reason = " ".join(str(error).split())[:200].rstrip(". ") or type(error).__name__
-        raise ValueError(f"{what}: {reason}. {remedy}") from error
+        raise CalibrantError(f"{what}: {reason}. {remedy}") from error
 
 
 def axis_of_grid(values: Sequence[Any], name: str) -> None:
     """Something to run."""
     if not values:
-        raise ValueError(
+        raise CalibrantError(
             f"{name} of a grid must have an entry; found an empty list. Name what is to be run"
         )
 
@@ -148,7 +153,7 @@ def axis_of_grid(values: Sequence[Any], name: str) -> None:
 def section_of_grid(value: Any, name: str) -> None:
     """Names and values, as a section of a file has them."""
     if not isinstance(value, Mapping):
-        raise TypeError(
+        raise CalibrantError(
             f"{name} of a grid must be names with values; found {described(value)}. "
             f"Write a section [{name}]"
         )
@@ -157,16 +162,18 @@ def section_of_grid(value: Any, name: str) -> None:
 def entry(values: Mapping[str, Any], name: str) -> None:
     """Something of this name."""
     if name not in values:
-        raise ValueError(f"it must have {name}; found {', '.join(map(str, values)) or 'nothing'}")
+        raise CalibrantError(
+            f"it must have {name}; found {', '.join(map(str, values)) or 'nothing'}"
+        )
 
 
 def not_with(options: Sequence[str], other: str, remedy: str) -> None:
     """No options that another one leaves without effect."""
     if options:
-        raise ValueError(f"{other} goes without {', '.join(options)}; found it given. {remedy}")
+        raise CalibrantError(f"{other} goes without {', '.join(options)}; found it given. {remedy}")
 
 
 def field_without_option(name: str, remedy: str | None) -> None:
     """A field of a recipe that is set in no other way."""
     if remedy is not None:
-        raise ValueError(f"{name} is not among the settings of a recipe; found it. {remedy}")
+        raise CalibrantError(f"{name} is not among the settings of a recipe; found it. {remedy}")

@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from calibrant.errors import CalibrantError, MissingExtraError
+
 
 def one_of(**arguments: Any) -> tuple[str, Any]:
     """The name and value of the one argument that is not None."""
     given = [name for name, value in arguments.items() if value is not None]
     if len(given) != 1:
         names = " or ".join(arguments)
-        raise TypeError(
+        raise CalibrantError(
             f"exactly one of {names} is needed; found {' and '.join(given) or 'neither'}. "
             "Probabilities and scores before the softmax are told apart by name, never guessed"
         )
@@ -28,7 +30,7 @@ def threshold(value: Any) -> float:
     """A probability p0 of at most 1/2, for which a gamma exists that a float can hold."""
     number = finite_number(value, "p0")
     if not 1e-300 <= number <= 0.5:
-        raise ValueError(
+        raise CalibrantError(
             f"p0 must be above 0 (1e-300 at least) and at most 0.5; found {number:g}. No gamma > 0 "
             "has its gradients equal to those of cross-entropy at a probability outside this range"
         )
@@ -38,12 +40,12 @@ def threshold(value: Any) -> float:
 def whole_number(value: Any, name: str, *, allowed: range) -> int:
     """A whole number out of ``allowed``, such as a count of classes or bins."""
     if not isinstance(value, numbers.Integral) or isinstance(value, bool):
-        raise TypeError(
+        raise CalibrantError(
             f"{name} must be a whole number; found {described(value)}. "
             f"Pass one from {allowed.start} to {allowed.stop - 1}"
         )
     if value not in allowed:
-        raise ValueError(
+        raise CalibrantError(
             f"{name} must be from {allowed.start} to {allowed.stop - 1}; found {value}. "
             "Choose a count in that range"
         )
@@ -54,7 +56,7 @@ def level(value: Any) -> float:
     """A confidence level strictly between 0 and 1."""
     number = finite_number(value, "level")
     if not 0.0 < number < 1.0:
-        raise ValueError(
+        raise CalibrantError(
             f"level must lie strictly between 0 and 1; found {number:g}. For 95% pass 0.95"
         )
     return number
@@ -65,33 +67,35 @@ def choice(value: Any, name: str, allowed: Sequence[str]) -> str:
     if value not in allowed:
         close = difflib.get_close_matches(str(value), allowed, n=1)
         remedy = f"Did you mean {close[0]!r}?" if close else "Choose one of these"
-        raise ValueError(f"{name} must be one of {', '.join(allowed)}; found {value!r}. {remedy}")
+        raise CalibrantError(
+            f"{name} must be one of {', '.join(allowed)}; found {value!r}. {remedy}"
+        )
     return str(value)
 
 
 def given(value: Any, name: str) -> None:
     """Not left out."""
     if value is None:
-        raise TypeError(f"{name} are needed; found none. Pass one for each row")
+        raise CalibrantError(f"{name} are needed; found none. Pass one for each row")
 
 
 def parameter(name: str, owner: str, known: Sequence[str]) -> None:
     """A parameter that ``owner`` has."""
     if name not in known:
         has = f"It has {', '.join(known)}" if known else "It has none"
-        raise ValueError(f"{owner} has no parameter {name!r}. {has}")
+        raise CalibrantError(f"{owner} has no parameter {name!r}. {has}")
 
 
 def finite_number(value: Any, name: str) -> float:
     """An ordinary number."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} must be a number; found {described(value)}. Pass a float")
+        raise CalibrantError(f"{name} must be a number; found {described(value)}. Pass a float")
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise ValueError(f"{name} must be finite; found {number}. Pass an ordinary float")
+        raise CalibrantError(f"{name} must be finite; found {number}. Pass an ordinary float")
     return number
 
 
@@ -104,14 +108,16 @@ def described(value: Any) -> str:
 def instance(value: Any, kind: type, name: str) -> None:
     """An object of ``kind``, made already."""
     if not isinstance(value, kind):
-        raise TypeError(f"{name} must be a {kind.__name__}; found {described(value)}. Make one")
+        raise CalibrantError(
+            f"{name} must be a {kind.__name__}; found {described(value)}. Make one"
+        )
 
 
 def installed(*packages: str, extra: str, purpose: str) -> None:
     """The packages that an optional part of the library needs."""
     missing = [name for name in packages if not _is_found(name)]
     if missing:
-        raise ImportError(
+        raise MissingExtraError(
             f"{purpose} needs {', '.join(packages)}; found no {', '.join(missing)}. "
             f"Run: pip install 'calibrant[{extra}]'"
         )
@@ -121,7 +127,7 @@ def strength(value: Any, name: str) -> float:
     """A finite weight above 0 of a penalty that keeps a fit finite."""
     number = finite_number(value, name)
     if number <= 0.0:
-        raise ValueError(
+        raise CalibrantError(
             f"{name} must be above 0; found {number:g}. Without this penalty there may be no "
             "finite minimum; pass a small number such as 1e-6 for almost none"
         )
@@ -132,7 +138,7 @@ def no_parameter_missing(missing: Sequence[str], method: str, owner: str) -> Non
     """A method that can be made from its name alone."""
     if missing:
         arguments = ", ".join(f"{name}=..." for name in missing)
-        raise ValueError(
+        raise CalibrantError(
             f"{method} needs {' and '.join(missing)}; found the name {method!r} alone. "
             f"Pass the calibrator itself: method={owner}({arguments})"
         )
@@ -142,7 +148,7 @@ def above_zero(value: Any, name: str) -> float:
     """A finite number above 0."""
     number = finite_number(value, name)
     if number <= 0.0:
-        raise ValueError(f"{name} must be above 0; found {number:g}. Pass a positive number")
+        raise CalibrantError(f"{name} must be above 0; found {number:g}. Pass a positive number")
     return number
 
 
@@ -150,7 +156,7 @@ def not_negative(value: Any, name: str) -> float:
     """A finite number of at least 0."""
     number = finite_number(value, name)
     if number < 0.0:
-        raise ValueError(f"{name} must be at least 0; found {number:g}. 0 leaves it out")
+        raise CalibrantError(f"{name} must be at least 0; found {number:g}. 0 leaves it out")
     return number
 
 
@@ -162,7 +168,7 @@ def holds(outputs: Any, name: str) -> bool:
 def several_of(values: Any, name: str, allowed: Sequence[str]) -> tuple[str, ...]:
     """Some of a few names."""
     if isinstance(values, str):
-        raise TypeError(
+        raise CalibrantError(
             f"{name} must be a sequence of names; found the string {values!r}. Pass [{values!r}]"
         )
     return tuple(choice(value, name, allowed) for value in values)
@@ -172,13 +178,13 @@ def option(name: str, owner: str, known: Sequence[str]) -> None:
     """An option that a data set has."""
     if name not in known:
         has = f"It has {', '.join(known)}" if known else "It has none"
-        raise TypeError(f"the data set {owner} has no option {name!r}. {has}")
+        raise CalibrantError(f"the data set {owner} has no option {name!r}. {has}")
 
 
 def importable(module: str, name: str) -> None:
     """A module that is on this machine, for a network named ``name``."""
     if not _is_found(module):
-        raise ValueError(
+        raise CalibrantError(
             f"model {name!r} needs the module {module!r}; found none of that name. Write it as "
             "package.module:function, and run where Python finds the package"
         )
@@ -195,7 +201,7 @@ def _is_found(module: str) -> bool:
 def factory(value: Any, name: str) -> None:
     """A function that makes networks."""
     if not callable(value):
-        raise ValueError(
+        raise CalibrantError(
             f"model {name!r} must name a function that makes a network; found "
             f"{'nothing' if value is None else described(value)} there. Write it as "
             "package.module:function"

@@ -26,6 +26,8 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache
 from numba.core.serialize import dumps
 from numba.extending import intrinsic
 
+from calibrant.errors import CalibrantError
+
 # Numba also takes settings from a .numba_config.yaml in the working folder. What is cached is code,
 # so a file that lies beside the data must not say where it comes from.
 numba.config.CACHE_DIR = os.environ.get("NUMBA_CACHE_DIR", "")  # type: ignore[attr-defined]
@@ -103,7 +105,7 @@ class _CheckedResults(CompileResultCacheImpl):
         """The compiled function of such bytes."""
         checksum, data = payload
         if hashlib.sha256(data).digest() != checksum:
-            raise ValueError("the checksum does not match")
+            raise CalibrantError("the checksum does not match")
         return super().rebuild(target_context, pickle.loads(data))
 
 

@@ -29,6 +29,7 @@ from calibrant._types import Array
 from calibrant.calibrators.data import FitData, Samples, checked_samples, checked_scores, row_blocks
 from calibrant.calibrators.fit_report import CalibrationWarning, Evidence, FitReport
 from calibrant.calibrators.saving import save
+from calibrant.errors import CalibrantError
 
 if TYPE_CHECKING:
     from calibrant.calibrators.torch_layer import CalibratorModule
@@ -41,7 +42,7 @@ Shapes: TypeAlias = Mapping[str, tuple[str, ...]]
 FEW_SAMPLES = 100
 
 
-class NotFittedError(ValueError, AttributeError):
+class NotFittedError(CalibrantError, AttributeError):
     """A calibrator that was asked for probabilities before it was fitted."""
 
 

@@ -27,6 +27,7 @@ from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.data import PROBS_FLOOR
 from calibrant.calibrators.fit_report import CalibrationWarning, FitReport
 from calibrant.calibrators.registry import CALIBRATORS
+from calibrant.errors import CalibrantError
 from calibrant.metrics.comparison import Comparison, paired_difference
 from calibrant.metrics.evaluation import (
     Evaluation,
@@ -370,7 +371,7 @@ def chosen_methods(
         cls = CALIBRATORS[_checks.choice(name, "methods", list(CALIBRATORS))]
         missing = [needed for needed in required(cls) if needed not in known]
         if missing:
-            raise ValueError(
+            raise CalibrantError(
                 f"{name} needs {' and '.join(missing)}; found none. "
                 f"Pass {missing[0]}= (--{missing[0]} on the command line)"
             )

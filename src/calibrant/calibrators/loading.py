@@ -16,6 +16,7 @@ from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.fit_report import FitReport
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.calibrators.saving import FORMAT, VERSION, one_line
+from calibrant.errors import CalibrantError
 
 ENTRIES = {
     "format": str,
@@ -113,13 +114,13 @@ def _parsed(path: Path, where: str) -> Any:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number that JSON knows")
+    raise CalibrantError(f"{name} is not a number that JSON knows")
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     entries = dict(pairs)
     if len(entries) != len(pairs):
-        raise ValueError("a name occurs twice in one object")
+        raise CalibrantError("a name occurs twice in one object")
     return entries
 
 
@@ -219,4 +220,4 @@ def _shown(value: Any) -> str:
 
 
 def _refuse(where: str, reason: str, remedy: str = "Save the calibrator again") -> NoReturn:
-    raise ValueError(f"{where} is not a calibrator that can be read: {reason}. {remedy}")
+    raise CalibrantError(f"{where} is not a calibrator that can be read: {reason}. {remedy}")

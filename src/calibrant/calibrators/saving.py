@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibrant._writing import write_whole
+from calibrant.errors import CalibrantError
 
 if TYPE_CHECKING:
     from calibrant.calibrators.base import Calibrator
@@ -42,13 +43,13 @@ def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
     try:
         text = json.dumps(content, indent=1, allow_nan=False, default=_plain)
     except ValueError as error:
-        raise ValueError(
+        raise CalibrantError(
             f"a calibrator is saved as finite numbers: {one_line(error)}. "
             "Fit it on logits whose differences their type can hold"
         ) from None
     refusal = calibrator._refuse_state(calibrator.state_)
     if refusal is not None:
-        raise ValueError(f"this calibrator cannot be saved: {refusal}. Fit it again")
+        raise CalibrantError(f"this calibrator cannot be saved: {refusal}. Fit it again")
     write_whole(path, f"{text}\n".encode())
 
 
@@ -65,7 +66,7 @@ def _plain(value: Any) -> Any:
     """Arrays and numbers of NumPy as lists and numbers of Python."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
-    raise TypeError(
+    raise CalibrantError(
         f"a calibrator is saved as plain numbers and text; found {type(value).__name__} in it. "
         "Give its constructor plain values"
     )

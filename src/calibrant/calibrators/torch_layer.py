@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from calibrant import _checks
+from calibrant.errors import CalibrantError
 
 _checks.installed("torch", extra="torch", purpose="a torch layer (as_module)")
 
@@ -80,14 +81,14 @@ class CalibratorModule(nn.Module):
     def set_extra_state(self, state: Tensor) -> None:
         """The constants from ``state_dict``."""
         if state.shape != (len(self._numbers),):
-            raise ValueError(
+            raise CalibrantError(
                 f"a {self._calibrator.NAME} layer has {len(self._numbers)} numbers; found "
                 f"{tuple(state.shape)} in the state. Load it into a layer of the same method"
             )
         numbers = dict(zip(self._numbers, state.tolist(), strict=True))
         reason = self._calibrator._refuse_state({**self._calibrator.state_, **numbers})
         if reason is not None:
-            raise ValueError(f"this state cannot be used: {reason}. Save the layer again")
+            raise CalibrantError(f"this state cannot be used: {reason}. Save the layer again")
         self._numbers = numbers
 
     def _computed(self, transform: Callable[[Tensor, State], Tensor], logits: Tensor) -> Tensor:

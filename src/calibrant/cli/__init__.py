@@ -6,6 +6,7 @@ import contextlib
 import signal
 import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -22,6 +23,12 @@ from calibrant.cli.fit import fit
 from calibrant.cli.report import report
 from calibrant.cli.theory import theory
 from calibrant.cli.train import train
+from calibrant.errors import CalibrantError
+
+BUG = (
+    f"\nThis is a bug in calibrant {__version__}, not in your input. Please report it in the issue "
+    "tracker of calibrant, with the lines above and the command that you ran."
+)
 
 
 class Refusal(click.ClickException):
@@ -47,16 +54,16 @@ def plain_warnings() -> Iterator[None]:
 
 
 class Commands(click.Group):
-    """Bad input ends in one line and exit status 2, never in a traceback."""
+    """Bad input ends in one line and exit status 2; a bug in a traceback and exit status 1."""
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the subcommand; what `_checks` or the file system refuses is a usage error."""
+        """Run the subcommand."""
         try:
             with _orderly_end(), plain_warnings():
                 return super().invoke(ctx)
         except BrokenPipeError:  # whoever read the output has seen enough
             raise
-        except (ValueError, TypeError, ArithmeticError, OSError, ImportError) as refusal:
+        except (CalibrantError, OSError) as refusal:
             raise Refusal(" ".join(str(refusal).split())) from refusal
         except MemoryError as error:
             found = " ".join(str(error).split()).rstrip(".") or "an allocation failed"
@@ -64,6 +71,12 @@ class Commands(click.Group):
                 f"the data must fit into memory; found too little of it ({found}). Check the "
                 "shapes in the files, use fewer rows, or a machine with more memory"
             ) from error
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise
+        except Exception:
+            traceback.print_exc()
+            click.echo(BUG, err=True)
+            ctx.exit(1)
 
 
 @contextlib.contextmanager

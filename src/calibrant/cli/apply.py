@@ -33,6 +33,7 @@ from calibrant.cli.data_sets import (
 )
 from calibrant.cli.fit import refuse_overwriting, scores_of
 from calibrant.cli.paths import INPUT, OUTPUT
+from calibrant.errors import CalibrantError
 from calibrant.files import (
     Predictions,
     count_rows,
@@ -106,13 +107,13 @@ def apply(
         return
     if scheduler is not None or skip_bad or of_top:
         what = "rows of the largest logits" if of_top else "--scheduler and --skip-bad"
-        raise ValueError(
+        raise CalibrantError(
             f"{what} write a folder; found the output {str(output)!r}. "
             "Name a folder that is not there yet, without an ending"
         )
     write = WRITERS.get(output.suffix.lower())
     if write is None:
-        raise ValueError(
+        raise CalibrantError(
             f"the output must end in {', '.join(WRITERS)}; found {str(output)!r}. Rename it"
         )
     if write is not _write_npz:

@@ -22,6 +22,7 @@ from calibrant.cli.data_sets import (
     skip_bad_option,
 )
 from calibrant.cli.paths import INPUT, OUTPUT
+from calibrant.errors import CalibrantError
 from calibrant.files import Predictions, count_rows, iter_predictions
 from calibrant.metrics.evaluation import CONFIDENCE_METRICS, DEFAULT_METRICS, evaluate_samples
 from calibrant.metrics.registry import METRICS
@@ -150,8 +151,8 @@ def _read(
         for batch in batches:
             try:
                 samples = _samples(batch)
-            except (ValueError, TypeError) as refusal:
-                raise ValueError(f"{file}, counting from row {first}: {refusal}") from refusal
+            except CalibrantError as refusal:
+                raise CalibrantError(f"{file}, counting from row {first}: {refusal}") from refusal
             if samples.scores is not None:
                 refuse_other_number(file, samples.scores.shape[1], classes)
             stream.count(samples)
@@ -169,7 +170,7 @@ def _samples(batch: Predictions) -> ScoredSamples:
     if batch.top_logits is not None:
         _checks.every_class_known("an evaluation of this kind of file")
     if batch.labels is None:
-        raise ValueError(
+        raise CalibrantError(
             "labels are needed to evaluate; found none. Add an array labels (or a column label)"
         )
     return summarise(batch.probs, batch.labels, logits=batch.logits)

@@ -34,6 +34,7 @@ from calibrant.cli.data_sets import (
     skip_bad_option,
 )
 from calibrant.cli.paths import INPUT, OUTPUT, force_option
+from calibrant.errors import CalibrantError
 from calibrant.files import Predictions, read_predictions
 
 ROWS_IN_MEMORY = 20_000_000
@@ -105,7 +106,7 @@ def fit(
       calibrant fit logs/ --method temperature --scheduler local -o cal.json
     """
     if output.suffix.lower() != ".json":
-        raise ValueError(f"a calibrator is written as .json; found {str(output)!r}. Rename it")
+        raise CalibrantError(f"a calibrator is written as .json; found {str(output)!r}. Rename it")
     refuse_overwriting(output, val)
     refuse_unwritable(output)  # now, and not after a long fit
     if not force:
@@ -178,7 +179,7 @@ def refuse_overwriting(output: Path, *sources: str) -> None:
             if (output.exists() and output.samefile(path)) or (
                 Path(os.path.realpath(output)).parent == path.resolve()
             ):
-                raise ValueError(
+                raise CalibrantError(
                     f"{output} is read as {source}; it cannot be written as well. "
                     "Choose another name"
                 )
@@ -193,16 +194,18 @@ def _made(method: str, settings: tuple[str, ...]) -> Calibrator:
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals or name in params:
-            raise ValueError(
+            raise CalibrantError(
                 f"--set takes NAME=VALUE, each name once; found {setting[:60]!r}. "
                 "Write --set gamma=3, say"
             )
         if name not in known:
-            raise ValueError(f"{method} has no parameter {name[:60]!r}; {takes}")
+            raise CalibrantError(f"{method} has no parameter {name[:60]!r}; {takes}")
         params[name] = _scalar(text)
     missing = [name for name in required(cls) if name not in params]
     if missing:
-        raise ValueError(f"{method} needs {' and '.join(missing)}. Add --set {missing[0]}=VALUE")
+        raise CalibrantError(
+            f"{method} needs {' and '.join(missing)}. Add --set {missing[0]}=VALUE"
+        )
     calibrator = cls(**params)
     calibrator._check_params()
     return calibrator

@@ -11,6 +11,7 @@ import click
 
 from calibrant.calibrators import CALIBRATORS, Calibrator
 from calibrant.calibrators.comparison import chosen_methods, required
+from calibrant.errors import CalibrantError
 
 
 def named_methods(
@@ -25,7 +26,7 @@ def named_methods(
     if against is not None and against not in chosen:
         chosen |= chosen_methods([against], gamma=gamma)
     if gamma is not None and not any("gamma" in required(CALIBRATORS[name]) for name in chosen):
-        raise ValueError(
+        raise CalibrantError(
             "--gamma is for methods that need it (focal); found none among those to compare. "
             "Leave it out"
         )

@@ -12,6 +12,7 @@ import numpy as np
 from calibrant import _checks, focal
 from calibrant._writing import refuse_unwritable, written_whole
 from calibrant.cli.paths import OUTPUT
+from calibrant.errors import CalibrantError
 
 POSTERIORS = (0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 THRESHOLDS = (0.1, 0.2, 0.25, 0.3, 0.4)
@@ -119,7 +120,7 @@ def _optimum(posterior: float, gamma: float, n_classes: int) -> dict[str, Any]:
     """What the focal optimum says where the top class has ``posterior``, the rest shared."""
     top = float(_checks.unit_interval(posterior, "posterior"))
     if top < 1.0 / n_classes:
-        raise ValueError(
+        raise CalibrantError(
             f"posterior of the top class must be at least 1/{n_classes} for {n_classes} classes; "
             f"found {top:g}. Raise it, or pass more --classes"
         )

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from calibrant import _checks
 from calibrant.cli.paths import INPUT
+from calibrant.errors import CalibrantError
 
 if TYPE_CHECKING:
     from calibrant.training import Recipe, Run
@@ -190,7 +191,7 @@ def _folder(output: str | None, resume: str | None) -> tuple[Path, bool]:
     """Where the run is, and whether it has begun already."""
     if (output is None) == (resume is None):
         found = "both" if output is not None else "neither"
-        raise ValueError(
+        raise CalibrantError(
             f"one of -o FOLDER (a new run) and --resume FOLDER is needed; found {found}. "
             "Add -o out/run, say"
         )
@@ -219,7 +220,9 @@ def _wanted(
             _checks.not_with(others, "--resume FOLDER", remedy)
             return begun, where
     if data is None:
-        raise ValueError("DATASET is needed; found none. Write calibrant train digits -o out/run")
+        raise CalibrantError(
+            "DATASET is needed; found none. Write calibrant train digits -o out/run"
+        )
     changes = {name: options[name] for name in CHANGES if options[name] is not None}
     made = recipe(
         data,
@@ -235,7 +238,7 @@ def _settings(settings: tuple[str, ...]) -> dict[str, Any]:
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals:
-            raise ValueError(
+            raise CalibrantError(
                 f"--set takes NAME=VALUE; found {setting[:60]!r}. Write --set nesterov=true, say"
             )
         try:
@@ -320,13 +323,13 @@ def _run_grid(
     from calibrant.training.grid import read_grid, run_grid
 
     if data is not None:
-        raise ValueError(f"--grid FILE names the data sets; found {data!r} too. Leave it out")
+        raise CalibrantError(f"--grid FILE names the data sets; found {data!r} too. Leave it out")
     _checks.not_with(_given(but=WITH_A_GRID), "--grid FILE", "Write it into the file")
     if output is not None and resume is not None:
-        raise ValueError("a grid has one folder; found -o and --resume. Either goes on with it")
+        raise CalibrantError("a grid has one folder; found -o and --resume. Either goes on with it")
     folder = output or resume
     if folder is None:
-        raise ValueError("a grid needs -o FOLDER; found none. The same folder goes on with it")
+        raise CalibrantError("a grid needs -o FOLDER; found none. The same folder goes on with it")
     try:
         result = run_grid(
             read_grid(grid), folder, processes=processes, say=lambda t: click.echo(t, err=True)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.errors import CalibrantError
 from calibrant.files.layout import BFLOAT16, Layout
 from calibrant.files.predictions import Block, decoding
 
@@ -69,7 +70,7 @@ class Columns:
         chunks = [self._lists(name, only) for name in layout.scores]
         found = sum(chunk.shape[1] for chunk in chunks)
         if width is not None and found != width:
-            raise ValueError(
+            raise CalibrantError(
                 f"{self.where}: the lists of a row must have one number a class, {width} in all; "
                 f"found {found} in row {self.first_row}. Write the chunks of every row"
             )
@@ -81,7 +82,7 @@ class Columns:
     def _from_bits(self, bits: NDArray[Any], name: str) -> NDArray[np.float32]:
         """bfloat16 is the first half of float32."""
         if bits.dtype not in (np.uint16, np.int16):
-            raise TypeError(
+            raise CalibrantError(
                 f"{self.where}: {name} must hold the bits of bfloat16 numbers as uint16; found "
                 f"{bits.dtype}. Write tensor.view(torch.uint16).numpy(), or name the column "
                 f"{name.replace(BFLOAT16, '')}"
@@ -120,7 +121,7 @@ class Columns:
         column = self._plain(name)
         if not is_list(column.type):
             stem = name.removesuffix("s")
-            raise TypeError(
+            raise CalibrantError(
                 f"{self.where}: the column {name} must hold one list of numbers a row; found the "
                 f"type {column.type}. For one column a class, name them {stem}_0, {stem}_1, ..."
             )
@@ -129,7 +130,7 @@ class Columns:
         other = lengths != width
         if other.any():
             row = int(other.argmax())
-            raise ValueError(
+            raise CalibrantError(
                 f"{self.where}: the lists of {name} must be of one length; expected {width} "
                 f"numbers, found {lengths[row]} in row {self.first_row + row}. "
                 "Write one number a class"
@@ -147,7 +148,7 @@ class Columns:
                 return np.array(column.to_pylist(), dtype=str)
         ids: NDArray[Any] = column.to_numpy(zero_copy_only=False)
         if ids.dtype == object:
-            raise TypeError(
+            raise CalibrantError(
                 f"{self.where}: the column {name} must hold whole numbers or strings; found the "
                 f"type {column.type}. Convert it to strings"
             )
@@ -156,7 +157,7 @@ class Columns:
     def _refuse_nulls(self, column: Any, what: str, entries_a_row: int) -> None:
         if column.null_count:
             first = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-            raise ValueError(
+            raise CalibrantError(
                 f"{self.where}: {what}; found none in row "
                 f"{self.first_row + first // entries_a_row}. Fill it in or drop the row"
             )
@@ -177,7 +178,7 @@ def _to_numpy(column: Any, what: str, *, truth: bool) -> NDArray[Any]:
         or types.is_integer(column.type)
         or (truth and types.is_boolean(column.type))
     ):
-        raise TypeError(
+        raise CalibrantError(
             f"{what} must hold numbers; found the type {column.type}. Convert it; if these are "
             "names of classes, number them 0, 1, ..."
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant.errors import CalibrantError
 from calibrant.files.columns import Columns, arrow
 from calibrant.files.layout import find_layout
 from calibrant.files.predictions import Block, cleaned, decoding, refuse_rows
@@ -60,7 +61,7 @@ class CsvSource:
             yield cleaned(raw, self.layout, where=self.where, first_row=start)
             start += batch.num_rows
         if start == 0:
-            raise ValueError(f"{self.where} has a header line but no rows. Write at least one")
+            raise CalibrantError(f"{self.where} has a header line but no rows. Write at least one")
 
     def _reader(self, columns: list[str], types: dict[str, Any]) -> Any:
         csv = arrow().csv
@@ -97,13 +98,13 @@ class CsvSource:
             cell = re.search(r"column #(\d+): Row #(\d+): .*invalid value '(.*)'", text, re.DOTALL)
             if cell and self.header:
                 column = self.header[int(cell[1])]
-                raise ValueError(
+                raise CalibrantError(
                     f"{self.where}: the column {column} must hold numbers; found "
                     f"{cell[3][:40]!r} in row {int(cell[2]) - 2}. Correct it or drop the row"
                 ) from error
             cells = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", text)
             if cells:
-                raise ValueError(
+                raise CalibrantError(
                     f"{self.where}: every row must have as many cells as the header, {cells[2]}; "
                     f"found {cells[3]} in row {int(cells[1]) - 2}. Correct it or drop the row"
                 ) from error
@@ -128,7 +129,7 @@ class CsvSource:
             for row, entries in enumerate(words.to_pylist()):
                 for entry in entries:
                     if not _is_number(entry):
-                        raise ValueError(
+                        raise CalibrantError(
                             f"{self.where}: the column {name} must hold lists of numbers; found "
                             f"{entry[:40]!r} in row {first_row + row}. Correct it or drop the row"
                         ) from error

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from calibrant.errors import CalibrantError
+
 SCORES = {"logits": "logit", "probs": "prob"}
 """The two kinds of score, and what their numbered columns are called."""
 
@@ -103,7 +105,7 @@ class _Names:
         """The full name of the one of ``aliases`` that is there, or None."""
         there = [self.full[alias] for alias in aliases if alias in self.full]
         if len(there) > 1:
-            raise ValueError(
+            raise CalibrantError(
                 f"{self.where}: {' and '.join(there)} mean the same; found both {self.thing}s. "
                 "Keep one of them"
             )
@@ -118,7 +120,7 @@ class _Names:
 
     def refuse_twice(self, name: str) -> None:
         if self.counts[name] > 1:
-            raise ValueError(
+            raise CalibrantError(
                 f"{self.where}: the {self.thing} {name} is there {self.counts[name]} times. "
                 "Keep one of them"
             )
@@ -132,14 +134,14 @@ class _Names:
             if match := pattern.fullmatch(short):
                 other = by_number.setdefault(int(match[1]), name)
                 if other != name:
-                    raise ValueError(
+                    raise CalibrantError(
                         f"{self.where}: the columns {other} and {name} have the same number. "
                         "Keep one of them"
                     )
                 self.refuse_twice(name)
         for expected, number in enumerate(sorted(by_number)):
             if number != expected:
-                raise ValueError(
+                raise CalibrantError(
                     f"{self.where}: the columns {stem}_0, {stem}_1, ... must follow on without a "
                     f"gap; found {by_number[number]} but no {stem}_{expected}. "
                     f"Count the {what} from 0, one column each"
@@ -189,7 +191,7 @@ def _scores(found: _Names, table: bool) -> tuple[str, tuple[str, ...], bool, boo
             there.append((kind, columns, True, False))
     if len(there) > 1:
         (_, (first, *_), *_), (_, (second, *_), *_), *_ = there
-        raise ValueError(
+        raise CalibrantError(
             f"{found.where}: a file holds one kind of score; found both {first} and {second}. "
             "Keep one of them, or give them parts (a_logits, b_probs) and ask for ::a"
         )
@@ -214,7 +216,7 @@ def _top_layout(found: _Names) -> Layout | None:
         needed["normaliser"] = "normaliser"
     missing = [name for name, role in needed.items() if role not in roles]
     if missing:
-        raise ValueError(
+        raise CalibrantError(
             f"{found.where} holds {scores} without {' and '.join(missing)}; found the "
             f"{found.thing}s {listed(found.all)}. Add the classes of the scores, and the log of "
             "the sum of e^logit over all classes, or write top_logprobs"
@@ -231,7 +233,7 @@ def _confidence_roles(found: _Names) -> dict[str, str]:
         return roles | found.roles(labels=LABELS)
     pair = found.roles(labels=("true_label",), predicted=("pred_label",))
     if len(pair) < 2:
-        raise ValueError(
+        raise CalibrantError(
             f"{found.where} holds confidence but not what it was about; found the "
             f"{found.thing}s {listed(found.all)}. Add correct (true or false a row), or "
             "true_label and pred_label"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.errors import CalibrantError
 from calibrant.files.layout import find_layout
 from calibrant.files.predictions import Block, cleaned, decoding
 
@@ -63,18 +64,18 @@ class NpzSource:
             wanted = 2 if role in ("scores", "classes") else 1
             if len(member.shape) != wanted:
                 axes = "(rows, classes)" if wanted == 2 else "(rows,)"
-                raise ValueError(
+                raise CalibrantError(
                     f"{self.where}: {member.name} must have the shape {axes}; found "
                     f"{member.shape}. {_RANK_FIX.get(role, 'Drop or add an axis')}"
                 )
         for member in members.values():
             if member.shape[0] != first.shape[0]:
-                raise ValueError(
+                raise CalibrantError(
                     f"{self.where}: {member.name} and {first.name} must have one entry a row; "
                     f"found {member.shape[0]} and {first.shape[0]}. Save them from the same rows"
                 )
         if first.shape[0] == 0:
-            raise ValueError(f"{self.where}: {first.name} has no rows. Save at least one")
+            raise CalibrantError(f"{self.where}: {first.name} has no rows. Save at least one")
         return first.shape[0]
 
     def _class_names(
@@ -85,13 +86,13 @@ class NpzSource:
         with _Member(archive, self.layout.class_names, self.where) as member:
             n_classes = members["scores"].shape[1] if "scores" in members else None
             if len(member.shape) != 1 or n_classes not in (None, member.shape[0]):
-                raise ValueError(
+                raise CalibrantError(
                     f"{self.where}: {member.name} must have one name a class"
                     f"{'' if n_classes is None else f', {n_classes} in all'}; found the shape "
                     f"{member.shape}. Save one string a class"
                 )
             if member.dtype.kind not in "US":
-                raise TypeError(
+                raise CalibrantError(
                     f"{self.where}: {member.name} must be strings; found the type "
                     f"{member.dtype}. Save np.array([...], dtype=str)"
                 )
@@ -127,14 +128,14 @@ class _Member:
         self.whole: NDArray[Any] | None = None
         if self.dtype.hasobject:
             self.stream.close()
-            raise ValueError(
+            raise CalibrantError(
                 f"{where}: {name} holds Python objects, which are never unpickled. Save it as an "
                 "array of numbers or strings (np.asarray(..., dtype=...))"
             )
         size = math.prod(self.shape) * self.dtype.itemsize
         if min(self.shape, default=0) < 0 or info.file_size != header + size:
             self.stream.close()
-            raise ValueError(
+            raise CalibrantError(
                 f"{where}: {name} must have {size} bytes for the shape {self.shape} of "
                 f"{self.dtype}; found {info.file_size - header}. The file is damaged: write or "
                 "copy it again"
@@ -185,14 +186,14 @@ def _refuse_code_points(text: NDArray[Any], name: str) -> None:
     numbers = text.reshape(-1).view(np.dtype(np.uint32).newbyteorder(text.dtype.byteorder))
     largest = int(numbers.max(initial=0))
     if largest > sys.maxunicode:
-        raise ValueError(f"{name} must be text; found the code point {largest:#x}")
+        raise CalibrantError(f"{name} must be text; found the code point {largest:#x}")
 
 
 def _opened(path: Path, where: str) -> zipfile.ZipFile:
     with path.open("rb") as file:
         start = file.read(6)
     if start == b"\x93NUMPY":
-        raise ValueError(
+        raise CalibrantError(
             f"{where} is a single .npy array under the name of an .npz file. "
             "Save it with np.savez(path, logits=..., labels=...)"
         )
@@ -208,7 +209,7 @@ def _header(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     }
     version = np.lib.format.read_magic(stream)
     if version not in read:
-        raise ValueError(f"a .npy header of version {version} holds no plain numbers")
+        raise CalibrantError(f"a .npy header of version {version} holds no plain numbers")
     with warnings.catch_warnings():  # headers written by Python 2 warn, and are read all the same
         warnings.simplefilter("ignore")
         shape, fortran, dtype = read[version](stream)

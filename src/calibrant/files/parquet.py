@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from calibrant import _checks
+from calibrant.errors import CalibrantError
 from calibrant.files.columns import Columns, arrow, is_list
 from calibrant.files.layout import Layout, find_layout, listed
 from calibrant.files.predictions import Block, cleaned, decoding
@@ -36,7 +37,7 @@ class ParquetSource:
         self.layout, self.class_names, self.dtype, count, self.n_classes = _agreed(self.files, part)
         self.rows: int | None = count
         if count == 0:
-            raise ValueError(f"{where} has no rows. Write at least one")
+            raise CalibrantError(f"{where} has no rows. Write at least one")
 
     def blocks(self, rows: int | None) -> Iterator[Block]:
         """The rows in order; a block does not reach over the end of a file."""
@@ -60,13 +61,13 @@ def _inside(folder: Path) -> list[Path]:
     found = parquet_files(folder)
     files = [file for file in found if file.parent == folder]
     if not files:
-        raise ValueError(
+        raise CalibrantError(
             f"{folder} is a folder without .parquet files. Name a file, or a folder that has "
             "Parquet files directly in it"
         )
     deeper = next((file for file in found if file.parent != folder), None)
     if deeper is not None:
-        raise ValueError(
+        raise CalibrantError(
             f"{folder} has Parquet files in folders inside it too, which are not read here; found "
             f"{deeper}. Use calibrant.scale, or name a folder without"
         )
@@ -153,7 +154,7 @@ def _agreed(
     ]
     for layout, (where, *_) in zip(layouts, filled, strict=True):
         if layout != layouts[0]:
-            raise ValueError(
+            raise CalibrantError(
                 f"{where}: the files of a folder must have the same columns; found "
                 f"{listed(layout.names)} here and {listed(layouts[0].names)} in {filled[0][0]}. "
                 "Write them alike"
@@ -178,7 +179,7 @@ def _batches(file: Path, where: str, rows: int, columns: list[str]) -> Iterator[
                 batch = next(batches, None)
                 left -= 0 if batch is None else batch.num_rows
                 if left < 0 or (batch is None and left > 0):
-                    raise ValueError("it has not as many rows as its footer says")
+                    raise CalibrantError("it has not as many rows as its footer says")
             if batch is None:
                 return
             if batch.num_rows:
@@ -207,7 +208,7 @@ def class_names_of(metadata: Any, where: str) -> tuple[str, ...] | None:
     with decoding(where, KIND):
         names = json.loads(metadata[CLASS_NAMES])
         if not isinstance(names, list):
-            raise ValueError("the class names are not a JSON list")
+            raise CalibrantError("the class names are not a JSON list")
     return tuple(str(name) for name in names)
 
 
@@ -235,7 +236,7 @@ def n_classes_of(metadata: Any, where: str) -> int | None:
 def refuse_class_names(names: tuple[str, ...] | None, width: int, where: str) -> None:
     """Names that are not as many as the classes."""
     if names is not None and len(names) != width:
-        raise ValueError(
+        raise CalibrantError(
             f"{where}: there must be one class name a class, {width} in all; found {len(names)}. "
             "Write the file again with write_predictions"
         )

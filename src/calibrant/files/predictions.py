@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.errors import CalibrantError
 from calibrant.files.layout import Layout
 
 Block: TypeAlias = dict[str, NDArray[Any]]
@@ -119,12 +120,12 @@ def decoding(where: str, what: str) -> Iterator[None]:
     except (FileNotFoundError, PermissionError):
         raise
     except MemoryError as error:
-        raise ValueError(
+        raise CalibrantError(
             f"{where} does not fit into memory. Read it in batches with iter_predictions"
         ) from error
     except Exception as error:  # decoders of damaged bytes raise anything
         reason = " ".join(str(error).split())[:160].rstrip(".") or type(error).__name__
-        raise ValueError(
+        raise CalibrantError(
             f"{where} cannot be read as {what}: {reason}. It is damaged, cut short or of another "
             "kind: write or copy it again"
         ) from error
@@ -140,7 +141,7 @@ def refuse_rows(
     """Raise ValueError with the value and the number of the first bad row, if there is one."""
     if bad.any():
         row = int(bad.argmax())
-        raise ValueError(f"{what}; found {values[row]} in row {first_row + row}. {fix}")
+        raise CalibrantError(f"{what}; found {values[row]} in row {first_row + row}. {fix}")
 
 
 def _floats(array: NDArray[Any], name: str, where: str) -> NDArray[Any]:
@@ -179,7 +180,7 @@ def _refuse_type(
     array: NDArray[Any], kinds: str, name: str, where: str, what: str, fix: str
 ) -> None:
     if array.dtype.kind not in kinds:
-        raise TypeError(f"{where}: {name} must be {what}; found the type {array.dtype}. {fix}")
+        raise CalibrantError(f"{where}: {name} must be {what}; found the type {array.dtype}. {fix}")
 
 
 def _native(array: NDArray[Any]) -> NDArray[Any]:

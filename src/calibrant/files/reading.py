@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from calibrant import _checks
+from calibrant.errors import CalibrantError
 from calibrant.files.csv import CsvSource
 from calibrant.files.npz import NpzSource
 from calibrant.files.parquet import ParquetSource
@@ -118,9 +119,9 @@ def _source(path: Any) -> Source:
     for ending, open_source in KINDS.items():
         if file.name.lower().endswith(ending):
             if file.stat().st_size == 0:
-                raise ValueError(f"{file} is empty (0 bytes). Write it again")
+                raise CalibrantError(f"{file} is empty (0 bytes). Write it again")
             return open_source(file, part, where)
-    raise ValueError(
+    raise CalibrantError(
         f"{file} must end in one of {', '.join(KINDS)} (or be a folder of .parquet files); found "
         f"{file.suffix or 'no ending'!r}. Save it as one of these"
     )
@@ -132,9 +133,11 @@ def _split(where: str) -> tuple[Path, str | None]:
     if not mark or Path(where).exists():
         return Path(where), None
     if not part:
-        raise ValueError(f"{where} names no part after '::'. Write {name}::val, say, or {name}")
+        raise CalibrantError(f"{where} names no part after '::'. Write {name}::val, say, or {name}")
     if not name:
-        raise ValueError(f"{where} names no file before '::'. Write predictions.npz{where}, say")
+        raise CalibrantError(
+            f"{where} names no file before '::'. Write predictions.npz{where}, say"
+        )
     return Path(name), part
 
 

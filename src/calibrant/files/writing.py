@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from calibrant import _checks
 from calibrant._types import Array
 from calibrant._writing import written_whole
+from calibrant.errors import CalibrantError
 from calibrant.files.columns import arrow
 from calibrant.files.layout import BFLOAT16, SCORES
 from calibrant.files.parquet import CLASS_NAMES
@@ -55,7 +56,7 @@ def write_predictions(
     target = _checks.path(path, "the output")
     writer = _WRITERS.get(target.suffix.lower())
     if writer is None:
-        raise ValueError(
+        raise CalibrantError(
             f"cannot write {target}: the name must end in {', '.join(_WRITERS)}; found "
             f"{target.suffix or 'no ending'!r}. Choose one of these"
         )
@@ -63,7 +64,7 @@ def write_predictions(
     checked = _checks.probs(given) if kind == "probs" else _checks.logits(given)
     scores = _checks.as_numpy(checked)
     if scores.ndim != 2 or len(scores) == 0:
-        raise ValueError(
+        raise CalibrantError(
             f"{kind} must have the shape (rows, classes) with at least one row; found "
             f"{scores.shape}. Pass one row a sample"
         )
@@ -97,12 +98,12 @@ def checked_ids(ids: Array, rows: int) -> NDArray[Any]:
     if array.dtype == object and all(isinstance(name, str) for name in array.flat):
         array = array.astype(str)
     if array.dtype.kind not in "iuU":
-        raise TypeError(
+        raise CalibrantError(
             f"ids must be whole numbers or strings; found the type {array.dtype}. "
             "Convert them to strings"
         )
     if array.shape != (rows,):
-        raise ValueError(
+        raise CalibrantError(
             f"ids must have one entry a row, shape {(rows,)}; found shape {array.shape}. "
             "Pass one id for each row of probs"
         )
@@ -111,9 +112,9 @@ def checked_ids(ids: Array, rows: int) -> NDArray[Any]:
 
 def _checked_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise TypeError("class_names must be a sequence of strings. Pass ['cat', 'dog'], say")
+        raise CalibrantError("class_names must be a sequence of strings. Pass ['cat', 'dog'], say")
     if len(names) != n_classes:
-        raise ValueError(
+        raise CalibrantError(
             f"class_names must have one name a class, {n_classes} in all; found {len(names)}. "
             "Name every column of probs"
         )
@@ -156,7 +157,7 @@ def _write_csv(
     target: Path, scores: _Scores, labels: Given, ids: Given, names: tuple[str, ...] | None
 ) -> None:
     if names is not None:
-        raise ValueError(
+        raise CalibrantError(
             f"cannot write {target}: CSV has no place for class_names. Write .npz or .parquet, or "
             "leave them out"
         )

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from calibrant import _checks
 from calibrant._types import Array
+from calibrant.errors import CalibrantError
 
 Floats = npt.NDArray[np.float64]
 
@@ -82,7 +83,7 @@ class ScoredSamples:
     def need_scores(self) -> npt.NDArray[Any]:
         """The scores of all classes, for metrics that cannot do with the confidence."""
         if self.scores is None:
-            raise ValueError(
+            raise CalibrantError(
                 "this metric needs the probabilities of all classes; found confidence and correct "
                 "only. Pass probs or logits with labels"
             )

@@ -19,6 +19,7 @@ from matplotlib.typing import LineStyleType
 
 from calibrant import _checks
 from calibrant._types import Array
+from calibrant.errors import CalibrantError
 from calibrant.plots.palette import INK, OVER
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -44,7 +45,7 @@ def to_plane(probs: Array) -> Floats:
     """
     rows = _checks.as_numpy(_checks.probs(probs)).astype(np.float64)
     if rows.shape[-1] != 3:
-        raise ValueError(
+        raise CalibrantError(
             f"the triangle shows three classes; found {rows.shape[-1]}. Pass (n, 3) probabilities"
         )
     return rows @ CORNERS

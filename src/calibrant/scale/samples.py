@@ -19,6 +19,7 @@ from calibrant import _checks
 from calibrant.calibrators import TruncatedRows
 from calibrant.calibrators.data import FitData, Floats, checked_samples
 from calibrant.calibrators.temperature.solver import TO_LOOK, TO_START
+from calibrant.errors import CalibrantError
 from calibrant.files import Predictions
 from calibrant.scale.engine import Engine, Sum
 from calibrant.scale.source import DataSet, Part, Skipped
@@ -220,7 +221,7 @@ class FilesOfSamples:
 
     def in_memory(self) -> FitData:
         """Refuse: not all rows fit."""
-        raise ValueError(
+        raise CalibrantError(
             "this method needs all rows in memory; found a data set that is read in parts. Fit "
             "temperature or top-rest, or read the files with calibrant.files.read_predictions"
         )

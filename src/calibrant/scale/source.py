@@ -23,6 +23,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from calibrant import _checks
+from calibrant.errors import CalibrantError
 from calibrant.files import Predictions
 from calibrant.files.columns import Columns, arrow
 from calibrant.files.layout import Layout, find_layout, listed
@@ -454,7 +455,7 @@ def _batches(
             with decoding(part.where, KIND):
                 batch = next(batches, None)
                 if batch is None or batch.num_rows > left:
-                    raise ValueError("it has not as many rows as its footer says")
+                    raise CalibrantError("it has not as many rows as its footer says")
             yield part.first_row + part.rows - left, batch
             left -= batch.num_rows
     except ValueError as refusal:

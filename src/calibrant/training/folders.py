@@ -21,6 +21,7 @@ import torch
 
 from calibrant import __version__, _checks
 from calibrant._writing import make_folder, sweep, write_whole, written_whole
+from calibrant.errors import CalibrantError
 from calibrant.training import checkpoints
 from calibrant.training.datasets import DataSet
 from calibrant.training.observations import NORM_EXPONENTS, Predicted
@@ -98,7 +99,7 @@ class RunFolder:
         before, now = old.to_dict(), recipe.to_dict()
         differing = [n for n in now if n != "source" and before[n] != now[n]]
         first = differing[0]
-        raise ValueError(
+        raise CalibrantError(
             f"{self.path} was begun with another recipe: {', '.join(differing)} differ "
             f"({first}: {before[first]!r} there, {now[first]!r} here). "
             "Resume it with the same options, or choose another folder"
@@ -109,7 +110,7 @@ class RunFolder:
         before, now = self.stored()["data"], _plain(data.record)
         if before != now:
             differing = [n for n in {**before, **now} if before.get(n) != now.get(n)]
-            raise ValueError(
+            raise CalibrantError(
                 f"{self.path} was begun on other data: {', '.join(differing)} differ. "
                 "Give the files it was begun with, or choose another folder"
             )
@@ -221,7 +222,7 @@ class RunFolder:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise ValueError(
+                raise CalibrantError(
                     f"{self.path} must be free; found another process at work in it. Let it "
                     "finish, or stop it, or choose another folder"
                 ) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
+from calibrant.errors import CalibrantError
 from calibrant.training.recipes import Recipe
 from calibrant.training.run import train
 
@@ -19,7 +20,7 @@ def main(request: str) -> int:
     made = Recipe.from_dict(wanted.pop("recipe"), own_model=wanted.pop("own_model"))
     try:
         train(made, wanted.pop("folder"), threads=1, **wanted)
-    except (ValueError, TypeError, ArithmeticError, OSError, ImportError) as refusal:
+    except (CalibrantError, OSError) as refusal:
         print(" ".join(str(refusal).split()), file=sys.stderr)
         return 2
     except KeyboardInterrupt:

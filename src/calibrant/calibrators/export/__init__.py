@@ -18,6 +18,7 @@ from pathlib import Path
 from calibrant import _checks
 from calibrant._writing import refuse_foreign, refuse_unwritable, write_whole
 from calibrant.calibrators.base import Calibrator
+from calibrant.errors import CalibrantError
 
 DTYPES = ("float32", "float64")
 PRODUCER = b"\x12\x09calibrant"
@@ -134,7 +135,7 @@ def export(
     name = format_of(target, format)
     chosen = FORMATS[name]
     if dtype is not None and not chosen.typed:
-        raise ValueError(
+        raise CalibrantError(
             f"dtype is for files that take logits of one type; found {dtype!r} for a Python file, "
             "which takes any. Leave it out"
         )
@@ -156,7 +157,7 @@ def format_of(path: Path, name: str | None) -> str:
     for known, entry in FORMATS.items():
         if entry.ending == path.suffix.lower():
             return known
-    raise ValueError(
+    raise CalibrantError(
         f"cannot tell the format of {path}: the name must end in {', '.join(endings)}; found "
         f"{path.suffix or 'no ending'!r}. Pass format="
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 from calibrant._writing import make_folder
 from calibrant.cli.demo.page import TITLE
 from calibrant.cli.demo.training import SOURCE
+from calibrant.errors import CalibrantError
 from calibrant.training import checkpoints
 from calibrant.training.folders import RunFolder
 
@@ -41,11 +42,11 @@ class DemoFolder:
         try:
             make_folder(self.path)
         except (FileExistsError, NotADirectoryError) as taken:
-            raise ValueError(
+            raise CalibrantError(
                 f"--out must be a folder; {self.path} is, or lies in, a file. Name another"
             ) from taken
         for path in self._others():
-            raise ValueError(
+            raise CalibrantError(
                 f"--out must be new, empty or of an earlier demo; found {path}, which is of none. "
                 "Move it, or name another folder"
             )

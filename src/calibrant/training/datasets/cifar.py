@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant import _checks
+from calibrant.errors import CalibrantError
 from calibrant.training.datasets.base import DataSet
 from calibrant.training.datasets.images import Pool, held_out_images
 from calibrant.training.datasets.pickles import StoredArray, read_plain_pickle
@@ -185,13 +186,13 @@ def _decoded(
 def _unpickled(content: bytes, key: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     stored: dict[str, Any] = read_plain_pickle(content)
     if not isinstance(stored.get("data"), StoredArray) or not isinstance(stored.get(key), list):
-        raise ValueError(f"it has no array 'data' or no list {key!r}")
+        raise CalibrantError(f"it has no array 'data' or no list {key!r}")
     pixels = stored["data"].bytes_of((-1, PIXELS))
     labels = stored[key]
     if not all(type(label) is int and 0 <= label < 256 for label in labels):
-        raise ValueError("a label is not a small whole number")
+        raise CalibrantError("a label is not a small whole number")
     if len(labels) != len(pixels) or not labels:
-        raise ValueError(f"it has {len(pixels)} images and {len(labels)} labels")
+        raise CalibrantError(f"it has {len(pixels)} images and {len(labels)} labels")
     return pixels, np.array(labels, dtype=np.int64)
 
 

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.errors import CalibrantError
+
 MOST_INSTRUCTIONS = 2_000_000
 """In one file; the largest published one, the training part of CIFAR-100, has about 300,000."""
 
@@ -35,12 +37,12 @@ class StoredArray:
         """The array, if it has this shape (-1: any length) and is of bytes."""
         _, found, dtype, fortran, raw = self.state
         if not (isinstance(dtype, StoredType) and dtype.code in ("u1", "|u1")):
-            raise ValueError("an array is not of bytes (uint8)")
+            raise CalibrantError("an array is not of bytes (uint8)")
         if not all(type(size) is int for size in found):
-            raise ValueError("the shape of an array is not made of whole numbers")
+            raise CalibrantError("the shape of an array is not made of whole numbers")
         known = [f if wanted == -1 else wanted for f, wanted in zip(found, shape, strict=False)]
         if len(found) != len(shape) or list(found) != known:
-            raise ValueError(f"an array has the shape {found}, not {shape}")
+            raise CalibrantError(f"an array has the shape {found}, not {shape}")
         if isinstance(raw, str):
             raw = raw.encode("latin-1")
         array = np.frombuffer(raw, dtype=np.uint8)
@@ -90,7 +92,7 @@ def read_plain_pickle(content: bytes) -> dict[str, Any]:
     except LookupError as error:
         raise UnpicklingError("an instruction lacks the values it needs") from error
     if not isinstance(found, dict):
-        raise ValueError(f"it holds a {type(found).__name__}, not a dictionary")
+        raise CalibrantError(f"it holds a {type(found).__name__}, not a dictionary")
     return found
 
 

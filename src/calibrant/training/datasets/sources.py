@@ -16,6 +16,8 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.errors import CalibrantError
+
 _CHUNK = 1 << 20
 
 
@@ -112,13 +114,13 @@ def reading(path: Path, what: str) -> Iterator[None]:
     except (DamagedFileError, FileNotFoundError, PermissionError, ImportError):
         raise
     except MemoryError as error:
-        raise ValueError(f"{path} does not fit into memory. Use a machine with more") from error
+        raise CalibrantError(f"{path} does not fit into memory. Use a machine with more") from error
     except Exception as error:  # decoders of damaged bytes raise anything
         reason = " ".join(str(error).split())[:160].rstrip(".") or type(error).__name__
         raise damaged(path, f"cannot be read as {what}: {reason}") from error
 
 
-class DamagedFileError(ValueError):
+class DamagedFileError(CalibrantError):
     """A file whose bytes are not what its format says."""
 
 
@@ -142,11 +144,11 @@ def npz_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of an ``.npz`` file; objects in it are never unpickled."""
     with reading(path, "an .npz file"), path.open("rb") as file:
         if not zipfile.is_zipfile(file):  # of which NumPy would say how to unpickle it
-            raise ValueError("it is no .zip archive of arrays")
+            raise CalibrantError("it is no .zip archive of arrays")
         file.seek(0)
         stored = np.load(file, allow_pickle=False)
         if not isinstance(stored, np.lib.npyio.NpzFile):
-            raise ValueError("it holds a single array without a name")
+            raise CalibrantError("it holds a single array without a name")
         with stored:
             return dict(stored)
 

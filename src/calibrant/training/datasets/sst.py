@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from calibrant import _checks
+from calibrant.errors import CalibrantError
 from calibrant.training.datasets.base import DataSet
 from calibrant.training.datasets.sources import (
     Files,
@@ -178,6 +179,6 @@ def _parsed(path: Path, stem: str, lines: list[str]) -> list[tuple[str, Tree]]:
         with reading(path, f"trees, in line {i + 1} of {stem}"):
             tree = parse_tree(line)
             if not 0 <= min(tree.labels) <= max(tree.labels) <= 4:
-                raise ValueError("a label is not 0 to 4")
+                raise CalibrantError("a label is not 0 to 4")
         trees.append((f"{stem}/{i}", tree))
     return trees

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant import _checks
+from calibrant.errors import CalibrantError
 from calibrant.training.datasets.base import DataSet
 from calibrant.training.datasets.images import Pool, held_out_images, image_data_set
 from calibrant.training.datasets.sources import Files, Official, damaged, npz_arrays, reading
@@ -98,9 +99,9 @@ def read_svhn_subset(
 def _stored_pool(stored: Any, part: str) -> Pool:
     pixels, labels = stored[f"{part}_x"], stored[f"{part}_y"]
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or labels.shape != pixels.shape[:1]:
-        raise ValueError(f"{part}_x must be uint8 (n, height, width, channels), {part}_y (n,)")
+        raise CalibrantError(f"{part}_x must be uint8 (n, height, width, channels), {part}_y (n,)")
     if not (labels.dtype.kind in "iu" and len(labels) and labels.max() <= 9 and labels.min() >= 0):
-        raise ValueError(f"{part}_y must be digits 0 to 9")
+        raise CalibrantError(f"{part}_y must be digits 0 to 9")
     return Pool(part, np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)), labels.astype(np.int64))
 
 

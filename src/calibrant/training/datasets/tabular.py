@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant import _checks
+from calibrant.errors import CalibrantError
 from calibrant.training.datasets.base import DataSet, Part
 from calibrant.training.datasets.sources import Files, damaged, npz_arrays, opened, reading
 from calibrant.training.datasets.splitting import Rows, in_three, limited
@@ -67,7 +68,9 @@ def read_tabular(
     elif name.endswith((".csv", ".csv.gz")):
         columns, labels, classes = _from_csv(path, label)
     else:
-        raise ValueError(f"{path} must end in .npz, .csv or .csv.gz. Save the table as one of them")
+        raise CalibrantError(
+            f"{path} must end in .npz, .csv or .csv.gz. Save the table as one of them"
+        )
     files.note(path)
     n_found = len(np.unique(labels))
     _checks.two_or_more_classes(n_found)
@@ -147,7 +150,7 @@ def _from_csv(
     if label is None:
         named = [name for name in header if name.lower() in LABEL_COLUMNS]
         if len(named) != 1:
-            raise ValueError(
+            raise CalibrantError(
                 f"{path}: one column must be called {', '.join(LABEL_COLUMNS)}; found "
                 f"{len(named)} among {', '.join(header[:20])}. Pass label='its name'"
             )

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from calibrant.errors import CalibrantError
 from calibrant.training.datasets.base import Part
 from calibrant.training.datasets.sources import (
     Files,
@@ -131,11 +132,11 @@ def _vectors_npz(path: Path, wanted: dict[str, int]) -> Vectors:
     with reading(path, "words and vectors"):
         words, vectors = stored["words"], stored["vectors"]
         if words.ndim != 1 or vectors.ndim != 2 or len(words) != len(vectors):
-            raise ValueError(f"words {words.shape} and vectors {vectors.shape} do not match")
+            raise CalibrantError(f"words {words.shape} and vectors {vectors.shape} do not match")
         if words.dtype.kind != "U" or vectors.dtype.kind != "f":
-            raise ValueError("words must be strings and vectors numbers")
+            raise CalibrantError("words must be strings and vectors numbers")
         if not np.isfinite(vectors).all():
-            raise ValueError("a vector is not finite")
+            raise CalibrantError("a vector is not finite")
     rows = [(wanted[word], row) for row, word in enumerate(words.tolist()) if word in wanted]
     places = np.array([place for place, _ in rows], dtype=np.int64)
     return places, vectors[[row for _, row in rows]].astype(np.float32)

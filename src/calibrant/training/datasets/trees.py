@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant.errors import CalibrantError
 from calibrant.training.datasets.base import Part, TreeBatch
 
 _TOKEN = re.compile(r"[()]|[^() \t\r\n]+")
@@ -46,11 +47,11 @@ def parse_tree(line: str) -> Tree:
     root = False
     for token in _TOKEN.findall(line):
         if root:
-            raise ValueError(f"{token!r} follows the end of the tree")
+            raise CalibrantError(f"{token!r} follows the end of the tree")
         if token == "(":
             open_nodes.append(_Open())
         elif not open_nodes:
-            raise ValueError(f"{token!r} stands outside the tree")
+            raise CalibrantError(f"{token!r} stands outside the tree")
         elif token != ")":
             open_nodes[-1].take(token)
         else:
@@ -63,7 +64,7 @@ def parse_tree(line: str) -> Tree:
                 open_nodes[-1].children.append(len(tree.labels) - 1)
             root = not open_nodes
     if not root:
-        raise ValueError("a bracket is not closed")
+        raise CalibrantError("a bracket is not closed")
     return tree
 
 
@@ -78,22 +79,22 @@ class _Open:
     def take(self, token: str) -> None:
         if self.label is None:
             if not (token.isascii() and token.isdigit() and len(token) < 10):
-                raise ValueError(f"{token!r} stands where a label must be")
+                raise CalibrantError(f"{token!r} stands where a label must be")
             self.label = int(token)
         elif self.word is None:
             self.word = token
         else:
-            raise ValueError(f"two words, {self.word!r} and {token!r}, share a node")
+            raise CalibrantError(f"two words, {self.word!r} and {token!r}, share a node")
 
     def finished(self) -> tuple[int, tuple[int, int]]:
         if self.label is None:
-            raise ValueError("a node has no label")
+            raise CalibrantError("a node has no label")
         if self.word is not None and not self.children:
             return self.label, (-1, -1)
         if self.word is None and len(self.children) == 2:
             return self.label, (self.children[0], self.children[1])
         has = f"{len(self.children)} nodes" + (" and a word" if self.word is not None else "")
-        raise ValueError(f"a node has {has}, not one word or two nodes")
+        raise CalibrantError(f"a node has {has}, not one word or two nodes")
 
 
 def plain_word(word: str) -> str:
