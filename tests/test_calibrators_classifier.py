@@ -131,9 +131,9 @@ def test_scores_are_those_asked_for():
     for scores in ("decision_function", "predict_proba"):
         classifier = CalibratedClassifier(LogisticRegression(), scores=scores).fit(X, y)
         assert classifier.scores_ == scores
-    with pytest.raises(TypeError, match="must have predict_proba; LinearSVC has not"):
+    with pytest.raises(ValueError, match="must have predict_proba; LinearSVC has not"):
         CalibratedClassifier(LinearSVC(), scores="predict_proba").fit(X, y)
-    with pytest.raises(TypeError, match="must have decision_function; GaussianNB has not"):
+    with pytest.raises(ValueError, match="must have decision_function; GaussianNB has not"):
         CalibratedClassifier(GaussianNB(), scores="decision_function").fit(X, y)
     with pytest.raises(ValueError, match="scores must be one of"):
         CalibratedClassifier(GaussianNB(), scores="logits").fit(X, y)
@@ -203,9 +203,9 @@ def test_scores_in_another_shape_are_refused():
 
 def test_a_regressor_is_refused():
     X, y, *_ = problem()  # noqa: N806
-    with pytest.raises(TypeError, match="LinearRegression has not"):
+    with pytest.raises(ValueError, match="LinearRegression has not"):
         CalibratedClassifier(LinearRegression()).fit(X, y)
-    with pytest.raises(TypeError, match="must have decision_function or predict_proba"):
+    with pytest.raises(ValueError, match="must have decision_function or predict_proba"):
         CalibratedClassifier(FrozenEstimator(LinearRegression().fit(X, y))).fit(X, y)
 
 
@@ -373,7 +373,7 @@ def test_labels_of_any_type(names):
             CalibratedClassifier(GaussianNB()).fit(X, np.asarray(names)[y])
         return
     if isinstance(names[0], bytes):
-        with pytest.raises(TypeError, match="bytes"):
+        with pytest.raises(ValueError, match="bytes"):
             CalibratedClassifier(GaussianNB()).fit(X, np.asarray(names)[y])
         return
     labels = np.asarray(names)[y]

@@ -518,9 +518,9 @@ def test_strengths_that_are_none_are_refused(value):
     ):
         with pytest.raises(ValueError, match=r"must be (above 0|finite); found"):
             calibrator.fit(logits, labels)
-    with pytest.raises(TypeError, match="ridge must be a number"):
+    with pytest.raises(ValueError, match="ridge must be a number"):
         VectorScaling(ridge="weak").fit(logits, labels)
-    with pytest.raises(TypeError, match="intercept must be a number"):
+    with pytest.raises(ValueError, match="intercept must be a number"):
         MatrixScaling(intercept=None).fit(logits, labels)
 
 

@@ -511,7 +511,7 @@ def test_unknown_names_and_counts_are_refused(make):
         make(criterion="briar").fit(*case)
     with pytest.raises(ValueError, match="n_bins must be"):
         make(criterion="ece", n_bins=0).fit(*case)
-    with pytest.raises(TypeError, match="n_bins must be a whole number"):
+    with pytest.raises(ValueError, match="n_bins must be a whole number"):
         make(criterion="ece", n_bins=2.5).fit(*case)
 
 

@@ -144,7 +144,7 @@ def test_a_batch_has_at_least_one_row(tmp_path, batch_rows):
     path = save_npz(tmp_path / "a.npz", logits=LOGITS)
     with pytest.raises(ValueError, match="batch_rows"):
         iter_predictions(path, batch_rows=batch_rows)
-    with pytest.raises(TypeError, match="batch_rows"):
+    with pytest.raises(ValueError, match="batch_rows"):
         iter_predictions(path, batch_rows=2.5)
 
 

@@ -115,13 +115,13 @@ def test_token_logits_have_the_classes_last():
 
 
 def test_bad_arguments_get_one_clear_line():
-    with pytest.raises(TypeError, match="loss must be a Loss"):
+    with pytest.raises(ValueError, match="loss must be a Loss"):
         TrainerLoss(torch.nn.CrossEntropyLoss())
     with pytest.raises(ValueError, match="reduction must be one of"):
         TrainerLoss(FocalLoss(gamma=1.0, reduction="none"))
     with pytest.raises(ValueError, match="needs labels; found none"):
         TrainerLoss(FocalLoss(gamma=1.0))({"logits": torch.zeros(1, 2)}, None)
-    with pytest.raises(TypeError, match="must return logits; found dict"):
+    with pytest.raises(ValueError, match="must return logits; found dict"):
         TrainerLoss(FocalLoss(gamma=1.0))({"scores": torch.zeros(1, 2)}, torch.tensor([0]))
 
 
@@ -133,12 +133,12 @@ def test_an_ignored_index_that_the_trainer_counts_is_refused():
 @pytest.mark.parametrize("shape", [(4, 3), (4, 3, 3)])
 def test_labels_that_are_probabilities_are_refused(shape):
     logits = torch.randn(*shape)
-    with pytest.raises(TypeError, match=r"labels must be class indices; found torch\.float32"):
+    with pytest.raises(ValueError, match=r"labels must be class indices; found torch\.float32"):
         TrainerLoss(CrossEntropyLoss())({"logits": logits}, torch.softmax(logits, -1))
 
 
 def test_a_loss_of_one_logit_is_refused():
-    with pytest.raises(TypeError, match="losses of class indices; found SigmoidFocalLoss"):
+    with pytest.raises(ValueError, match="losses of class indices; found SigmoidFocalLoss"):
         TrainerLoss(SigmoidFocalLoss(gamma=2.0))
 
 

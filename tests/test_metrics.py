@@ -215,9 +215,9 @@ def test_bad_input_is_refused(name):
         METRICS[name](logits=infinite, labels=labels, **options)
     with pytest.raises(ValueError, match="labels must be between 0 and 4"):
         METRICS[name](probs, labels + 1, **options)
-    with pytest.raises(TypeError, match="exactly one of probs or logits"):
+    with pytest.raises(ValueError, match="exactly one of probs or logits"):
         METRICS[name](probs, labels, logits=probs, **options)
-    with pytest.raises(TypeError, match="exactly one of probs or logits is needed; found neither"):
+    with pytest.raises(ValueError, match="exactly one of probs or logits is needed; found neither"):
         METRICS[name](labels=labels, **options)
     with pytest.raises(ValueError, match="at least one sample"):
         METRICS[name](probs[:0], labels[:0], **options)
@@ -238,7 +238,7 @@ def test_half_precision_and_other_layouts():
     broken[[5, 30]] = np.nan
     with pytest.raises(ValueError, match="NaN in row 30"):
         metrics.ece(broken, np.where(np.arange(400) < 20, -1, labels), ignore_label=-1)
-    with pytest.raises(TypeError, match="ignore_label must be a whole number"):
+    with pytest.raises(ValueError, match="ignore_label must be a whole number"):
         metrics.ece(probs, labels, ignore_label=1.5)
 
 

@@ -479,9 +479,9 @@ class TestAdapted:
             Adapted(network, 9)
         with pytest.raises(ValueError, match=r"found 'fc'. It has head, auxiliary"):
             Adapted(network, 3, classifier="fc")
-        with pytest.raises(TypeError, match="must return logits; found str 'text'"):
+        with pytest.raises(ValueError, match="must return logits; found str 'text'"):
             Adapted(network, 3)(torch.randn(2, 4))
-        with pytest.raises(TypeError, match="network must be a Module"):
+        with pytest.raises(ValueError, match="network must be a Module"):
             Adapted("resnet18", 3)
 
 
@@ -522,7 +522,7 @@ class TestBuild:
         ],
     )
     def test_options_that_are_refused(self, name, options, message):
-        with pytest.raises(TypeError, match=message):
+        with pytest.raises(ValueError, match=message):
             build(name, 10, **options)
 
     @pytest.mark.parametrize(

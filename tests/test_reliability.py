@@ -334,5 +334,5 @@ def test_bad_input_is_refused():
             maker(2 * probs, labels)
         with pytest.raises(ValueError, match="at least one sample"):
             maker(probs, np.full(300, -1), ignore_label=-1)
-        with pytest.raises(TypeError, match="exactly one of probs or logits"):
+        with pytest.raises(ValueError, match="exactly one of probs or logits"):
             maker(probs, labels, logits=probs)

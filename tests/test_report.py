@@ -374,7 +374,7 @@ def test_calibrators_that_are_given_stay_as_they_are(tmp_path):
     summary = write_report(predictions(VAL), predictions(TEST), page, methods={"mine": given})
     assert not hasattr(given, "state_")
     assert summary["mine"].row.params["criterion"] == "brier"
-    with pytest.raises(TypeError, match="must be a Calibrator"):
+    with pytest.raises(ValueError, match="must be a Calibrator"):
         write_report(predictions(VAL), predictions(TEST), page, methods={"mine": "temperature"})
 
 

@@ -67,7 +67,9 @@ def test_bfloat16(tmp_path, signed):
 def test_bfloat16_is_not_taken_for_numbers(tmp_path):
     table = pa.table({"label": LABELS, "logits_bfloat16": lists(LOGITS)})
     pq.write_table(table, tmp_path / "a.parquet")
-    with pytest.raises(TypeError, match=r"bits of bfloat16.*found float16.*name the column logits"):
+    with pytest.raises(
+        ValueError, match=r"bits of bfloat16.*found float16.*name the column logits"
+    ):
         scale.evaluate(tmp_path)
 
 

@@ -156,7 +156,7 @@ def test_a_large_task_and_a_large_result(pool):
 
 
 def test_code_that_workers_cannot_import_is_refused(pool):
-    with pytest.raises(TypeError, match=r"run only what they can import; found .* Define it at"):
+    with pytest.raises(ValueError, match=r"run only what they can import; found .* Define it at"):
         dict(pool.results(lambda: 1, [()]))
 
 

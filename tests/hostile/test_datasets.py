@@ -73,22 +73,24 @@ def test_a_missing_file_says_where_to_get_it(name, exists, tmp_path):
 @pytest.mark.parametrize("name", [name for name in DATASETS if name not in ("digits",)])
 def test_no_folder(name, monkeypatch):
     monkeypatch.setattr("calibrant.training.datasets.idx.FASHION_FOLDER", Path("nowhere"))
-    with pytest.raises(TypeError, match=f"^{name} is read from files; found no folder"):
+    with pytest.raises(ValueError, match=f"^{name} is read from files; found no folder"):
         load(name)
-    with pytest.raises(TypeError, match=f"^the folder of {name} must be a str or a Path; found"):
+    with pytest.raises(ValueError, match=f"^the folder of {name} must be a str or a Path; found"):
         load(name, 3)
 
 
 def test_wrong_arguments(tmp_path):
     with pytest.raises(ValueError, match=r"name must be one of .*Did you mean 'cifar10'"):
         load("cifar-10")
-    with pytest.raises(TypeError, match=r"data set digits has no option 'sneed'. It has val_share"):
+    with pytest.raises(
+        ValueError, match=r"data set digits has no option 'sneed'. It has val_share"
+    ):
         load("digits", sneed=3)
-    with pytest.raises(TypeError, match="no option 'neutral'"):
+    with pytest.raises(ValueError, match="no option 'neutral'"):
         load("sst-fine", tmp_path, neutral="class")
     with pytest.raises(ValueError, match="seed must be from 0"):
         load("digits", seed=-1)
-    with pytest.raises(TypeError, match="seed must be a whole number"):
+    with pytest.raises(ValueError, match="seed must be a whole number"):
         load("digits", seed=1.5)
     with pytest.raises(ValueError, match="limit must be from 1"):
         load("digits", limit=0)

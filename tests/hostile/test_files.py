@@ -63,7 +63,7 @@ def test_a_missing_file(tmp_path):
 
 @pytest.mark.parametrize("path", [None, 3, b"a.npz", LOGITS])
 def test_what_is_no_path(path):
-    with pytest.raises(TypeError, match="must be a str or a Path; found"):
+    with pytest.raises(ValueError, match="must be a str or a Path; found"):
         read_predictions(path)
 
 

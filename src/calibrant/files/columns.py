@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.errors import CalibrantError
+from calibrant.errors import CalibrantError, MissingExtraError
 from calibrant.files.layout import BFLOAT16, Layout
 from calibrant.files.predictions import Block, decoding
 
@@ -20,7 +20,7 @@ def arrow(doing: str = "reading") -> Any:
         import pyarrow.csv
         import pyarrow.parquet
     except ImportError as error:
-        raise ImportError(
+        raise MissingExtraError(
             f"{doing} Parquet and CSV needs pyarrow: pip install 'calibrant[files]'"
         ) from error
     return pyarrow

@@ -1,11 +1,11 @@
 """Pictures, drawn with matplotlib on the Axes they are given; no global setting is touched."""
 
+from calibrant.errors import MissingExtraError
+
 try:
     import matplotlib  # noqa: F401
 except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError(
-        "drawing needs matplotlib: pip install 'calibrant[plots]'"
-    ) from missing
+    raise MissingExtraError("drawing needs matplotlib: pip install 'calibrant[plots]'") from missing
 
 from calibrant.plots.reliability import (
     draw_reliability,
