@@ -225,7 +225,7 @@ def test_a_method_that_harms_is_not_recommended(tmp_path):
     assert summary.error("temperature").value > 2 * summary.error("identity").value
     assert "raises the calibration error here, though it lowers the log-loss" in words
     assert "calibrant.CALIBRATORS" not in words
-    assert "mistakes of huge logits" in words
+    assert "mistakes with huge logits" in words
 
 
 def test_what_the_page_says_to_write_can_be_written(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from hypothesis import given, strategies as st
 
 import calibrant
 from calibrant import CALIBRATORS, FocalCalibration, Identity, TemperatureScaling
+from calibrant.errors import CalibrantError
 from tests.test_calibrators_base import EVERY, build, drawn
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
@@ -48,7 +49,7 @@ def refused(tmp_path, written, match="is not a calibrator that can be read"):
         file.write_text(written if isinstance(written, str) else json.dumps(written))
     with pytest.raises(ValueError, match=match) as caught:
         calibrant.load(file)
-    assert type(caught.value) is ValueError
+    assert type(caught.value) is CalibrantError
     text = str(caught.value)
     assert text.isprintable()
     assert len(text) < 500 + len(str(file))
@@ -339,7 +340,7 @@ def read_or_refused(file):
         return calibrant.load(file)
     except ValueError as error:
         refusal = error
-    assert type(refusal) is ValueError
+    assert type(refusal) is CalibrantError
     assert str(refusal).isprintable()
     return None
 

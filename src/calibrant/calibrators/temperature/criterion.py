@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import singledispatch
+from functools import cached_property, singledispatch
 
 import numpy as np
 
@@ -60,6 +60,11 @@ class Evaluator(ABC):
     def __call__(self, gamma: float, temperature: float) -> float:
         """The criterion at one point."""
         return self.at([(gamma, temperature)])[0]
+
+    @cached_property
+    def unchanged(self) -> float:
+        """The criterion of the probabilities as they are: gamma = 0, T = 1."""
+        return self(0.0, 1.0)
 
     @abstractmethod
     def at(self, points: Sequence[tuple[float, float]]) -> list[float]:

@@ -199,7 +199,7 @@ class TemperatureScaling(_MapAndTemperature):
         if self.criterion in BINNED:
             evaluator = _evaluator(data, self.criterion, self.focal_gamma, self.n_bins)
             point = searches.grid(evaluator, gammas=(0.0,))
-            before = evaluator(0.0, 1.0)
+            before = evaluator.unchanged
             return Fitted(
                 state={"temperature": point.temperature},
                 criterion=self.criterion,
@@ -293,7 +293,7 @@ class FocalTemperatureScaling(_MapAndTemperature):
     def _fit(self, data: Samples) -> Fitted:
         evaluator = _evaluator(data, self.criterion, self.focal_gamma, self.n_bins)
         point = searches.SEARCHES[self.search](evaluator)
-        before = evaluator(0.0, 1.0)
+        before = evaluator.unchanged
         doubts = _beyond_bounds(point)
         if data.labels_on_top:
             point, doubts = replace(point, at_bound="T -> 0"), (LIMITS["T -> 0"],)

@@ -43,14 +43,13 @@ REFINED_TEMPERATURES = (1e-3, 50.0)
 def grid(evaluator: Evaluator, gammas: tuple[float, ...] | None = None) -> Point:
     """The best point of the grid; of equal ones, that with gamma closest to 0, then T to 1."""
     chosen = GAMMAS if gammas is None else np.array(gammas)
-    mildest = float(chosen[np.abs(chosen).argmin()])
     if evaluator.criterion in BINNED:
         found = [smallest_on_grid(evaluator, chosen, TEMPERATURES)]
     else:
         found = side_by_side([_walk(evaluator, float(gamma)) for gamma in chosen], evaluator.at)
-    # T = 1 is on the grid. It takes part whatever a search has left out.
-    unchanged = Point(mildest, 1.0, evaluator(mildest, 1.0))
-    best = min(unchanged, *found, key=lambda point: point.rank)
+    if 0.0 in chosen:  # no change at all is on the grid: it takes part whatever was left out
+        found.append(Point(0.0, 1.0, evaluator.unchanged))
+    best = min(found, key=lambda point: point.rank)
     return _with_edges(best, either_gamma=len(chosen) > 1)
 
 
