@@ -1,5 +1,6 @@
 """calibrant makes a classifier's probabilities mean what they say."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from calibrant import _checks, calibrators, focal, metrics
@@ -21,6 +22,7 @@ from calibrant.calibrators import (
     TemperatureScaling,
     TopRestScaling,
     VectorScaling,
+    compare,
     load,
 )
 from calibrant.errors import CalibrantError
@@ -39,7 +41,12 @@ from calibrant.metrics import (
 from calibrant.metrics.reliability import reliability_curve
 
 if TYPE_CHECKING:
+    from calibrant import report
+    from calibrant.calibrators.export import export
     from calibrant.integrations.scikit_learn import CalibratedClassifier
+
+ON_FIRST_USE = ("files", "integrations", "losses", "plots", "report", "scale", "training")
+"""Packages that are imported when they are first used."""
 
 __all__ = [
     "CALIBRATORS",
@@ -66,9 +73,11 @@ __all__ = [
     "brier",
     "calibrators",
     "classwise_ece",
+    "compare",
     "ece",
     "error_rate",
     "evaluate",
+    "export",
     "focal",
     "load",
     "mce",
@@ -76,14 +85,21 @@ __all__ = [
     "nll",
     "paired_difference",
     "reliability_curve",
+    "report",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    # The one name that needs scikit-learn, which is imported when it is asked for.
+    # What needs optional packages, or takes long to import, is loaded when it is asked for.
     if name == "CalibratedClassifier":
         _checks.installed("sklearn", extra="sklearn", purpose=name)
         from calibrant.integrations.scikit_learn import CalibratedClassifier
 
         return CalibratedClassifier
+    if name == "export":
+        from calibrant.calibrators.export import export
+
+        return export
+    if name in ON_FIRST_USE:
+        return import_module(f"calibrant.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

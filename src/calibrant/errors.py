@@ -14,3 +14,10 @@ class CalibrantError(ValueError):
 
 class MissingExtraError(CalibrantError, ImportError):
     """A package that an optional part of calibrant needs is not installed."""
+
+
+class UnknownNameError(CalibrantError, KeyError):
+    """A name that a registry does not have."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # KeyError would show it in quotes

@@ -348,7 +348,7 @@ def _one_per_row(values: Array, scores: Array, name: str, remedy: str) -> None:
 
 
 def refuse(bad: Array, message: str, found: Array | None = None) -> None:
-    """Raise ValueError with the place of the first True of ``bad`` (and ``found`` there)."""
+    """Raise CalibrantError with the place of the first True of ``bad`` (and ``found`` there)."""
     xp = array_namespace(bad)
     if not bool(xp.any(bad)):
         return

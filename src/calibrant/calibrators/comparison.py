@@ -368,7 +368,8 @@ def chosen_methods(
         names = [n for n, cls in CALIBRATORS.items() if known.keys() >= set(required(cls))]
     chosen = {}
     for name in names:
-        cls = CALIBRATORS[_checks.choice(name, "methods", list(CALIBRATORS))]
+        name = CALIBRATORS.key(name, "methods")
+        cls = CALIBRATORS[name]
         missing = [needed for needed in required(cls) if needed not in known]
         if missing:
             raise CalibrantError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from calibrant._registry import Registry
 from calibrant.calibrators.auto import AutoCalibration
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.linear.methods import (
@@ -24,24 +25,27 @@ from calibrant.calibrators.temperature.methods import (
 )
 from calibrant.calibrators.top_rest.methods import TopRestScaling
 
-CALIBRATORS: dict[str, type[Calibrator]] = {
-    method.NAME: method
-    for method in (
-        AutoCalibration,
-        Identity,
-        TemperatureScaling,
-        FocalCalibration,
-        FocalTemperatureScaling,
-        TopRestScaling,
-        VectorScaling,
-        MatrixScaling,
-        BiasCorrectedTemperatureScaling,
-        DirichletCalibration,
-        PlattScaling,
-        BetaCalibration,
-        IsotonicCalibration,
-        HistogramBinning,
-        BayesianBinning,
-    )
-}
+CALIBRATORS: Registry[type[Calibrator]] = Registry(
+    "method",
+    {
+        method.NAME: method
+        for method in (
+            AutoCalibration,
+            Identity,
+            TemperatureScaling,
+            FocalCalibration,
+            FocalTemperatureScaling,
+            TopRestScaling,
+            VectorScaling,
+            MatrixScaling,
+            BiasCorrectedTemperatureScaling,
+            DirichletCalibration,
+            PlattScaling,
+            BetaCalibration,
+            IsotonicCalibration,
+            HistogramBinning,
+            BayesianBinning,
+        )
+    },
+)
 """Every calibrator by its name."""

@@ -187,7 +187,7 @@ def refuse_overwriting(output: Path, *sources: str) -> None:
 
 def _made(method: str, settings: tuple[str, ...]) -> Calibrator:
     """The unfitted calibrator, its parameters checked."""
-    cls = CALIBRATORS[_checks.choice(method, "--method", list(CALIBRATORS))]
+    cls = CALIBRATORS[CALIBRATORS.key(method, "--method")]
     known = list(inspect.signature(cls).parameters)
     takes = f"it has {', '.join(known)}" if known else "it has none"
     params: dict[str, Any] = {}

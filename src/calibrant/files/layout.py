@@ -148,28 +148,28 @@ class _Names:
                 )
         return tuple(by_number[number] for number in sorted(by_number))
 
-    def nothing_to_read(self) -> ValueError:
+    def nothing_to_read(self) -> CalibrantError:
         """Neither scores nor confidence: the likeliest reason."""
         here = f"{self.where} has the {self.thing}s {listed(self.all)}"
         ways = " or ".join(f"::{part}" for part in self.parts[:8] if part.isprintable())
         if self.part is None and self.parts:
-            return ValueError(f"{self.where} holds the parts {listed(self.parts)}: add {ways}")
+            return CalibrantError(f"{self.where} holds the parts {listed(self.parts)}: add {ways}")
         if self.part is not None and self.parts:
-            return ValueError(
+            return CalibrantError(
                 f"{self.where}: there is no part {self.part}; the file holds the parts "
                 f"{listed(self.parts)}. Ask for {ways}"
             )
         if self.part is not None:
-            return ValueError(f"{here}, and none is of a part {self.part}. Drop ::{self.part}")
+            return CalibrantError(f"{here}, and none is of a part {self.part}. Drop ::{self.part}")
         if len(self.all) == 1 and re.search("[;\t|]", self.all[0]):
-            return ValueError(
+            return CalibrantError(
                 f"{self.where}: the cells must be separated by commas; the first line is "
                 f"{self.all[0][:60]!r}. Save it with commas"
             )
         numbered = (
             "one list column, or logit_0, logit_1, ..." if self.thing == "column" else "(N, K)"
         )
-        return ValueError(
+        return CalibrantError(
             f"{here}: neither logits nor probs. Name the scores logits or probs ({numbered}), "
             "or give confidence and correct"
         )

@@ -138,7 +138,7 @@ def refuse_rows(
     fix: str,
     first_row: int,
 ) -> None:
-    """Raise ValueError with the value and the number of the first bad row, if there is one."""
+    """Raise CalibrantError with the value and the number of the first bad row, if there is one."""
     if bad.any():
         row = int(bad.argmax())
         raise CalibrantError(f"{what}; found {values[row]} in row {first_row + row}. {fix}")

@@ -59,7 +59,7 @@ def read_predictions(path: str | os.PathLike[str]) -> Predictions:
         array([0])
         >>> read_predictions(file)
         Traceback (most recent call last):
-        ValueError: ...net.npz holds the parts val, test: add ::val or ::test
+        calibrant.errors.CalibrantError: ...net.npz holds the parts val, test: add ::val or ::test
     """
     return next(_batches(_source(path), None))
 

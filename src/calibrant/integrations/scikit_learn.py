@@ -306,7 +306,7 @@ def _calibrator(method: str | Calibrator) -> Calibrator:
         return copied
     from calibrant.calibrators.comparison import required
 
-    name = _checks.choice(method, "method", list(CALIBRATORS))
+    name = CALIBRATORS.key(method)
     _checks.no_parameter_missing(required(CALIBRATORS[name]), name, CALIBRATORS[name].__name__)
     return CALIBRATORS[name]()
 

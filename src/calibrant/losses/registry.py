@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
+from calibrant._registry import Registry
 from calibrant.losses.adafocal import AdaFocal
 from calibrant.losses.base import Loss
 from calibrant.losses.focal import FocalLoss
@@ -25,7 +25,8 @@ def _focal_with(policy: Callable[[], GammaPolicy]) -> Callable[..., Loss]:
     return make
 
 
-LOSSES: Mapping[str, Callable[..., Loss]] = MappingProxyType(
+LOSSES: Registry[Callable[..., Loss]] = Registry(
+    "loss",
     {
         "ce": CrossEntropyLoss,
         "label-smoothing": partial(CrossEntropyLoss, label_smoothing=0.1),
@@ -44,7 +45,7 @@ LOSSES: Mapping[str, Callable[..., Loss]] = MappingProxyType(
         "fla-532": _focal_with(partial(SampleGamma, (0.19, 0.5), (5.0, 3.0, 2.0))),
         "adafocal": _focal_with(AdaFocal),
         "proper-focal": partial(ProperFocalLoss, gamma=2.0),
-    }
+    },
 )
 """Name -> what makes the loss; takes the options of the loss, such as ``reduction`` and ``weight``.
 

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, Protocol, cast
 
+from calibrant._registry import Registry
 from calibrant._types import Array
 from calibrant.metrics.samples import ScoredSamples, summarise
 
@@ -32,7 +33,7 @@ class Metric(Protocol):
         """Measure ``probs`` (or ``logits=``) against ``labels``."""
 
 
-METRICS: dict[str, Metric] = {}
+METRICS: Registry[Metric] = Registry("metric")
 """Every metric by its name."""
 
 

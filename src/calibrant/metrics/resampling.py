@@ -57,7 +57,7 @@ def plan(
     """Check the options that evaluating and comparing ``n`` samples share."""
     wanted = _checks.whole_number(n_resamples, "n_resamples", allowed=RESAMPLES)
     return Plan(
-        names=tuple(_checks.choice(name, "metrics", sorted(METRICS)) for name in metrics),
+        names=tuple(METRICS.key(name, "metrics") for name in metrics),
         n_bins=_checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS),
         level=_checks.level(level),
         n_resamples=intervals.allowed_resamples(wanted, n),

@@ -168,7 +168,6 @@ def train(
 
 def loss_of(recipe: Recipe) -> Loss:
     """The loss of a recipe, with its options."""
-    _checks.choice(recipe.loss, "loss", tuple(LOSSES))
     with _checks.refusing(f"loss_options of {recipe.loss}", "Leave them out, or correct them"):
         loss = LOSSES[recipe.loss](**recipe.loss_options)
         _checks.reduced_loss(loss.reduction)

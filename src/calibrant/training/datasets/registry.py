@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 from calibrant import _checks
+from calibrant._registry import Registry
 from calibrant.training.datasets.base import DataSet
 from calibrant.training.datasets.cifar import read_cifar
 from calibrant.training.datasets.digits import read_digits
@@ -20,7 +20,8 @@ from calibrant.training.datasets.sst import read_sst_binary, read_sst_fine
 from calibrant.training.datasets.svhn import read_svhn, read_svhn_subset
 from calibrant.training.datasets.tabular import read_tabular
 
-DATASETS: Mapping[str, Callable[..., DataSet]] = MappingProxyType(
+DATASETS: Registry[Callable[..., DataSet]] = Registry(
+    "name",
     {
         "cifar10": partial(read_cifar, "cifar10"),
         "cifar100": partial(read_cifar, "cifar100"),
@@ -35,7 +36,7 @@ DATASETS: Mapping[str, Callable[..., DataSet]] = MappingProxyType(
         "sst-fine": read_sst_fine,
         "tabular": read_tabular,
         "digits": read_digits,
-    }
+    },
 )
 """Name -> what reads it: ``reader(folder, *, seed, limit, **options)``."""
 
@@ -72,11 +73,11 @@ def load(
         >>> inputs, targets = digits.train.batch(torch.arange(128))
         >>> inputs.shape, inputs.dtype, targets.dtype
         (torch.Size([128, 1, 8, 8]), torch.float32, torch.int64)
-        >>> load("cifar", "data")
+        >>> load("cifar", "data")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        ValueError: name must be one of cifar10, ...; found 'cifar'. Did you mean 'cifar10'?
+        calibrant.errors.UnknownNameError: name must be one of ... Did you mean 'cifar10'?
     """
-    reader = DATASETS[_checks.choice(name, "name", tuple(DATASETS))]
+    reader = DATASETS[name]
     seed = _checks.whole_number(seed, "seed", allowed=range(2**63))
     if limit is not None:
         limit = _checks.whole_number(limit, "limit", allowed=range(1, 2**62))

@@ -6,12 +6,12 @@ import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
-from types import MappingProxyType
 from typing import Any
 
 from torch import nn
 
 from calibrant import _checks
+from calibrant._registry import Registry
 from calibrant.training.models.adapting import Adapted
 from calibrant.training.models.densenet import DenseNet
 from calibrant.training.models.mlp import MLP
@@ -19,7 +19,8 @@ from calibrant.training.models.resnet import bottleneck_resnet, cifar_resnet, wi
 from calibrant.training.models.text_cnn import TextCNN
 from calibrant.training.models.tree_lstm import TreeLSTM
 
-MODELS: Mapping[str, Callable[..., nn.Module]] = MappingProxyType(
+MODELS: Registry[Callable[..., nn.Module]] = Registry(
+    "model",
     {
         "resnet8": partial(cifar_resnet, depth=8),
         "resnet20": partial(cifar_resnet, depth=20),
@@ -37,7 +38,7 @@ MODELS: Mapping[str, Callable[..., nn.Module]] = MappingProxyType(
         "text-cnn": TextCNN,
         "tree-lstm": TreeLSTM,
         "mlp": MLP,
-    }
+    },
 )
 """Name -> what makes the network: ``factory(n_classes, **options)``."""
 
@@ -64,11 +65,11 @@ def build(name: str, n_classes: int, **options: Any) -> nn.Module:
         Linear(in_features=64, out_features=10, bias=True)
         >>> build("resnet-20", 10)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        ValueError: model must be one of resnet8, ...; found 'resnet-20'. Did you mean 'resnet20'?
+        calibrant.errors.UnknownNameError: model must be one of ... Did you mean 'resnet20'?
     """
     if _checks.is_own_code(name):
         return _of_others(name, n_classes, options)
-    factory = MODELS[_checks.choice(name, "model", tuple(MODELS))]
+    factory = MODELS[name]
     fixed = factory.keywords if isinstance(factory, partial) else {}
     signature = inspect.signature(factory).parameters.values()
     open_ = {p.name: p.default is p.empty for p in signature if p.name not in fixed}
