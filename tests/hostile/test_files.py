@@ -366,7 +366,7 @@ def test_arrays_that_do_not_fit(tmp_path, content, message):
     ],
 )
 def test_arrays_of_other_types(tmp_path, content, message):
-    refused(npz(tmp_path, **content), message, TypeError)
+    refused(npz(tmp_path, **content), message)
 
 
 def test_class_names_that_are_no_text(tmp_path):
@@ -399,7 +399,7 @@ def test_values_missing_in_parquet(tmp_path, changes, message):
     ],
 )
 def test_types_in_parquet(tmp_path, changes, message):
-    refused(parquet(tmp_path, TABLE | changes), message, TypeError)
+    refused(parquet(tmp_path, TABLE | changes), message)
 
 
 @pytest.mark.parametrize(
@@ -415,8 +415,8 @@ def test_lists_that_do_not_fit(tmp_path, lists, message):
 
 
 def test_lists_of_other_types(tmp_path):
-    refused(parquet(tmp_path, {"logits": [1.0, 2.0]}), "one list of numbers a row", TypeError)
-    refused(parquet(tmp_path, {"logits": [["a"], ["b"]]}), "lists of logits must hold", TypeError)
+    refused(parquet(tmp_path, {"logits": [1.0, 2.0]}), "one list of numbers a row")
+    refused(parquet(tmp_path, {"logits": [["a"], ["b"]]}), "lists of logits must hold")
 
 
 def test_text_that_is_no_text_in_parquet(tmp_path):

@@ -59,7 +59,7 @@ def test_the_extra_is_named(code, extra, tmp_path):
         timeout=600,
     )
     said = done.stderr.strip().splitlines()[-1]
-    assert said.startswith("ImportError: ")
+    assert said.startswith("calibrant.errors.MissingExtraError: ")
     assert "needs torch" in said
     assert "found no torch" in said
     assert said.endswith(f"Run: pip install 'calibrant[{extra}]'")
