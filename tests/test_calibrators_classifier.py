@@ -373,7 +373,7 @@ def test_labels_of_any_type(names):
             CalibratedClassifier(GaussianNB()).fit(X, np.asarray(names)[y])
         return
     if isinstance(names[0], bytes):
-        with pytest.raises(ValueError, match="bytes"):
+        with pytest.raises(TypeError, match="bytes"):
             CalibratedClassifier(GaussianNB()).fit(X, np.asarray(names)[y])
         return
     labels = np.asarray(names)[y]

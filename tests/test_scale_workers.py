@@ -172,7 +172,7 @@ mine = Mine()
 mine.__dict__ |= found.__dict__
 try:
     scale.apply(mine, {folder!r}, {out!r}, scheduler="local")
-except TypeError as refusal:
+except ValueError as refusal:
     print(refusal)
 """
 

@@ -84,5 +84,7 @@ def _of_others(name: str, n_classes: int, options: Mapping[str, Any]) -> nn.Modu
     _checks.importable(module, name)
     factory = getattr(import_module(module), function, None)
     _checks.factory(factory, name)
-    network = factory(_checks.n_classes(n_classes), **options)  # type: ignore[misc]
+    n_classes = _checks.n_classes(n_classes)
+    with _checks.refusing(f"the network {name} cannot be made", "Correct it, or its options"):
+        network = factory(n_classes, **options)  # type: ignore[misc]
     return network if isinstance(network, Adapted) else Adapted(network, n_classes)
