@@ -339,6 +339,7 @@ MODULES = frozenset(
     }
 )
 ALLOWED = {
+    ("__init__.py", "import_module"): "one of ON_FIRST_USE, which are constant names",
     ("_checks/values.py", "find_spec"): "of the packages of an extra; of a network of one's own",
     ("_numerics/compiled.py", "pickle"): "the cache of compiled functions, in a trusted folder",
     ("calibrators/comparison.py", "getattr of _checks"): "'logits' or 'probs', names of arguments",
