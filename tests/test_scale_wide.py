@@ -137,7 +137,7 @@ def test_tensors_of_bfloat16_in_memory():
 
 
 def test_columns_too_many_to_read_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr("calibrant._checks.scale.MOST_HELD", 1 << 16)
+    monkeypatch.setattr("calibrant.scale.source.MOST_HELD", 1 << 16)
     columns = {f"logit_{k}": LOGITS[:, k].copy() for k in range(1200)}
     pq.write_table(pa.table({"label": LABELS % 1200, **columns}), tmp_path / "a.parquet")
     with pytest.raises(ValueError, match=r"1200 columns of scores\. Write them as one column of"):

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from calibrant import _checks, calibrators, focal, metrics
+from calibrant import _inputs, calibrators, focal, metrics
 from calibrant._version import __version__
 from calibrant.calibrators import (
     CALIBRATORS,
@@ -92,7 +92,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # What needs optional packages, or takes long to import, is loaded when it is asked for.
     if name == "CalibratedClassifier":
-        _checks.installed("sklearn", extra="sklearn", purpose=name)
+        _inputs.installed("sklearn", extra="sklearn", purpose=name)
         from calibrant.integrations.scikit_learn import CalibratedClassifier
 
         return CalibratedClassifier

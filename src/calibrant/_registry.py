@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant.errors import CalibrantError, UnknownNameError
 
 Entry = TypeVar("Entry")
@@ -36,6 +36,6 @@ class Registry(dict[str, Entry]):
             if known in self:
                 return known
         try:
-            return _checks.choice(name, what or self.what, tuple(self))
+            return _inputs.choice(name, what or self.what, tuple(self))
         except CalibrantError as refusal:
             raise UnknownNameError(str(refusal)) from None

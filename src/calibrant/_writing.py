@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from calibrant import _checks
+from calibrant import _inputs
 
 try:
     import fcntl
@@ -134,7 +134,7 @@ _sweep_once = functools.lru_cache(sweep)
 
 def _file_at(path: str | os.PathLike[str]) -> Path:
     """Where ``path`` leads, unless no file can be written there."""
-    given = _checks.path(path, "the output")
+    given = _inputs.path(path, "the output")
     with _explained(given):
         target = Path(os.path.realpath(given))
         folder = os.path.realpath(given.parent)

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from array_api_compat import array_namespace, device
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
 from calibrant.calibrators.data import FitData, Samples, checked_samples, checked_scores, row_blocks
@@ -183,7 +183,7 @@ class Calibrator(ABC):
     def set_params(self, **params: Any) -> Self:
         """Change what the constructor was given."""
         for name in params:
-            _checks.parameter(name, type(self).__name__, self._param_names())
+            _inputs.parameter(name, type(self).__name__, self._param_names())
         for name, value in params.items():
             setattr(self, name, value)
         return self
@@ -222,7 +222,7 @@ class Calibrator(ABC):
 
     def _apply(self, transform: Callable[[Array, State], Array], logits: Array) -> Array:
         self._need_fit()
-        _checks.same_classes(logits, self.n_classes_)
+        _inputs.same_classes(logits, self.n_classes_)
         if not isinstance(logits, np.ndarray):
             inner = self._inner(logits)
             return narrowed(transform(inner, state_like(self.state_, inner)), logits)

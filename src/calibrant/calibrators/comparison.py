@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.data import PROBS_FLOOR
@@ -153,7 +153,7 @@ class MethodComparison:
 
     def sorted_by(self, metric: str) -> MethodComparison:
         """The same with the best of ``metric`` first, and what failed last."""
-        _checks.choice(metric, "sort", SORTABLE)
+        _inputs.choice(metric, "sort", SORTABLE)
         rows = sorted(self.rows, key=lambda row: _rank(row, metric))
         return replace(self, sort=metric, rows=tuple(rows))
 
@@ -321,12 +321,12 @@ def compare(
         >>> result["identity"].verdict("nll")
         'worse'
     """
-    _checks.choice(sort, "sort", SORTABLE)
+    _inputs.choice(sort, "sort", SORTABLE)
     chosen = _made(methods, gamma, against)
     fit_on = labelled(val_labels, logits=val_logits, probs=val_probs)
     test = labelled(test_labels, logits=test_logits, probs=test_probs)
-    _checks.possible_labels(fit_on.scores, fit_on.labels, np.full(len(fit_on.scores), True))
-    _checks.same_scores(fit_on.kind, fit_on.scores, test.kind, test.scores)
+    _inputs.possible_labels(fit_on.scores, fit_on.labels, np.full(len(fit_on.scores), True))
+    _inputs.same_scores(fit_on.kind, fit_on.scores, test.kind, test.scores)
     # The work of all methods together is what has to end.
     work = len(test.labels) * len(chosen)
     todo = plan(MEASURED, n_bins, level, n_resamples, seed, work)
@@ -396,22 +396,22 @@ def _made(
         names = [methods] if isinstance(methods, str) else methods
         chosen = chosen_methods(names, gamma=gamma)
     if against not in chosen:
-        _checks.choice(against, "against", [*chosen, *CALIBRATORS])
+        _inputs.choice(against, "against", [*chosen, *CALIBRATORS])
         chosen |= chosen_methods([against], gamma=gamma)
     for name, calibrator in chosen.items():
-        _checks.instance(calibrator, Calibrator, f"methods[{name!r}]")
+        _inputs.instance(calibrator, Calibrator, f"methods[{name!r}]")
         calibrator._check_params()
     return chosen
 
 
 def labelled(labels: Array, **scores: Array) -> Labelled:
     """Checked samples from ``logits`` or ``probs``, whichever is given."""
-    kind, values = _checks.one_of(**scores)
-    checked = getattr(_checks, kind)(values)
-    labels = _checks.as_numpy(_checks.labels(labels, checked)).reshape(-1)
-    _checks.something_to_measure(len(labels))
-    flat = _checks.as_numpy(checked).reshape(-1, checked.shape[-1])
-    if kind == "probs" and checked.dtype != _checks.as_array(values, "probs").dtype:
+    kind, values = _inputs.one_of(**scores)
+    checked = getattr(_inputs, kind)(values)
+    labels = _inputs.as_numpy(_inputs.labels(labels, checked)).reshape(-1)
+    _inputs.something_to_measure(len(labels))
+    flat = _inputs.as_numpy(checked).reshape(-1, checked.shape[-1])
+    if kind == "probs" and checked.dtype != _inputs.as_array(values, "probs").dtype:
         # Widened from half precision, whose sums are further from 1 than those of wider types may.
         flat = flat / flat.sum(axis=1, keepdims=True)
     return Labelled(kind, flat, labels)

@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._numerics.logspace import floored_log_of_probs
 from calibrant._types import Array
 
@@ -186,11 +186,11 @@ def row_blocks(n_rows: int, n_classes: int) -> Iterator[slice]:
 
 def checked_scores(logits: Array, probs: Array) -> Array:
     """Checked logits; of probabilities, their logarithms above the floor."""
-    kind, given = _checks.one_of(logits=logits, probs=probs)
+    kind, given = _inputs.one_of(logits=logits, probs=probs)
     if kind == "logits":
-        checked = _checks.logits(given)
+        checked = _inputs.logits(given)
     else:
-        checked = floored_log_of_probs(_checks.probs(given), PROBS_FLOOR)
+        checked = floored_log_of_probs(_inputs.probs(given), PROBS_FLOOR)
     if isinstance(checked, np.ndarray) and checked.dtype.itemsize > 8:
         return checked.astype(np.float64)  # compiled passes know no longer floats
     return checked
@@ -201,14 +201,14 @@ def checked_samples(
 ) -> FitData:
     """The arguments of ``fit``, checked; rows without weight are left out."""
     scores = checked_scores(logits, probs)
-    flat = _checks.as_numpy(scores).reshape(-1, scores.shape[-1])
-    _checks.given(labels, "labels")
-    checked = _checks.as_numpy(_checks.labels(labels, scores)).reshape(-1)
-    weight = _checks.sample_weight(sample_weight, scores)
+    flat = _inputs.as_numpy(scores).reshape(-1, scores.shape[-1])
+    _inputs.given(labels, "labels")
+    checked = _inputs.as_numpy(_inputs.labels(labels, scores)).reshape(-1)
+    weight = _inputs.sample_weight(sample_weight, scores)
     weight = None if weight is None else weight.reshape(-1)
     present = np.full(len(flat), True) if weight is None else weight > 0
-    _checks.something_to_measure(int(present.sum()))
-    _checks.possible_labels(flat, checked, present)
+    _inputs.something_to_measure(int(present.sum()))
+    _inputs.possible_labels(flat, checked, present)
     if not present.all():
         flat, checked = flat[present], checked[present]
         weight = None if weight is None else weight[present]

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.fit_report import FitReport
 from calibrant.calibrators.registry import CALIBRATORS
@@ -77,7 +77,7 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
         True
     """
     where = str(path)
-    content = _parsed(_checks.path(path, "a calibrator file"), where)
+    content = _parsed(_inputs.path(path, "a calibrator file"), where)
     _check_entries(content, ENTRIES, where)
     if content["format"] != FORMAT:
         _refuse(where, f"its format is {_shown(content['format'])}, not {FORMAT!r}")

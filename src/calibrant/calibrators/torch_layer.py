@@ -7,10 +7,10 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant.errors import CalibrantError
 
-_checks.installed("torch", extra="torch", purpose="a torch layer (as_module)")
+_inputs.installed("torch", extra="torch", purpose="a torch layer (as_module)")
 
 import torch
 from torch import Tensor, nn
@@ -92,8 +92,8 @@ class CalibratorModule(nn.Module):
         self._numbers = numbers
 
     def _computed(self, transform: Callable[[Tensor, State], Tensor], logits: Tensor) -> Tensor:
-        logits = _checks.logits_unseen(logits)
-        _checks.same_classes(logits, self.n_classes)
+        logits = _inputs.logits_unseen(logits)
+        _inputs.same_classes(logits, self.n_classes)
         inner = self._calibrator._inner(logits)
         state: dict[str, Any] = dict(self._numbers)
         for name in self._arrays:

@@ -14,7 +14,7 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._numerics.logspace import split_top
 from calibrant._writing import written_whole
 from calibrant.calibrators import Calibrator, load
@@ -166,10 +166,10 @@ def _calibrated(
     calibrator: Calibrator, batches: Iterable[Predictions], file: str, tally: _Tally
 ) -> Iterator[Batch]:
     for batch in batches:
-        with _checks.naming(f"{file}, counting from row {tally.rows}" if tally.rows else file):
+        with _inputs.naming(f"{file}, counting from row {tally.rows}" if tally.rows else file):
             kind, scores = scores_of(batch)
             probs = calibrator.predict_proba(**{kind: scores})
-            labels = None if batch.labels is None else _checks.labels(batch.labels, probs)
+            labels = None if batch.labels is None else _inputs.labels(batch.labels, probs)
         tally.count(kind, scores, probs)
         tally.class_names = batch.class_names is not None
         yield {
@@ -184,7 +184,7 @@ def _confidence(kind: str, scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Largest probability of each row as it came in."""
     if kind == "probs":
         return np.asarray(scores.max(axis=1))
-    wide = _checks.logits(scores)
+    wide = _inputs.logits(scores)
     with np.errstate(over="ignore"):  # a class that far below the top has no probability
         parts = [split_top(wide[block]).log_top[:, 0] for block in row_blocks(*wide.shape)]
     return np.asarray(np.exp(np.concatenate(parts)))

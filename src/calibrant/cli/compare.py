@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant.calibrators.comparison import REFERENCE, SORTABLE, compare as compare_methods
 from calibrant.cli.fit import MethodsCommand, read_labelled
 from calibrant.cli.fitting import fitting_bar, named_methods
@@ -73,11 +73,11 @@ def compare(
       calibrant compare val.parquet test.parquet --method identity,temperature --sort nll
       calibrant compare val.csv test.csv --gamma 3 --json
     """
-    _checks.choice(sort, "--sort", SORTABLE)
+    _inputs.choice(sort, "--sort", SORTABLE)
     chosen = named_methods(names, gamma, against=against)
     fit_on, measure_on = read_labelled(val, to_fit=True), read_labelled(test, to_fit=False)
-    with _checks.naming(f"{val} and {test}"):
-        _checks.same_scores(fit_on.kind, fit_on.scores, measure_on.kind, measure_on.scores)
+    with _inputs.naming(f"{val} and {test}"):
+        _inputs.same_scores(fit_on.kind, fit_on.scores, measure_on.kind, measure_on.scores)
     scores: dict[str, Any] = {
         f"val_{fit_on.kind}": fit_on.scores,
         f"test_{measure_on.kind}": measure_on.scores,

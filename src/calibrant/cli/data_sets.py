@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant.files import count_rows
 from calibrant.files.parquet import parquet_files
 
@@ -56,7 +56,7 @@ def classes_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def refuse_other_number(where: str, found: int, classes: int | None) -> None:
     """``--classes`` that is not what the file itself shows."""
     if classes is not None:
-        _checks.number_of_classes(found, classes, where)
+        _inputs.number_of_classes(found, classes, where)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._writing import refuse_unwritable, written_whole
 from calibrant.cli.data_sets import (
     classes_option,
@@ -90,7 +90,7 @@ def evaluate(
     if plot_path is not None and len(files) > 1:
         raise click.UsageError(f"--plot draws one file; found {len(files)}. Run it once for each")
     if plot_path is not None:
-        refuse_unwritable(_checks.picture_path(plot_path))
+        refuse_unwritable(_inputs.picture_path(plot_path))
     results = {}
     for file in files:
         where = scheduler_of(file, scheduler, skip_bad=skip_bad, rows_in_memory=ROWS_IN_MEMORY)
@@ -168,7 +168,7 @@ def _samples(batch: Predictions) -> ScoredSamples:
     if batch.confidence is not None and batch.correct is not None:
         return samples_of_confidence(batch.confidence, batch.correct)
     if batch.top_logits is not None:
-        _checks.every_class_known("an evaluation of this kind of file")
+        _inputs.every_class_known("an evaluation of this kind of file")
     if batch.labels is None:
         raise CalibrantError(
             "labels are needed to evaluate; found none. Add an array labels (or a column label)"

@@ -13,7 +13,7 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._writing import refuse_foreign, refuse_unwritable
 from calibrant.calibrators import (
     CALIBRATORS,
@@ -119,7 +119,7 @@ def fit(
         if where is None:
             samples = read_labelled(val, to_fit=True)
             refuse_other_number(val, samples.scores.shape[1], classes)
-            with _checks.naming(val):
+            with _inputs.naming(val):
                 calibrator.fit(**samples.named(), labels=samples.labels)
             words, plain = str(calibrator.report_), calibrator.report_.to_dict()
         else:
@@ -149,21 +149,21 @@ def fit(
 def read_labelled(file: str, *, to_fit: bool) -> Labelled:
     """Scores and labels of a file; a refusal of their values names it."""
     predictions = read_predictions(file)
-    with _checks.naming(file):
+    with _inputs.naming(file):
         kind, scores = scores_of(predictions)
-        _checks.some_labels(predictions.labels)
-        checked = getattr(_checks, kind)(scores)
-        labels = _checks.labels(predictions.labels, checked)
+        _inputs.some_labels(predictions.labels)
+        checked = getattr(_inputs, kind)(scores)
+        labels = _inputs.labels(predictions.labels, checked)
         if to_fit:
-            _checks.possible_labels(scores, labels, np.full(len(labels), True))
+            _inputs.possible_labels(scores, labels, np.full(len(labels), True))
         return Labelled(kind, scores, labels)
 
 
 def scores_of(predictions: Predictions) -> tuple[str, npt.NDArray[Any]]:
     """``"logits"`` or ``"probs"``, and the array; confidence alone cannot be calibrated."""
     if predictions.top_logits is not None:
-        _checks.every_class_known("this command, on this file,")
-    _checks.some_scores(predictions.logits, predictions.probs)
+        _inputs.every_class_known("this command, on this file,")
+    _inputs.some_scores(predictions.logits, predictions.probs)
     if predictions.logits is not None:
         return "logits", predictions.logits
     assert predictions.probs is not None

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from calibrant import _checks
+from calibrant import _inputs
 
 
 class PathType(click.Path):
@@ -15,7 +15,7 @@ class PathType(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The name as it was given, of the type that was asked for."""
-        _checks.path(value, param.get_error_hint(ctx) if param else "a path")
+        _inputs.path(value, param.get_error_hint(ctx) if param else "a path")
         return self.coerce_path_result(value)
 
 

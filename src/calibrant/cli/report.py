@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant.cli.fit import MethodsCommand, refuse_overwriting
 from calibrant.cli.fitting import fitting_bar, named_methods
 from calibrant.cli.paths import INPUT, OUTPUT
@@ -66,7 +66,7 @@ def report(
       calibrant report val.parquet test.parquet -o page.html --title "Our network"
       calibrant report val.csv test.csv --method auto,temperature
     """
-    _checks.page_path(output)
+    _inputs.page_path(output)
     refuse_overwriting(output, val, test)
     chosen = named_methods(names, gamma)
     from calibrant.report import write_report

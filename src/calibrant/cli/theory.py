@@ -9,7 +9,7 @@ from typing import Any
 import click
 import numpy as np
 
-from calibrant import _checks, focal
+from calibrant import _inputs, focal
 from calibrant._writing import refuse_unwritable, written_whole
 from calibrant.cli.paths import OUTPUT
 from calibrant.errors import CalibrantError
@@ -71,7 +71,7 @@ def theory(
       calibrant theory --gamma 2 --plot theory.png
     """
     if plot_path is not None:
-        refuse_unwritable(_checks.picture_path(plot_path))
+        refuse_unwritable(_inputs.picture_path(plot_path))
     facts = theory_of(gamma, n_classes, posteriors or None, thresholds or THRESHOLDS)
     if plot_path is not None:
         from calibrant.plots import theory as plots
@@ -93,8 +93,8 @@ def theory_of(
     thresholds: tuple[float, ...],
 ) -> dict[str, Any]:
     """Everything the command prints, as plain data."""
-    gamma = _checks.gamma(gamma, lowest=0.0)
-    n_classes = _checks.whole_number(n_classes, "n_classes", allowed=range(2, MOST_CLASSES + 1))
+    gamma = _inputs.gamma(gamma, lowest=0.0)
+    n_classes = _inputs.whole_number(n_classes, "n_classes", allowed=range(2, MOST_CLASSES + 1))
     if posteriors is None:  # the share of an even split is the least a top class can have
         posteriors = tuple(p for p in POSTERIORS if p >= 1.0 / n_classes)
     tau_oc, tau_uc = focal.confidence_thresholds(gamma=gamma) if gamma > 0 else (None, None)
@@ -118,7 +118,7 @@ def theory_of(
 
 def _optimum(posterior: float, gamma: float, n_classes: int) -> dict[str, Any]:
     """What the focal optimum says where the top class has ``posterior``, the rest shared."""
-    top = float(_checks.unit_interval(posterior, "posterior"))
+    top = float(_inputs.unit_interval(posterior, "posterior"))
     if top < 1.0 / n_classes:
         raise CalibrantError(
             f"posterior of the top class must be at least 1/{n_classes} for {n_classes} classes; "

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from click.core import ParameterSource
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant.cli.paths import INPUT
 from calibrant.errors import CalibrantError
 
@@ -138,11 +139,11 @@ def train(
       calibrant train --resume out/cifar10
       calibrant train --grid grid.toml -o out/grid
     """
-    _checks.installed("torch", "lightning", extra="lightning", purpose="calibrant train")
+    _inputs.installed("torch", "lightning", extra="lightning", purpose="calibrant train")
     if grid is not None:
         _run_grid(grid, data, output, resume, processes, as_json)
         return
-    _checks.not_with(_given("processes"), "a single run", "Leave it out, or add --grid FILE")
+    check_not_with(_given("processes"), "a single run", "Leave it out, or add --grid FILE")
     folder, going_on = _folder(output, resume)
     wanted, where = _wanted(data, folder, going_on, options)
     try:
@@ -182,7 +183,7 @@ def _say_stopped(folder: Path, wanted: Recipe) -> NoReturn:
         raise Stopped("stopped before the run began; nothing was written")
     done = len(RunFolder(folder).records())
     again = ["calibrant", "train", "--resume", str(folder)]
-    if _checks.is_own_code(wanted.model):
+    if _inputs.is_own_code(wanted.model):
         again += ["--model", wanted.model]
     raise Stopped(f"stopped after {done} whole epochs. To go on: {shlex.join(again)}")
 
@@ -214,10 +215,10 @@ def _wanted(
             where[name] = where[name] or stored["files"].get(entry)
         if data is None:
             begun = place.recipe(own_model=options["model"])
-            allowed = ("model",) if _checks.is_own_code(begun.model) else ()
+            allowed = ("model",) if _inputs.is_own_code(begun.model) else ()
             others = _given(but=(*WITH_A_RUN, *WITH_A_GRID, *allowed))
             remedy = "The run goes on as it was begun: leave it out"
-            _checks.not_with(others, "--resume FOLDER", remedy)
+            check_not_with(others, "--resume FOLDER", remedy)
             return begun, where
     if data is None:
         raise CalibrantError(
@@ -246,10 +247,10 @@ def _settings(settings: tuple[str, ...]) -> dict[str, Any]:
         except ValueError:
             value = text
         field, dot, entry = name.partition(".")
-        _checks.field_without_option(f"--set {field}", ELSEWHERE.get(field))
+        _inputs.field_without_option(f"--set {field}", ELSEWHERE.get(field))
         if dot:
             entries = found.setdefault(field, {})
-            _checks.plain_options(entries, field)
+            _inputs.plain_options(entries, field)
             entries[entry] = value
         else:
             found[field] = value
@@ -324,7 +325,7 @@ def _run_grid(
 
     if data is not None:
         raise CalibrantError(f"--grid FILE names the data sets; found {data!r} too. Leave it out")
-    _checks.not_with(_given(but=WITH_A_GRID), "--grid FILE", "Write it into the file")
+    check_not_with(_given(but=WITH_A_GRID), "--grid FILE", "Write it into the file")
     if output is not None and resume is not None:
         raise CalibrantError("a grid has one folder; found -o and --resume. Either goes on with it")
     folder = output or resume
@@ -348,3 +349,9 @@ def _installed() -> bool:
     import importlib.util
 
     return importlib.util.find_spec("torch") is not None
+
+
+def check_not_with(options: Sequence[str], other: str, remedy: str) -> None:
+    """No options that another one leaves without effect."""
+    if options:
+        raise CalibrantError(f"{other} goes without {', '.join(options)}; found it given. {remedy}")

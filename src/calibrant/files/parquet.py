@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from calibrant import _checks
 from calibrant.errors import CalibrantError
 from calibrant.files.columns import Columns, arrow, is_list
 from calibrant.files.layout import Layout, find_layout, listed
@@ -133,7 +133,7 @@ def opened_file(file: Path) -> Any:
             file, buffer_size=_COLUMN_BUFFER, pre_buffer=False, page_checksum_verification=True
         )
     except FileNotFoundError as error:
-        _checks.file_there(file, error)
+        check_file_there(file, error)
 
 
 def _agreed(
@@ -221,7 +221,7 @@ def agreed_names(agreed: Named | None, file: str, names: tuple[str, ...] | None)
     if names is None:
         return agreed
     if agreed is not None:
-        _checks.same_class_names(file, names, *agreed)
+        check_same_class_names(file, names, *agreed)
     return agreed or (file, names)
 
 
@@ -240,3 +240,27 @@ def refuse_class_names(names: tuple[str, ...] | None, width: int, where: str) ->
             f"{where}: there must be one class name a class, {width} in all; found {len(names)}. "
             "Write the file again with write_predictions"
         )
+
+
+def check_same_class_names(
+    file: str, found: Sequence[str], other_file: str, expected: Sequence[str]
+) -> None:
+    """Files that name the same classes in the same order."""
+    if len(found) != len(expected):
+        differ = f"found {len(found)} names here and {len(expected)}"
+    else:
+        pairs = enumerate(zip(found, expected, strict=True))
+        number, pair = next((each for each in pairs if each[1][0] != each[1][1]), (None, None))
+        if pair is None:
+            return
+        differ = f"found {pair[0]!r} for class {number} here and {pair[1]!r}"
+    raise CalibrantError(
+        f"{file}: the files of a folder must name their classes alike, in one order; {differ} in "
+        f"{other_file}. Write them alike"
+    )
+
+
+def check_file_there(file: Path, error: FileNotFoundError) -> NoReturn:
+    """Refuse a file of a folder that is not there, or a link to one that is not."""
+    link = f" is a link to {os.readlink(file)}, which" if file.is_symlink() else ""
+    raise FileNotFoundError(f"{file}{link} is not there. Put it there, or remove it") from error

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant.errors import CalibrantError
 from calibrant.files.csv import CsvSource
 from calibrant.files.npz import NpzSource
@@ -81,7 +81,7 @@ def iter_predictions(
         >>> [batch.labels.tolist() for batch in iter_predictions(file, batch_rows=2)]
         [[0, 1], [2, 0], [1]]
     """
-    rows = _checks.whole_number(batch_rows, "batch_rows", allowed=range(1, 1 << 31))
+    rows = _inputs.whole_number(batch_rows, "batch_rows", allowed=range(1, 1 << 31))
     return _batches(_source(path), rows)
 
 
@@ -109,7 +109,7 @@ def _batches(source: Source, rows: int | None) -> Iterator[Predictions]:
 
 
 def _source(path: Any) -> Source:
-    _checks.path(path, "a prediction file")
+    _inputs.path(path, "a prediction file")
     where = os.fsdecode(path)
     file, part = _split(where)
     if not file.exists():

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._types import Array
 from calibrant._writing import written_whole
+from calibrant.errors import CalibrantError
 from calibrant.files.columns import arrow
 from calibrant.files.parquet import N_CLASSES
 from calibrant.files.writing import PARQUET_OPTIONS, ROW_GROUP, checked_ids
@@ -54,20 +56,20 @@ def write_top_predictions(
         >>> read_predictions(file).n_classes
         50000
     """
-    target = _checks.parquet_name(_checks.path(path, "the output"))
-    kind, scores = _checks.one_of(top_logits=top_logits, top_logprobs=top_logprobs)
-    n_classes = _checks.whole_number(n_classes, "n_classes", allowed=range(2, 1 << 31))
-    _checks.normaliser_of(kind, normaliser)
-    given = _checks.top_arrays(scores, top_classes, labels, normaliser, label_logits, n_classes)
+    target = check_parquet_name(_inputs.path(path, "the output"))
+    kind, scores = _inputs.one_of(top_logits=top_logits, top_logprobs=top_logprobs)
+    n_classes = _inputs.whole_number(n_classes, "n_classes", allowed=range(2, 1 << 31))
+    check_normaliser_of(kind, normaliser)
+    given = _inputs.top_arrays(scores, top_classes, labels, normaliser, label_logits, n_classes)
     columns = {
         "id": None if ids is None else checked_ids(ids, len(given.logits)),
-        "label": None if labels is None else _checks.as_numpy(labels),
-        "normaliser": None if normaliser is None else _checks.as_numpy(normaliser),
+        "label": None if labels is None else _inputs.as_numpy(labels),
+        "normaliser": None if normaliser is None else _inputs.as_numpy(normaliser),
         f"label_{kind.removeprefix('top_').removesuffix('s')}": None
         if label_logits is None
-        else _checks.as_numpy(label_logits),
+        else _inputs.as_numpy(label_logits),
     }
-    table = top_table(kind, _checks.as_numpy(scores), given.classes, columns, n_classes)
+    table = top_table(kind, _inputs.as_numpy(scores), given.classes, columns, n_classes)
     with written_whole(target) as temporary:
         arrow("writing").parquet.write_table(
             table, temporary, row_group_size=ROW_GROUP, **PARQUET_OPTIONS
@@ -91,3 +93,22 @@ def top_table(
 def _lists(array: NDArray[Any]) -> Any:
     flat = arrow("writing").array(np.ascontiguousarray(array).reshape(-1))
     return arrow("writing").FixedSizeListArray.from_arrays(flat, array.shape[1])
+
+
+def check_parquet_name(path: Path) -> Path:
+    """A file name that ends in .parquet."""
+    if path.suffix.lower() != ".parquet":
+        raise CalibrantError(
+            f"rows of the largest logits are written as .parquet; found {str(path)!r}. Rename it"
+        )
+    return path
+
+
+def check_normaliser_of(kind: str, normaliser: Any) -> None:
+    """A normaliser with logits, and none with log-probabilities."""
+    if (kind == "top_logits") == (normaliser is None):
+        raise CalibrantError(
+            "top_logits need a normaliser, the log of the sum of e^logit over all classes, and "
+            f"top_logprobs have none; found {kind} with{'out' if normaliser is None else ''} one. "
+            "Pass one of the two"
+        )

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._types import Array
 from calibrant._writing import written_whole
 from calibrant.errors import CalibrantError
@@ -53,16 +53,16 @@ def write_predictions(
         >>> read_predictions(file).class_names
         ('cat', 'dog')
     """
-    target = _checks.path(path, "the output")
+    target = _inputs.path(path, "the output")
     writer = _WRITERS.get(target.suffix.lower())
     if writer is None:
         raise CalibrantError(
             f"cannot write {target}: the name must end in {', '.join(_WRITERS)}; found "
             f"{target.suffix or 'no ending'!r}. Choose one of these"
         )
-    kind, given = _checks.one_of(probs=probs, logits=logits)
-    checked = _checks.probs(given) if kind == "probs" else _checks.logits(given)
-    scores = _checks.as_numpy(checked)
+    kind, given = _inputs.one_of(probs=probs, logits=logits)
+    checked = _inputs.probs(given) if kind == "probs" else _inputs.logits(given)
+    scores = _inputs.as_numpy(checked)
     if scores.ndim != 2 or len(scores) == 0:
         raise CalibrantError(
             f"{kind} must have the shape (rows, classes) with at least one row; found "
@@ -71,7 +71,7 @@ def write_predictions(
     writer(
         target,
         _Scores(scores, kind, str(getattr(given, "dtype", "")).rpartition(".")[2]),
-        None if labels is None else _checks.as_numpy(_checks.labels(labels, checked)),
+        None if labels is None else _inputs.as_numpy(_inputs.labels(labels, checked)),
         None if ids is None else checked_ids(ids, len(scores)),
         None if class_names is None else _checked_names(class_names, scores.shape[1]),
     )
@@ -94,7 +94,7 @@ class _Scores:
 
 def checked_ids(ids: Array, rows: int) -> NDArray[Any]:
     """Whole numbers or strings, one a row."""
-    array = _checks.as_numpy(ids)
+    array = _inputs.as_numpy(ids)
     if array.dtype == object and all(isinstance(name, str) for name in array.flat):
         array = array.astype(str)
     if array.dtype.kind not in "iuU":

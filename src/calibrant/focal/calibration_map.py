@@ -5,10 +5,12 @@ h(q) = q / phi(q),      Psi_i(q) = h(q_i) / sum_k h(q_k)
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from array_api_compat import array_namespace
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._numerics.logspace import (
     TopSplit,
     keep_argmax,
@@ -17,6 +19,7 @@ from calibrant._numerics.logspace import (
     split_top,
 )
 from calibrant._types import Array
+from calibrant.errors import CalibrantError
 from calibrant.focal.scalar import log_phi_low, log_phi_top
 
 
@@ -61,9 +64,9 @@ def focal_log_probs(logits: Array, *, gamma: float, temperature: float = 1.0) ->
         >>> focal_log_probs(np.array([1000.0, 0.0]), gamma=2.0).round(6).tolist()
         [0.0, -2998.901388]
     """
-    logits = _checks.logits(logits)
-    gamma = _checks.gamma(gamma, lowest=-1.0, like=logits)
-    temperature = _checks.temperature(temperature, like=logits)
+    logits = _inputs.logits(logits)
+    gamma = _inputs.gamma(gamma, lowest=-1.0, like=logits)
+    temperature = check_temperature(temperature, like=logits)
     split = split_top(logits, temperature)
     return keep_argmax(map_log_probs(split, gamma), split)
 
@@ -94,8 +97,21 @@ def focal_map(probs: Array, *, gamma: float) -> Array:
         >>> focal_map(np.array([0.6942, 0.3058]), gamma=2.0).round(3)
         array([0.9, 0.1])
     """
-    probs = _checks.probs(probs)
-    gamma = _checks.gamma(gamma, lowest=-1.0, like=probs)
+    probs = _inputs.probs(probs)
+    gamma = _inputs.gamma(gamma, lowest=-1.0, like=probs)
     split = split_probs(probs)
     xp = array_namespace(probs)
     return keep_argmax(xp.exp(map_log_probs(split, gamma)), split)
+
+
+def check_temperature(value: Any, *, like: Array) -> float:
+    """A finite temperature above 0, in the range of ``like``'s type."""
+    number = _inputs.finite_number(value, "temperature")
+    if number <= 0.0:
+        raise CalibrantError(
+            f"temperature must be above 0; found {number:g}. "
+            "Above 1 softens the probabilities, below 1 sharpens them"
+        )
+    smallest = float(array_namespace(like).finfo(like.dtype).smallest_normal)
+    _inputs.within_type(number, "temperature", like, smallest=smallest)
+    return number

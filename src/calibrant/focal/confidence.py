@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._numerics.logspace import split_probs
 from calibrant._types import Array
+from calibrant.errors import CalibrantError
 from calibrant.focal.scalar import (
     SERIES_BELOW,
     complement_of_u,
@@ -46,7 +48,7 @@ def confidence_thresholds(*, gamma: float) -> tuple[float, float]:
     """
     from scipy.optimize import brentq
 
-    gamma = _checks.positive_gamma(gamma)
+    gamma = check_positive_gamma(gamma)
 
     # Functions of x = log q, divided by gamma so that they keep their size as gamma goes to 0.
     def slope(x: float) -> float:
@@ -90,8 +92,8 @@ def confidence_bias(probs: Array, *, gamma: float) -> Array:
         ... )
         (-1, 1)
     """
-    probs = _checks.probs(probs)
-    gamma = _checks.gamma(gamma, lowest=0.0, like=probs)
+    probs = _inputs.probs(probs)
+    gamma = _inputs.gamma(gamma, lowest=0.0, like=probs)
     xp = array_namespace(probs)
     split = split_probs(probs)
     # max q > max Psi(q) is sum h_i/h_m > sum q_i/q_m over the other classes, and h_i/h_m is
@@ -138,7 +140,7 @@ def gamma_for_threshold(p0: float) -> float:
         >>> round(gamma_for_threshold(0.2), 4), round(gamma_for_threshold(0.25), 4)
         (4.8506, 3.0702)
     """
-    p0 = _checks.threshold(p0)
+    p0 = check_threshold(p0)
     # log phi = 0 with x = gamma u is log1p(x) = kappa x, where kappa = -log(1 - p0) / u.
     u = -p0 * math.log(p0) / (1.0 - p0)
     if p0 < 0.25:
@@ -164,3 +166,25 @@ def _log1p_shortfall(x: float) -> float:
     if x >= SERIES_BELOW:
         return 1.0 - math.log1p(x) / x
     return math.log1p(x) - x * float(complement_of_u(np.asarray(-x), np.asarray(-math.log1p(x))))
+
+
+def check_positive_gamma(value: Any) -> float:
+    """A finite gamma above 0, for questions that have no answer at 0."""
+    number = _inputs.gamma(value, lowest=0.0)
+    if number == 0.0:
+        raise CalibrantError(
+            "gamma must be above 0 here; found 0. At gamma = 0 the focal loss is cross-entropy, "
+            "whose optimum is the posterior itself: neither under- nor over-confident anywhere"
+        )
+    return number
+
+
+def check_threshold(value: Any) -> float:
+    """A probability p0 of at most 1/2, for which a gamma exists that a float can hold."""
+    number = _inputs.finite_number(value, "p0")
+    if not 1e-300 <= number <= 0.5:
+        raise CalibrantError(
+            f"p0 must be above 0 (1e-300 at least) and at most 0.5; found {number:g}. No gamma > 0 "
+            "has its gradients equal to those of cross-entropy at a probability outside this range"
+        )
+    return number

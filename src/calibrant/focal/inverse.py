@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from array_api_compat import array_namespace
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._numerics.logspace import (
     TopSplit,
     detach,
@@ -178,8 +178,8 @@ def inverse_focal_map(probs: Array, *, gamma: float) -> Array:
         >>> inverse_focal_map(np.array([0.9, 0.1]), gamma=2.0).round(4)
         array([0.6942, 0.3058])
     """
-    probs = _checks.probs(probs)
-    gamma = _checks.gamma(gamma, lowest=0.0, like=probs)
+    probs = _inputs.probs(probs)
+    gamma = _inputs.gamma(gamma, lowest=0.0, like=probs)
     posterior = split_probs(probs)
     xp = array_namespace(probs)
     output = split_top(inverse_logits(posterior, gamma))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from array_api_compat import array_namespace
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._numerics.logspace import TopSplit, split_probs, split_top
 from calibrant._types import Array
 from calibrant.focal import of_cross_entropy
@@ -47,9 +47,9 @@ def focal_loss(logits: Array, labels: Array, *, gamma: float) -> Array:
         >>> focal_loss(np.array([[2.0, 0.0], [2.0, 0.0]]), np.array([0, 1]), gamma=2.0).round(4)
         array([0.0018, 1.6501])
     """
-    logits = _checks.logits(logits)
-    labels = _checks.labels(labels, logits)
-    gamma = _checks.gamma(gamma, lowest=0.0, like=logits)
+    logits = _inputs.logits(logits)
+    labels = _inputs.labels(labels, logits)
+    gamma = _inputs.gamma(gamma, lowest=0.0, like=logits)
     return focal_of_cross_entropy(cross_entropy_of(split_top(logits), labels), gamma)
 
 
@@ -79,9 +79,9 @@ def inverse_focal_loss(logits: Array, labels: Array, *, gamma: float) -> Array:
         >>> inverse_focal_loss(np.array([[2.0, 0.0]]), np.array([0]), gamma=2.0).round(4)
         array([0.449])
     """
-    logits = _checks.logits(logits)
-    labels = _checks.labels(labels, logits)
-    gamma = _checks.gamma(gamma, lowest=0.0, like=logits)
+    logits = _inputs.logits(logits)
+    labels = _inputs.labels(labels, logits)
+    gamma = _inputs.gamma(gamma, lowest=0.0, like=logits)
     return focal_of_cross_entropy(cross_entropy_of(split_top(logits), labels), -gamma)
 
 
@@ -111,8 +111,8 @@ def proper_focal_loss(probs: Array, labels: Array, *, gamma: float) -> Array:
         >>> proper_focal_loss(np.array([[0.9, 0.1]]), np.array([0]), gamma=2.0).round(4)
         array([0.0341])
     """
-    probs = _checks.probs(probs)
-    labels = _checks.labels(labels, probs)
-    gamma = _checks.gamma(gamma, lowest=0.0, like=probs)
+    probs = _inputs.probs(probs)
+    labels = _inputs.labels(labels, probs)
+    gamma = _inputs.gamma(gamma, lowest=0.0, like=probs)
     output = split_top(inverse_logits(split_probs(probs), gamma))
     return focal_of_cross_entropy(cross_entropy_of(output, labels), gamma)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from array_api_compat import array_namespace
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._types import Array
 
 SERIES_BELOW = 0.125
@@ -118,8 +118,8 @@ def phi(p: Array, *, gamma: float) -> Array:
         >>> phi(np.array([0.0, 0.1, 0.5, 1.0]), gamma=2.0).round(4)
         array([1.    , 1.2245, 0.5966, 0.    ])
     """
-    p = _checks.unit_interval(p, "p")
-    gamma = _checks.gamma(gamma, lowest=-1.0, like=p)
+    p = _inputs.unit_interval(p, "p")
+    gamma = _inputs.gamma(gamma, lowest=-1.0, like=p)
     xp = array_namespace(p)
     t = 1.0 - p
     cross_entropy = -xp.log(xp.where(p > 0, p, 1.0))

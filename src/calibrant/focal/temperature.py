@@ -7,7 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant.focal.calibration_map import focal_log_probs
 
 LOGIT_GAP_GRIDS = {2: (20.0, 0.01), 3: (10.0, 0.05), 4: (10.0, 0.2)}
@@ -36,7 +36,7 @@ def temperature_bounds(*, gamma: float) -> tuple[float, float]:
         >>> [round(t, 4) for t in temperature_bounds(gamma=4.0)]
         [0.2, 0.2384]
     """
-    gamma = _checks.gamma(gamma, lowest=0.0)
+    gamma = _inputs.gamma(gamma, lowest=0.0)
     return 1.0 / (gamma + 1.0), 1.0 / (gamma + 1.0 - 0.5 * math.log1p(gamma))
 
 
@@ -68,8 +68,8 @@ def closest_temperature(*, gamma: float, n_classes: int) -> float:
     """
     from scipy.optimize import minimize_scalar
 
-    gamma = _checks.gamma(gamma, lowest=0.0)
-    n_classes = _checks.whole_number(n_classes, "n_classes", allowed=range(2, 5))
+    gamma = _inputs.gamma(gamma, lowest=0.0)
+    n_classes = _inputs.whole_number(n_classes, "n_classes", allowed=range(2, 5))
     gaps = _ordered_gaps(n_classes, gamma)
     mapped = np.exp(focal_log_probs(gaps, gamma=gamma))
 

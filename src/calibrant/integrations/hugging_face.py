@@ -10,9 +10,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from calibrant import _checks
+from calibrant import _inputs
+from calibrant.errors import CalibrantError
 
-_checks.installed("torch", extra="torch", purpose="calibrant.integrations.hugging_face")
+_inputs.installed("torch", extra="torch", purpose="calibrant.integrations.hugging_face")
 
 import torch
 from torch import Tensor
@@ -74,10 +75,10 @@ class TrainerLoss(TrainerCallback):
     """
 
     def __init__(self, loss: Loss) -> None:
-        _checks.instance(loss, Loss, "loss")
-        _checks.trainer_loss(loss, binary=isinstance(loss, SigmoidFocalLoss))
+        _inputs.instance(loss, Loss, "loss")
+        check_trainer_loss(loss, binary=isinstance(loss, SigmoidFocalLoss))
         self.loss = loss
-        self.reduction = _checks.choice(loss.reduction, "reduction", ("mean", "sum"))
+        self.reduction = _inputs.choice(loss.reduction, "reduction", ("mean", "sum"))
         self.training = False
         self._warned = False
         self._shown = False
@@ -89,8 +90,8 @@ class TrainerLoss(TrainerCallback):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
         """The loss of a batch, as ``compute_loss_func`` gives it."""
-        labels = _checks.trainer_labels(labels)
-        logits = _checks.logits_of_network(outputs)
+        labels = check_trainer_labels(labels)
+        logits = _inputs.logits_of_network(outputs)
         if torch.is_grad_enabled() and not self.training:
             self._warn_without_callback()
         self.loss.to(logits.device)
@@ -120,7 +121,7 @@ class TrainerLoss(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Go on from where the checkpoint was, if training is resumed."""
-        _checks.no_other_smoothing(args.label_smoothing_factor)
+        check_no_other_smoothing(args.label_smoothing_factor)
         self.training, self._warned, self._shown = True, False, False
         if args.eval_strategy == "no":
             self._warn_of_waiting("eval_strategy='no'")
@@ -128,7 +129,7 @@ class TrainerLoss(TrainerCallback):
         if state.global_step == 0 or not self.loss.state_dict():
             return
         if saved.is_file():
-            with _checks.refusing(
+            with _inputs.refusing(
                 f"{saved} cannot be read as the state of the loss",
                 "Resume from another checkpoint, or delete the file to go on without it",
             ):
@@ -204,3 +205,42 @@ def _own_part(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 def _beside_checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
     return Path(args.output_dir or ".") / f"checkpoint-{state.global_step}" / STATE
+
+
+def check_trainer_loss(loss: Any, *, binary: bool) -> None:
+    """A loss whose targets are those that the Hugging Face Trainer counts."""
+    if binary:
+        raise CalibrantError(
+            f"TrainerLoss is for losses of class indices; found {type(loss).__name__}. Pass a "
+            "function of your own as compute_loss_func, which calls it"
+        )
+    if loss.ignore_index != -100:
+        raise CalibrantError(
+            "ignore_index must be -100, since the Trainer counts all other labels; found "
+            f"{loss.ignore_index}. Mark labels that do not count with -100"
+        )
+
+
+def check_no_other_smoothing(factor: float) -> None:
+    """No smoothing that the Hugging Face Trainer would leave out."""
+    if factor != 0.0:
+        raise CalibrantError(
+            "the Trainer smooths no labels where it is given a loss; found "
+            f"label_smoothing_factor={factor:g}. Pass label_smoothing={factor:g} to the loss"
+        )
+
+
+def check_trainer_labels(labels: Any) -> Any:
+    """Class indices that the Hugging Face Trainer has found among its inputs."""
+    if labels is None:
+        raise CalibrantError(
+            "the loss needs labels; found none among the inputs. Call the column of the data set "
+            "'labels'"
+        )
+    if labels.is_floating_point():
+        raise CalibrantError(
+            f"labels must be class indices; found {labels.dtype} of shape {tuple(labels.shape)}, "
+            "each number of which the Trainer would count as a target. Pass integers, or a "
+            "function of your own as compute_loss_func"
+        )
+    return labels

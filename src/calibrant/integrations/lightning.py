@@ -6,12 +6,13 @@ This module needs Lightning: ``pip install 'calibrant[lightning]'``. Nothing els
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from calibrant import _checks
+from calibrant import _inputs
+from calibrant.errors import CalibrantError
 
-_checks.installed(
+_inputs.installed(
     "torch", "lightning", extra="lightning", purpose="calibrant.integrations.lightning"
 )
 
@@ -81,10 +82,10 @@ class CalibrationCallback(Callback):
         dataloader_idx: int = 0,
     ) -> None:
         super().__init__()
-        self.metrics = _checks.several_of(metrics, "metrics", DEFAULT_METRICS)
+        self.metrics = check_several_of(metrics, "metrics", DEFAULT_METRICS)
         self.prefix = prefix
         self.n_bins = n_bins
-        self.ignore_label = _checks.ignored_label(ignore_label)
+        self.ignore_label = _inputs.ignored_label(ignore_label)
         self.dataloader_idx = dataloader_idx
         self._waiting = False
         self._forget()
@@ -127,7 +128,7 @@ class CalibrationCallback(Callback):
                 self._kept[loss] = [(torch.empty(0), torch.empty(0))]
         self._ignored = self.ignore_label
         if self._ignored is None:
-            self._ignored = _checks.one_ignored_index({loss.ignore_index for loss in losses})
+            self._ignored = check_one_ignored_index({loss.ignore_index for loss in losses})
 
     def on_validation_batch_end(
         self,
@@ -141,7 +142,7 @@ class CalibrationCallback(Callback):
         """Count one batch."""
         if trainer.sanity_checking or dataloader_idx != self.dataloader_idx:
             return
-        logits, labels = _checks.validation_output(outputs)
+        logits, labels = check_validation_output(outputs)
         rows = torch.movedim(logits.detach(), class_axis(logits), -1)
         self._stream.update(logits=rows, labels=labels, ignore_label=self._ignored)
         for loss, kept in self._kept.items():
@@ -225,3 +226,35 @@ def _merged(stream: StreamedEvaluation, n_bins: int) -> StreamedEvaluation:
     for part in parts:
         everyone.merge(part)
     return everyone
+
+
+def check_validation_output(outputs: Any) -> tuple[Any, Any]:
+    """The logits and labels that a Lightning ``validation_step`` has returned."""
+    missing = [name for name in ("logits", "labels") if not _inputs.holds(outputs, name)]
+    if missing:
+        found = f"the keys {', '.join(map(str, outputs))}" if isinstance(outputs, Mapping) else None
+        raise CalibrantError(
+            "CalibrationCallback needs the logits and labels of the validation step; found "
+            f"{found or _inputs.described(outputs)}. Return {{'logits': logits, 'labels': labels}} "
+            "from validation_step"
+        )
+    return outputs["logits"], outputs["labels"]
+
+
+def check_one_ignored_index(found: set[int]) -> int:
+    """The label that all losses of a module leave out; torch's own where there are none."""
+    if len(found) > 1:
+        raise CalibrantError(
+            "the losses of a module must have the same ignore_index; found "
+            f"{' and '.join(map(str, sorted(found)))}. Pass ignore_label= to CalibrationCallback"
+        )
+    return next(iter(found), -100)
+
+
+def check_several_of(values: Any, name: str, allowed: Sequence[str]) -> tuple[str, ...]:
+    """Some of a few names."""
+    if isinstance(values, str):
+        raise CalibrantError(
+            f"{name} must be a sequence of names; found the string {values!r}. Pass [{values!r}]"
+        )
+    return tuple(_inputs.choice(value, name, allowed) for value in values)

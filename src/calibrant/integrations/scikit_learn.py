@@ -14,7 +14,7 @@ trained on fewer rows, which are a little less accurate than the one in use.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -45,12 +45,13 @@ from sklearn.utils.validation import (  # type: ignore[import-untyped]
     has_fit_parameter,
 )
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._numerics.logspace import floored_log_of_probs
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.data import PROBS_FLOOR
 from calibrant.calibrators.fit_report import CalibrationWarning, FitReport
 from calibrant.calibrators.registry import CALIBRATORS
+from calibrant.errors import CalibrantError
 
 Floats = npt.NDArray[Any]
 
@@ -134,7 +135,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             **fit_params: More arguments of the classifier's ``fit``; those with one entry a row
                 are divided like the rows.
         """
-        _checks.choice(self.scores, "scores", SCORES)
+        _inputs.choice(self.scores, "scores", SCORES)
         calibrator = _calibrator(self.method)
         X, y = indexable(X, y)  # noqa: N806
         y = column_or_1d(y, warn=True)
@@ -145,11 +146,11 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             self.estimator_ = self.estimator
             self.scores_ = _output(self.estimator_, self.scores)
             self.classes_ = np.asarray(self.estimator_.classes_)
-            _checks.known_classes(np.unique(y).tolist(), self.classes_.tolist())
+            check_known_classes(np.unique(y).tolist(), self.classes_.tolist())
             logits = class_scores(self.estimator_, X, self.scores_, self.classes_)
         else:
             self.classes_ = np.unique(y)
-            _checks.two_or_more_classes(len(self.classes_))
+            _inputs.two_or_more_classes(len(self.classes_))
             for_fit, for_split = self._arguments(weight, fit_params)
             self.estimator_ = clone(self.estimator)
             self.estimator_.fit(X, y, **_check_method_params(X, for_fit))
@@ -215,7 +216,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     def _is_fitted_already(self) -> bool:
         return isinstance(self.estimator, FrozenEstimator) or (
-            isinstance(self.cv, str) and _checks.choice(self.cv, "cv", [PREFIT]) == PREFIT
+            isinstance(self.cv, str) and _inputs.choice(self.cv, "cv", [PREFIT]) == PREFIT
         )
 
     def _scores_of(self, X: Any) -> Floats:  # noqa: N803
@@ -253,9 +254,9 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         """Scores of every row by a classifier that was trained without it."""
         folds = list(check_cv(self.cv, y, classifier=True).split(X, y, **for_split))
         tested = np.concatenate([np.arange(len(y))[test] for _, test in folds])
-        _checks.each_row_once(np.bincount(tested, minlength=len(y)))
+        check_each_row_once(np.bincount(tested, minlength=len(y)))
         for train, _ in folds:
-            _checks.all_classes_to_train(self.classes_.tolist(), np.unique(y[train]).tolist())
+            check_all_classes_to_train(self.classes_.tolist(), np.unique(y[train]).tolist())
         parts = Parallel(n_jobs=self.n_jobs)(
             delayed(_fold_scores)(
                 clone(self.estimator), X, y, train, test, for_fit, self.scores_, self.classes_
@@ -276,10 +277,10 @@ def class_scores(
     """Logits of a fitted classifier, one column for each of ``classes``."""
     values = np.asarray(getattr(estimator, output)(X))
     if output == "predict_proba":
-        values = floored_log_of_probs(_checks.probs(values), PROBS_FLOOR)
+        values = floored_log_of_probs(_inputs.probs(values), PROBS_FLOOR)
     elif values.ndim == 1 and len(classes) == 2:
         values = np.stack([np.zeros_like(values), values], axis=-1)
-    _checks.one_column_a_class(values, output, len(classes))
+    check_one_column_a_class(values, output, len(classes))
     return values
 
 
@@ -307,15 +308,15 @@ def _calibrator(method: str | Calibrator) -> Calibrator:
     from calibrant.calibrators.comparison import required
 
     name = CALIBRATORS.key(method)
-    _checks.no_parameter_missing(required(CALIBRATORS[name]), name, CALIBRATORS[name].__name__)
+    check_no_parameter_missing(required(CALIBRATORS[name]), name, CALIBRATORS[name].__name__)
     return CALIBRATORS[name]()
 
 
 def _output(estimator: Any, wanted: str) -> str:
     """Which output of a fitted classifier has one score for each class."""
-    name = _checks.has_output(estimator, SCORES[1:] if wanted == "auto" else [wanted])
+    name = check_has_output(estimator, SCORES[1:] if wanted == "auto" else [wanted])
     if name == "decision_function" and len(estimator.classes_) > 2 and _scores_pairs(estimator):
-        _checks.scores_of_pairs(or_else=wanted == "auto" and hasattr(estimator, "predict_proba"))
+        check_scores_of_pairs(or_else=wanted == "auto" and hasattr(estimator, "predict_proba"))
         return "predict_proba"
     return name
 
@@ -335,3 +336,73 @@ def _scores_pairs(estimator: Any) -> bool:
         or (isinstance(part, FrozenEstimator) and _scores_pairs(part))
         for part in (estimator, chosen, *inside)
     )
+
+
+def check_known_classes(found: Sequence[Any], known: Sequence[Any]) -> None:
+    """No label that a classifier was not trained on."""
+    unknown = [label for label in found if label not in known]
+    if unknown:
+        raise CalibrantError(
+            f"labels must be classes of the fitted estimator; found {unknown[0]!r}, which is not "
+            f"one of its {len(known)}. Train the estimator on all classes, or leave the rows out"
+        )
+
+
+def check_all_classes_to_train(classes: Sequence[Any], trained: Sequence[Any]) -> None:
+    """Every class in the training part of a fold: a score for a class never seen says nothing."""
+    missing = [label for label in classes if label not in trained]
+    if missing:
+        raise CalibrantError(
+            "every class must be in the training part of every fold; class "
+            f"{missing[0]!r} is missing in one. Add samples of it, or choose another cv"
+        )
+
+
+def check_each_row_once(counts: npt.NDArray[np.intp]) -> None:
+    """Folds that test every row exactly once."""
+    if not (counts == 1).all():
+        row = int(np.argmax(counts != 1))
+        raise CalibrantError(
+            f"cv must put every row into a test part exactly once; found row {row} there "
+            f"{counts[row]} times. Use a number of folds, or a splitter such as StratifiedKFold"
+        )
+
+
+def check_has_output(estimator: Any, names: Sequence[str]) -> str:
+    """The first of the methods ``names`` that a fitted classifier has."""
+    for name in names:
+        if hasattr(estimator, name):
+            return name
+    raise CalibrantError(
+        f"the estimator must have {' or '.join(names)}; {type(estimator).__name__} has not. "
+        "Pass a classifier that gives one score for each class"
+    )
+
+
+def check_scores_of_pairs(*, or_else: bool) -> None:
+    """Scores of pairs of classes are of no use, unless there is something else to take."""
+    if not or_else:
+        raise CalibrantError(
+            "decision_function must give one column for each class; found "
+            "decision_function_shape='ovo', one for each pair of classes. "
+            "Set decision_function_shape='ovr', or pass scores='predict_proba'"
+        )
+
+
+def check_one_column_a_class(values: npt.NDArray[Any], name: str, n_classes: int) -> None:
+    """Scores of a classifier in the form that a softmax takes."""
+    if values.ndim != 2 or values.shape[1] != n_classes:
+        raise CalibrantError(
+            f"{name} must give one column for each of the {n_classes} classes; found shape "
+            f"{values.shape}. Set decision_function_shape='ovr', or pass scores='predict_proba'"
+        )
+
+
+def check_no_parameter_missing(missing: Sequence[str], method: str, owner: str) -> None:
+    """A method that can be made from its name alone."""
+    if missing:
+        arguments = ", ".join(f"{name}=..." for name in missing)
+        raise CalibrantError(
+            f"{method} needs {' and '.join(missing)}; found the name {method!r} alone. "
+            f"Pass the calibrator itself: method={owner}({arguments})"
+        )

@@ -11,9 +11,9 @@ Some losses change during training. Every loss may be told what some of them wan
 This package needs PyTorch: ``pip install 'calibrant[torch]'``.
 """
 
-from calibrant import _checks
+from calibrant import _inputs
 
-_checks.installed("torch", extra="torch", purpose="calibrant.losses")
+_inputs.installed("torch", extra="torch", purpose="calibrant.losses")
 
 from calibrant.losses.adafocal import AdaFocal
 from calibrant.losses.base import Loss

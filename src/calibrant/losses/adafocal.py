@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from calibrant import _checks
+from calibrant import _inputs
+from calibrant.errors import CalibrantError
 from calibrant.losses.policies import GammaPolicy, gamma_between
 from calibrant.metrics.binning import mass_edges
 
@@ -78,10 +81,10 @@ class AdaFocal(GammaPolicy):
         highest: float = 20.0,
     ) -> None:
         super().__init__()
-        self.n_bins = _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
-        self.rate = _checks.above_zero(rate, "rate")
-        self.switch = _checks.above_zero(switch, "switch")
-        self.lowest, self.highest, start = _checks.limits_of_gamma(
+        self.n_bins = _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
+        self.rate = _inputs.above_zero(rate, "rate")
+        self.switch = _inputs.above_zero(switch, "switch")
+        self.lowest, self.highest, start = check_limits_of_gamma(
             lowest, highest, start, self.switch
         )
         inner = torch.arange(1, self.n_bins, dtype=torch.float32) / self.n_bins
@@ -100,7 +103,7 @@ class AdaFocal(GammaPolicy):
         """Move bins and gammas by one validation set, that of all processes together."""
         own = torch.stack([confidence, correct]).double().cpu()
         claimed, right = _gathered(own, self.gammas.device).numpy()
-        _checks.something_to_measure(len(claimed))
+        _inputs.something_to_measure(len(claimed))
         # In an order of their own, so that sums do not depend on who gathered what first.
         order = np.lexsort((right, claimed))
         edges, gap = _bins(claimed[order], right[order], self.n_bins)
@@ -155,3 +158,22 @@ def _gathered(own: Tensor, device: torch.device) -> Tensor:
     group.all_gather(parts, padded)
     kept = [part[:, : int(n)].cpu() for part, n in zip(parts, sizes, strict=True)]
     return torch.cat(kept, dim=1)
+
+
+def check_limits_of_gamma(
+    lowest: Any, highest: Any, start: Any, switch: float
+) -> tuple[float, float, float]:
+    """Limits on both sides of where AdaFocal's gamma changes its sign, and a start in between."""
+    low, high = _inputs.finite_number(lowest, "lowest"), _inputs.finite_number(highest, "highest")
+    begin = _inputs.finite_number(start, "start")
+    if not (low <= -switch and switch <= high):
+        raise CalibrantError(
+            f"lowest and highest must enclose -switch and switch; found {low:g} and {high:g} "
+            f"around {switch:g}. AdaFocal's are -2, 20 and 0.2"
+        )
+    if not (low <= begin <= high and abs(begin) >= switch):
+        raise CalibrantError(
+            f"start must lie between {low:g} and {high:g} and no closer to 0 than {switch:g}; "
+            f"found {begin:g}. AdaFocal's is 1"
+        )
+    return low, high, begin

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (its name everywhere)
 from torch import Tensor, nn
 
-from calibrant import _checks
+from calibrant import _inputs
+from calibrant._types import Array
+from calibrant.errors import CalibrantError
 
 REDUCTIONS = ("mean", "sum", "none")
 HALF = (torch.float16, torch.bfloat16)
@@ -45,9 +48,9 @@ class Loss(nn.Module):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        self.register_buffer("weight", _checks.class_weights(weight))
-        self.ignore_index = _checks.ignored_index(ignore_index)
-        self.reduction = _checks.choice(reduction, "reduction", REDUCTIONS)
+        self.register_buffer("weight", check_class_weights(weight))
+        self.ignore_index = check_ignored_index(ignore_index)
+        self.reduction = _inputs.choice(reduction, "reduction", REDUCTIONS)
 
     @property
     def needs_validation(self) -> bool:
@@ -73,7 +76,7 @@ class Loss(nn.Module):
         """The settings, with class weights of the type the loss is computed in."""
         weight = self.weight
         if weight is not None:
-            _checks.one_weight_a_class(weight, logits.shape[class_axis(logits)])
+            check_one_weight_a_class(weight, logits.shape[class_axis(logits)])
             weight = weight.to(torch.float32 if is_half(logits) else logits.dtype)
         return Settings(weight, self.ignore_index, self.reduction)
 
@@ -159,3 +162,40 @@ def along_classes(weight: Tensor, like: Tensor) -> Tensor:
     shape = [1] * like.dim()
     shape[class_axis(like)] = -1
     return weight.view(shape)
+
+
+def check_ignored_index(value: Any) -> int:
+    """A whole number that marks targets of a loss which do not count."""
+    return _inputs.whole_number(value, "ignore_index", allowed=range(-(2**62), 2**62))
+
+
+def check_class_weights(values: Any) -> Array:
+    """One weight for each class as a torch tensor of floats, finite and not negative; or None."""
+    if values is None:
+        return None
+    if not (hasattr(values, "is_floating_point") and values.is_floating_point()):
+        raise CalibrantError(
+            "weight must be a tensor of floats, one for each class; found "
+            f"{_inputs.described(values)}. Pass torch.tensor([...])"
+        )
+    if values.ndim != 1:
+        raise CalibrantError(
+            f"weight must have one entry for each class; found shape {tuple(values.shape)}. "
+            "Pass a tensor with one axis"
+        )
+    _inputs.refuse(
+        ~((values >= 0) & (values < math.inf)),
+        "weight must be finite and not negative; found {found} in {where}. Use 0 to leave a class "
+        "out",
+        found=values,
+    )
+    return values
+
+
+def check_one_weight_a_class(weight: Array, n_classes: int) -> None:
+    """Class weights that fit the logits."""
+    if len(weight) != n_classes:
+        raise CalibrantError(
+            f"weight must have one entry for each class; found {len(weight)} for logits of "
+            f"{n_classes} classes. Pass a tensor of {n_classes}"
+        )

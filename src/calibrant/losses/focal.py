@@ -6,10 +6,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (its name everywhere)
+from array_api_compat import array_namespace
 from torch import Tensor
 
-from calibrant import _checks
+from calibrant import _inputs
+from calibrant._types import Array
+from calibrant.errors import CalibrantError
 from calibrant.focal import focal_log_probs
+from calibrant.losses import checks
 from calibrant.losses.base import (
     Loss,
     Settings,
@@ -34,7 +38,7 @@ class _WithGamma(Loss):
     def __init__(self, gamma: float | GammaPolicy, **options: Any) -> None:
         super().__init__(**options)
         if not isinstance(gamma, GammaPolicy):
-            gamma = _checks.gamma(gamma, lowest=0.0, like=torch.empty(0))
+            gamma = _inputs.gamma(gamma, lowest=0.0, like=torch.empty(0))
         self.gamma = gamma
 
     @property
@@ -70,7 +74,7 @@ class _WithGamma(Loss):
         batch by batch, and go to ``loss.gamma.update``.
         """
         rows = torch.movedim(logits, class_axis(logits), -1)
-        labels = _checks.labels(labels, rows, ignored=self.ignore_index)
+        labels = _inputs.labels(labels, rows, ignored=self.ignore_index)
         counted = labels != self.ignore_index
         return _top_labels(rows[counted], labels[counted])
 
@@ -88,7 +92,7 @@ class _WithGamma(Loss):
             return gamma
         looked_at = not torch.compiler.is_compiling()
         owner = type(self.gamma).__name__
-        checked: Tensor = _checks.gammas_of_policy(gamma, p, owner, finite=looked_at)
+        checked: Tensor = check_gammas_of_policy(gamma, p, owner, finite=looked_at)
         return checked
 
     def extra_repr(self) -> str:
@@ -146,7 +150,7 @@ class FocalLoss(_WithGamma):
         label_smoothing: float = 0.0,
     ) -> None:
         super().__init__(gamma, weight=weight, ignore_index=ignore_index, reduction=reduction)
-        self.label_smoothing = _checks.label_smoothing(label_smoothing)
+        self.label_smoothing = checks.label_smoothing(label_smoothing)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss of logits and of class indices or probabilities."""
@@ -162,7 +166,7 @@ class FocalLoss(_WithGamma):
         return focal_loss_of(logits, target, rule, gamma.signed, settings)
 
     def _of_probabilities(self, logits: Tensor, target: Tensor, settings: Settings) -> Tensor:
-        _checks.soft_targets(logits, target, self.ignore_index)
+        checks.soft_targets(logits, target, self.ignore_index)
         axis = class_axis(logits)
         c = -log_softmax(logits)
         p = (target * torch.exp(-c.detach())).sum(axis)
@@ -240,7 +244,7 @@ class SigmoidFocalLoss(_WithGamma):
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss of logits and of targets 0, 1 or probabilities between, of the same shape."""
-        _checks.same_shape_targets(logits, target)
+        check_same_shape_targets(logits, target)
         if is_half(logits):
             logits = logits.float()
         v = target.to(logits.dtype)
@@ -259,7 +263,7 @@ class SigmoidFocalLoss(_WithGamma):
 
         Only for a gamma that is a number: with a policy the map is not known.
         """
-        gamma = _checks.fixed_gamma(self.gamma)
+        gamma = check_fixed_gamma(self.gamma)
         two = torch.stack([torch.zeros_like(logits), logits], dim=-1)
         mapped: Tensor = focal_log_probs(two, gamma=gamma)[..., 1].exp()
         return mapped
@@ -268,13 +272,52 @@ class SigmoidFocalLoss(_WithGamma):
     def top_labels(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Confidence of each element, and whether it was right."""
         two = torch.stack([torch.zeros_like(logits), logits], dim=-1)
-        right = torch.from_numpy(_checks.truths(labels, "val_labels")).long().to(logits.device)
-        return _top_labels(two.reshape(-1, 2), _checks.labels(right, two).reshape(-1))
+        right = torch.from_numpy(_inputs.truths(labels, "val_labels")).long().to(logits.device)
+        return _top_labels(two.reshape(-1, 2), _inputs.labels(right, two).reshape(-1))
 
 
 def _top_labels(rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Confidence of each row, and whether it was right, in double precision on the CPU."""
     if len(rows) == 0:
         return torch.empty(0), torch.empty(0)
-    log_p, top = log_softmax(_checks.logits(rows)).max(dim=1)
+    log_p, top = log_softmax(_inputs.logits(rows)).max(dim=1)
     return log_p.exp().double().cpu(), (top == labels).double().cpu()
+
+
+def check_same_shape_targets(logits: Array, target: Array) -> None:
+    """One target for each binary logit."""
+    if tuple(logits.shape) != tuple(target.shape):
+        raise CalibrantError(
+            f"targets must have the shape of the logits, {tuple(logits.shape)}; found "
+            f"{tuple(target.shape)}. Pass one target, 0 to 1, for each logit"
+        )
+
+
+def check_gammas_of_policy(gammas: Any, p: Array, owner: str, *, finite: bool) -> Array:
+    """What a policy of one's own returns for p: finite gammas, one for each or one for all."""
+    xp = array_namespace(p)
+    if isinstance(gammas, (int, float)):
+        gammas = xp.full_like(p, gammas)
+    shape = getattr(gammas, "shape", None)
+    if shape is None or shape not in ((), p.shape):
+        found = type(gammas).__name__ if shape is None else f"shape {tuple(shape)}"
+        raise CalibrantError(
+            f"a policy must return a tensor with one gamma for each p, or one number for all; "
+            f"found {found} from {owner} for p of shape {tuple(p.shape)}"
+        )
+    if finite and not bool(xp.all(xp.isfinite(gammas))):
+        raise CalibrantError(
+            f"a policy must return finite gammas; found NaN or infinity from {owner}. "
+            "Look at its forward(p), where p may be 0 or 1"
+        )
+    return xp.astype(gammas, p.dtype)
+
+
+def check_fixed_gamma(value: Any) -> float:
+    """A gamma that is a number, for a map that belongs to it."""
+    if not isinstance(value, float):
+        raise CalibrantError(
+            "the focal map needs a gamma that is a number; found a policy, whose optimum has no "
+            "such map. Fit a calibrator on validation data"
+        )
+    return value

@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (its name everywhere)
 from torch import Tensor
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._numerics.precision import WITHOUT_FLOAT64
+from calibrant.losses import checks
 from calibrant.losses.base import (
     Loss,
     Settings,
@@ -73,8 +74,8 @@ class MMCELoss(Loss):
     ) -> None:
         super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
         self.weighted = weighted
-        self.strength = _checks.not_negative(strength, "strength")
-        self.label_smoothing = _checks.label_smoothing(label_smoothing)
+        self.strength = _inputs.not_negative(strength, "strength")
+        self.label_smoothing = checks.label_smoothing(label_smoothing)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss of logits and of class indices or probabilities."""
@@ -82,7 +83,7 @@ class MMCELoss(Loss):
         log_p = log_softmax(logits)
         mmce = self.strength * self._mmce(log_p, target)
         if target.is_floating_point():
-            _checks.soft_targets(logits, target, self.ignore_index)
+            checks.soft_targets(logits, target, self.ignore_index)
             axis = class_axis(logits)
             c = -log_p
             if settings.weight is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from calibrant import _checks
+from calibrant.losses import checks
 from calibrant.losses.base import (
     Loss,
     along_classes,
@@ -85,7 +85,7 @@ class BrierLoss(Loss):
         settings = self._settings_for(logits)
         q = log_softmax(logits).exp()
         if target.is_floating_point():
-            _checks.soft_targets(logits, target, self.ignore_index)
+            checks.soft_targets(logits, target, self.ignore_index)
             values = (q - target).square().sum(axis)
             if settings.weight is not None:
                 values = values * (target * along_classes(settings.weight, target)).sum(axis)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._numerics.precision import has_float64
+from calibrant._types import Array
+from calibrant.errors import CalibrantError
 from calibrant.focal import gamma_for_threshold
 
 WHOLE_RUN = 350
@@ -109,19 +112,19 @@ class ScheduledGamma(GammaPolicy):
         epochs: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
-        self.gammas = tuple(_checks.gamma(g, lowest=0.0, like=torch.empty(0)) for g in gammas)
+        self.gammas = tuple(_inputs.gamma(g, lowest=0.0, like=torch.empty(0)) for g in gammas)
         if fractions is None and epochs is None:
             fractions = (100 / WHOLE_RUN, 250 / WHOLE_RUN)
         self.in_epochs = epochs is not None
-        self.boundaries = _checks.boundaries(fractions, epochs, n_gammas=len(self.gammas))
+        self.boundaries = check_boundaries(fractions, epochs, n_gammas=len(self.gammas))
         self.register_buffer("gamma", torch.tensor(self.gammas[0], dtype=torch.float64))
         self.register_buffer("epoch", torch.tensor(0, dtype=torch.int64))
 
     def start_epoch(self, epoch: int, n_epochs: int | None = None) -> None:
         """Choose the gamma of this epoch."""
-        epoch = _checks.whole_number(epoch, "epoch", allowed=MOST_EPOCHS)
+        epoch = _inputs.whole_number(epoch, "epoch", allowed=MOST_EPOCHS)
         # Of equal fractions the nearest doubles are equal: 10/35 is 100/350.
-        reached = epoch / (1 if self.in_epochs else _checks.length_of_run(epoch, n_epochs))
+        reached = epoch / (1 if self.in_epochs else check_length_of_run(epoch, n_epochs))
         stage = sum(reached >= boundary for boundary in self.boundaries)
         self.gamma.fill_(self.gammas[stage])
         self.epoch.fill_(epoch)
@@ -172,8 +175,8 @@ class SampleGamma(GammaPolicy):
         self, thresholds: Sequence[float], gammas: Sequence[float], *, inclusive: bool = True
     ) -> None:
         super().__init__()
-        self.thresholds = _checks.rising_thresholds(thresholds, n_gammas=len(gammas))
-        self.gammas = tuple(_checks.signed_gamma(g, like=torch.empty(0)) for g in gammas)
+        self.thresholds = check_rising_thresholds(thresholds, n_gammas=len(gammas))
+        self.gammas = tuple(check_signed_gamma(g, like=torch.empty(0)) for g in gammas)
         self.inclusive = inclusive
         self.signed = min(self.gammas) < 0.0
         self._make_constants(torch.empty(0).device)
@@ -234,3 +237,71 @@ def gamma_between(p: Tensor, edges: Tensor, gammas: Tensor) -> Tensor:
 def _rounding(p: float, eps: float) -> float:
     """How far p = exp(-c) may be off, relatively, because c has been rounded."""
     return 4.0 * eps * (1.0 - math.log(p))
+
+
+def check_signed_gamma(value: Any, *, like: Array) -> float:
+    """A finite gamma of a policy; below 0 it is that of the inverse focal loss."""
+    number = _inputs.finite_number(value, "gamma")
+    _inputs.within_type(number, "gamma", like, smallest=0.0)
+    return number
+
+
+def check_rising_thresholds(values: Sequence[Any], *, n_gammas: int) -> tuple[float, ...]:
+    """Probabilities in rising order, one fewer than gammas."""
+    thresholds = tuple(_inputs.finite_number(value, "thresholds") for value in values)
+    rising = all(a < b for a, b in pairwise(thresholds))
+    if not (rising and all(0.0 < t < 1.0 for t in thresholds)):
+        raise CalibrantError(
+            f"thresholds must rise and lie strictly between 0 and 1; found {thresholds}. "
+            "Sort them, and put each in once"
+        )
+    _one_gamma_more("thresholds", len(thresholds), n_gammas)
+    return thresholds
+
+
+def check_boundaries(
+    fractions: Sequence[Any] | None, epochs: Sequence[Any] | None, *, n_gammas: int
+) -> tuple[float, ...]:
+    """Where the gammas of a schedule change, in parts of the run or in epochs."""
+    name, values = check_one_of_boundaries(fractions, epochs)
+    found = tuple(_inputs.finite_number(value, name) for value in values)
+    rising = all(a < b for a, b in pairwise(found))
+    highest = 1.0 if name == "fractions" else math.inf
+    if not (rising and all(0.0 < value < highest for value in found)):
+        limits = "between 0 and 1" if name == "fractions" else "above 0"
+        raise CalibrantError(f"{name} must rise and lie {limits}; found {found}. Sort them")
+    _one_gamma_more(name, len(found), n_gammas)
+    return found
+
+
+def check_one_of_boundaries(
+    fractions: Sequence[Any] | None, epochs: Sequence[Any] | None
+) -> tuple[str, Sequence[Any]]:
+    """Either of the two ways to say when a gamma changes."""
+    if fractions is not None and epochs is not None:
+        raise CalibrantError("a schedule takes fractions or epochs; found both. Leave one out")
+    return ("epochs", epochs) if epochs is not None else ("fractions", fractions or ())
+
+
+def _one_gamma_more(name: str, n_steps: int, n_gammas: int) -> None:
+    if n_gammas != n_steps + 1:
+        raise CalibrantError(
+            f"there must be one gamma more than {name}; found {n_gammas} gammas and {n_steps} "
+            f"{name}. The last gamma is for what is above the last of them"
+        )
+
+
+def check_length_of_run(epoch: int, n_epochs: Any) -> int:
+    """How many epochs a run has, for a schedule in parts of it."""
+    if n_epochs is None:
+        raise CalibrantError(
+            "a schedule in fractions of the run needs n_epochs; found none. Call "
+            "start_epoch(epoch, n_epochs) (in Lightning: set max_epochs), or give the schedule in "
+            "epochs="
+        )
+    length = _inputs.whole_number(n_epochs, "n_epochs", allowed=range(1, 2**53))
+    if epoch >= length:
+        raise CalibrantError(
+            f"epoch must be below n_epochs; found {epoch} of {length}. Count epochs from 0"
+        )
+    return length

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._numerics.logspace import split_top
 from calibrant.focal.inverse import from_solution, inverse_logits
 from calibrant.losses.base import class_axis, is_half
@@ -54,7 +54,7 @@ class ProperFocalLoss(FocalLoss):
         label_smoothing: float = 0.0,
     ) -> None:
         super().__init__(
-            gamma=_checks.gamma(gamma, lowest=0.0, like=torch.empty(0)),
+            gamma=_inputs.gamma(gamma, lowest=0.0, like=torch.empty(0)),
             weight=weight,
             ignore_index=ignore_index,
             reduction=reduction,
@@ -77,7 +77,7 @@ def _output(rows: Tensor, gamma: float) -> Tensor:
     """Logits whose focal map is the softmax of ``rows``."""
     if not torch.compiler.is_compiling():
         try:
-            direct: Tensor = inverse_logits(split_top(_checks.logits(rows)), gamma)
+            direct: Tensor = inverse_logits(split_top(_inputs.logits(rows)), gamma)
             return direct
         except RuntimeError:  # torch.func.vmap cannot follow a loop that ends when it may
             pass
@@ -88,7 +88,7 @@ def _output(rows: Tensor, gamma: float) -> Tensor:
 
 @torch.library.custom_op("calibrant::focal_output", mutates_args=())
 def _solved(rows: Tensor, gamma: float) -> Tensor:
-    output: Tensor = inverse_logits(split_top(_checks.logits(rows)), gamma)
+    output: Tensor = inverse_logits(split_top(_inputs.logits(rows)), gamma)
     return output
 
 

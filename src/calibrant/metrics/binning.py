@@ -22,7 +22,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from calibrant import _checks
+from calibrant import _inputs
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -150,7 +150,7 @@ class _Sums:
 
     def merge(self, other: Self) -> None:
         """Add what another object of the same bins has counted."""
-        _checks.same_count("bins", len(self.count), len(other.count))
+        _inputs.same_count("bins", len(self.count), len(other.count))
         self.count += other.count
         self.sums += other.sums
 

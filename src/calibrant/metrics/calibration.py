@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant.metrics.binning import (
     BinTable,
     EqualWidthBins,
@@ -21,20 +21,20 @@ MOST_BINS = range(1, 100_001)
 
 def width_table(samples: ScoredSamples, n_bins: int) -> BinTable:
     """Equal-width bins of the samples' confidence."""
-    bins = EqualWidthBins(_checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS))
+    bins = EqualWidthBins(_inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS))
     bins.update(samples.confidence, samples.correct, samples.weight)
     return bins.table()
 
 
 def mass_table(samples: ScoredSamples, n_bins: int) -> BinTable:
     """Equal-mass bins of the samples' confidence."""
-    n_bins = _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
+    n_bins = _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
     return equal_mass_table(samples.confidence, samples.correct, n_bins, samples.weight)
 
 
 def error_of_table(table: BinTable, norm: str) -> float:
     """The gaps between confidence and accuracy of the bins, as one number."""
-    norm = _checks.choice(norm, "norm", NORMS)
+    norm = _inputs.choice(norm, "norm", NORMS)
     gap, share = np.abs(table.gap), table.share
     if norm == "l1":
         return float((share * gap).sum())
@@ -129,7 +129,7 @@ def class_gap_sums(samples: ScoredSamples, n_bins: int) -> Floats:
     """Sum of (p_k - [label is k]) over the samples in each bin of p_k, (K, bins)."""
     from calibrant.metrics import _kernels
 
-    n_bins = _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
+    n_bins = _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
     weight = np.empty(0) if samples.weight is None else samples.weight
     scores = samples.need_scores()
     sums: Floats = _kernels.class_gap_sums.sum(

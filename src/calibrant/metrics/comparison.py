@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._types import Array
 from calibrant.metrics import intervals
 from calibrant.metrics.evaluation import finite_or_none
@@ -160,7 +160,7 @@ def paired_difference(
     a = summarise(probs_a, labels, logits=logits_a, **options)
     b = summarise(probs_b, labels, logits=logits_b, **options)
     for name in metrics:
-        _checks.choice(name, "metrics", LOWER_IS_BETTER)
+        _inputs.choice(name, "metrics", LOWER_IS_BETTER)
     todo = plan(metrics, n_bins, level, n_resamples, seed, len(a))
     drawn = redraw(a, todo), redraw(b, todo)
     differences = tuple(_difference(name, (a, b), todo, drawn) for name in todo.names)

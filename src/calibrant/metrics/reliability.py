@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._types import Array
 from calibrant.metrics.binning import BinTable, EqualWidthBins, Floats, width_edges
 from calibrant.metrics.calibration import MOST_BINS, error_of_table, mass_table, width_table
@@ -255,7 +255,7 @@ def reliability_of(
     samples: ScoredSamples, *, n_bins: int = 15, binning: str = "width", level: float = 0.95
 ) -> ReliabilityCurve:
     """The same for samples that were checked before, also without scores of all classes."""
-    table = BINNINGS[_checks.choice(binning, "binning", tuple(BINNINGS))](samples, n_bins)
+    table = BINNINGS[_inputs.choice(binning, "binning", tuple(BINNINGS))](samples, n_bins)
     return reliability_of_table(table, binning=binning, level=level)
 
 
@@ -272,7 +272,7 @@ def reliability_of_table(
         >>> round(reliability_of_table(bins.table(), binning="width").ece, 4)
         0.5333
     """
-    level = float(_checks.unit_interval(level, "level"))
+    level = float(_inputs.unit_interval(level, "level"))
     accuracy = table.accuracy
     low, high = wilson_interval(accuracy, table.weight, level)
     return ReliabilityCurve(
@@ -351,7 +351,7 @@ def classwise_curves(
         >>> round(first.ece, 4), second.class_index
         (0.4, 1)
     """
-    n_bins = _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
+    n_bins = _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
     samples = summarise(
         probs, labels, logits=logits, sample_weight=sample_weight, ignore_label=ignore_label
     )

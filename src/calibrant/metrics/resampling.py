@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant.metrics import intervals
 from calibrant.metrics.calibration import MOST_BINS
 from calibrant.metrics.registry import METRICS
@@ -55,13 +55,13 @@ def plan(
     metrics: Sequence[str], n_bins: int, level: float, n_resamples: int, seed: int, n: int
 ) -> Plan:
     """Check the options that evaluating and comparing ``n`` samples share."""
-    wanted = _checks.whole_number(n_resamples, "n_resamples", allowed=RESAMPLES)
+    wanted = _inputs.whole_number(n_resamples, "n_resamples", allowed=RESAMPLES)
     return Plan(
         names=tuple(METRICS.key(name, "metrics") for name in metrics),
-        n_bins=_checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS),
-        level=_checks.level(level),
+        n_bins=_inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS),
+        level=_inputs.level(level),
         n_resamples=intervals.allowed_resamples(wanted, n),
-        seed=_checks.whole_number(seed, "seed", allowed=range(2**63)),
+        seed=_inputs.whole_number(seed, "seed", allowed=range(2**63)),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._types import Array
 from calibrant.errors import CalibrantError
 
@@ -148,12 +148,12 @@ def summarise(
     """Check the arguments of a metric and reduce them to what it needs, in one pass."""
     from calibrant.metrics import _kernels
 
-    kind, given = _checks.one_of(probs=probs, logits=logits)
-    given = _checks.as_array(given, kind)
-    scores = _checks.scores(given, kind)
-    ignored = _checks.ignored_label(ignore_label)
-    labels = _checks.labels(labels, scores, ignored=ignored).reshape(-1)
-    weight = _checks.sample_weight(sample_weight, scores)
+    kind, given = _inputs.one_of(probs=probs, logits=logits)
+    given = _inputs.as_array(given, kind)
+    scores = _inputs.scores(given, kind)
+    ignored = _inputs.ignored_label(ignore_label)
+    labels = _inputs.labels(labels, scores, ignored=ignored).reshape(-1)
+    weight = _inputs.sample_weight(sample_weight, scores)
     weight = None if weight is None else weight.reshape(-1)
     flat = scores.reshape(-1, scores.shape[-1])
     kept = np.ones(len(flat), dtype=np.bool_)
@@ -164,10 +164,10 @@ def summarise(
     if not kept.all():
         flat, labels = flat[kept], labels[kept]
         weight = None if weight is None else weight[kept]
-    _checks.something_to_measure(len(flat))
+    _inputs.something_to_measure(len(flat))
     confidence = np.empty(len(flat))
     correct = np.empty(len(flat), dtype=np.bool_)
-    tolerance = _checks.sum_tolerance(given)
+    tolerance = _inputs.sum_tolerance(given)
     if kind == "logits":
         bad = _kernels.top_of_logits(flat, labels, confidence, correct)
     else:
@@ -177,16 +177,16 @@ def summarise(
         shown = np.full(scores.shape, 1.0 / scores.shape[-1], dtype=scores.dtype)
         shown.reshape(-1, scores.shape[-1])[kept] = flat
         if kind == "logits":
-            _checks.logits(shown)
+            _inputs.logits(shown)
         else:
-            _checks.probs(shown, tolerance=tolerance)
+            _inputs.probs(shown, tolerance=tolerance)
     return ScoredSamples(confidence, correct, weight, flat, labels, kind == "logits")
 
 
 def samples_of_confidence(confidence: Array, correct: Array) -> ScoredSamples:
     """Samples of which only the confidence, and whether the answer was right, are known."""
-    values = _checks.as_numpy(_checks.unit_interval(confidence, "confidence")).astype(np.float64)
-    right = _checks.truths(correct, "correct")
-    _checks.same_shape(confidence=values, correct=right)
-    _checks.something_to_measure(values.size)
+    values = _inputs.as_numpy(_inputs.unit_interval(confidence, "confidence")).astype(np.float64)
+    right = _inputs.truths(correct, "correct")
+    _inputs.same_shape(confidence=values, correct=right)
+    _inputs.something_to_measure(values.size)
     return ScoredSamples(values.reshape(-1), right.reshape(-1), None)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._types import Array
 from calibrant.focal import loss as focal_losses
 from calibrant.metrics.binning import are_tied, width_index
@@ -83,7 +83,7 @@ def focal_loss(samples: ScoredSamples, *, gamma: float = 3.0) -> float:
         >>> round(METRICS["focal_loss"](probs, np.array([0, 1]), gamma=2.0), 4)
         0.0414
     """
-    gamma = _checks.gamma(gamma, lowest=0.0)
+    gamma = _inputs.gamma(gamma, lowest=0.0)
     cross_entropy = -samples.true_log_prob
     return samples.mean_of_present(focal_losses.focal_of_cross_entropy(cross_entropy, gamma))
 
@@ -112,7 +112,7 @@ def top_k_error(samples: ScoredSamples, *, k: int = 5) -> float:
         0.5
     """
     scores = samples.need_scores()
-    k = _checks.whole_number(k, "k", allowed=range(1, 1_000_001))
+    k = _inputs.whole_number(k, "k", allowed=range(1, 1_000_001))
     labels = samples.need_labels()[:, None]
     own = np.take_along_axis(scores, labels, axis=1)
     earlier = np.arange(scores.shape[1]) < labels
@@ -290,7 +290,7 @@ def brier_decomposition(
         >>> parts.reliability, parts.resolution, parts.uncertainty
         (0.125, 0.0, 0.375)
     """
-    n_bins = _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
+    n_bins = _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
     samples = summarise(
         probs, labels, logits=logits, sample_weight=sample_weight, ignore_label=ignore_label
     )
@@ -331,12 +331,12 @@ def kl_to_posterior(probs: Array, posterior: Array, *, sample_weight: Array = No
     """
     from scipy.special import rel_entr
 
-    said = _checks.as_numpy(_checks.probs(probs)).astype(np.float64)
-    truth = _checks.as_numpy(_checks.probs(posterior)).astype(np.float64)
-    _checks.same_shape(probs=said, posterior=truth)
-    weight = _checks.sample_weight(sample_weight, said)
+    said = _inputs.as_numpy(_inputs.probs(probs)).astype(np.float64)
+    truth = _inputs.as_numpy(_inputs.probs(posterior)).astype(np.float64)
+    _inputs.same_shape(probs=said, posterior=truth)
+    weight = _inputs.sample_weight(sample_weight, said)
     divergence = rel_entr(truth, said).sum(axis=-1)
     if weight is not None:
         divergence, weight = divergence[weight > 0], weight[weight > 0]
-    _checks.something_to_measure(divergence.size)
+    _inputs.something_to_measure(divergence.size)
     return max(0.0, float(np.average(divergence, weights=weight)))

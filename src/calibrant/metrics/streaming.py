@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._types import Array
 from calibrant.metrics import intervals
 from calibrant.metrics.binning import BinTable, EqualMassSketch, EqualWidthBins
@@ -58,7 +58,7 @@ class StreamedEvaluation:
     """
 
     def __init__(self, *, n_bins: int = 15) -> None:
-        self.n_bins = _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
+        self.n_bins = _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
         self.width = EqualWidthBins(self.n_bins)
         self.mass = EqualMassSketch()
         self.n = 0
@@ -78,14 +78,14 @@ class StreamedEvaluation:
         ignore_label: int | None = None,
     ) -> None:
         """Count one more batch; one of which every label is ignored counts nothing."""
-        if not _checks.all_ignored(labels, ignore_label):
+        if not _inputs.all_ignored(labels, ignore_label):
             self.count(summarise(probs, labels, logits=logits, ignore_label=ignore_label))
 
     def count(self, samples: ScoredSamples) -> None:
         """Count samples that were checked before."""
         known = samples.n_classes if samples.scores is not None else None
         if self.n > 0:
-            _checks.same_count("classes", self.n_classes, known)
+            _inputs.same_count("classes", self.n_classes, known)
         self.n_classes = known
         self.knows_labels = samples.label_log_prob is not None
         self.n += len(samples)
@@ -118,7 +118,7 @@ class StreamedEvaluation:
         if other.n == 0:
             return
         if self.n > 0:
-            _checks.same_count("classes", self.n_classes, other.n_classes)
+            _inputs.same_count("classes", self.n_classes, other.n_classes)
         self.width.merge(other.width)  # refuses another number of bins before anything changes
         self.n_classes = other.n_classes
         self.knows_labels = other.knows_labels
@@ -132,9 +132,9 @@ class StreamedEvaluation:
 
     def result(self, *, level: float = 0.95, n_resamples: int = 1000, seed: int = 0) -> Evaluation:
         """The metrics of everything counted so far."""
-        _checks.something_to_measure(self.n)
-        level = _checks.level(level)
-        n_resamples = _checks.whole_number(n_resamples, "n_resamples", allowed=RESAMPLES)
+        _inputs.something_to_measure(self.n)
+        level = _inputs.level(level)
+        n_resamples = _inputs.whole_number(n_resamples, "n_resamples", allowed=RESAMPLES)
         rng = np.random.default_rng(seed)
         width, mass = self.width.table(), self.mass.table(self.n_bins)
         measured: dict[str, Measured] = {}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from calibrant import _checks
+from calibrant import _inputs
 
-_checks.installed("torch", extra="torch", purpose="calibrant.metrics.torch")
+_inputs.installed("torch", extra="torch", purpose="calibrant.metrics.torch")
 
 import torch
 from torch import Tensor, nn
@@ -45,9 +45,9 @@ class CalibrationError(nn.Module):
         self, *, n_bins: int = 15, norm: str = "l1", ignore_label: int | None = None
     ) -> None:
         super().__init__()
-        self.n_bins = _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
-        self.norm = _checks.choice(norm, "norm", NORMS)
-        self.ignore_label = _checks.ignored_label(ignore_label)
+        self.n_bins = _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
+        self.norm = _inputs.choice(norm, "norm", NORMS)
+        self.ignore_label = _inputs.ignored_label(ignore_label)
         self.register_buffer("count", torch.zeros(self.n_bins, dtype=torch.int64))
         self.register_buffer("sums", torch.zeros(5, self.n_bins, dtype=torch.float64))
 
@@ -55,7 +55,7 @@ class CalibrationError(nn.Module):
         self, probs: Tensor | None = None, labels: Tensor | None = None, *, logits: Any = None
     ) -> None:
         """Count one more batch of probabilities or logits."""
-        if _checks.all_ignored(labels, self.ignore_label):
+        if _inputs.all_ignored(labels, self.ignore_label):
             return
         samples = summarise(probs, labels, logits=logits, ignore_label=self.ignore_label)
         bins = EqualWidthBins(self.n_bins)

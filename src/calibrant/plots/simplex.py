@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.tri import Triangulation
 from matplotlib.typing import LineStyleType
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._types import Array
 from calibrant.errors import CalibrantError
 from calibrant.plots.palette import INK, OVER
@@ -43,7 +43,7 @@ def to_plane(probs: Array) -> Floats:
         >>> to_plane([[0.0, 1.0, 0.0], [0.5, 0.5, 0.0]]).tolist()
         [[1.0, 0.0], [0.5, 0.0]]
     """
-    rows = _checks.as_numpy(_checks.probs(probs)).astype(np.float64)
+    rows = _inputs.as_numpy(_inputs.probs(probs)).astype(np.float64)
     if rows.shape[-1] != 3:
         raise CalibrantError(
             f"the triangle shows three classes; found {rows.shape[-1]}. Pass (n, 3) probabilities"
@@ -120,7 +120,7 @@ def plot_map_difference(
     As Komisarenko and Kull (2024), Fig. 7.
     """
     grid = simplex_grid(FINE)
-    both = [_checks.as_numpy(_checks.probs(mapping(grid))) for mapping in (map_a, map_b)]
+    both = [_inputs.as_numpy(_inputs.probs(mapping(grid))) for mapping in (map_a, map_b)]
     difference = np.abs(both[0] - both[1]).max(axis=-1)
     surface = ax.tripcolor(
         Triangulation(*to_plane(grid).T),
@@ -147,10 +147,10 @@ def conditional_risk(loss: Loss, posterior: Array, probs: Floats) -> Floats:
         >>> conditional_risk(squares, [0.5, 0.5, 0.0], np.array([[0.5, 0.5, 0.0]])).tolist()
         [0.5]
     """
-    truth = _checks.as_numpy(_checks.probs(posterior)).astype(np.float64)
+    truth = _inputs.as_numpy(_inputs.probs(posterior)).astype(np.float64)
     risk = np.zeros(len(probs))
     for k in np.flatnonzero(truth):
-        risk += truth[k] * _checks.as_numpy(loss(probs, np.full(len(probs), k)))
+        risk += truth[k] * _inputs.as_numpy(loss(probs, np.full(len(probs), k)))
     return risk
 
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._writing import refuse_unwritable, write_whole
 from calibrant.calibrators.base import Calibrator
 from calibrant.files import Predictions, read_predictions
@@ -73,8 +73,8 @@ def write_report(
         >>> summary.side
         'over-confident'
     """
-    _checks.installed("jinja2", "markupsafe", extra="report", purpose="writing a report")
-    target = _checks.page_path(_checks.path(path, "the output"))
+    _inputs.installed("jinja2", "markupsafe", extra="report", purpose="writing a report")
+    target = _inputs.page_path(_inputs.path(path, "the output"))
     refuse_unwritable(target)
     parts = _read(val, "val", to_fit=True), _read(test, "test", to_fit=False)
     summary = summarise(
@@ -99,10 +99,10 @@ def write_report(
 
 def _read(source: Source, name: str, *, to_fit: bool) -> Part:
     if isinstance(source, Predictions):
-        with _checks.naming(name):
+        with _inputs.naming(name):
             return checked_part(source, to_fit=to_fit)
     file = os.fsdecode(source)
     predictions = read_predictions(file)
-    with _checks.naming(file):
+    with _inputs.naming(file):
         part = checked_part(predictions, to_fit=to_fit)
     return part.of_file(file, shlex.quote(file))

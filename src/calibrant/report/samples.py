@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.comparison import Labelled, labelled
+from calibrant.errors import CalibrantError
 from calibrant.files import Predictions
 from calibrant.metrics.calibration import class_gap_sums
 from calibrant.metrics.samples import ScoredSamples, summarise as samples_of
@@ -63,15 +65,15 @@ def shortened(text: str) -> str:
 
 def checked_part(predictions: Predictions, *, to_fit: bool) -> Part:
     """Scores and labels that every method may be given."""
-    _checks.some_scores(predictions.logits, predictions.probs)
-    _checks.some_labels(predictions.labels)
+    _inputs.some_scores(predictions.logits, predictions.probs)
+    _inputs.some_labels(predictions.labels)
     samples = labelled(predictions.labels, logits=predictions.logits, probs=predictions.probs)
     if to_fit:
         everyone = np.full(len(samples.labels), True)
-        _checks.possible_labels(samples.scores, samples.labels, everyone)
+        _inputs.possible_labels(samples.scores, samples.labels, everyone)
     names = predictions.class_names
-    _checks.one_name_each(names, "class_names", "classes", samples.scores.shape[1])
-    _checks.one_name_each(predictions.ids, "ids", "rows", len(samples.labels))
+    check_one_name_each(names, "class_names", "classes", samples.scores.shape[1])
+    check_one_name_each(predictions.ids, "ids", "rows", len(samples.labels))
     return Part(samples=samples, ids=predictions.ids, class_names=names)
 
 
@@ -130,3 +132,14 @@ def probs_of(calibrator: Calibrator, test: Labelled, rows: Any) -> Floats:
     scores: dict[str, Any] = {test.kind: test.scores[rows].astype(np.float64)}
     probs: Floats = calibrator.predict_proba(**scores)
     return probs
+
+
+def check_one_name_each(
+    names: Sequence[Any] | npt.NDArray[Any] | None, name: str, of: str, n: int
+) -> None:
+    """As many ids as rows, or class names as classes, where there are any."""
+    if names is not None and len(names) != n:
+        raise CalibrantError(
+            f"{name} must have one entry for each of the {n} {of}; found {len(names)}. "
+            "Name all of them, or none"
+        )

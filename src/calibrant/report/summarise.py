@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.comparison import (
     SORTABLE,
@@ -62,10 +62,10 @@ def summarise(
     progress: Callable[[str], None] | None = None,
 ) -> Summary:
     """Compute all that :func:`calibrant.report.write_report` writes; its arguments are the same."""
-    _checks.same_scores(
+    _inputs.same_scores(
         val.samples.kind, val.samples.scores, test.samples.kind, test.samples.scores
     )
-    n_bins = _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
+    n_bins = _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
     chosen, left_out = methods_to_fit(methods, gamma, *val.samples.scores.shape)
     most = max(FEWEST_RESAMPLES, REDRAWN_ROWS // len(test))
     options: dict[str, Any] = {

@@ -14,18 +14,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._writing import folder_written_whole, make_folder, written_whole
 from calibrant.calibrators import Calibrator
-from calibrant.calibrators.truncated.bounds import METHODS
+from calibrant.calibrators.truncated.bounds import METHODS, check_method_of_top_rows
+from calibrant.errors import CalibrantError
 from calibrant.files import Predictions
 from calibrant.files.columns import arrow
 from calibrant.files.parquet import CLASS_NAMES
 from calibrant.files.top import top_table
 from calibrant.files.writing import PARQUET_OPTIONS, table_of
-from calibrant.scale.engine import Progress, engine_for
+from calibrant.scale.engine import Progress, engine_for, packages_of
 from calibrant.scale.samples import top_rows_of
-from calibrant.scale.source import DataSet, Part, Skipped, open_data_set
+from calibrant.scale.source import DataSet, Part, Skipped, check_some_rows_left, open_data_set
 
 
 @dataclass
@@ -107,16 +108,16 @@ def apply(
         (2, 2)
     """
     calibrator._need_fit()
-    _checks.packages_of(scheduler)
-    source = _checks.path(path, "a data set")
-    target = _checks.new_folder(_checks.path(output, "the output"), apart_from=source).resolve()
+    packages_of(scheduler)
+    source = _inputs.path(path, "a data set")
+    target = check_new_folder(_inputs.path(output, "the output"), apart_from=source).resolve()
     make_folder(target.parent)
     data_set = open_data_set(source, skip_bad=skip_bad, n_classes=n_classes)
-    with _checks.naming(data_set.where):
-        _checks.some_scores(data_set.layout.scores or None, None)
-        _checks.count_of_classes(data_set.n_classes, calibrator.n_classes_)
+    with _inputs.naming(data_set.where):
+        _inputs.some_scores(data_set.layout.scores or None, None)
+        check_count_of_classes(data_set.n_classes, calibrator.n_classes_)
         if data_set.layout.kind == "top_logits":
-            _checks.method_of_top_rows(calibrator.NAME, METHODS)
+            check_method_of_top_rows(calibrator.NAME, METHODS)
     root = source if source.is_dir() else source.parent
     with folder_written_whole(target) as folder:
         by_file: dict[str, list[Part]] = {file: [] for file in data_set.files}
@@ -132,7 +133,7 @@ def apply(
             engine.progress = progress
             applied: Applied = engine.reduce(_write, tasks, data_set.for_tasks(), calibrator)
         applied.skipped.merge(data_set.skipped)
-        _checks.some_rows_left(data_set.where, applied.rows, applied.skipped)
+        check_some_rows_left(data_set.where, applied.rows, applied.skipped)
         for left in list(folder.rglob(".*")):  # of workers that died while they wrote
             shutil.rmtree(left, ignore_errors=True)
     return applied
@@ -181,7 +182,7 @@ def _tables(
     def probs_of(predictions: Predictions) -> npt.NDArray[Any]:
         probs = calibrator.predict_proba(predictions.logits, probs=predictions.probs)
         if predictions.labels is not None:
-            _checks.labels(predictions.labels, probs)
+            _inputs.labels(predictions.labels, probs)
         return np.asarray(probs)
 
     for predictions, probs in data_set.checked(parts, probs_of, applied.skipped):
@@ -218,4 +219,30 @@ def _top_tables(
         assert predictions.top_classes is not None
         yield top_table(
             "top_logprobs", log_probs[:, :-1], predictions.top_classes, others, data_set.n_classes
+        )
+
+
+def check_new_folder(path: Path, *, apart_from: Path) -> Path:
+    """A folder that is not there yet, in one that is; not inside the one that is read."""
+    if os.path.lexists(path):
+        raise FileExistsError(
+            f"{path} is there already, and a data set is written as a new folder. "
+            "Name another, or remove it"
+        )
+    if apart_from.is_dir() and path.resolve().is_relative_to(apart_from.resolve()):
+        raise CalibrantError(
+            f"{path} lies in {apart_from}, which is read, and would be read with it the next "
+            "time. Name a folder beside it"
+        )
+    if not path.resolve().parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent} to write to. Make it first")
+    return path
+
+
+def check_count_of_classes(found: int | None, expected: int) -> None:
+    """A data set of as many classes as a calibrator was fitted on."""
+    if found != expected:
+        raise CalibrantError(
+            f"this calibrator was fitted on {expected} classes; found {found}. "
+            "Use the predictions of the same model"
         )

@@ -13,10 +13,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
-from calibrant import _checks
-from calibrant.scale.workers import Workers
+from calibrant import _inputs
+from calibrant.errors import CalibrantError
+from calibrant.scale.workers import Workers, workers_died
 
 LOCAL = "local"
 """The name of the cores of this machine, as a place to work."""
@@ -178,7 +179,7 @@ class Cluster(Engine):
         try:
             return list(self.client.gather(futures))
         except KilledWorker as death:
-            _checks.workers_died(death)
+            workers_died(death)
         except KeyboardInterrupt:
             logging.getLogger("asyncio").addFilter(_not_of_a_gather)
             raise
@@ -214,17 +215,32 @@ def engine_for(scheduler: Any = None) -> Iterator[Engine]:
         with closing(Workers()) as workers:
             yield InProcesses(workers)
         return
-    _checks.packages_of(scheduler)
+    packages_of(scheduler)
     from distributed import Client
 
     if isinstance(scheduler, Client):
         yield Cluster(scheduler)
         return
     if not isinstance(scheduler, str):
-        _checks.known_scheduler(scheduler)
+        check_known_scheduler(scheduler)
     try:
         client = Client(scheduler, timeout=TO_CONNECT)
     except (OSError, ValueError, TimeoutError) as error:
-        _checks.known_scheduler(scheduler, error)
+        check_known_scheduler(scheduler, error)
     with client:
         yield Cluster(client)
+
+
+def packages_of(scheduler: object) -> None:
+    """Dask, where the work is done on a cluster, and not on this machine."""
+    if scheduler is not None and not (isinstance(scheduler, str) and scheduler == "local"):
+        _inputs.installed("dask", "distributed", extra="scale", purpose="working on a cluster")
+
+
+def check_known_scheduler(scheduler: object, error: Exception | None = None) -> NoReturn:
+    """Refuse what is not the address of a scheduler that answers."""
+    reason = "" if error is None else f" ({' '.join(str(error).split())[:160]})"
+    raise CalibrantError(
+        f"the scheduler must be 'local', or the address of one that answers; found "
+        f"{scheduler!r}{reason}. Start one with dask scheduler, and name tcp://HOST:8786, say"
+    )

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant.files import Predictions
 from calibrant.metrics import Evaluation, StreamedEvaluation
 from calibrant.metrics.samples import ScoredSamples, samples_of_confidence, summarise
-from calibrant.scale.engine import Progress, engine_for
+from calibrant.scale.engine import Progress, engine_for, packages_of
 from calibrant.scale.samples import top_rows_of
-from calibrant.scale.source import DataSet, Part, Skipped, open_data_set
+from calibrant.scale.source import DataSet, Part, Skipped, check_some_rows_left, open_data_set
 
 OF_TOP_ROWS = (
     "Rows have their largest logits only: what is measured does not need the others; brier and "
@@ -87,18 +87,18 @@ def counted(
     progress: Progress | None = None,
 ) -> tuple[StreamedEvaluation, tuple[str, ...]]:
     """The sums behind :func:`evaluate`, and what else there is to say."""
-    _checks.packages_of(scheduler)
+    packages_of(scheduler)
     data_set = open_data_set(
-        _checks.path(path, "a data set"), skip_bad=skip_bad, n_classes=n_classes
+        _inputs.path(path, "a data set"), skip_bad=skip_bad, n_classes=n_classes
     )
     if data_set.layout.kind != "confidence":
-        with _checks.naming(data_set.where):
-            _checks.some_labels(data_set.layout.roles.get("labels"))
+        with _inputs.naming(data_set.where):
+            _inputs.some_labels(data_set.layout.roles.get("labels"))
     with engine_for(scheduler) as engine:
         engine.progress = progress
         stream, skipped = engine.reduce(_count, data_set.bundles(), data_set.for_tasks(), n_bins)
     skipped.merge(data_set.skipped)
-    _checks.some_rows_left(data_set.where, stream.n, skipped)
+    check_some_rows_left(data_set.where, stream.n, skipped)
     notes = (f"{skipped}.",) if skipped else ()
     if data_set.layout.kind == "top_logits":
         notes = (OF_TOP_ROWS, *notes)

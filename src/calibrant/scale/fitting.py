@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant.calibrators import (
     BiasCorrectedTemperatureScaling,
     Calibrator,
@@ -19,12 +20,13 @@ from calibrant.calibrators import (
     VectorScaling,
 )
 from calibrant.calibrators.truncated.bounds import check_top_fit, tail_bounds
+from calibrant.errors import CalibrantError
 from calibrant.scale import (  # noqa: F401  (they say how each family is fitted on files)
     regression,
     search,
     top_rest,
 )
-from calibrant.scale.engine import Progress, engine_for
+from calibrant.scale.engine import Progress, engine_for, packages_of
 from calibrant.scale.samples import FilesOfSamples
 from calibrant.scale.search import SketchBounds
 from calibrant.scale.source import Skipped, open_data_set
@@ -127,13 +129,13 @@ def fit(
         >>> abs(apart.temperature_ - together.temperature_) < 1e-9
         True
     """
-    _checks.packages_of(scheduler)
-    _checks.scalable_method(calibrator.NAME, METHODS)
+    packages_of(scheduler)
+    check_scalable_method(calibrator.NAME, METHODS)
     calibrator._check_params()
     if isinstance(calibrator, FocalTemperatureScaling):
-        _checks.search_in_few_passes(calibrator.search)
+        check_search_in_few_passes(calibrator.search)
     data_set = open_data_set(
-        _checks.path(path, "a data set"), skip_bad=skip_bad, n_classes=n_classes
+        _inputs.path(path, "a data set"), skip_bad=skip_bad, n_classes=n_classes
     )
     of_top = data_set.layout.kind == "top_logits"
     if of_top:
@@ -150,3 +152,21 @@ def fit(
         bounds=samples.bounds_of_search(),
         tail=tail,
     )
+
+
+def check_scalable_method(name: str, known: Sequence[str]) -> None:
+    """A method whose fit is made of sums over rows."""
+    if name not in known:
+        raise CalibrantError(
+            f"over a data set these methods can be fitted: {', '.join(known)}; found {name!r}. "
+            "Choose one of them, or fit on a sample that fits into memory"
+        )
+
+
+def check_search_in_few_passes(name: str) -> None:
+    """A search that looks at many points in one pass over the data."""
+    if name == "refine":
+        raise CalibrantError(
+            "over a data set the search is 'grid' or 'line', which need few passes; found "
+            "'refine'. Leave it out, or fit on a sample that fits into memory"
+        )

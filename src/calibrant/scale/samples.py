@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant.calibrators import TruncatedRows
 from calibrant.calibrators.data import FitData, Floats, checked_samples
 from calibrant.calibrators.temperature.solver import TO_LOOK, TO_START
 from calibrant.errors import CalibrantError
 from calibrant.files import Predictions
 from calibrant.scale.engine import Engine, Sum
-from calibrant.scale.source import DataSet, Part, Skipped
+from calibrant.scale.source import ChangedFileError, DataSet, Part, Skipped, check_some_rows_left
 
 if TYPE_CHECKING:
     from calibrant.scale.search import EvaluatorOfFiles, SketchBounds
@@ -143,12 +143,12 @@ class FilesOfSamples:
     @classmethod
     def of(cls, data_set: DataSet, engine: Engine) -> FilesOfSamples:
         """Look at every row once."""
-        with _checks.naming(data_set.where):
-            _checks.some_scores(data_set.layout.scores or None, None)
-            _checks.some_labels(data_set.layout.roles.get("labels"))
+        with _inputs.naming(data_set.where):
+            _inputs.some_scores(data_set.layout.scores or None, None)
+            _inputs.some_labels(data_set.layout.roles.get("labels"))
         facts = engine.reduce(_facts, data_set.bundles(), data_set.for_tasks())
         facts.skipped.merge(data_set.skipped)
-        _checks.some_rows_left(data_set.where, facts.n, facts.skipped)
+        check_some_rows_left(data_set.where, facts.n, facts.skipped)
         return cls(data_set, engine, facts)
 
     def __len__(self) -> int:
@@ -212,7 +212,7 @@ class FilesOfSamples:
         """The sum of what ``function`` finds in the rows, which must be those of the first pass."""
         self.passes.append(1)
         result, n = self.engine.reduce(function, items, self.data_set.for_tasks(), *arguments)
-        _checks.same_rows(self.data_set.where, self.facts.n, n)
+        check_same_rows(self.data_set.where, self.facts.n, n)
         return result
 
     def listed(self, values_of: Callable[[FitData], Floats]) -> Floats:
@@ -237,7 +237,7 @@ def fit_data_of(predictions: Predictions) -> FitData:
     from calibrant.scale._kernels import all_usable
 
     if predictions.top_logits is not None:
-        _checks.some_labels(predictions.labels)
+        _inputs.some_labels(predictions.labels)
         return top_rows_of(predictions)
     logits, labels = predictions.logits, predictions.labels
     if logits is not None and labels is not None and logits.shape[1] > 1:
@@ -332,3 +332,12 @@ def _sums_of_rows(
     data: FitData, values_of: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> Floats:
     return np.array([float(np.sum(values)) for values in values_of(data, *arguments)])
+
+
+def check_same_rows(where: str, expected: int, found: int) -> None:
+    """A pass over a data set that has found as many usable rows as the first."""
+    if found != expected:
+        raise ChangedFileError(
+            f"{where} has changed while it was being read: it had {expected} usable rows; found "
+            f"{found}. Wait until its files are written, and start again"
+        )

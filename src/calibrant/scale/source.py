@@ -18,11 +18,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant.errors import CalibrantError
 from calibrant.files import Predictions
 from calibrant.files.columns import Columns, arrow
@@ -180,7 +181,7 @@ class DataSet:
     ) -> Iterator[tuple[Predictions, Result]]:
         try:
             predictions = self._decoded(part, first, batch)
-            with _checks.naming(f"{part.where}, counting from row {first}"):
+            with _inputs.naming(f"{part.where}, counting from row {first}"):
                 result = check(predictions)
         except (ValueError, TypeError) as refusal:
             if not self.skip_bad:
@@ -204,7 +205,7 @@ def _without_bad_rows(
 ) -> Iterator[tuple[int, Any]]:
     """What is to be looked at again of a refused batch, and where in it that begins."""
     rows = batch.num_rows
-    bad = _checks.bad_rows_of(refusal)
+    bad = bad_rows_of(refusal)
     if isinstance(refusal, TypeError) or rows == 1:  # a type is wrong in every row
         bad = np.arange(rows)
     if bad is None:  # the refusal does not say which: each half will
@@ -239,7 +240,7 @@ def open_data_set(path: Path, *, skip_bad: bool = False, n_classes: int | None =
             if not skip_bad:
                 raise
             skipped.add(str(refusal), files=1, rows=_rows_or_none(file))
-    _checks.some_rows_in(str(path), sum(footer.rows for footer in footers), skipped.files)
+    check_some_rows_in(str(path), sum(footer.rows for footer in footers), skipped.files)
     layout = footers[0].layout
     parts: list[Part] = []
     place = 0
@@ -265,7 +266,7 @@ def open_data_set(path: Path, *, skip_bad: bool = False, n_classes: int | None =
         skipped=skipped,
     )
     if layout.kind == "top_logits":
-        known = _checks.number_of_classes(footers[0].n_classes, n_classes, str(path))
+        known = _inputs.number_of_classes(footers[0].n_classes, n_classes, str(path))
         data_set = replace(data_set, n_classes=known)
     if layout.kind != "confidence" and not layout.numbered:
         width = _width(data_set)
@@ -273,7 +274,7 @@ def open_data_set(path: Path, *, skip_bad: bool = False, n_classes: int | None =
     if data_set.n_classes is not None:
         refuse_class_names(data_set.class_names, data_set.n_classes, str(path))
     if n_classes is not None:
-        _checks.number_of_classes(data_set.n_classes, n_classes, str(path))
+        _inputs.number_of_classes(data_set.n_classes, n_classes, str(path))
     return data_set
 
 
@@ -291,9 +292,9 @@ def holds_top_rows(path: Path) -> bool:
 
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
-        return [_checks.parquet_file(path)]
+        return [check_parquet_file(path)]
     files = parquet_files(path)
-    _checks.some_files(path, len(files))
+    check_some_files(path, len(files))
     return files
 
 
@@ -339,7 +340,7 @@ def _footer(file: Path) -> _Footer:
     if not sum(groups):
         return _Footer(where, Layout("confidence"), (), (), None, None)
     layout = find_layout(names, part=None, where=where, table=True)
-    _checks.columns_that_fit(where, len(layout.scores), held)
+    check_columns_that_fit(where, len(layout.scores), held)
     kinds = tuple(schema.field(name).type for name in layout.scores)
     class_names = class_names_of(schema.metadata, where)
     return _Footer(where, layout, kinds, groups, class_names, n_classes_of(schema.metadata, where))
@@ -356,14 +357,14 @@ def _held_at_a_time(metadata: Any) -> int:
 
 def _refuse_other_columns(footer: _Footer, others: list[_Footer]) -> None:
     if others and footer.layout != others[0].layout:
-        _checks.same_columns(
+        check_same_columns(
             footer.file,
             listed(footer.layout.names),
             others[0].file,
             listed(others[0].layout.names),
         )
     if others and footer.n_classes != others[0].n_classes:
-        _checks.same_columns(
+        check_same_columns(
             footer.file,
             f"{footer.n_classes} classes",
             others[0].file,
@@ -394,7 +395,7 @@ def _width(data_set: DataSet) -> int:
                 widths = Counter(_widths(data_set, part, first, batch))
                 if widths:
                     return widths.most_common(1)[0][0]
-    return _checks.some_rows_in(data_set.where, 0, 0)
+    return check_some_rows_in(data_set.where, 0, 0)
 
 
 def _widths(data_set: DataSet, part: Part, first: int, batch: Any) -> Iterator[int]:
@@ -432,11 +433,11 @@ class _OpenedOnce:
                 with decoding(part.where, KIND):
                     self.opened = opened_file(self.file)
             except (ValueError, OSError) as error:
-                _checks.still_there(part.where, error)
+                check_still_there(part.where, error)
         metadata = self.opened.metadata
         there = part.group < metadata.num_row_groups
         rows = metadata.row_group(part.group).num_rows if there else 0
-        _checks.same_footer(part.where, part.rows, rows)
+        check_same_footer(part.where, part.rows, rows)
         return self.opened
 
 
@@ -462,3 +463,94 @@ def _batches(
         if not data_set.skip_bad:
             raise
         skipped.add(str(refusal), groups=1, rows=left)
+
+
+def check_parquet_file(path: Path) -> Path:
+    """A Parquet file that is there."""
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file or folder {path}. Check the path")
+    if path.suffix.lower() != ".parquet":
+        raise CalibrantError(
+            f"data sets are Parquet, a .parquet file or a folder of them; found {str(path)!r}. "
+            "Write it as Parquet"
+        )
+    return path
+
+
+def check_some_files(folder: Path, n_files: int) -> None:
+    """A folder that holds Parquet files, at any depth."""
+    if n_files == 0:
+        raise CalibrantError(
+            f"{folder} holds no .parquet files, nor do the folders in it. Name another folder"
+        )
+
+
+def check_some_rows_in(where: str, n_rows: int, n_skipped: int) -> int:
+    """A data set that has rows; ``n_skipped`` files of it were left out."""
+    if n_rows == 0:
+        left_out = f" besides {n_skipped} files that were left out" if n_skipped else ""
+        raise CalibrantError(f"{where} has no rows{left_out}. Write at least one")
+    return n_rows
+
+
+def check_some_rows_left(where: str, n_rows: int, skipped: object) -> None:
+    """Rows that are left after bad ones were left out."""
+    if n_rows == 0:
+        raise CalibrantError(f"{where} has no row that can be used. {skipped}")
+
+
+def check_same_columns(file: str, found: str, other_file: str, expected: str) -> NoReturn:
+    """Refuse a file with other columns, and so perhaps other classes, than the first."""
+    raise CalibrantError(
+        f"{file}: the files of a data set must have the same columns; found {found} here and "
+        f"{expected} in {other_file}. Write them alike"
+    )
+
+
+MOST_HELD = 1 << 30
+
+
+def check_columns_that_fit(where: str, n_columns: int, held: int) -> None:
+    """Columns of which a page each, ``held`` bytes in all, leaves room for the work."""
+    if held > MOST_HELD:
+        raise CalibrantError(
+            f"{where}: a reader holds a page of every column, which is {held / 1e9:.1f} GB for "
+            f"{n_columns} columns of scores. Write them as one column of lists, called logits or "
+            "probs, or in smaller row groups"
+        )
+
+
+class ChangedFileError(OSError):
+    """A file that is not what it was when the data set was opened.
+
+    It is never left out, as a bad row is: earlier passes have counted its rows.
+    """
+
+
+def check_same_footer(where: str, expected: int, found: int) -> None:
+    """A row group that is as it was when the data set was opened."""
+    if found != expected:
+        raise ChangedFileError(
+            f"{where} has changed while it was being read: it had {expected} rows; found {found}. "
+            "Wait until it is written, and start again"
+        )
+
+
+def check_still_there(where: str, error: Exception) -> NoReturn:
+    """Refuse a file whose footer was read, and which cannot be opened any more."""
+    reason = (
+        "found none" if isinstance(error, FileNotFoundError) else "its footer cannot be read again"
+    )
+    raise ChangedFileError(
+        f"{where} has changed while it was being read: there was a file; {reason}. Start again "
+        "when it is whole, and let workers see the same folders as this process"
+    ) from error
+
+
+def bad_rows_of(refusal: BaseException | None) -> npt.NDArray[np.intp] | None:
+    """The rows that a refusal, or what it was made of, is about; None where it does not say."""
+    while refusal is not None:
+        if isinstance(refusal, _inputs.BadRowsError):
+            return refusal.rows
+        refusal = refusal.__cause__
+    return None

@@ -20,9 +20,9 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NoReturn
 
-from calibrant import _checks
+from calibrant.errors import CalibrantError
 
 TRIES = 3
 """Workers that a task is given to before it is blamed for their deaths."""
@@ -100,7 +100,7 @@ class Workers:
                         [status] = self._end([worker])
                         deaths[index] += 1
                         if deaths[index] == TRIES:
-                            _checks.workers_died(f"exit status of the last one: {status}")
+                            workers_died(f"exit status of the last one: {status}")
                         waiting.appendleft(index)
                         continue
                     succeeded, result = pickle.loads(answer)
@@ -141,7 +141,7 @@ def _pickled(function: Callable[..., Any], call: tuple[Any, ...]) -> bytes:
     try:
         return pickle.dumps((function, call))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        _checks.importable_task(error)
+        check_importable_task(error)
 
 
 def work() -> None:
@@ -170,7 +170,7 @@ def _answer(task: bytes) -> bytes:
         try:
             function, call = pickle.loads(task)
         except (ImportError, AttributeError) as error:
-            _checks.importable_task(error)
+            check_importable_task(error)
         return pickle.dumps((True, function(*call)))
     except Exception as error:
         error.add_note(f"In a worker process:\n{traceback.format_exc()}")
@@ -180,3 +180,21 @@ def _answer(task: bytes) -> bytes:
         except Exception:  # an exception class of its own kind, which cannot be pickled
             answer = pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))
         return answer
+
+
+def workers_died(last: object) -> NoReturn:
+    """Refuse to go on where a task has ended every worker that it was given to."""
+    raise ChildProcessError(
+        "a worker must finish its task; found one task that was given to several workers, each of "
+        f"which died, most likely out of memory; {' '.join(str(last).split())[:200]}. Give the "
+        "workers more memory, or look at their logs"
+    ) from (last if isinstance(last, Exception) else None)
+
+
+def check_importable_task(error: Exception) -> NoReturn:
+    """Refuse code that a worker process cannot import."""
+    raise CalibrantError(
+        "worker processes run only what they can import; found a function or class that they "
+        f"cannot ({' '.join(str(error).split())[:160]}). Define it at the top level of a module, "
+        "not in a script or a notebook, or leave out scheduler="
+    ) from error

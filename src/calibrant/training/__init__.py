@@ -7,9 +7,9 @@
 This package needs Lightning: ``pip install 'calibrant[lightning]'``.
 """
 
-from calibrant import _checks
+from calibrant import _inputs
 
-_checks.installed("torch", "lightning", extra="lightning", purpose="calibrant.training")
+_inputs.installed("torch", "lightning", extra="lightning", purpose="calibrant.training")
 
 from calibrant.training.module import TrainingModule
 from calibrant.training.observations import observe, predict

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from calibrant import __version__, _checks
+from calibrant import __version__, _inputs
 from calibrant._writing import make_folder, sweep, write_whole, written_whole
 from calibrant.errors import CalibrantError
 from calibrant.training import checkpoints
@@ -46,7 +46,7 @@ class RunFolder:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = _checks.path(path, "the folder of a run")
+        self.path = _inputs.path(path, "the folder of a run")
         self.config = self.path / "config.json"
         self.environment = self.path / "environment.json"
         self.metrics = self.path / "metrics.jsonl"
@@ -75,20 +75,20 @@ class RunFolder:
                 "Begin it without --resume"
             )
         plain: dict[str, Any] = self._read(self.config, dict, "Begin the run anew elsewhere")
-        with _checks.refusing(f"{self.config} cannot be used", "Begin the run anew elsewhere"):
+        with _inputs.refusing(f"{self.config} cannot be used", "Begin the run anew elsewhere"):
             for name in ("recipe", "files", "data"):
-                _checks.entry(plain, name)
-                _checks.instance(plain[name], dict, name)
+                check_entry(plain, name)
+                _inputs.instance(plain[name], dict, name)
         return plain
 
     def recipe(self, own_model: str | None = None) -> Recipe:
         """The recipe of the run; ``own_model`` is the network of one's own that it may name."""
         plain = self.stored()["recipe"]
         model = plain.get("model")
-        _checks.registered_network(
+        _inputs.registered_network(
             model, own_model, str(self.config), f"If you trust it, pass --model {model!r} again"
         )
-        with _checks.refusing(f"{self.config} cannot be used", "Begin the run anew elsewhere"):
+        with _inputs.refusing(f"{self.config} cannot be used", "Begin the run anew elsewhere"):
             return Recipe.from_dict(plain, own_model=own_model)
 
     def refuse_other(self, recipe: Recipe) -> None:
@@ -245,10 +245,10 @@ class RunFolder:
             yield record
 
     def _read(self, path: Path, kind: type, remedy: str) -> Any:
-        with _checks.refusing(f"{path} cannot be read", remedy):
+        with _inputs.refusing(f"{path} cannot be read", remedy):
             plain = json.loads(path.read_text())
-        with _checks.refusing(f"{path} cannot be used", remedy):
-            _checks.instance(plain, kind, "it")
+        with _inputs.refusing(f"{path} cannot be used", remedy):
+            _inputs.instance(plain, kind, "it")
         return plain
 
     def _write(self, path: Path, plain: Any) -> None:
@@ -324,3 +324,11 @@ def _commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return asked.stdout.strip() if asked.returncode == 0 else None
+
+
+def check_entry(values: Mapping[str, Any], name: str) -> None:
+    """Something of this name."""
+    if name not in values:
+        raise CalibrantError(
+            f"it must have {name}; found {', '.join(map(str, values)) or 'nothing'}"
+        )

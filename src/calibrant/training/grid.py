@@ -15,8 +15,9 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._writing import make_folder, write_whole
+from calibrant.errors import CalibrantError
 from calibrant.training.folders import RunFolder
 from calibrant.training.models import MODELS
 from calibrant.training.papers import recipe
@@ -107,15 +108,15 @@ class GridResult:
 
 def read_grid(path: str | os.PathLike[str]) -> dict[str, Any]:
     """A grid out of a ``.json`` or ``.toml`` file, which may name networks of calibrant only."""
-    source = _checks.path(path, "a grid")
-    _checks.choice(source.suffix.lower(), "the ending of a grid", (".json", ".toml"))
-    with _checks.refusing(f"{source} cannot be read", "Correct it there"):
+    source = _inputs.path(path, "a grid")
+    _inputs.choice(source.suffix.lower(), "the ending of a grid", (".json", ".toml"))
+    with _inputs.refusing(f"{source} cannot be read", "Correct it there"):
         text = source.read_text(encoding="utf-8")
         parsed = json.loads(text) if source.suffix.lower() == ".json" else tomllib.loads(text)
-    _checks.instance(parsed, dict, f"what {source} holds")
+    _inputs.instance(parsed, dict, f"what {source} holds")
     plain: dict[str, Any] = parsed
     for model in _listed(plain.get("model")):
-        _checks.registered_network(
+        _inputs.registered_network(
             model, None, str(source), "If you trust it, pass the grid to run_grid in Python"
         )
     return plain
@@ -138,26 +139,26 @@ def jobs_of(grid: Mapping[str, Any]) -> list[Job]:
         ['digits/mlp/ce/0', 'digits/mlp/ce/1', 'digits/mlp/fl-3/0', 'digits/mlp/fl-3/1']
     """
     for name in grid:
-        _checks.parameter(name, "a grid", (*AXES, *OTHERS))
+        _inputs.parameter(name, "a grid", (*AXES, *OTHERS))
     axes = [_listed({**DEFAULTS, **grid}[axis]) for axis in AXES]
     for axis, values in zip(AXES, axes, strict=True):
-        _checks.axis_of_grid(values, axis)
+        check_axis_of_grid(values, axis)
     settings, files = (_section(grid, name) for name in ("settings", "files"))
     for name in settings:
         place = f"Write {name} = ... above [settings]" if name in (*AXES, *OTHERS) else None
-        _checks.field_without_option(name, place)
+        _inputs.field_without_option(name, place)
     for name, entries in files.items():
-        _checks.choice(name, "files of a grid", axes[0])
+        _inputs.choice(name, "files of a grid", axes[0])
         for kind in _section(files, name):
-            _checks.parameter(kind, f"files.{name} of a grid", FILES)
-            _checks.text(entries[kind], f"files.{name}.{kind}")
+            _inputs.parameter(kind, f"files.{name} of a grid", FILES)
+            _inputs.text(entries[kind], f"files.{name}.{kind}")
     common = {name: grid[name] for name in ("preset", "paper") if name in grid}
     jobs = {}
     for data, model, loss, seed in itertools.product(*axes):
         made = recipe(data, model=model, loss=loss, **common, **{**settings, "seed": seed})
         # Now, and not in each of the processes.
-        if not _checks.is_own_code(made.model):
-            _checks.choice(made.model, "model", tuple(MODELS))
+        if not _inputs.is_own_code(made.model):
+            _inputs.choice(made.model, "model", tuple(MODELS))
         loss_of(made)
         jobs[made.hash] = Job(made, *(files.get(data, {}).get(kind) for kind in FILES))
     return list(jobs.values())
@@ -165,7 +166,7 @@ def jobs_of(grid: Mapping[str, Any]) -> list[Job]:
 
 def _section(plain: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found: Mapping[str, Any] = plain.get(name, {})
-    _checks.section_of_grid(found, name)
+    check_section_of_grid(found, name)
     return found
 
 
@@ -193,11 +194,11 @@ def run_grid(
         GridResult: what all runs have found.
     """
     jobs = jobs_of(grid) if isinstance(grid, Mapping) else list(grid)
-    at_once = _checks.whole_number(
+    at_once = _inputs.whole_number(
         os.cpu_count() if processes is None else processes, "processes", allowed=range(1, 1025)
     )
-    root = _checks.path(folder, "the folder of a grid")
-    with _checks.refusing(f"cannot write to {root}", "Choose another folder"):
+    root = _inputs.path(folder, "the folder of a grid")
+    with _inputs.refusing(f"cannot write to {root}", "Choose another folder"):
         root.mkdir(parents=True, exist_ok=True)
     make_folder(root)
     say = say or (lambda _: None)
@@ -300,3 +301,20 @@ def _shown(name: str, spread: Mapping[str, float] | None) -> str:
 
 def _listed(values: Any) -> list[Any]:
     return list(values) if isinstance(values, list | tuple) else [values]
+
+
+def check_axis_of_grid(values: Sequence[Any], name: str) -> None:
+    """Something to run."""
+    if not values:
+        raise CalibrantError(
+            f"{name} of a grid must have an entry; found an empty list. Name what is to be run"
+        )
+
+
+def check_section_of_grid(value: Any, name: str) -> None:
+    """Names and values, as a section of a file has them."""
+    if not isinstance(value, Mapping):
+        raise CalibrantError(
+            f"{name} of a grid must be names with values; found {_inputs.described(value)}. "
+            f"Write a section [{name}]"
+        )

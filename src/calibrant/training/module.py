@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
-from calibrant import _checks
+from calibrant import _inputs
+from calibrant.errors import CalibrantError
 from calibrant.losses import Loss
 from calibrant.training.datasets import DataSet
 from calibrant.training.loaders import ALONE, EpochBatches, TrainBatch, World, drawn, seed_of
@@ -108,7 +109,7 @@ class TrainingModule(LightningModule):
 
     def resume(self, state: dict[str, Any]) -> None:
         """Begin with the state that :meth:`state` gave, before the trainer runs."""
-        with _checks.refusing(
+        with _inputs.refusing(
             "the checkpoint does not fit the network", "Resume with the network of the run"
         ):
             self.load_state_dict(state["module"])
@@ -162,7 +163,7 @@ class TrainingModule(LightningModule):
         """Measure the network, show the loss the validation part, and report."""
         trained = Clock()
         loss = self._over_processes(float(torch.stack(self._losses).double().mean()))
-        _checks.finite_loss(loss, self.epoch)
+        check_finite_loss(loss, self.epoch)
         self._share_buffers()
         record: Record = {
             "epoch": self.epoch,
@@ -271,10 +272,10 @@ def optimizer_of(recipe: Recipe, network: nn.Module) -> torch.optim.Optimizer:
 def network_options(recipe: Recipe, data: DataSet) -> dict[str, Any]:
     """What the data set says of the network: channels, columns, words; the recipe has the rest."""
     known: dict[str, Any] = {}
-    if _checks.is_own_code(recipe.model):  # it takes what it is told
+    if _inputs.is_own_code(recipe.model):  # it takes what it is told
         return dict(recipe.model_options)
-    model = _checks.choice(recipe.model, "model", tuple(MODELS))
-    _checks.kind_of_network(model, TAKES.get(model, ("images",)), data.name, data.kind)
+    model = _inputs.choice(recipe.model, "model", tuple(MODELS))
+    check_kind_of_network(model, TAKES.get(model, ("images",)), data.name, data.kind)
     if model == "mlp":
         known = {"n_features": math.prod(data.input_shape)}
     elif data.kind == "images":
@@ -284,3 +285,21 @@ def network_options(recipe: Recipe, data: DataSet) -> dict[str, Any]:
     elif data.vocabulary is not None:
         known = {"n_words": len(data.vocabulary)}
     return {**known, **recipe.model_options}
+
+
+def check_finite_loss(loss: float, epoch: int) -> None:
+    """A training loss that is still a number."""
+    if not math.isfinite(loss):
+        raise CalibrantError(
+            f"the training loss must stay finite; found {loss} in epoch {epoch}. Take a smaller "
+            "learning rate, or shorten gradients with clip_norm"
+        )
+
+
+def check_kind_of_network(model: str, takes: Sequence[str], data: str, kind: str) -> None:
+    """A network for this kind of data."""
+    if kind not in takes:
+        raise CalibrantError(
+            f"the network {model} takes {' or '.join(takes)}; found {kind} in {data}. "
+            "Choose another network"
+        )

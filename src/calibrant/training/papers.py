@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant.training.recipes import Recipe
 
 DOCUMENTS = ("20newsgroups", "sst-binary", "sst-fine")
@@ -238,9 +238,9 @@ def recipe(
         >>> recipe("digits", preset="cpu").source
         'cpu preset; no paper has digits'
     """
-    _checks.choice(preset, "preset", PRESETS)
+    _inputs.choice(preset, "preset", PRESETS)
     known = sorted({*OTHERS, *(name for entry in RECIPES for name in entry.data)})
-    _checks.choice(data, "data", known)
+    _inputs.choice(data, "data", known)
     short = dict(CPU.get(data, {})) if preset == "cpu" else {}
     model = model or short.pop("model", None)
     short.pop("model", None)
@@ -263,7 +263,7 @@ def changed(made: Recipe, changes: Mapping[str, Any]) -> Recipe:
         made = made.lasting(rest.pop("epochs"))
     for name in ("data_options", "model_options", "loss_options"):
         if name in rest:
-            _checks.plain_options(rest[name], name)
+            _inputs.plain_options(rest[name], name)
             rest[name] = {**getattr(made, name), **rest[name]}
     return Recipe.from_dict({**made.to_dict(), **rest}, own_model=made.model)
 
@@ -271,11 +271,11 @@ def changed(made: Recipe, changes: Mapping[str, Any]) -> Recipe:
 def _settings(data: str, model: str | None, paper: str | None) -> tuple[Mapping[str, Any], str]:
     """The numbers for a data set, and where they stand."""
     if paper is not None:
-        _checks.choice(paper, "paper", PAPERS)
+        _inputs.choice(paper, "paper", PAPERS)
     entries = [e for e in RECIPES if data in e.data and paper in (None, e.paper)]
     if not entries:
         if paper is not None or data not in OTHERS:
-            _checks.choice(data, f"data of {paper}", sorted(_data_of(paper)))
+            _inputs.choice(data, f"data of {paper}", sorted(_data_of(paper)))
         return OTHERS[data], f"no paper has {data}"
     fitting = [entry for entry in entries if model in entry.models]
     entry = (fitting or entries)[0]

@@ -6,9 +6,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import pairwise
 from typing import Any
 
-from calibrant import _checks
+from calibrant import _inputs
+from calibrant.errors import CalibrantError
+from calibrant.training import checks
 
 OPTIMIZERS = ("sgd", "adam", "adagrad")
 CHOICES = ("last", "best")
@@ -87,30 +90,30 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for name in ("data", "model", "loss"):
-            _checks.text(getattr(self, name), name)
-        whole, most = _checks.whole_number, 2**31
+            _inputs.text(getattr(self, name), name)
+        whole, most = _inputs.whole_number, 2**31
         whole(self.seed, "seed", allowed=range(2**63))
         whole(self.epochs, "epochs", allowed=range(1, most))
         whole(self.batch_size, "batch_size", allowed=range(1, most))
         for name, lowest in (("limit", 1), ("observed", 0)):
             if getattr(self, name) is not None:
                 whole(getattr(self, name), name, allowed=range(lowest, 2**62))
-        _checks.choice(self.optimizer, "optimizer", OPTIMIZERS)
-        _checks.choice(self.choice, "choice", CHOICES)
-        _checks.above_zero(self.learning_rate, "learning_rate")
+        _inputs.choice(self.optimizer, "optimizer", OPTIMIZERS)
+        _inputs.choice(self.choice, "choice", CHOICES)
+        _inputs.above_zero(self.learning_rate, "learning_rate")
         for name in ("words_learning_rate", "clip_norm"):
             if getattr(self, name) is not None:
-                _checks.above_zero(getattr(self, name), name)
-        _checks.not_negative(self.weight_decay, "weight_decay")
-        betas = _checks.several(self.betas, "betas", count=2)
+                _inputs.above_zero(getattr(self, name), name)
+        _inputs.not_negative(self.weight_decay, "weight_decay")
+        betas = checks.several(self.betas, "betas", count=2)
         for name, value in (("momentum", self.momentum), *(("betas", beta) for beta in betas)):
-            _checks.share_left_out(value, name)
-        _checks.yes_or_no(self.nesterov, "nesterov")
+            checks.share_left_out(value, name)
+        checks.yes_or_no(self.nesterov, "nesterov")
         if self.nesterov and self.optimizer == "sgd":
-            _checks.momentum_for_nesterov(self.momentum)
-        _checks.rising_epochs(self.steps, self.epochs)
+            check_momentum_for_nesterov(self.momentum)
+        check_rising_epochs(self.steps, self.epochs)
         for name in ("data_options", "model_options", "loss_options"):
-            _checks.plain_options(getattr(self, name), name)
+            _inputs.plain_options(getattr(self, name), name)
 
     @property
     def hash(self) -> str:
@@ -135,7 +138,7 @@ class Recipe:
 
     def lasting(self, epochs: int) -> Recipe:
         """The same over another number of epochs, with the steps at the same parts of the run."""
-        epochs = _checks.whole_number(epochs, "epochs", allowed=range(1, 2**31))
+        epochs = _inputs.whole_number(epochs, "epochs", allowed=range(1, 2**31))
         scaled = (round(step * epochs / self.epochs) for step in self.steps)
         steps = tuple(sorted({step for step in scaled if 0 < step < epochs}))
         return replace(self, epochs=epochs, steps=steps)
@@ -154,7 +157,7 @@ class Recipe:
             own_model: The one ``package.module:function`` that ``plain`` may name as its network,
                 because the caller trusts it.
         """
-        _checks.registered_network(
+        _inputs.registered_network(
             plain.get("model"),
             own_model,
             "a recipe",
@@ -162,7 +165,26 @@ class Recipe:
         )
         known = {entry.name for entry in fields(cls)}
         for name in plain:
-            _checks.parameter(name, "a recipe", sorted(known))
+            _inputs.parameter(name, "a recipe", sorted(known))
         listed = (name for name in ("steps", "betas") if name in plain)
-        tuples = {name: _checks.several(plain[name], name) for name in listed}
+        tuples = {name: checks.several(plain[name], name) for name in listed}
         return cls(**{**plain, **tuples})
+
+
+def check_rising_epochs(steps: Any, epochs: int) -> None:
+    """Epochs at which something changes, in order and within the run."""
+    for step in checks.several(steps, "steps"):
+        _inputs.whole_number(step, "steps", allowed=range(1, 2**31))
+    if any(a >= b for a, b in pairwise(steps)) or (steps and steps[-1] >= epochs):
+        raise CalibrantError(
+            f"steps must rise and stay below the {epochs} epochs of the run; found "
+            f"{', '.join(map(str, steps))}. Leave out those that never come"
+        )
+
+
+def check_momentum_for_nesterov(momentum: float) -> None:
+    """Some momentum to look ahead with."""
+    if momentum == 0.0:
+        raise CalibrantError(
+            "nesterov needs a momentum above 0; found 0. Pass momentum=0.9, say, or leave it out"
+        )

@@ -8,7 +8,7 @@ import math
 import os
 import signal
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant.calibrators.comparison import MethodComparison, compare
+from calibrant.errors import CalibrantError
 from calibrant.losses import LOSSES, FocalLoss, GammaPolicy, Loss
 from calibrant.training import checkpoints
 from calibrant.training.datasets import DataSet, load
@@ -110,9 +111,9 @@ def train(
         (2, {'gamma': 3.0})
     """
     place, first = RunFolder(folder), is_first_process()
-    _checks.choice(logger, "logger", LOGGERS)
+    _inputs.choice(logger, "logger", LOGGERS)
     processes = math.prod(
-        _checks.whole_number(count, name, allowed=range(1, 2**16))
+        _inputs.whole_number(count, name, allowed=range(1, 2**16))
         for name, count in (("devices", devices), ("nodes", nodes))
     )
     loss = loss_of(recipe)
@@ -129,8 +130,8 @@ def train(
         place.refuse_other_data(data)
         if place.is_finished():
             return _known(place, recipe, loss) if first else None
-    _checks.samples_for_processes("batch_size", recipe.batch_size, processes)
-    _checks.samples_for_processes("the training part", len(data.train), processes)
+    check_samples_for_processes("batch_size", recipe.batch_size, processes)
+    check_samples_for_processes("the training part", len(data.train), processes)
     with contextlib.ExitStack() as stack:
         stack.enter_context(_reproducible(accelerator))
         if resume and first:
@@ -168,9 +169,9 @@ def train(
 
 def loss_of(recipe: Recipe) -> Loss:
     """The loss of a recipe, with its options."""
-    with _checks.refusing(f"loss_options of {recipe.loss}", "Leave them out, or correct them"):
+    with _inputs.refusing(f"loss_options of {recipe.loss}", "Leave them out, or correct them"):
         loss = LOSSES[recipe.loss](**recipe.loss_options)
-        _checks.reduced_loss(loss.reduction)
+        check_reduced_loss(loss.reduction)
     return loss
 
 
@@ -223,14 +224,14 @@ def _try_out(network: nn.Module, recipe: Recipe, data: DataSet) -> None:
     some = torch.arange(min(2, len(data.val)))
     mode = network.training
     network.eval()
-    with _checks.refusing(
+    with _inputs.refusing(
         f"the network {recipe.model} does not fit {data.name}", "Choose another, or other options"
     ):
         inputs, targets = data.val.evaluation().batch(some)
         where = next((p.device for p in network.parameters()), torch.device("cpu"))
         with torch.no_grad():
             logits = network(channels_last(inputs).to(where))
-        _checks.shape_of_logits(logits.shape, len(targets), data.n_classes)
+        check_shape_of_logits(logits.shape, len(targets), data.n_classes)
     network.train(mode)
 
 
@@ -242,7 +243,7 @@ def _trainer(
         logging.getLogger(chatty).setLevel(logging.ERROR)
     with (
         _quiet(),
-        _checks.refusing(
+        _inputs.refusing(
             f"accelerator={accelerator!r} with {devices} devices cannot be used",
             "Choose others; accelerator='cpu' is always there",
         ),
@@ -336,7 +337,7 @@ def _finished(place: RunFolder, recipe: Recipe, loss: Loss, notes: list[str]) ->
 def _stored_logits(place: RunFolder) -> dict[str, Any]:
     names = ("val_logits", "val_labels", "test_logits", "test_labels")
     with (
-        _checks.refusing(f"{place.predictions} cannot be read", "Remove it and resume the run"),
+        _inputs.refusing(f"{place.predictions} cannot be read", "Remove it and resume the run"),
         np.load(place.predictions, allow_pickle=False) as stored,
     ):
         return {name: stored[name] for name in names}
@@ -368,7 +369,7 @@ def _text(path: str | os.PathLike[str] | None) -> str | None:
 
 
 def _tensorboard(place: RunFolder) -> Any:
-    _checks.installed("tensorboard", extra="tensorboard", purpose="--logger tensorboard")
+    _inputs.installed("tensorboard", extra="tensorboard", purpose="--logger tensorboard")
     from lightning.pytorch.loggers import TensorBoardLogger
 
     return TensorBoardLogger(place.path, name="", version="tensorboard")
@@ -379,7 +380,7 @@ def _set_threads(threads: int | None, network: nn.Module) -> None:
         threads = 1
     if threads is not None:
         most = range(1, 1025)
-        torch.set_num_threads(_checks.whole_number(threads, "threads", allowed=most))
+        torch.set_num_threads(_inputs.whole_number(threads, "threads", allowed=most))
 
 
 @contextlib.contextmanager
@@ -402,3 +403,29 @@ def _reproducible(accelerator: str) -> Iterator[None]:
         torch.use_deterministic_algorithms(before, warn_only=warn_only)
         settings.fill_uninitialized_memory = filled
         torch.set_num_threads(threads)
+
+
+def check_reduced_loss(reduction: str) -> None:
+    """A loss that is one number for a batch."""
+    if reduction == "none":
+        raise CalibrantError(
+            "a loss to train with must be one number; found reduction='none'. Pass 'mean' or 'sum'"
+        )
+
+
+def check_samples_for_processes(name: str, found: int, processes: int) -> None:
+    """At least one sample in each step for every process."""
+    if found < processes:
+        raise CalibrantError(
+            f"{name} must be at least the number of processes, {processes}; found {found}. "
+            "Use fewer devices, or more samples"
+        )
+
+
+def check_shape_of_logits(shape: Sequence[int], n_rows: int, n_classes: int) -> None:
+    """One row of logits for each target, one column for each class."""
+    if tuple(shape) != (n_rows, n_classes):
+        raise CalibrantError(
+            f"the network must give logits of shape ({n_rows}, {n_classes}) for {n_rows} targets "
+            f"and {n_classes} classes; found {tuple(shape)}. Build it for this data set"
+        )

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._writing import refuse_foreign, refuse_unwritable, write_whole
 from calibrant.calibrators.base import Calibrator
 from calibrant.errors import CalibrantError
@@ -131,7 +131,7 @@ def export(
         False
     """
     calibrator._need_fit()
-    target = _checks.path(path, "the output")
+    target = _inputs.path(path, "the output")
     name = format_of(target, format)
     chosen = FORMATS[name]
     if dtype is not None and not chosen.typed:
@@ -139,8 +139,8 @@ def export(
             f"dtype is for files that take logits of one type; found {dtype!r} for a Python file, "
             "which takes any. Leave it out"
         )
-    dtype = "float32" if dtype is None else _checks.choice(dtype, "dtype", DTYPES)
-    _checks.installed(*chosen.packages, extra=name, purpose=f"the format {name}")
+    dtype = "float32" if dtype is None else _inputs.choice(dtype, "dtype", DTYPES)
+    _inputs.installed(*chosen.packages, extra=name, purpose=f"the format {name}")
     refuse_unwritable(target)
     if not force:
         refuse_foreign(target, chosen.is_ours, "an export")
@@ -151,8 +151,8 @@ def format_of(path: Path, name: str | None) -> str:
     """The format called ``name``, or without a name that of the ending of ``path``."""
     endings = [entry.ending for entry in FORMATS.values()]
     if name is not None:
-        chosen = _checks.choice(name, "format", tuple(FORMATS))
-        _checks.ending_of_format(chosen, FORMATS[chosen].ending, path, endings)
+        chosen = _inputs.choice(name, "format", tuple(FORMATS))
+        check_ending_of_format(chosen, FORMATS[chosen].ending, path, endings)
         return chosen
     for known, entry in FORMATS.items():
         if entry.ending == path.suffix.lower():
@@ -161,3 +161,12 @@ def format_of(path: Path, name: str | None) -> str:
         f"cannot tell the format of {path}: the name must end in {', '.join(endings)}; found "
         f"{path.suffix or 'no ending'!r}. Pass format="
     )
+
+
+def check_ending_of_format(name: str, ending: str, path: Path, others: Sequence[str]) -> None:
+    """A file whose name does not say that it is of another format."""
+    if path.suffix.lower() != ending and path.suffix.lower() in others:
+        raise CalibrantError(
+            f"the format {name} is written to {ending} files; found {path.name!r}. "
+            f"Rename it, or leave the format out, which {path.suffix.lower()} tells"
+        )

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 import numpy as np
 from array_api_compat import array_namespace
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._numerics.logspace import split_top
 from calibrant._types import Array
 from calibrant.calibrators.base import Shapes, State
@@ -92,7 +92,7 @@ class VectorScaling(CentredLinear):
         return np.asarray(self.state_["weights"])
 
     def _check_params(self) -> None:
-        _checks.strength(self.ridge, "ridge")
+        _inputs.strength(self.ridge, "ridge")
 
     def _is_free(self) -> bool:
         return self.ridge <= RIDGE
@@ -158,7 +158,7 @@ class BiasCorrectedTemperatureScaling(Linear):
         return float(self.state_["temperature"])
 
     def _check_params(self) -> None:
-        _checks.strength(self.ridge, "ridge")
+        _inputs.strength(self.ridge, "ridge")
 
     def _is_free(self) -> bool:
         return self.ridge <= RIDGE
@@ -283,8 +283,8 @@ class MatrixScaling(_MatrixMap):
         self.intercept = intercept
 
     def _check_params(self) -> None:
-        _checks.strength(self.off_diagonal, "off_diagonal")
-        _checks.strength(self.intercept, "intercept")
+        _inputs.strength(self.off_diagonal, "off_diagonal")
+        _inputs.strength(self.intercept, "intercept")
 
     def _penalty(self, rows: RegressionRows) -> Penalty:
         n_classes = rows.data.n_classes
@@ -345,7 +345,7 @@ class DirichletCalibration(_MatrixMap):
     def _check_params(self) -> None:
         for name in ("off_diagonal", "intercept"):
             if getattr(self, name) is not None:
-                _checks.strength(getattr(self, name), name)
+                _inputs.strength(getattr(self, name), name)
 
     def _penalty(self, rows: RegressionRows) -> Penalty:
         n_classes = rows.data.n_classes

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from array_api_compat import array_namespace, device
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._numerics.logspace import sigmoid
 from calibrant._types import Array
 from calibrant.calibrators.base import Shapes, State
@@ -195,7 +195,7 @@ class HistogramBinning(_Table):
         self.n_bins = n_bins
 
     def _check_params(self) -> None:
-        _checks.whole_number(self.n_bins, "n_bins", allowed=MOST_BINS)
+        _inputs.whole_number(self.n_bins, "n_bins", allowed=MOST_BINS)
 
     def _curve(self, groups: Groups, n_classes: int) -> Curve:
         starts = np.unique(groups.above(np.arange(self.n_bins) / self.n_bins))

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 from array_api_compat import array_namespace
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._numerics.logspace import softplus, split_top
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State
@@ -202,7 +202,7 @@ class _Logistic(OneVsRest):
         self.ridge = ridge
 
     def _check_params(self) -> None:
-        _checks.strength(self.ridge, "ridge")
+        _inputs.strength(self.ridge, "ridge")
 
     @abstractmethod
     def _features(self, log_odds: Array) -> tuple[Array, ...]:

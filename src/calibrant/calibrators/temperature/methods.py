@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 from array_api_compat import array_namespace
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._numerics.logspace import keep_argmax, split_top
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
@@ -136,7 +136,7 @@ class FocalCalibration(_MapAndTemperature):
         return float(self.state_["gamma"])
 
     def _check_params(self) -> None:
-        _checks.gamma(self.gamma, lowest=-1.0, highest=MOST_GAMMA)
+        _inputs.gamma(self.gamma, lowest=-1.0, highest=MOST_GAMMA)
 
     def _fit(self, data: Samples) -> Fitted:
         gamma = float(self.gamma)
@@ -288,7 +288,7 @@ class FocalTemperatureScaling(_MapAndTemperature):
 
     def _check_params(self) -> None:
         _check_criterion(self.criterion, self.focal_gamma, self.n_bins)
-        _checks.choice(self.search, "search", tuple(searches.SEARCHES))
+        _inputs.choice(self.search, "search", tuple(searches.SEARCHES))
 
     def _fit(self, data: Samples) -> Fitted:
         evaluator = _evaluator(data, self.criterion, self.focal_gamma, self.n_bins)
@@ -334,9 +334,9 @@ def _beyond_bounds(point: Point) -> tuple[str, ...]:
 
 
 def _check_criterion(criterion: str, focal_gamma: float, n_bins: int) -> None:
-    _checks.choice(criterion, "criterion", CRITERIA)
-    _checks.gamma(focal_gamma, lowest=0.0, highest=MOST_GAMMA)
-    _checks.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
+    _inputs.choice(criterion, "criterion", CRITERIA)
+    _inputs.gamma(focal_gamma, lowest=0.0, highest=MOST_GAMMA)
+    _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
 
 
 def _evaluator(data: Samples, criterion: str, focal_gamma: float, n_bins: int) -> Evaluator:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant.calibrators.base import Fitted
 from calibrant.calibrators.data import Samples
 from calibrant.calibrators.top_rest.map import TopAndRest
@@ -67,7 +67,7 @@ class TopRestScaling(TopAndRest):
         return float(self.state_["rest_temperature"])
 
     def _check_params(self) -> None:
-        _checks.instance(self.classes, bool, "classes")
+        _inputs.instance(self.classes, bool, "classes")
 
     def _fit(self, data: Samples) -> Fitted:
         problem = problem_of(data)

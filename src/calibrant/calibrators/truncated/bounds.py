@@ -27,7 +27,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._numerics.logspace import sigmoid
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.data import Floats, Samples
@@ -38,6 +38,7 @@ from calibrant.calibrators.temperature.methods import (
     TemperatureScaling,
 )
 from calibrant.calibrators.truncated.rows import CRITERIA, TruncatedRows
+from calibrant.errors import CalibrantError
 from calibrant.focal.loss import focal_of_cross_entropy
 from calibrant.metrics.binning import width_index
 
@@ -118,18 +119,18 @@ def fit_top_rows(calibrator: Calibrator, rows: TruncatedRows) -> TailBounds | No
         True
     """
     check_top_fit(calibrator)
-    _checks.some_labels(None if (rows.labels < 0).any() else rows.labels)
+    _inputs.some_labels(None if (rows.labels < 0).any() else rows.labels)
     calibrator.fit_samples(rows)
     return tail_bounds(rows, calibrator)
 
 
 def check_top_fit(calibrator: Calibrator) -> None:
     """Refuse what cannot be fitted on such rows."""
-    _checks.method_of_top_rows(calibrator.NAME, METHODS)
+    check_method_of_top_rows(calibrator.NAME, METHODS)
     calibrator._check_params()
-    _checks.choice(getattr(calibrator, "criterion", "nll"), "criterion", CRITERIA)
+    _inputs.choice(getattr(calibrator, "criterion", "nll"), "criterion", CRITERIA)
     if isinstance(calibrator, FocalTemperatureScaling):
-        _checks.choice(calibrator.search, "search", ("grid",))
+        _inputs.choice(calibrator.search, "search", ("grid",))
 
 
 def tail_bounds(data: Samples, calibrator: Calibrator) -> TailBounds | None:
@@ -251,3 +252,12 @@ def _error_limits(means: Floats, n_bins: int, accuracy: float) -> tuple[float, f
 
 def _distance_from_zero(low: Any, high: Any) -> Floats:
     return np.asarray(np.maximum(np.maximum(low, -high), 0.0))
+
+
+def check_method_of_top_rows(name: str, known: tuple[str, ...]) -> None:
+    """A method that looks at the confidence and the label of a row only."""
+    if name not in known:
+        raise CalibrantError(
+            f"on rows of the largest logits these methods can be fitted: {', '.join(known)}; found "
+            f"{name!r}. Choose one of them, or log all logits of some rows"
+        )

@@ -28,7 +28,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._numerics.logspace import sigmoid
 from calibrant._types import Array
 from calibrant.calibrators.data import FitData, Floats, row_blocks
@@ -103,8 +103,8 @@ class TruncatedRows(FitData):
         """
         from calibrant.calibrators.truncated.tails import OF_TAIL, prepare_rows
 
-        n_classes = _checks.whole_number(n_classes, "n_classes", allowed=range(2, 1 << 31))
-        given = _checks.top_arrays(
+        n_classes = _inputs.whole_number(n_classes, "n_classes", allowed=range(2, 1 << 31))
+        given = _inputs.top_arrays(
             top_logits, top_classes, labels, normaliser, label_logits, n_classes
         )
         n, k = given.logits.shape
@@ -128,7 +128,7 @@ class TruncatedRows(FitData):
             verdicts,
             times=8,
         )
-        _checks.usable_top_rows(verdicts, given, n_classes)
+        _inputs.usable_top_rows(verdicts, given, n_classes)
         labelled = given.labels if labels is not None else np.full(n, -1)
         return cls(known, label_places, None, tails, labelled, n_classes)
 
@@ -241,7 +241,7 @@ class TruncatedRows(FitData):
 
     def in_memory(self) -> FitData:
         """Refuse: most calibrators need every class of every row."""
-        return _checks.every_class_known("a calibrator with a number for each class")
+        return _inputs.every_class_known("a calibrator with a number for each class")
 
     def bounds(
         self, gamma: float, beta: float, *, of_classes: bool = False
@@ -301,7 +301,7 @@ class TruncatedEvaluator(EvaluatorInMemory):
 def _evaluator_of(
     data: TruncatedRows, criterion: str, *, n_bins: int, focal_gamma: float
 ) -> TruncatedEvaluator:
-    _checks.choice(criterion, "criterion", CRITERIA)
+    _inputs.choice(criterion, "criterion", CRITERIA)
     return TruncatedEvaluator(data, criterion, n_bins=n_bins, focal_gamma=focal_gamma)
 
 

@@ -11,20 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._checks.top_rows import (
-    CLASS_TWICE,
-    FINE,
-    LABEL_IMPOSSIBLE,
-    LABEL_TOO_LARGE,
-    LABEL_UNKNOWN,
-    NO_NORMALISER,
-    NO_SUCH_CLASS,
-    NO_SUCH_LABEL,
-    NOT_A_NUMBER,
-    NOTHING_POSSIBLE,
-    TOO_LITTLE_KNOWN,
-    TOO_MUCH_KNOWN,
-)
+from calibrant import _inputs
 from calibrant._numerics.compiled import exp_nonpositive, index_of, kernel, over_rows, sum_of
 from calibrant.calibrators.row_kernels import exponentials
 
@@ -95,18 +82,18 @@ def prepared_row(
     place = -1
     for j in range(k):
         if not logits[j] < np.inf:
-            return NOT_A_NUMBER, place
+            return _inputs.NOT_A_NUMBER, place
         if not 0 <= classes[j] < n_classes:
-            return NO_SUCH_CLASS, place
+            return _inputs.NO_SUCH_CLASS, place
         if seen[classes[j]] == stamp:
-            return CLASS_TWICE, place
+            return _inputs.CLASS_TWICE, place
         seen[classes[j]] = stamp
         if classes[j] == label:
             place = j
     if not abs(normaliser) < np.inf:
-        return NO_NORMALISER, place
+        return _inputs.NO_NORMALISER, place
     if label < -1 or label >= n_classes:
-        return NO_SUCH_LABEL, place
+        return _inputs.NO_SUCH_LABEL, place
     top, least = -np.inf, np.inf
     for j in range(k):
         known[j] = np.float64(logits[j]) - normaliser
@@ -114,12 +101,12 @@ def prepared_row(
             known[j] = -np.inf
         top, least = max(top, known[j]), min(least, known[j])
     if top == -np.inf:
-        return NOTHING_POSSIBLE, place
+        return _inputs.NOTHING_POSSIBLE, place
     # The relative errors of e^logit and e^normaliser are those numbers times their precision.
     size = abs(top + normaliser) + abs(normaliser) + np.log(n_classes) + 2.0
     slack = tolerance * size
     if top > slack:
-        return TOO_MUCH_KNOWN, place
+        return _inputs.TOO_MUCH_KNOWN, place
     exponentials(known[:k], e)
     e[index_of(known[:k], top)] = 0.0
     rest = -np.expm1(top) - sum_of(e[:k])
@@ -129,19 +116,19 @@ def prepared_row(
         place = k
         of_label = label_logit - normaliser
         if np.isnan(of_label):
-            return LABEL_UNKNOWN, place
+            return _inputs.LABEL_UNKNOWN, place
         if of_label > least + slack:
-            return LABEL_TOO_LARGE, place
+            return _inputs.LABEL_TOO_LARGE, place
         known[k] = of_label if of_label >= -REACH else -np.inf
         rest -= np.exp(known[k])
         missing -= 1
     if label >= 0 and known[place] == -np.inf:
-        return LABEL_IMPOSSIBLE, place
+        return _inputs.LABEL_IMPOSSIBLE, place
     if rest < -slack:
-        return TOO_MUCH_KNOWN, place
+        return _inputs.TOO_MUCH_KNOWN, place
     most = missing * np.exp(least)
     if rest > most * (1.0 + slack) + slack:
-        return TOO_LITTLE_KNOWN, place
+        return _inputs.TOO_LITTLE_KNOWN, place
     tail[:] = -np.inf
     tail[SLOPE] = tail[COUNT] = 0.0
     if most > 0.0:
@@ -153,7 +140,7 @@ def prepared_row(
             tail[START] = min(np.log(rest), least)
             log_share = np.log(rest) - tail[START] - np.log(missing)
             tail[SLOPE] = power_law(min(log_share, 0.0), places, shares, e)
-    return FINE, place
+    return _inputs.FINE, place
 
 
 @over_rows

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._writing import write_whole
 from calibrant.calibrators import CALIBRATORS
 from calibrant.calibrators.comparison import required
@@ -65,8 +65,8 @@ def demo(out: Path, seed: int) -> None:
       calibrant demo
       calibrant demo --out /tmp/demo --seed 1
     """
-    _checks.whole_number(seed, "--seed", allowed=SEEDS)
-    _checks.installed(*NEEDED, extra=EXTRAS, purpose="the demo")
+    _inputs.whole_number(seed, "--seed", allowed=SEEDS)
+    _inputs.installed(*NEEDED, extra=EXTRAS, purpose="the demo")
     run(out, seed=seed)
 
 

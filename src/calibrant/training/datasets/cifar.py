@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant import _checks
 from calibrant.errors import CalibrantError
+from calibrant.training import checks
 from calibrant.training.datasets.base import DataSet
 from calibrant.training.datasets.images import Pool, held_out_images
 from calibrant.training.datasets.pickles import StoredArray, read_plain_pickle
@@ -108,7 +108,7 @@ def read_cifar(
 
     Reference: A. Krizhevsky, Learning multiple layers of features from tiny images (2009).
     """
-    files = Files(_checks.folder_of(folder, name, PAGE), name)
+    files = Files(checks.folder_of(folder, name, PAGE), name)
     classes = CIFAR10_CLASSES if name == "cifar10" else CIFAR100_CLASSES
     version, place = _found(files, VERSIONS[name])
     pieces = {

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrant import _checks
+from calibrant import _inputs
+from calibrant.training import checks
 from calibrant.training.datasets.base import DataSet
 from calibrant.training.datasets.images import Pool, image_data_set
 from calibrant.training.datasets.splitting import Chance, Rows, in_three
@@ -33,8 +34,8 @@ def read_digits(
     Reference: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits (1998), the
     test set of the UCI repository.
     """
-    label_noise = _checks.share_left_out(label_noise, "label_noise")
-    _checks.installed("sklearn", extra="sklearn", purpose="the data set digits")
+    label_noise = checks.share_left_out(label_noise, "label_noise")
+    _inputs.installed("sklearn", extra="sklearn", purpose="the data set digits")
     from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 
     features, classes = load_digits(return_X_y=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant import _checks
+from calibrant.training import checks
 from calibrant.training.datasets.base import DataSet
 from calibrant.training.datasets.images import Pool, held_out_images
 from calibrant.training.datasets.sources import Files, Official, damaged, opened, reading
@@ -66,7 +66,7 @@ def read_mnist(
         folder = FASHION_FOLDER
     if augment is None:
         augment = "crop-flip" if fashion else "none"
-    files = Files(_checks.folder_of(folder, name, page), name)
+    files = Files(checks.folder_of(folder, name, page), name)
     train = _pool(files, "train", page)
     test = _pool(files, "t10k", page)
     return held_out_images(

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant.training.datasets.base import Augment, DataSet, Part
 from calibrant.training.datasets.sources import unlike_published
 from calibrant.training.datasets.splitting import Rows, held_out, limited
@@ -111,7 +111,7 @@ def image_data_set(
     record: Mapping[str, Any],
 ) -> DataSet:
     """Parts out of pools, normalised by what the training part holds after ``limit``."""
-    augment = _checks.choice(augment, "augment", AUGMENTATIONS)
+    augment = _inputs.choice(augment, "augment", AUGMENTATIONS)
     pool, rows = parts["train"]
     taken = {**parts, "train": (pool, limited(rows, limit))}
     mean, sd = _mean_and_sd(*taken["train"])

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrant import _checks
+from calibrant import _inputs
+from calibrant.training import checks
 from calibrant.training.datasets.base import DataSet
 from calibrant.training.datasets.sources import (
     Files,
@@ -68,10 +69,10 @@ def read_newsgroups(
 
     Reference: K. Lang, NewsWeeder: learning to filter netnews (1995).
     """
-    files = Files(_checks.folder_of(folder, "20newsgroups", ARCHIVE.page), "20newsgroups")
-    _checks.yes_or_no(headers, "headers")
-    length = _checks.whole_number(length, "length", allowed=range(1, 2**31))
-    n_words = _checks.whole_number(n_words, "n_words", allowed=range(1, 2**31))
+    files = Files(checks.folder_of(folder, "20newsgroups", ARCHIVE.page), "20newsgroups")
+    checks.yes_or_no(headers, "headers")
+    length = _inputs.whole_number(length, "length", allowed=range(1, 2**31))
+    n_words = _inputs.whole_number(n_words, "n_words", allowed=range(1, 2**31))
     train, test = _messages(files)
     groups = sorted({message.group for message in train})
     for message in test:

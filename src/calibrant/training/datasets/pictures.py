@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant import _checks
+from calibrant import _inputs
+from calibrant.training import checks
 from calibrant.training.datasets.base import DataSet
 from calibrant.training.datasets.cifar import CIFAR10_CLASSES
 from calibrant.training.datasets.images import Pool, held_out_images
@@ -45,7 +46,7 @@ def read_tiny_imagenet(
 
     Reference: Y. Le and X. Yang, Tiny ImageNet visual recognition challenge (2015).
     """
-    files = Files(_checks.folder_of(folder, "tinyimagenet", TINY.page), "tinyimagenet")
+    files = Files(checks.folder_of(folder, "tinyimagenet", TINY.page), "tinyimagenet")
     digest = hashlib.sha256()
     with _tiny_files(files) as (read, names, path):
         with reading(path, "Tiny ImageNet"):
@@ -91,7 +92,7 @@ def read_cifar10_jpeg(
 
     Needs Pillow. Figures on these images are not those of CIFAR-10 proper.
     """
-    files = Files(_checks.folder_of(folder, "cifar10-jpeg", JPEG.page), "cifar10-jpeg")
+    files = Files(checks.folder_of(folder, "cifar10-jpeg", JPEG.page), "cifar10-jpeg")
     path = files.folder if files.folder.is_file() else files.need([JPEG.name], JPEG)
     files.note(path)
     contents = dict(tar_members(path, lambda name: name.endswith(".jpg")))
@@ -164,7 +165,7 @@ def _pool(
     digest: Any = None,
 ) -> Pool:
     """Pictures by name -> class, decoded one after the other; ``digest`` sees all bytes."""
-    _checks.installed("PIL", extra="images", purpose="reading JPEG files")
+    _inputs.installed("PIL", extra="images", purpose="reading JPEG files")
     pixels = np.empty((len(classes), 3, size, size), dtype=np.uint8)
     with reading(path, "pictures"):
         for place, name in enumerate(classes):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._registry import Registry
 from calibrant.training.datasets.base import DataSet
 from calibrant.training.datasets.cifar import read_cifar
@@ -78,12 +78,12 @@ def load(
         calibrant.errors.UnknownNameError: name must be one of ... Did you mean 'cifar10'?
     """
     reader = DATASETS[name]
-    seed = _checks.whole_number(seed, "seed", allowed=range(2**63))
+    seed = _inputs.whole_number(seed, "seed", allowed=range(2**63))
     if limit is not None:
-        limit = _checks.whole_number(limit, "limit", allowed=range(1, 2**62))
+        limit = _inputs.whole_number(limit, "limit", allowed=range(1, 2**62))
     known = [name for name in inspect.signature(reader).parameters if name not in _COMMON]
     for option in options:
-        _checks.option(option, name, known)
+        _inputs.option(option, name, known)
     return reader(folder, seed=seed, limit=limit, **options)
 
 

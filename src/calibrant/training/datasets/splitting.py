@@ -6,10 +6,14 @@ release to release, which it does not promise of ``Generator.permutation``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant import _checks
+from calibrant import _inputs
+from calibrant.errors import CalibrantError
 
 Rows = NDArray[np.int64]
 
@@ -42,8 +46,8 @@ class Chance:
 
 def held_out(n: int, val_size: int, seed: int) -> tuple[Rows, Rows]:
     """(training rows, validation rows) of ``n``, both in the order of the seed."""
-    _checks.enough_to_hold_out(n)
-    size = _checks.whole_number(val_size, "val_size", allowed=range(1, n))
+    check_enough_to_hold_out(n)
+    size = _inputs.whole_number(val_size, "val_size", allowed=range(1, n))
     order = Chance(seed).order(n)
     return order[size:], order[:size]
 
@@ -56,7 +60,7 @@ def in_three(
     The rows of each class are spread evenly over the whole, and the whole is cut twice. The last
     row of each class is put at the end, where the training part is: no class is left unlearned.
     """
-    shares = _checks.shares_of_parts(val_share, test_share)
+    shares = check_shares_of_parts(val_share, test_share)
     chance = Chance(seed)
     place = np.empty(len(labels))
     for label in np.unique(labels):
@@ -66,7 +70,7 @@ def in_three(
         place[rows[-1]] = 1.0
     order = np.argsort(place, kind="stable")
     ends = np.round(np.cumsum(shares) * len(labels)).astype(np.int64)
-    _checks.no_empty_part(len(labels), np.diff(ends, prepend=0, append=len(labels)).tolist())
+    check_no_empty_part(len(labels), np.diff(ends, prepend=0, append=len(labels)).tolist())
     test, val, train = (part[chance.order(len(part))] for part in np.split(order, ends))
     return train, val, test
 
@@ -74,3 +78,36 @@ def in_three(
 def limited(rows: Rows, limit: int | None) -> Rows:
     """The first ``limit`` training rows; None: all."""
     return rows if limit is None else rows[:limit]
+
+
+def check_shares_of_parts(val_share: Any, test_share: Any) -> tuple[float, float]:
+    """(test, val) shares of a data set that leave something to train on."""
+    val, test = (
+        _inputs.finite_number(val_share, "val_share"),
+        _inputs.finite_number(test_share, "test_share"),
+    )
+    if not (val > 0.0 and test > 0.0 and val + test < 1.0):
+        raise CalibrantError(
+            f"val_share and test_share must be above 0 and below 1 together; found {val:g} and "
+            f"{test:g}. Pass 0.2 and 0.2, say"
+        )
+    return test, val
+
+
+def check_no_empty_part(n_rows: int, sizes: Sequence[int]) -> None:
+    """Enough rows for a test, a validation and a training part."""
+    if min(sizes) < 1:
+        raise CalibrantError(
+            f"each part must have a row; found {n_rows} rows in all, which give {sizes[2]} for "
+            f"training, {sizes[1]} for validation and {sizes[0]} for testing. Use more rows or "
+            "other shares"
+        )
+
+
+def check_enough_to_hold_out(n: int) -> None:
+    """Items to train on and items to hold out."""
+    if n < 2:
+        raise CalibrantError(
+            f"there must be two or more items to divide into training and validation; found {n}. "
+            "Look whether the files are complete"
+        )

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant.errors import CalibrantError
+from calibrant.training import checks
 from calibrant.training.datasets.base import DataSet
 from calibrant.training.datasets.sources import (
     Files,
@@ -56,7 +57,7 @@ def read_sst_binary(
     Reference: R. Socher et al., Recursive deep models for semantic compositionality over a
     sentiment treebank (2013).
     """
-    neutral = _checks.choice(neutral, "neutral", ("left-out", "class"))
+    neutral = _inputs.choice(neutral, "neutral", ("left-out", "class"))
     notes = [
         "training on every labelled node, evaluation at the root",
         "sentences with a neutral root left out",
@@ -93,7 +94,7 @@ def _read(
 ) -> DataSet:
     binary = name == "sst-binary"
     class_names, classes = meaning
-    files = Files(_checks.folder_of(folder, name, ARCHIVE.page), name)
+    files = Files(checks.folder_of(folder, name, ARCHIVE.page), name)
     published = _parts(files)
     sizes = [len(trees) for trees in published.values()]
     found: dict[str, list[tuple[str, Tree]]] = {}

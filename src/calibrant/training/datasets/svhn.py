@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant import _checks
 from calibrant.errors import CalibrantError
+from calibrant.training import checks
 from calibrant.training.datasets.base import DataSet
 from calibrant.training.datasets.images import Pool, held_out_images, image_data_set
 from calibrant.training.datasets.sources import Files, Official, damaged, npz_arrays, reading
@@ -41,8 +41,8 @@ def read_svhn(
     Reference: Y. Netzer et al., Reading digits in natural images with unsupervised feature
     learning (2011).
     """
-    _checks.yes_or_no(extra, "extra")
-    files = Files(_checks.folder_of(folder, "svhn", PAGE), "svhn")
+    checks.yes_or_no(extra, "extra")
+    files = Files(checks.folder_of(folder, "svhn", PAGE), "svhn")
     pools = [_mat(files, file) for file in ((TRAIN, EXTRA) if extra else (TRAIN,))]
     train = Pool(
         "train",
@@ -72,7 +72,7 @@ def read_svhn_subset(
 
     Images are uint8 (n, height, width, channels); the parts are as the file has them.
     """
-    files = Files(_checks.folder_of(folder, "svhn-subset", SUBSET.page), "svhn-subset")
+    files = Files(checks.folder_of(folder, "svhn-subset", SUBSET.page), "svhn-subset")
     path = files.folder if files.folder.is_file() else files.need([SUBSET.name], SUBSET)
     files.note(path)
     stored = npz_arrays(path)

@@ -13,8 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant.errors import CalibrantError
+from calibrant.training import checks
 from calibrant.training.datasets.base import DataSet, Part
 from calibrant.training.datasets.sources import Files, damaged, npz_arrays, opened, reading
 from calibrant.training.datasets.splitting import Rows, in_three, limited
@@ -58,7 +59,7 @@ def read_tabular(
     column that is constant there is only centred. A missing number becomes that mean, and nothing
     goes further from it than a million standard deviations.
     """
-    path = _checks.folder_of(folder, "tabular", "archive.ics.uci.edu, say,")
+    path = checks.folder_of(folder, "tabular", "archive.ics.uci.edu, say,")
     files = Files(path, "tabular")
     if not path.is_file():
         raise FileNotFoundError(f"tabular needs a file .npz, .csv or .csv.gz; {path} is none")
@@ -73,14 +74,14 @@ def read_tabular(
         )
     files.note(path)
     n_found = len(np.unique(labels))
-    _checks.two_or_more_classes(n_found)
+    _inputs.two_or_more_classes(n_found)
     for column_name, column in columns:
         if column.dtype.kind == "f" and np.isinf(column).any():
             raise damaged(path, f"has an infinite number in {column_name}")
     if not columns:
         raise damaged(path, "has no columns to learn from")
     train, val, test = in_three(labels, val_share, test_share, seed)
-    _checks.fewer_classes_than_rows(n_found, len(labels))
+    check_fewer_classes_than_rows(n_found, len(labels))
     train = limited(train, limit)
     features, normalisation = _standardised(columns, train)
     tensor = torch.from_numpy(features)
@@ -155,12 +156,12 @@ def _from_csv(
                 f"{len(named)} among {', '.join(header[:20])}. Pass label='its name'"
             )
         label = named[0]
-    place = header.index(_checks.choice(label, "label", header))
+    place = header.index(_inputs.choice(label, "label", header))
     for i, row in enumerate(rows):
         if len(row) != len(header):
             raise damaged(path, f"has {len(row)} fields in row {i}, not {len(header)}")
     cells = np.array([[cell.strip() for cell in row] for row in rows[1:]], dtype=np.str_)
-    _checks.label_of_each_row(int(np.isin(cells[:, place], MISSING).sum()), len(cells), label)
+    check_label_of_each_row(int(np.isin(cells[:, place], MISSING).sum()), len(cells), label)
     found, labels = np.unique(cells[:, place], return_inverse=True)
     table = zip(header, cells.T, strict=True)
     columns = [(name, _numbers_or_words(column)) for name, column in table]
@@ -186,7 +187,7 @@ def _standardised(
     for name, column in columns:
         if column.dtype.kind == "U":
             known = np.unique(column[train])
-            _checks.words_of_column(len(known), name, MOST_WORDS)
+            check_words_of_column(len(known), name, MOST_WORDS)
             words[name] = [str(word) for word in known]
             numbers.extend((column == word).astype(np.float64) for word in known)
         else:
@@ -212,3 +213,30 @@ def _standardised(
         "missing_numbers_set_to_the_mean": filled,
     }
     return table, normalisation
+
+
+def check_label_of_each_row(n_missing: int, n_rows: int, name: str) -> None:
+    """A class in every row of a table."""
+    if n_missing:
+        raise CalibrantError(
+            f"every row must have a class in the column {name!r}; found none in {n_missing} of "
+            f"{n_rows} rows. Leave these rows out"
+        )
+
+
+def check_fewer_classes_than_rows(n_classes: int, n_rows: int) -> None:
+    """Classes, and not measurements: most have more than one row."""
+    if 2 * n_classes > n_rows:
+        raise CalibrantError(
+            f"there must be two or more rows a class on average; found {n_classes} classes in "
+            f"{n_rows} rows. Choose the column of the class, or group its values"
+        )
+
+
+def check_words_of_column(n_words: int, name: str, most: int) -> None:
+    """A column of words that can be learnt from; one of names or dates has too many."""
+    if n_words > most:
+        raise CalibrantError(
+            f"a column of words may have {most} different ones; found {n_words} in {name!r}. "
+            "Leave the column out, or group its words"
+        )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
 
-from calibrant import _checks
+from calibrant import _inputs
+from calibrant.errors import CalibrantError
+from calibrant.training import checks
 
 
 class Adapted(nn.Module):
@@ -43,15 +45,15 @@ class Adapted(nn.Module):
         call: Callable[[nn.Module, Any], Any] | None = None,
     ) -> None:
         super().__init__()
-        _checks.instance(network, nn.Module, "network")
-        n_classes = _checks.n_classes(n_classes)
+        _inputs.instance(network, nn.Module, "network")
+        n_classes = checks.n_classes(n_classes)
         linear = {
             name: layer.out_features
             for name, layer in network.named_modules()
             if isinstance(layer, nn.Linear)
         }
         self.network = network
-        self._classifier = _checks.last_linear_layer(linear, n_classes, classifier)
+        self._classifier = check_last_linear_layer(linear, n_classes, classifier)
         self._call = call
 
     @property
@@ -62,5 +64,24 @@ class Adapted(nn.Module):
     def forward(self, inputs: Any) -> Tensor:
         """Logits of whatever the network takes."""
         output = self.network(inputs) if self._call is None else self._call(self.network, inputs)
-        logits: Tensor = _checks.logits_of_network(output)
+        logits: Tensor = _inputs.logits_of_network(output)
         return logits
+
+
+def check_last_linear_layer(sizes: Mapping[str, int], n_classes: int, wanted: str | None) -> str:
+    """The name of the layer that gives the logits, out of all linear layers."""
+    if wanted is not None:
+        if wanted not in sizes:
+            raise CalibrantError(
+                f"classifier must name a linear layer of the network; found {wanted!r}. It has "
+                f"{', '.join(sizes) or 'none'}"
+            )
+        return wanted
+    fitting = [name for name, size in sizes.items() if size == n_classes]
+    if not fitting:
+        found = ", ".join(f"{name} ({size})" for name, size in list(sizes.items())[-3:])
+        raise CalibrantError(
+            f"the network has no linear layer of {n_classes} outputs; found {found or 'none'} at "
+            "its end. Build it for that many classes, or say where it is with classifier="
+        )
+    return fitting[-1]

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (its name everywhere)
 from torch import Tensor, nn
 
-from calibrant import _checks
+from calibrant.training import checks
 from calibrant.training.models.initialisation import initialise
 
 
@@ -48,8 +48,8 @@ class DenseNet(nn.Module):
         initialisation: str = "torch",
     ) -> None:
         super().__init__()
-        self.in_channels = _checks.layer_size(in_channels, "in_channels")
-        growth = _checks.layer_size(growth, "growth")
+        self.in_channels = checks.layer_size(in_channels, "in_channels")
+        growth = checks.layer_size(growth, "growth")
         # Each pooling between two stages needs two pixels to halve.
         self.smallest = 2 ** (len(depths) - 1)
         channels = 2 * growth
@@ -64,12 +64,12 @@ class DenseNet(nn.Module):
                 channels += growth
         self.stages = nn.Sequential(*stages)
         self.norm = nn.BatchNorm2d(channels)
-        self.classifier = nn.Linear(channels, _checks.n_classes(n_classes))
+        self.classifier = nn.Linear(channels, checks.n_classes(n_classes))
         initialise(self, initialisation)
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (n, classes) of images (n, channels, height, width)."""
-        _checks.images(images, self.in_channels, smallest=self.smallest)
+        checks.images(images, self.in_channels, smallest=self.smallest)
         features = self.norm(self.stages(self.stem(images)))
         features = F.adaptive_avg_pool2d(F.relu(features, inplace=True), 1)
         logits: Tensor = self.classifier(features.flatten(1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from calibrant import _checks
+from calibrant import _inputs
 
 INITIALISATIONS = ("he", "torch")
 
@@ -16,7 +16,7 @@ def initialise(network: nn.Module, initialisation: str) -> None:
     ``"torch"`` keeps what ``nn.Conv2d`` has drawn already. Linear layers keep torch's in both, and
     batch normalisations begin as the identity.
     """
-    _checks.choice(initialisation, "initialisation", INITIALISATIONS)
+    _inputs.choice(initialisation, "initialisation", INITIALISATIONS)
     if initialisation == "torch":
         return
     for layer in network.modules():

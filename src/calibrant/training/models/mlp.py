@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
 from torch import Tensor, nn
 
-from calibrant import _checks
+from calibrant._types import Array
+from calibrant.errors import CalibrantError
+from calibrant.training import checks
 
 
 class MLP(nn.Module):
@@ -36,20 +39,30 @@ class MLP(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.n_features = _checks.layer_size(n_features, "n_features")
-        dropout = _checks.share_left_out(dropout, "dropout")
-        hidden = _checks.several(hidden, "hidden")
-        sizes = [self.n_features, *(_checks.layer_size(size, "hidden") for size in hidden)]
+        self.n_features = checks.layer_size(n_features, "n_features")
+        dropout = checks.share_left_out(dropout, "dropout")
+        hidden = checks.several(hidden, "hidden")
+        sizes = [self.n_features, *(checks.layer_size(size, "hidden") for size in hidden)]
         layers: list[nn.Module] = []
         for before, after in pairwise(sizes):
             layers += [nn.Linear(before, after), nn.ReLU(inplace=True)]
             if dropout:
                 layers.append(nn.Dropout(dropout))
         self.hidden = nn.Sequential(*layers)
-        self.classifier = nn.Linear(sizes[-1], _checks.n_classes(n_classes))
+        self.classifier = nn.Linear(sizes[-1], checks.n_classes(n_classes))
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits (n, classes) of inputs (n, ...)."""
-        _checks.inputs_of_size(inputs, self.n_features)
+        check_inputs_of_size(inputs, self.n_features)
         logits: Tensor = self.classifier(self.hidden(inputs.flatten(1)))
         return logits
+
+
+def check_inputs_of_size(values: Array, n_features: int) -> None:
+    """Inputs (n, ...) of so many numbers each."""
+    size = math.prod(values.shape[1:])
+    if values.ndim < 2 or size != n_features:
+        raise CalibrantError(
+            f"the network takes inputs of {n_features} numbers; found the shape "
+            f"{tuple(values.shape)}. Build it with n_features={size}"
+        )

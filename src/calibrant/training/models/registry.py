@@ -10,8 +10,10 @@ from typing import Any
 
 from torch import nn
 
-from calibrant import _checks
+from calibrant import _inputs
 from calibrant._registry import Registry
+from calibrant.errors import CalibrantError
+from calibrant.training import checks
 from calibrant.training.models.adapting import Adapted
 from calibrant.training.models.densenet import DenseNet
 from calibrant.training.models.mlp import MLP
@@ -67,24 +69,59 @@ def build(name: str, n_classes: int, **options: Any) -> nn.Module:
         Traceback (most recent call last):
         calibrant.errors.UnknownNameError: model must be one of ... Did you mean 'resnet20'?
     """
-    if _checks.is_own_code(name):
+    if _inputs.is_own_code(name):
         return _of_others(name, n_classes, options)
     factory = MODELS[name]
     fixed = factory.keywords if isinstance(factory, partial) else {}
     signature = inspect.signature(factory).parameters.values()
     open_ = {p.name: p.default is p.empty for p in signature if p.name not in fixed}
     open_.pop("n_classes")
-    _checks.options_of_network(options, name, open_)
+    check_options_of_network(options, name, open_)
     return factory(n_classes, **options)
 
 
 def _of_others(name: str, n_classes: int, options: Mapping[str, Any]) -> nn.Module:
     """A network by a function of another package."""
     module, function = name.split(":", 1)
-    _checks.importable(module, name)
+    check_importable(module, name)
     factory = getattr(import_module(module), function, None)
-    _checks.factory(factory, name)
-    n_classes = _checks.n_classes(n_classes)
-    with _checks.refusing(f"the network {name} cannot be made", "Correct it, or its options"):
+    check_factory(factory, name)
+    n_classes = checks.n_classes(n_classes)
+    with _inputs.refusing(f"the network {name} cannot be made", "Correct it, or its options"):
         network = factory(n_classes, **options)  # type: ignore[misc]
     return network if isinstance(network, Adapted) else Adapted(network, n_classes)
+
+
+def check_options_of_network(
+    options: Mapping[str, Any], name: str, known: Mapping[str, bool]
+) -> None:
+    """Options that a network has, with all that it needs (where ``known`` says true)."""
+    has = f"It has {', '.join(known)}" if known else "It has none"
+    for option in options:
+        if option not in known:
+            raise CalibrantError(f"the network {name} has no option {option!r}. {has}")
+    missing = [option for option, needed in known.items() if needed and option not in options]
+    if missing:
+        raise CalibrantError(
+            f"the network {name} needs {', '.join(missing)}; found "
+            f"{', '.join(options) or 'no options'}. Pass {missing[0]}=..."
+        )
+
+
+def check_importable(module: str, name: str) -> None:
+    """A module that is on this machine, for a network named ``name``."""
+    if not _inputs.is_found(module):
+        raise CalibrantError(
+            f"model {name!r} needs the module {module!r}; found none of that name. Write it as "
+            "package.module:function, and run where Python finds the package"
+        )
+
+
+def check_factory(value: Any, name: str) -> None:
+    """A function that makes networks."""
+    if not callable(value):
+        raise CalibrantError(
+            f"model {name!r} must name a function that makes a network; found "
+            f"{'nothing' if value is None else _inputs.described(value)} there. Write it as "
+            "package.module:function"
+        )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch.nn.functional as F  # noqa: N812 (its name everywhere)
 from torch import Tensor, nn
 
-from calibrant import _checks
+from calibrant import _inputs
+from calibrant.errors import CalibrantError
+from calibrant.training import checks
 from calibrant.training.models.initialisation import initialise
 
 SHORTCUTS = ("pad", "projection")
@@ -63,9 +66,9 @@ class ResNet(nn.Module):
         initialisation: str = "he",
     ) -> None:
         super().__init__()
-        _checks.choice(shortcut, "shortcut", SHORTCUTS)
-        self.in_channels = _checks.layer_size(in_channels, "in_channels")
-        self.pooled = _checks.layer_size(pooled, "pooled")
+        _inputs.choice(shortcut, "shortcut", SHORTCUTS)
+        self.in_channels = checks.layer_size(in_channels, "in_channels")
+        self.pooled = checks.layer_size(pooled, "pooled")
         self.stem = _convolution(in_channels, stem)
         self.stem_norm = nn.BatchNorm2d(stem)
         block = _Bottleneck if bottleneck else _Basic
@@ -79,12 +82,12 @@ class ResNet(nn.Module):
                 channels = width * block.EXPANSION
             stages.append(nn.Sequential(*blocks))
         self.stages = nn.Sequential(*stages)
-        self.classifier = nn.Linear(channels * self.pooled**2, _checks.n_classes(n_classes))
+        self.classifier = nn.Linear(channels * self.pooled**2, checks.n_classes(n_classes))
         initialise(self, initialisation)
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (n, classes) of images (n, channels, height, width)."""
-        _checks.images(images, self.in_channels)
+        checks.images(images, self.in_channels)
         features = F.relu(self.stem_norm(self.stem(images)), inplace=True)
         features = F.adaptive_avg_pool2d(self.stages(features), self.pooled)
         logits: Tensor = self.classifier(features.flatten(1))
@@ -178,7 +181,7 @@ def cifar_resnet(
         >>> sum(p.numel() for p in cifar_resnet(10, depth=20).parameters())
         269722
     """
-    n = _checks.depth_of_resnet(depth)
+    n = check_depth_of_resnet(depth)
     return ResNet(
         n_classes,
         depths=(n, n, n),
@@ -253,8 +256,8 @@ def wide_resnet(
         >>> sum(p.numel() for p in wide_resnet(10, depth=8, width=2).parameters())
         304154
     """
-    n = _checks.depth_of_resnet(depth)
-    width = _checks.layer_size(width, "width")
+    n = check_depth_of_resnet(depth)
+    width = checks.layer_size(width, "width")
     return ResNet(
         n_classes,
         depths=(n, n, n),
@@ -262,3 +265,15 @@ def wide_resnet(
         stem=16,
         in_channels=in_channels,
     )
+
+
+def check_depth_of_resnet(depth: Any) -> int:
+    """n of a depth 6n+2."""
+    number = _inputs.whole_number(depth, "depth", allowed=range(8, 10_000))
+    if number % 6 != 2:
+        below = number - (number - 2) % 6
+        raise CalibrantError(
+            f"depth must be 6n+2, for three stages of n blocks of two layers; found {number}. "
+            f"Take {below} or {below + 6}"
+        )
+    return number // 6

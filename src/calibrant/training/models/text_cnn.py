@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch.nn.functional as F  # noqa: N812 (its name everywhere)
 from torch import Tensor, nn
 
-from calibrant import _checks
 from calibrant._types import Array
+from calibrant.training import checks
 from calibrant.training.models.words import PADDING, looked_up, word_vectors
 
 SPAN = 5
@@ -61,14 +61,14 @@ class TextCNN(nn.Module):
     ) -> None:
         super().__init__()
         trained = embeddings is None if train_words is None else train_words
-        channels = _checks.layer_size(channels, "channels")
+        channels = checks.layer_size(channels, "channels")
         self.words = word_vectors(embeddings, n_words, n_dimensions, trained=trained)
         self.conv1 = nn.Conv1d(self.words.embedding_dim, channels, SPAN)
         self.conv2 = nn.Conv1d(channels, channels, SPAN)
         self.conv3 = nn.Conv1d(channels, channels, SPAN)
         self.hidden = nn.Linear(channels, channels)
-        self.dropout = nn.Dropout(_checks.share_left_out(dropout, "dropout"))
-        self.classifier = nn.Linear(channels, _checks.n_classes(n_classes))
+        self.dropout = nn.Dropout(checks.share_left_out(dropout, "dropout"))
+        self.classifier = nn.Linear(channels, checks.n_classes(n_classes))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits (n, classes) of token ids (n, length), 0 where there is no word."""

@@ -10,8 +10,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from calibrant import _checks
 from calibrant._types import Array
+from calibrant.training import checks
 from calibrant.training.models.words import looked_up, word_vectors
 
 
@@ -100,13 +100,13 @@ class TreeLSTM(nn.Module):
         train_words: bool = True,
     ) -> None:
         super().__init__()
-        self.memory = _checks.layer_size(memory, "memory")
+        self.memory = checks.layer_size(memory, "memory")
         self.words = word_vectors(embeddings, n_words, n_dimensions, trained=train_words)
         # Rows of the weights: c and o of a leaf; i, f_l, f_r, u (and o) of an inner node.
         self.leaf = nn.Linear(self.words.embedding_dim, 2 * memory)
         self.inner = nn.Linear(2 * memory, (5 if output_gate else 4) * memory)
-        self.dropout = nn.Dropout(_checks.share_left_out(dropout, "dropout"))
-        self.classifier = nn.Linear(memory, _checks.n_classes(n_classes))
+        self.dropout = nn.Dropout(checks.share_left_out(dropout, "dropout"))
+        self.classifier = nn.Linear(memory, checks.n_classes(n_classes))
         # The reference draws the maps of the two children each for itself.
         for parameter in self.inner.parameters():
             nn.init.uniform_(parameter, -1.0 / math.sqrt(memory), 1.0 / math.sqrt(memory))

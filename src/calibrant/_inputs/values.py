@@ -1,17 +1,35 @@
-"""Plain values: numbers, names, choices, packages."""
+"""Numbers, names and options, and packages of an extra."""
 
 from __future__ import annotations
 
 import difflib
 import importlib.util
+import json
 import math
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from calibrant.errors import CalibrantError, MissingExtraError
+
+
+def text(value: Any, name: str) -> None:
+    """A name, as text."""
+    if not isinstance(value, str) or not value:
+        raise CalibrantError(f"{name} must be a name; found {described(value)}. Pass one as text")
+
+
+@contextmanager
+def refusing(what: str, remedy: str) -> Iterator[None]:
+    """Whatever somebody else's code raises becomes one line that says of what."""
+    try:
+        yield
+    except Exception as error:  # no telling what it raises
+        reason = " ".join(str(error).split())[:200].rstrip(". ") or type(error).__name__
+        raise CalibrantError(f"{what}: {reason}. {remedy}") from error
 
 
 def one_of(**arguments: Any) -> tuple[str, Any]:
@@ -24,17 +42,6 @@ def one_of(**arguments: Any) -> tuple[str, Any]:
             "Probabilities and scores before the softmax are told apart by name, never guessed"
         )
     return given[0], arguments[given[0]]
-
-
-def threshold(value: Any) -> float:
-    """A probability p0 of at most 1/2, for which a gamma exists that a float can hold."""
-    number = finite_number(value, "p0")
-    if not 1e-300 <= number <= 0.5:
-        raise CalibrantError(
-            f"p0 must be above 0 (1e-300 at least) and at most 0.5; found {number:g}. No gamma > 0 "
-            "has its gradients equal to those of cross-entropy at a probability outside this range"
-        )
-    return number
 
 
 def whole_number(value: Any, name: str, *, allowed: range) -> int:
@@ -115,7 +122,7 @@ def instance(value: Any, kind: type, name: str) -> None:
 
 def installed(*packages: str, extra: str, purpose: str) -> None:
     """The packages that an optional part of the library needs."""
-    missing = [name for name in packages if not _is_found(name)]
+    missing = [name for name in packages if not is_found(name)]
     if missing:
         raise MissingExtraError(
             f"{purpose} needs {', '.join(packages)}; found no {', '.join(missing)}. "
@@ -132,16 +139,6 @@ def strength(value: Any, name: str) -> float:
             "finite minimum; pass a small number such as 1e-6 for almost none"
         )
     return number
-
-
-def no_parameter_missing(missing: Sequence[str], method: str, owner: str) -> None:
-    """A method that can be made from its name alone."""
-    if missing:
-        arguments = ", ".join(f"{name}=..." for name in missing)
-        raise CalibrantError(
-            f"{method} needs {' and '.join(missing)}; found the name {method!r} alone. "
-            f"Pass the calibrator itself: method={owner}({arguments})"
-        )
 
 
 def above_zero(value: Any, name: str) -> float:
@@ -165,15 +162,6 @@ def holds(outputs: Any, name: str) -> bool:
     return isinstance(outputs, Mapping) and outputs.get(name) is not None
 
 
-def several_of(values: Any, name: str, allowed: Sequence[str]) -> tuple[str, ...]:
-    """Some of a few names."""
-    if isinstance(values, str):
-        raise CalibrantError(
-            f"{name} must be a sequence of names; found the string {values!r}. Pass [{values!r}]"
-        )
-    return tuple(choice(value, name, allowed) for value in values)
-
-
 def option(name: str, owner: str, known: Sequence[str]) -> None:
     """An option that a data set has."""
     if name not in known:
@@ -181,16 +169,7 @@ def option(name: str, owner: str, known: Sequence[str]) -> None:
         raise CalibrantError(f"the data set {owner} has no option {name!r}. {has}")
 
 
-def importable(module: str, name: str) -> None:
-    """A module that is on this machine, for a network named ``name``."""
-    if not _is_found(module):
-        raise CalibrantError(
-            f"model {name!r} needs the module {module!r}; found none of that name. Write it as "
-            "package.module:function, and run where Python finds the package"
-        )
-
-
-def _is_found(module: str) -> bool:
+def is_found(module: str) -> bool:
     """Whether there is a module of this name, without importing it."""
     try:
         return importlib.util.find_spec(module) is not None
@@ -198,11 +177,38 @@ def _is_found(module: str) -> bool:
         return False
 
 
-def factory(value: Any, name: str) -> None:
-    """A function that makes networks."""
-    if not callable(value):
+def is_own_code(model: Any) -> bool:
+    """Whether a network is named as ``package.module:function``, which is imported and called."""
+    return isinstance(model, str) and ":" in model
+
+
+def plain_options(value: Any, name: str) -> None:
+    """Options by name that JSON can hold."""
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise CalibrantError(
-            f"model {name!r} must name a function that makes a network; found "
-            f"{'nothing' if value is None else described(value)} there. Write it as "
-            "package.module:function"
+            f"{name} must be options by name; found {described(value)}. "
+            f"Pass {{'option': value}}, or write --set {name}.OPTION=VALUE"
+        )
+    try:
+        json.dumps(dict(value), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise CalibrantError(
+            f"{name} must be what JSON can hold, since the run is known by it; found "
+            f"{described(dict(value))} ({error}). Pass numbers, strings and lists"
+        ) from error
+
+
+def field_without_option(name: str, remedy: str | None) -> None:
+    """A field of a recipe that is set in no other way."""
+    if remedy is not None:
+        raise CalibrantError(f"{name} is not among the settings of a recipe; found it. {remedy}")
+
+
+def registered_network(model: Any, own_model: str | None, where: str, remedy: str) -> None:
+    """A network that a file may name: one of calibrant's, or the one that the caller names too."""
+    if is_own_code(model) and model != own_model:
+        given = "" if own_model is None else f", and {own_model!r} was given"
+        raise CalibrantError(
+            f"{where} may name networks of calibrant only; found {model!r}, which is code to "
+            f"import and run{given}. {remedy}"
         )

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from array_api_compat import array_namespace, device, is_array_api_obj
 
-from calibrant._checks.values import described, finite_number, whole_number
+from calibrant._inputs.values import described, finite_number, holds, whole_number
 from calibrant._types import Array
 from calibrant.errors import CalibrantError
 
@@ -239,30 +239,6 @@ def gamma(value: Any, *, lowest: float, highest: float = math.inf, like: Array =
     return number
 
 
-def positive_gamma(value: Any) -> float:
-    """A finite gamma above 0, for questions that have no answer at 0."""
-    number = gamma(value, lowest=0.0)
-    if number == 0.0:
-        raise CalibrantError(
-            "gamma must be above 0 here; found 0. At gamma = 0 the focal loss is cross-entropy, "
-            "whose optimum is the posterior itself: neither under- nor over-confident anywhere"
-        )
-    return number
-
-
-def temperature(value: Any, *, like: Array) -> float:
-    """A finite temperature above 0, in the range of ``like``'s type."""
-    number = finite_number(value, "temperature")
-    if number <= 0.0:
-        raise CalibrantError(
-            f"temperature must be above 0; found {number:g}. "
-            "Above 1 softens the probabilities, below 1 sharpens them"
-        )
-    smallest = float(array_namespace(like).finfo(like.dtype).smallest_normal)
-    within_type(number, "temperature", like, smallest=smallest)
-    return number
-
-
 def ignored_label(value: Any) -> int | None:
     """A whole number that marks rows to leave out, or None."""
     if value is None:
@@ -390,3 +366,19 @@ def two_or_more_classes(n_classes: int) -> None:
             f"there must be two or more classes to tell apart; found {n_classes} class in y. "
             "Give samples of the other classes too"
         )
+
+
+def logits_of_network(output: Any) -> Any:
+    """The logits in what a network returns."""
+    if holds(output, "logits"):
+        output = output["logits"]
+    elif getattr(output, "logits", None) is not None:
+        output = output.logits
+    elif isinstance(output, tuple | list) and output:
+        output = output[0]
+    if not is_array_api_obj(output):
+        raise CalibrantError(
+            f"the network must return logits; found {described(output)}. Return a tensor, or an "
+            "object with .logits"
+        )
+    return output

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._checks.arrays import as_numpy
+from calibrant._inputs.arrays import as_numpy
 from calibrant.errors import CalibrantError
 
 (
@@ -125,65 +124,12 @@ class BadRowsError(CalibrantError):
         self.rows = rows
 
 
-def bad_rows_of(refusal: BaseException | None) -> npt.NDArray[np.intp] | None:
-    """The rows that a refusal, or what it was made of, is about; None where it does not say."""
-    while refusal is not None:
-        if isinstance(refusal, BadRowsError):
-            return refusal.rows
-        refusal = refusal.__cause__
-    return None
-
-
-def parquet_name(path: Path) -> Path:
-    """A file name that ends in .parquet."""
-    if path.suffix.lower() != ".parquet":
-        raise CalibrantError(
-            f"rows of the largest logits are written as .parquet; found {str(path)!r}. Rename it"
-        )
-    return path
-
-
-def normaliser_of(kind: str, normaliser: Any) -> None:
-    """A normaliser with logits, and none with log-probabilities."""
-    if (kind == "top_logits") == (normaliser is None):
-        raise CalibrantError(
-            "top_logits need a normaliser, the log of the sum of e^logit over all classes, and "
-            f"top_logprobs have none; found {kind} with{'out' if normaliser is None else ''} one. "
-            "Pass one of the two"
-        )
-
-
 def every_class_known(what: str) -> NoReturn:
     """Refuse what rows of some of their classes cannot be used for."""
     raise CalibrantError(
         f"{what} needs the logits of all classes; found rows of the largest ones. "
         "Write them as Parquet, and fit temperature or focal-temperature"
     )
-
-
-def method_of_top_rows(name: str, known: tuple[str, ...]) -> None:
-    """A method that looks at the confidence and the label of a row only."""
-    if name not in known:
-        raise CalibrantError(
-            f"on rows of the largest logits these methods can be fitted: {', '.join(known)}; found "
-            f"{name!r}. Choose one of them, or log all logits of some rows"
-        )
-
-
-def number_of_classes(found: int | None, given: int | None, where: str) -> int:
-    """How many classes there are, which rows of the largest logits do not show."""
-    if found is None and given is None:
-        raise CalibrantError(
-            f"{where} holds the largest logits of each row, and does not say of how many classes. "
-            "Pass n_classes= (--classes on the command line)"
-        )
-    if found is not None and given is not None and found != given:
-        raise CalibrantError(
-            f"{where} has {found} classes; found n_classes = {given}. Leave it out, or correct it"
-        )
-    number = given if found is None else found
-    assert number is not None
-    return number
 
 
 def _numbers(values: Any, name: str, kinds: str) -> npt.NDArray[Any]:
@@ -214,3 +160,19 @@ def _twice(classes: npt.NDArray[np.int64]) -> int:
 
 def _at(values: npt.NDArray[np.float64], row: int) -> str:
     return f"{values[row]:.6g}" if len(values) else "none"
+
+
+def number_of_classes(found: int | None, given: int | None, where: str) -> int:
+    """How many classes there are, which rows of the largest logits do not show."""
+    if found is None and given is None:
+        raise CalibrantError(
+            f"{where} holds the largest logits of each row, and does not say of how many classes. "
+            "Pass n_classes= (--classes on the command line)"
+        )
+    if found is not None and given is not None and found != given:
+        raise CalibrantError(
+            f"{where} has {found} classes; found n_classes = {given}. Leave it out, or correct it"
+        )
+    number = given if found is None else found
+    assert number is not None
+    return number
