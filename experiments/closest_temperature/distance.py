@@ -2,7 +2,7 @@
 
 The largest difference over the simplex is found on rows of two levels: some classes share the top
 logit, some share a lower one, the others are as low as the grid goes. On full grids no other row
-ever had a larger one (``tests/test_experiments_theory2.py``), so that a fine step costs little.
+ever had a larger one (``tests/experiments/test_theory2.py``), so that a fine step costs little.
 """
 
 from __future__ import annotations

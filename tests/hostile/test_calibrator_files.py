@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 import calibrant
 from calibrant import CALIBRATORS, FocalCalibration, Identity, TemperatureScaling
 from calibrant.errors import CalibrantError
-from tests.test_calibrators_base import EVERY, build, drawn
+from tests.calibrators.test_base import EVERY, build, drawn
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
 

@@ -20,7 +20,7 @@ from scipy.io import loadmat, savemat
 
 from calibrant.training.datasets import DATASETS, load
 from calibrant.training.datasets.pickles import StoredArray, read_plain_pickle
-from tests.test_datasets_formats import (
+from tests.training.datasets.test_formats import (
     MAKE,
     Made,
     cifar,

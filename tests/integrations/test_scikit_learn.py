@@ -41,7 +41,7 @@ import calibrant
 from calibrant import FocalCalibration, TemperatureScaling
 from calibrant.calibrators import CALIBRATORS, CalibrationWarning
 from calibrant.integrations.scikit_learn import CalibratedClassifier
-from tests.test_calibrators_base import EVERY, REQUIRED, build, drawn
+from tests.calibrators.test_base import EVERY, REQUIRED, build, drawn
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
 

@@ -9,7 +9,7 @@ import pytest
 
 from calibrant import TopRestScaling, scale
 from calibrant.calibrators import CalibrationWarning
-from tests.test_scale_fit import same_report, write
+from tests.scale.test_fitting import same_report, write
 
 ROWS = 6000
 

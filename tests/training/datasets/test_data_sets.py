@@ -13,7 +13,7 @@ from calibrant.training.datasets import CropAndFlip, DataSet, Part, TreeBatch, l
 from calibrant.training.datasets.splitting import Chance, held_out, in_three
 from calibrant.training.datasets.text import TokenPart, vocabulary_of
 from calibrant.training.datasets.trees import TreePart, parse_tree
-from tests.test_datasets_formats import newsgroups, svhn_subset, table, treebank
+from tests.training.datasets.test_formats import newsgroups, svhn_subset, table, treebank
 
 # Splits
 

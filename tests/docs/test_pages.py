@@ -20,7 +20,7 @@ from calibrant.cli import main
 from calibrant.files import write_top_predictions
 from experiments.catalogue import catalogue
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 TAKE_MINUTES = ("demo", "train")
 """Commands whose lines are parsed only; they have tests of their own."""

@@ -14,7 +14,7 @@ import torch
 
 import calibrant
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = {
     "train_plain": ["--epochs", "3"],
     "train_lightning": ["--epochs", "3"],

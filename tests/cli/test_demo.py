@@ -29,7 +29,7 @@ from calibrant.report.render import percent
 from calibrant.training import Recipe
 from calibrant.training.folders import RunFolder
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 METHODS = ["identity", "temperature", "auto"]
 FEW = {"ce": "cross-entropy", "fl-3": "focal, gamma 3"}
 OF_RUN = {
