@@ -27,13 +27,13 @@ class Rise:
         epoch: The lowest, counted from 1.
         total: By how much the NLL rises.
         from_wrong: By how much its part of the wrong samples does.
-        mean_right: By how much the mean NLL of the right samples does.
+        mean_correct: By how much the mean NLL of the right samples does.
     """
 
     epoch: int
     total: float
     from_wrong: float
-    mean_right: float
+    mean_correct: float
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> Rise:
@@ -45,7 +45,7 @@ class Rise:
             epoch=lowest + 1,
             total=last["nll"] - first["nll"],
             from_wrong=part_of_wrong(last) - part_of_wrong(first),
-            mean_right=last["nll_right"] - first["nll_right"],
+            mean_correct=last["nll_right"] - first["nll_right"],
         )
 
 
@@ -111,11 +111,11 @@ def rise_cells(values: dict[str, float], where: str, run: TrainedRun) -> list[st
     share = ""
     if rise.total > 0.0:
         values[f"{name}: part of that rise from mistakes"] = rise.from_wrong / rise.total
-        values[f"{name}: rise of the mean NLL of right samples"] = rise.mean_right
+        values[f"{name}: rise of the mean NLL of right samples"] = rise.mean_correct
         share = f"{100.0 * rise.from_wrong / rise.total:.0f} %"
     epochs = str(len(run.records))
     cells = [str(rise.epoch), epochs, f"{rise.total:.4f}", share]
-    return [*cells, f"{rise.mean_right:+.4f}" if rise.total > 0.0 else ""]
+    return [*cells, f"{rise.mean_correct:+.4f}" if rise.total > 0.0 else ""]
 
 
 def norm_cells(

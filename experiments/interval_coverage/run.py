@@ -70,7 +70,7 @@ def main(argv: list[str] | None = None) -> None:
                     labels,
                     metrics=list(truth),
                     n_resamples=RESAMPLES,
-                    seed=seed,
+                    random_state=seed,
                 )
                 for row, floor in zip(result.measured, result.noise_floors, strict=True):
                     low, high = row.low, row.high

@@ -228,7 +228,7 @@ def test_the_rise_of_the_nll_is_divided_into_right_and_wrong():
     assert rise.epoch == 2
     assert rise.total == pytest.approx(0.2 * 4.0 + 0.8 * 0.25 - (0.25 * 2.0 + 0.75 * 0.4))
     assert rise.from_wrong == pytest.approx(0.2 * 4.0 - 0.25 * 2.0)
-    assert rise.mean_right == pytest.approx(-0.15)
+    assert rise.mean_correct == pytest.approx(-0.15)
 
 
 def test_the_paper_s_sentences_are_counted(folder):

@@ -37,9 +37,9 @@ def test_values_are_those_of_the_metrics():
 
 def test_the_same_seed_gives_the_same_result():
     probs, labels = drawn(500, 2.0, seed=1)
-    first, again = (evaluate(probs, labels, n_resamples=100, seed=5) for _ in range(2))
+    first, again = (evaluate(probs, labels, n_resamples=100, random_state=5) for _ in range(2))
     assert first == again
-    assert evaluate(probs, labels, n_resamples=100, seed=6) != first
+    assert evaluate(probs, labels, n_resamples=100, random_state=6) != first
 
 
 def test_a_miscalibrated_model_is_told_from_a_calibrated_one():
@@ -187,7 +187,7 @@ def test_two_calibrated_models_are_not_distinguishable():
         labels = (rng.random(1000) > p).astype(int)
         spread, constant = np.stack([p, 1 - p], axis=-1), np.tile([0.75, 0.25], (1000, 1))
         result = paired_difference(
-            spread, constant, labels, metrics=list(alarms), n_resamples=200, seed=seed
+            spread, constant, labels, metrics=list(alarms), n_resamples=200, random_state=seed
         )
         for name in alarms:
             alarms[name] += result[name].verdict != "not distinguishable"
@@ -203,7 +203,12 @@ def test_equally_over_confident_models_are_not_distinguishable():
         labels = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
         a, b = (truth + rng.normal(size=truth.shape) for _ in range(2))
         result = paired_difference(
-            logits_a=a, logits_b=b, labels=labels, metrics=list(alarms), n_resamples=200, seed=seed
+            logits_a=a,
+            logits_b=b,
+            labels=labels,
+            metrics=list(alarms),
+            n_resamples=200,
+            random_state=seed,
         )
         for name in alarms:
             alarms[name] += result[name].verdict != "not distinguishable"

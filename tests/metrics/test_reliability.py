@@ -215,7 +215,7 @@ def test_histogram(case, kind):
     confidence, correct = slow.top_label(probs, labels)
     bins = np.array(slow.width_bins(confidence, correct, 7, weight))
     assert histogram.edges == pytest.approx(np.arange(8) / 7)
-    assert histogram.right == pytest.approx(bins[:, 2], **EXACT)
+    assert histogram.correct == pytest.approx(bins[:, 2], **EXACT)
     assert histogram.wrong == pytest.approx(bins[:, 0] - bins[:, 2], **EXACT)
     assert (histogram.wrong >= 0).all()
 

@@ -176,12 +176,12 @@ def test_the_histogram_shows_right_and_wrong(ax, case):
     histogram = confidence_histogram(probs, labels, **options)
     plots.plot_confidence_histogram(ax, histogram)
     right, wrong = (patch for patch in ax.patches if isinstance(patch, StepPatch))
-    for steps, counts in ((right, histogram.right), (wrong, histogram.wrong)):
+    for steps, counts in ((right, histogram.correct), (wrong, histogram.wrong)):
         values, edges, _ = steps.get_data()
         assert values.tolist() == counts.tolist()
         assert edges.tolist() == histogram.edges.tolist()
     low, high = ax.get_ylim()
-    seen = np.concatenate([histogram.right, histogram.wrong])
+    seen = np.concatenate([histogram.correct, histogram.wrong])
     assert low < seen[seen > 0].min()
     assert seen.max() < high
     assert rendered(ax)

@@ -337,7 +337,7 @@ def mmce_weighted(
     samples = list(zip(confidence, correct, weights, strict=True))
     right = [(r, w) for r, c, w in samples if c == 1 and w > 0]
     wrong = [(r, w) for r, c, w in samples if c == 0 and w > 0]
-    n_right = math.fsum(w for _, w in right)
+    n_correct = math.fsum(w for _, w in right)
     n_wrong = math.fsum(w for _, w in wrong)
     square = []
     for r, w in wrong:
@@ -345,10 +345,10 @@ def mmce_weighted(
             square.append(w * w2 * r * r2 * _laplace(r, r2) / n_wrong**2)
     for r, w in right:
         for r2, w2 in right:
-            square.append(w * w2 * (1 - r) * (1 - r2) * _laplace(r, r2) / n_right**2)
+            square.append(w * w2 * (1 - r) * (1 - r2) * _laplace(r, r2) / n_correct**2)
     for r, w in right:
         for r2, w2 in wrong:
-            square.append(-2 * w * w2 * (1 - r) * r2 * _laplace(r, r2) / (n_right * n_wrong))
+            square.append(-2 * w * w2 * (1 - r) * r2 * _laplace(r, r2) / (n_correct * n_wrong))
     return math.sqrt(max(0.0, math.fsum(square)))
 
 

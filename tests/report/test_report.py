@@ -96,7 +96,7 @@ def test_the_curves_are_those_of_the_library(written):
     np.testing.assert_allclose(method.curve.accuracy, curve.accuracy)
     np.testing.assert_allclose(method.curve.confidence, curve.confidence)
     assert method.curve.ece == pytest.approx(method.row["ece"].value)
-    assert method.histogram.right.sum() == (probs.argmax(axis=1) == LABELS[TEST]).sum()
+    assert method.histogram.correct.sum() == (probs.argmax(axis=1) == LABELS[TEST]).sum()
     assert method.risk.risk[-1] == pytest.approx(1.0 - method.row["accuracy"].value)
     errors = [each.errors["temperature"] for each in summary.worst_classes]
     assert np.mean(errors) == pytest.approx(classwise_ece(probs, LABELS[TEST]))

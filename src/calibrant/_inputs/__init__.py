@@ -77,6 +77,7 @@ from calibrant._inputs.values import (
     plain_options as plain_options,
     refusing as refusing,
     registered_network as registered_network,
+    seed_of as seed_of,
     strength as strength,
     text as text,
     whole_number as whole_number,

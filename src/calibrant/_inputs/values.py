@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant._types import RandomState
 from calibrant.errors import CalibrantError, MissingExtraError
 
 
@@ -212,3 +213,12 @@ def registered_network(model: Any, own_model: str | None, where: str, remedy: st
             f"{where} may name networks of calibrant only; found {model!r}, which is code to "
             f"import and run{given}. {remedy}"
         )
+
+
+def seed_of(random_state: RandomState) -> int:
+    """The seed that ``random_state`` means; results store it, so that they can be repeated."""
+    if random_state is None:
+        random_state = np.random.default_rng()
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**63))
+    return whole_number(random_state, "random_state", allowed=range(2**63))

@@ -154,7 +154,7 @@ def _evidence(
     share = problem.count / n
     confidence = sigmoid(losses.odds)
     weight = None if problem.data.weight is None else problem.count
-    samples = ScoredSamples(confidence, problem.right, weight)
+    samples = ScoredSamples(confidence, problem.correct, weight)
     gain = error = None
     if simpler is not None:
         difference = simpler.loss - losses.loss
@@ -167,7 +167,7 @@ def _evidence(
         gain_error=error,
         ada_ece=METRICS["ada_ece"].of(samples, n_bins=N_BINS),
         # That of the mean of confidence - correctness; no sum over bins moves more.
-        ada_ece_error=math.sqrt(share @ (confidence - problem.right) ** 2 / n),
+        ada_ece_error=math.sqrt(share @ (confidence - problem.correct) ** 2 / n),
         moved_confidence=float(share @ np.abs(confidence - sigmoid(losses.free_odds))),
     )
 

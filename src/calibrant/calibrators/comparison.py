@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant import _inputs
-from calibrant._types import Array
+from calibrant._types import Array, RandomState
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.data import PROBS_FLOOR
 from calibrant.calibrators.fit_report import CalibrationWarning, FitReport
@@ -273,7 +273,7 @@ def compare(
     n_bins: int = 15,
     level: float = 0.95,
     n_resamples: int = 1000,
-    seed: int = 0,
+    random_state: RandomState = 0,
     progress: Callable[[str], None] | None = None,
 ) -> MethodComparison:
     """Fit every method on validation samples and measure each on test samples.
@@ -298,7 +298,7 @@ def compare(
         n_bins: Bins of the calibration errors.
         level: Confidence level of the intervals.
         n_resamples: How often the samples are redrawn; fewer for many methods on many samples.
-        seed: Seed of the redraws.
+        random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
         progress: Called with the name of each method before it is fitted.
 
     Returns:
@@ -329,7 +329,7 @@ def compare(
     _inputs.same_scores(fit_on.kind, fit_on.scores, test.kind, test.scores)
     # The work of all methods together is what has to end.
     work = len(test.labels) * len(chosen)
-    todo = plan(MEASURED, n_bins, level, n_resamples, seed, work)
+    todo = plan(MEASURED, n_bins, level, n_resamples, random_state, work)
     rows: dict[str, ComparedMethod] = {}
     reference: Labelled | None = None
     for name in sorted(chosen, key=lambda name: name != against):

@@ -96,10 +96,10 @@ class FitData:
         return int(self.logits.shape[1])
 
     @cached_property
-    def right(self) -> npt.NDArray[np.bool_]:
+    def correct(self) -> npt.NDArray[np.bool_]:
         """Whether the largest logit of each row is that of its label."""
-        right: npt.NDArray[np.bool_] = self.logits.argmax(axis=1) == self.labels
-        return right
+        correct: npt.NDArray[np.bool_] = self.logits.argmax(axis=1) == self.labels
+        return correct
 
     def mean(self, values: npt.NDArray[Any]) -> float:
         """Weighted mean of one value a sample."""
@@ -115,7 +115,7 @@ class FitData:
     @property
     def accuracy(self) -> float:
         """Share of rows that are right."""
-        return self.mean(self.right)
+        return self.mean(self.correct)
 
     @property
     def n_classes_seen(self) -> int:
@@ -126,7 +126,7 @@ class FitData:
     def labels_on_top(self) -> bool:
         """Whether no label has a smaller logit than another class of its row."""
         # A label that is not the first largest logit may tie with it; the first row mostly says no.
-        missed = np.flatnonzero(~self.right)
+        missed = np.flatnonzero(~self.correct)
         return all(self.logits[i, self.labels[i]] == self.logits[i].max() for i in missed)
 
     def means(self, values_of: Callable[..., Any], *arguments: Any) -> tuple[float, ...]:

@@ -92,7 +92,7 @@ def compare(
             sort=sort,
             n_bins=n_bins,
             level=level,
-            seed=seed,
+            random_state=seed,
             progress=show,
         )
     if as_json:

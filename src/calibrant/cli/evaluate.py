@@ -113,14 +113,16 @@ def evaluate(
         if samples is not None:
             known = samples.scores is not None
             names = metrics or (DEFAULT_METRICS if known else CONFIDENCE_METRICS)
-            result = evaluate_samples(samples, metrics=names, n_bins=n_bins, level=level, seed=seed)
+            result = evaluate_samples(
+                samples, metrics=names, n_bins=n_bins, level=level, random_state=seed
+            )
         elif metrics:
             raise click.UsageError(
                 f"--metric is for files that fit into memory; {file} is read in parts. "
                 "Leave it out for the default set"
             )
         else:
-            result = stream.result(level=level, seed=seed)
+            result = stream.result(level=level, random_state=seed)
             result = replace(result, notes=(*result.notes, *notes))
         if plot_path is not None:
             _draw(plot_path, stream, level, file)

@@ -81,7 +81,7 @@ def report(
             gamma=gamma,
             n_bins=n_bins,
             level=level,
-            seed=seed,
+            random_state=seed,
             progress=show,
         )
     click.echo(summary.verdict())

@@ -33,7 +33,7 @@ class Predictions:
         probs: (N, K) floats, in the file's own precision.
         labels: (N,) int64 class indices; None for rows that have none yet.
         confidence: (N,) floats, the probability of the predicted class.
-        correct: (N,) bool, whether the predicted class was right.
+        correct: (N,) bool, whether the predicted class was correct.
         ids: (N,) whole numbers or strings naming the rows.
         class_names: one name a class.
         top_logits: (N, k) floats, the largest logits of each row, or log-probabilities.
@@ -166,14 +166,14 @@ def _whole_numbers(array: NDArray[Any], name: str, where: str, first_row: int) -
 
 
 def _truth(array: NDArray[Any], name: str, where: str, first_row: int) -> NDArray[Any]:
-    fix = "Store 1 where the prediction was right and 0 where it was wrong"
+    fix = "Store 1 where the prediction was correct and 0 where it was wrong"
     _refuse_type(array, "biuf", name, where, "true or false", fix)
     if array.dtype.kind == "b":
         return array
-    right: NDArray[np.bool_] = array == 1
-    bad = ~(right | (array == 0))
+    correct: NDArray[np.bool_] = array == 1
+    bad = ~(correct | (array == 0))
     refuse_rows(bad, array, f"{where}: {name} must be 0 or 1", fix, first_row)
-    return right
+    return correct
 
 
 def _refuse_type(

@@ -102,11 +102,11 @@ class AdaFocal(GammaPolicy):
     def update(self, confidence: Tensor, correct: Tensor) -> None:
         """Move bins and gammas by one validation set, that of all processes together."""
         own = torch.stack([confidence, correct]).double().cpu()
-        claimed, right = _gathered(own, self.gammas.device).numpy()
+        claimed, hit = _gathered(own, self.gammas.device).numpy()
         _inputs.something_to_measure(len(claimed))
         # In an order of their own, so that sums do not depend on who gathered what first.
-        order = np.lexsort((right, claimed))
-        edges, gap = _bins(claimed[order], right[order], self.n_bins)
+        order = np.lexsort((hit, claimed))
+        edges, gap = _bins(claimed[order], hit[order], self.n_bins)
         gammas = self.gammas.cpu().numpy().astype(np.float64)
         gammas = gammas * np.exp(np.sign(gammas) * self.rate * gap)
         small = np.abs(gammas) < float(np.float32(self.switch))  # as the buffer holds it

@@ -29,7 +29,7 @@ class MMCELoss(Loss):
               k_{ij} = e^{-|r_i - r_j| / 0.4}
 
     with r the largest probability of a row and c whether it stands at the label. The weighted form
-    takes right and wrong answers, n and m - n of them, as two groups of the same size:
+    takes correct and wrong answers, n and m - n of them, as two groups of the same size:
 
     .. math::
         \mathrm{MMCE}_w^2 = \sum_{c_i=c_j=0} \frac{r_i r_j k_{ij}}{(m-n)^2}
@@ -128,22 +128,22 @@ class MMCELoss(Loss):
         axis = class_axis(log_p)
         log_r, top = log_p.max(axis)
         if target.is_floating_point():
-            right = target.gather(axis, top.unsqueeze(axis)).squeeze(axis)
-            counted = torch.ones_like(right)
+            correct = target.gather(axis, top.unsqueeze(axis)).squeeze(axis)
+            counted = torch.ones_like(correct)
         else:
-            right = (top == target).to(log_p.dtype)
+            correct = (top == target).to(log_p.dtype)
             counts = target != self.ignore_index
             log_r = torch.where(counts, log_r, 0.0)  # an ignored row may hold anything
             counted = counts.to(log_p.dtype)
         # Sums that nearly cancel: in double precision, which a vector can afford.
         wide = torch.float32 if log_p.device.type in WITHOUT_FLOAT64 else torch.float64
-        r, right, counted = (v.reshape(-1).to(wide) for v in (log_r.exp(), right, counted))
-        right = right * counted
-        wrong = counted - right
+        r, correct, counted = (v.reshape(-1).to(wide) for v in (log_r.exp(), correct, counted))
+        correct = correct * counted
+        wrong = counted - correct
         if self.weighted:
-            masses = _mean_part(right, 1.0 - r) - _mean_part(wrong, r)
+            masses = _mean_part(correct, 1.0 - r) - _mean_part(wrong, r)
         else:
-            masses = _mean_part(counted, right - r)
+            masses = _mean_part(counted, correct - r)
         return _root(laplace_energy(r, masses), masses).to(log_p.dtype)
 
 

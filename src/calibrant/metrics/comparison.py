@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from calibrant import _inputs
-from calibrant._types import Array
+from calibrant._types import Array, RandomState
 from calibrant.metrics import intervals
 from calibrant.metrics.evaluation import finite_or_none
 from calibrant.metrics.resampling import (
@@ -122,7 +122,7 @@ def paired_difference(
     ignore_label: int | None = None,
     level: float = 0.95,
     n_resamples: int = 1000,
-    seed: int = 0,
+    random_state: RandomState = 0,
 ) -> Comparison:
     r"""Is one model better than another on the same samples, or is the difference noise?
 
@@ -144,7 +144,7 @@ def paired_difference(
         ignore_label: Rows with this label are left out.
         level: Confidence level of the intervals.
         n_resamples: How often the samples are redrawn.
-        seed: Seed of the redraws.
+        random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
 
     Examples:
         >>> import numpy as np
@@ -161,7 +161,7 @@ def paired_difference(
     b = summarise(probs_b, labels, logits=logits_b, **options)
     for name in metrics:
         _inputs.choice(name, "metrics", LOWER_IS_BETTER)
-    todo = plan(metrics, n_bins, level, n_resamples, seed, len(a))
+    todo = plan(metrics, n_bins, level, n_resamples, random_state, len(a))
     drawn = redraw(a, todo), redraw(b, todo)
     differences = tuple(_difference(name, (a, b), todo, drawn) for name in todo.names)
     return Comparison(len(a), todo.level, todo.n_resamples, todo.seed, differences)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._types import Array
+from calibrant._types import Array, RandomState
 from calibrant.metrics import intervals
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.resampling import (
@@ -204,7 +204,7 @@ def evaluate(
     ignore_label: int | None = None,
     level: float = 0.95,
     n_resamples: int = 1000,
-    seed: int = 0,
+    random_state: RandomState = 0,
 ) -> Evaluation:
     r"""Measure predictions, with error bars and the error that noise alone would show.
 
@@ -223,7 +223,7 @@ def evaluate(
         ignore_label: Rows with this label are left out.
         level: Confidence level of the intervals.
         n_resamples: How often the samples are redrawn; fewer for very large samples.
-        seed: Seed of the redraws.
+        random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
 
     Examples:
         >>> import numpy as np
@@ -239,7 +239,12 @@ def evaluate(
         probs, labels, logits=logits, sample_weight=sample_weight, ignore_label=ignore_label
     )
     return evaluate_samples(
-        samples, metrics=metrics, n_bins=n_bins, level=level, n_resamples=n_resamples, seed=seed
+        samples,
+        metrics=metrics,
+        n_bins=n_bins,
+        level=level,
+        n_resamples=n_resamples,
+        random_state=random_state,
     )
 
 
@@ -250,10 +255,10 @@ def evaluate_samples(
     n_bins: int = 15,
     level: float = 0.95,
     n_resamples: int = 1000,
-    seed: int = 0,
+    random_state: RandomState = 0,
 ) -> Evaluation:
     """:func:`evaluate` of samples that were checked before."""
-    todo = plan(metrics, n_bins, level, n_resamples, seed, len(samples))
+    todo = plan(metrics, n_bins, level, n_resamples, random_state, len(samples))
     drawn = redraw(samples, todo)
     known = samples.scores is not None
     return Evaluation(

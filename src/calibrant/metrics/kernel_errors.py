@@ -61,7 +61,7 @@ def mmce_weighted(samples: ScoredSamples) -> float:
         + \sum_{c_i=c_j=1} \frac{(1-r_i)(1-r_j) k_{ij}}{n^2}
         - 2 \sum_{c_i=1, c_j=0} \frac{(1-r_i) r_j k_{ij}}{(m-n)\,n}\Big)^{1/2}
 
-    for m samples, n of them right. Where all are right, or all wrong, the missing terms are 0.
+    for m samples, n of them correct. Where all are correct, or all wrong, the missing terms are 0.
 
     References:
         Kumar, Sarawagi and Jain (2018).
@@ -74,11 +74,11 @@ def mmce_weighted(samples: ScoredSamples) -> float:
         0.7758
     """
     weight = samples.weights
-    right = np.where(samples.correct, weight, 0.0)
-    wrong = weight - right
+    correct = np.where(samples.correct, weight, 0.0)
+    wrong = weight - correct
     masses = np.zeros(len(samples))
-    if right.any():
-        masses += right * (1.0 - samples.confidence) / right.sum()
+    if correct.any():
+        masses += correct * (1.0 - samples.confidence) / correct.sum()
     if wrong.any():
         masses -= wrong * samples.confidence / wrong.sum()
     energy = laplace_energy(samples.confidence, masses[:, None])[0, 0]

@@ -152,7 +152,7 @@ class ConfidenceHistogram(_Curve):
 
     edges: Floats
     """Edges of the equal-width bins, one more than there are bins."""
-    right: Floats
+    correct: Floats
     """Right answers in each bin, or their total weight."""
     wrong: Floats
     """Wrong answers in each bin, or their total weight."""
@@ -160,17 +160,17 @@ class ConfidenceHistogram(_Curve):
     _head: ClassVar = ("bin", "right", "wrong")
 
     def _caption(self) -> str:
-        right, wrong = count_text(float(self.right.sum())), count_text(float(self.wrong.sum()))
+        right, wrong = count_text(float(self.correct.sum())), count_text(float(self.wrong.sum()))
         return f"Confidence of {right} right and {wrong} wrong answers"
 
     def _rows(self) -> list[Sequence[str]]:
         return [
             (
                 f"{self.edges[i]:.4f} to {self.edges[i + 1]:.4f}",
-                count_text(self.right[i]),
+                count_text(self.correct[i]),
                 count_text(self.wrong[i]),
             )
-            for i in np.flatnonzero(self.right + self.wrong > 0)
+            for i in np.flatnonzero(self.correct + self.wrong > 0)
         ]
 
 
@@ -388,7 +388,7 @@ def confidence_histogram(
         >>> from calibrant.metrics.reliability import confidence_histogram
         >>> probs = [[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]]
         >>> histogram = confidence_histogram(probs, [0, 1, 1], n_bins=2)
-        >>> histogram.right.tolist(), histogram.wrong.tolist()
+        >>> histogram.correct.tolist(), histogram.wrong.tolist()
         ([0.0, 2.0], [0.0, 1.0])
     """
     samples = summarise(
@@ -406,7 +406,7 @@ def histogram_of_table(table: BinTable) -> ConfidenceHistogram:
     """The same for equal-width bins that were counted before."""
     return ConfidenceHistogram(
         edges=width_edges(len(table.weight)),
-        right=table.correct_sum,
+        correct=table.correct_sum,
         wrong=table.weight - table.correct_sum,
     )
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibrant import _inputs
+from calibrant._types import RandomState
 from calibrant.metrics import intervals
 from calibrant.metrics.calibration import MOST_BINS
 from calibrant.metrics.registry import METRICS
@@ -52,7 +53,12 @@ class Plan:
 
 
 def plan(
-    metrics: Sequence[str], n_bins: int, level: float, n_resamples: int, seed: int, n: int
+    metrics: Sequence[str],
+    n_bins: int,
+    level: float,
+    n_resamples: int,
+    random_state: RandomState,
+    n: int,
 ) -> Plan:
     """Check the options that evaluating and comparing ``n`` samples share."""
     wanted = _inputs.whole_number(n_resamples, "n_resamples", allowed=RESAMPLES)
@@ -61,7 +67,7 @@ def plan(
         n_bins=_inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS),
         level=_inputs.level(level),
         n_resamples=intervals.allowed_resamples(wanted, n),
-        seed=_inputs.whole_number(seed, "seed", allowed=range(2**63)),
+        seed=_inputs.seed_of(random_state),
     )
 
 

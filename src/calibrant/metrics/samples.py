@@ -186,7 +186,7 @@ def summarise(
 def samples_of_confidence(confidence: Array, correct: Array) -> ScoredSamples:
     """Samples of which only the confidence, and whether the answer was right, are known."""
     values = _inputs.as_numpy(_inputs.unit_interval(confidence, "confidence")).astype(np.float64)
-    right = _inputs.truths(correct, "correct")
-    _inputs.same_shape(confidence=values, correct=right)
+    correct = _inputs.truths(correct, "correct")
+    _inputs.same_shape(confidence=values, correct=correct)
     _inputs.something_to_measure(values.size)
-    return ScoredSamples(values.reshape(-1), right.reshape(-1), None)
+    return ScoredSamples(values.reshape(-1), correct.reshape(-1), None)

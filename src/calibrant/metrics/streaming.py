@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from calibrant import _inputs
-from calibrant._types import Array
+from calibrant._types import Array, RandomState
 from calibrant.metrics import intervals
 from calibrant.metrics.binning import BinTable, EqualMassSketch, EqualWidthBins
 from calibrant.metrics.calibration import MOST_BINS, class_gap_sums, error_of_table
@@ -130,11 +130,14 @@ class StreamedEvaluation:
             mine = self.class_sums
             self.class_sums = other.class_sums.copy() if mine is None else mine + other.class_sums
 
-    def result(self, *, level: float = 0.95, n_resamples: int = 1000, seed: int = 0) -> Evaluation:
+    def result(
+        self, *, level: float = 0.95, n_resamples: int = 1000, random_state: RandomState = 0
+    ) -> Evaluation:
         """The metrics of everything counted so far."""
         _inputs.something_to_measure(self.n)
         level = _inputs.level(level)
         n_resamples = _inputs.whole_number(n_resamples, "n_resamples", allowed=RESAMPLES)
+        seed = _inputs.seed_of(random_state)
         rng = np.random.default_rng(seed)
         width, mass = self.width.table(), self.mass.table(self.n_bins)
         measured: dict[str, Measured] = {}

@@ -127,14 +127,14 @@ def plot_reliability_overlay(ax: Axes, curves: Mapping[str, ReliabilityCurve]) -
 
 def plot_confidence_histogram(ax: Axes, histogram: ConfidenceHistogram) -> None:
     """Right and wrong answers in each bin of confidence, on a logarithmic scale."""
-    counts = np.concatenate([histogram.right, histogram.wrong])
+    counts = np.concatenate([histogram.correct, histogram.wrong])
     counts = counts[counts > 0]
     floor = 0.5 * 10.0 ** math.floor(math.log10(counts.min()))
     top = float(counts.max())
     right: dict[str, Any] = {"facecolor": (UNDER, 0.4), "edgecolor": UNDER}
     wrong: dict[str, Any] = {"facecolor": (OVER, 0.1), "edgecolor": OVER, "hatch": "////"}
     for name, values, style in (
-        ("right", histogram.right, right),
+        ("right", histogram.correct, right),
         ("wrong", histogram.wrong, wrong),
     ):
         ax.stairs(

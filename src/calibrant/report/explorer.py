@@ -44,7 +44,7 @@ class Explorer:
     """(gammas, temperatures, bins): samples in the bin"""
     confidence: Floats
     """the sums of their confidences"""
-    right: Floats
+    correct: Floats
     """and how many of them were right."""
     marks: Mapping[str, tuple[int, int]]
     """Points by name: the model as it is, and what was fitted."""
@@ -65,7 +65,7 @@ class Explorer:
     @property
     def errors(self) -> Floats:
         """The calibration error of every point, (gammas, temperatures)."""
-        errors: Floats = np.abs(self.confidence - self.right).sum(axis=-1) / self.n
+        errors: Floats = np.abs(self.confidence - self.correct).sum(axis=-1) / self.n
         return errors
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class Explorer:
             "n_all": self.n_all,
             "count": self.count.astype(int).tolist(),
             "confidence": self.confidence.round(DIGITS).tolist(),
-            "right": self.right.astype(int).tolist(),
+            "correct": self.correct.astype(int).tolist(),
             "marks": {name: list(point) for name, point in self.marks.items()},
         }
 
@@ -93,7 +93,7 @@ def explore(test: Labelled, fitted: Mapping[str, Calibrator], n_bins: int) -> Ex
         for t, temperature in enumerate(temperatures):
             confidence = sigmoid(log_odds_of(data, gamma, 1.0 / temperature))
             bins = EqualWidthBins(n_bins)
-            bins.update(confidence, data.right)
+            bins.update(confidence, data.correct)
             table = bins.table()
             sums[:, g, t] = table.weight, table.confidence_sum, table.correct_sum
     points = {"as it is": (0.0, 1.0), **found}
@@ -104,7 +104,7 @@ def explore(test: Labelled, fitted: Mapping[str, Calibrator], n_bins: int) -> Ex
         n_all=len(test.labels),
         count=sums[0],
         confidence=sums[1],
-        right=sums[2],
+        correct=sums[2],
         marks={
             name: (_nearest(gamma, gammas), _nearest(temperature, temperatures))
             for name, (gamma, temperature) in points.items()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from calibrant import _inputs
+from calibrant._types import RandomState
 from calibrant._writing import refuse_unwritable, write_whole
 from calibrant.calibrators.base import Calibrator
 from calibrant.files import Predictions, read_predictions
@@ -32,7 +33,7 @@ def write_report(
     n_bins: int = 15,
     level: float = 0.95,
     n_resamples: int = 1000,
-    seed: int = 0,
+    random_state: RandomState = 0,
     progress: Callable[[str], None] | None = None,
 ) -> Summary:
     """Fit every method on ``val``, measure each on ``test``, and write one HTML page about it.
@@ -52,7 +53,7 @@ def write_report(
         n_bins: Bins of the calibration errors and diagrams.
         level: Confidence level of the intervals.
         n_resamples: How often the samples are redrawn; fewer for many samples.
-        seed: Seed of the redraws.
+        random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
         progress: Called with what is done next: the name of each method, then ``"page"``.
 
     Returns:
@@ -86,7 +87,7 @@ def write_report(
         n_bins=n_bins,
         level=level,
         n_resamples=n_resamples,
-        seed=seed,
+        random_state=random_state,
         progress=progress,
     )
     if progress is not None:

@@ -87,7 +87,7 @@ def explored_curve(summary: Summary, gamma: int, temperature: int) -> Reliabilit
     at = gamma, temperature
     edges = width_edges(explorer.count.shape[-1])
     none = np.zeros(len(edges) - 1)  # sums that a curve does not need
-    sums = explorer.count[at], explorer.confidence[at], explorer.right[at], none, none
+    sums = explorer.count[at], explorer.confidence[at], explorer.correct[at], none, none
     table = BinTable(edges[:-1], edges[1:], *sums)
     return reliability_of_table(table, binning="width", level=summary.comparison.level)
 

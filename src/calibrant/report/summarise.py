@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from calibrant import _inputs
+from calibrant._types import RandomState
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.comparison import (
     SORTABLE,
@@ -58,7 +59,7 @@ def summarise(
     n_bins: int = 15,
     level: float = 0.95,
     n_resamples: int = 1000,
-    seed: int = 0,
+    random_state: RandomState = 0,
     progress: Callable[[str], None] | None = None,
 ) -> Summary:
     """Compute all that :func:`calibrant.report.write_report` writes; its arguments are the same."""
@@ -72,7 +73,7 @@ def summarise(
         "n_bins": n_bins,
         "level": level,
         "n_resamples": min(n_resamples, most),
-        "seed": seed,
+        "random_state": random_state,
     }
     scores: dict[str, Any] = {
         f"val_{val.samples.kind}": val.samples.scores,
@@ -213,8 +214,8 @@ def _surest(outcome: Outcome) -> Surest | None:
     for above in SURE:
         inside = outcome.samples.confidence > above
         if inside.sum() >= ENOUGH:
-            right = float(outcome.samples.correct[inside].mean())
-            return Surest(above=above, count=int(inside.sum()), right=right)
+            correct = float(outcome.samples.correct[inside].mean())
+            return Surest(above=above, count=int(inside.sum()), correct=correct)
     return None
 
 

@@ -77,7 +77,7 @@ class Surest:
 
     above: float
     count: int
-    right: float
+    correct: float
     """Share of them that were right."""
 
 

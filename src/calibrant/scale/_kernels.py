@@ -10,7 +10,7 @@ from calibrant._numerics.compiled import index_of, kernel, max_of, over_rows
 
 
 @over_rows
-def all_usable(start: int, stop: int, logits: Any, labels: Any, right: Any) -> bool:
+def all_usable(start: int, stop: int, logits: Any, labels: Any, correct: Any) -> bool:
     """Whether no row has what a fit refuses; ``right``: whether its largest logit is its label's.
 
     Refused are NaN, +inf, a row or a label of -inf, and a label that is no class. What is wrong
@@ -22,7 +22,7 @@ def all_usable(start: int, stop: int, logits: Any, labels: Any, right: Any) -> b
         row = logits[i]
         top = max_of(row)
         label = labels[i]
-        right[i] = index_of(row, top) == label
+        correct[i] = index_of(row, top) == label
         # Written so that NaN fails it.
         if not (abs(top) < np.inf and 0 <= label < n_classes and row[label] > -np.inf):
             usable = False
@@ -43,12 +43,12 @@ def cells_between(start: int, stop: int, confidence: Any, boundaries: Any, cells
 
 
 @kernel()
-def add_to_sums(cells: Any, confidence: Any, right: Any, sums: Any) -> None:
+def add_to_sums(cells: Any, confidence: Any, correct: Any, sums: Any) -> None:
     """Rows, their confidences, right answers, smallest and largest confidence: (cells, 5)."""
     for i in range(len(cells)):
         j, c = cells[i], confidence[i]
         sums[j, 0] += 1.0
         sums[j, 1] += c
-        sums[j, 2] += 1.0 if right[i] else 0.0
+        sums[j, 2] += 1.0 if correct[i] else 0.0
         sums[j, 3] = min(sums[j, 3], c)
         sums[j, 4] = max(sums[j, 4], c)

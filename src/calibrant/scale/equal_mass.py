@@ -50,13 +50,13 @@ class CellSums:
         self.sums: Floats = np.zeros((n_cells, 5))
         self.sums[:, 3], self.sums[:, 4] = np.inf, -np.inf
 
-    def add(self, confidence: Floats, right: npt.NDArray[np.bool_], boundaries: Floats) -> None:
+    def add(self, confidence: Floats, correct: npt.NDArray[np.bool_], boundaries: Floats) -> None:
         """Count the rows of a batch."""
         from calibrant.scale._kernels import add_to_sums, cells_between
 
         cells = np.empty(len(confidence), dtype=np.intp)
         cells_between(confidence, boundaries, cells)
-        add_to_sums(cells, confidence, right, self.sums)
+        add_to_sums(cells, confidence, correct, self.sums)
 
     def merge(self, other: Self) -> None:
         """Add the rows of other parts."""
@@ -70,23 +70,23 @@ class Collected:
     """Rows of some cells, one by one."""
 
     confidence: list[Floats]
-    right: list[npt.NDArray[np.bool_]]
+    correct: list[npt.NDArray[np.bool_]]
 
     def merge(self, other: Self) -> None:
         """Add those of other parts."""
         self.confidence += other.confidence
-        self.right += other.right
+        self.correct += other.correct
 
     def sums(self) -> Floats:
         """The sums of cells that hold one confidence each."""
-        confidence, right = np.concatenate(self.confidence), np.concatenate(self.right)
+        confidence, correct = np.concatenate(self.confidence), np.concatenate(self.correct)
         order = np.argsort(confidence)
         values = confidence[order]
         first = group_starts(values)
         group = np.cumsum(first) - 1
         counts = np.bincount(group).astype(np.float64)
         claims = np.bincount(group, weights=values)
-        hits = np.bincount(group, weights=right[order])
+        hits = np.bincount(group, weights=correct[order])
         return np.stack([counts, claims, hits, values[first], values[first]], axis=1)
 
 
@@ -205,7 +205,7 @@ def _count(data: FitData, points: Sequence[At], boundaries: Sequence[Floats]) ->
     counted = []
     for point, between in zip(points, boundaries, strict=True):
         cells = CellSums(len(between) + 1)
-        cells.add(sigmoid(_log_odds(data, point)), data.right, between)
+        cells.add(sigmoid(_log_odds(data, point)), data.correct, between)
         counted.append(cells)
     return counted
 
@@ -219,7 +219,7 @@ def _collect(
         confidence = sigmoid(_log_odds(data, point))
         place = np.minimum(np.searchsorted(highest, confidence), len(highest) - 1)
         inside = (confidence >= lowest[place]) & (confidence <= highest[place])
-        collected.append(Collected([confidence[inside]], [data.right[inside]]))
+        collected.append(Collected([confidence[inside]], [data.correct[inside]]))
     return collected
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from calibrant import _inputs
+from calibrant._types import RandomState
 from calibrant.files import Predictions
 from calibrant.metrics import Evaluation, StreamedEvaluation
 from calibrant.metrics.samples import ScoredSamples, samples_of_confidence, summarise
@@ -30,7 +31,7 @@ def evaluate(
     n_classes: int | None = None,
     n_bins: int = 15,
     level: float = 0.95,
-    seed: int = 0,
+    random_state: RandomState = 0,
     progress: Progress | None = None,
 ) -> Evaluation:
     """:func:`calibrant.evaluate` of a Parquet data set of any size, in one pass.
@@ -48,7 +49,7 @@ def evaluate(
             files do not say it. What needs the other classes is not measured then.
         n_bins: Bins of the calibration errors.
         level: Confidence level of the intervals.
-        seed: Seed of the redraws.
+        random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
         progress: Called with the number of a pass over the files, how many of its tasks are done,
             and how many there are.
 
@@ -73,7 +74,7 @@ def evaluate(
         n_bins=n_bins,
         progress=progress,
     )
-    result = stream.result(level=level, seed=seed)
+    result = stream.result(level=level, random_state=random_state)
     return replace(result, notes=(*result.notes, *notes))
 
 
@@ -123,6 +124,6 @@ def samples_of(predictions: Predictions) -> ScoredSamples:
         log_probs = rows.logits[np.arange(len(rows)), rows.labels]
         confidence = np.minimum(np.exp(rows.logits.max(axis=1)), 1.0)
         return ScoredSamples(
-            confidence, rows.right, None, label_log_prob=np.minimum(log_probs, 0.0)
+            confidence, rows.correct, None, label_log_prob=np.minimum(log_probs, 0.0)
         )
     return summarise(predictions.probs, predictions.labels, logits=predictions.logits)

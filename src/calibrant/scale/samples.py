@@ -71,7 +71,7 @@ class Facts:
     picked: dict[int, Picked]
     """By how many rows were asked for."""
     n: int = 0
-    n_right: int = 0
+    n_correct: int = 0
     some_below: bool = False
     """Whether some label has a smaller logit than another class of its row."""
     wrong_in: dict[int, int] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Facts:
     def count(self, first: int, data: FitData) -> None:
         """Look at one batch, whose first row has this number."""
         self.n += len(data)
-        self.n_right += int(data.right.sum())
+        self.n_correct += int(data.correct.sum())
         self.some_below = self.some_below or not data.labels_on_top
         self.label_counts += np.bincount(data.label_classes, minlength=len(self.label_counts))
         for picked in self.picked.values():
@@ -105,7 +105,7 @@ class Facts:
         for about, picked in self.picked.items():
             picked.merge(other.picked[about])
         self.n += other.n
-        self.n_right += other.n_right
+        self.n_correct += other.n_correct
         self.some_below |= other.some_below
         self.wrong_in |= other.wrong_in
         self.skipped.merge(other.skipped)
@@ -165,7 +165,7 @@ class FilesOfSamples:
     @property
     def accuracy(self) -> float:
         """Share of rows that are right."""
-        return self.facts.n_right / self.facts.n
+        return self.facts.n_correct / self.facts.n
 
     @property
     def n_classes_seen(self) -> int:
@@ -242,10 +242,10 @@ def fit_data_of(predictions: Predictions) -> FitData:
     logits, labels = predictions.logits, predictions.labels
     if logits is not None and labels is not None and logits.shape[1] > 1:
         wide = logits.astype(np.float32) if logits.dtype.itemsize < 4 else logits
-        right = np.empty(len(labels), dtype=np.bool_)
-        if all(all_usable(wide, labels, right)):
+        correct = np.empty(len(labels), dtype=np.bool_)
+        if all(all_usable(wide, labels, correct)):
             data = FitData(wide, labels, None)
-            vars(data)["right"] = right  # which it would compute when asked
+            vars(data)["correct"] = correct  # which it would compute when asked
             return data
     return checked_samples(logits, labels, probs=predictions.probs)
 
@@ -273,7 +273,7 @@ def _facts(parts: tuple[Part, ...], data_set: DataSet) -> Facts:
     for data in _batches_of(parts, data_set, facts.skipped):
         # The number among usable rows: by places, a pattern of bad rows could hit every pick.
         facts.count(parts[0].first_in_set + facts.n, data)
-    facts.wrong_in[parts[0].first_in_set] = facts.n - facts.n_right
+    facts.wrong_in[parts[0].first_in_set] = facts.n - facts.n_correct
     return facts
 
 
@@ -284,7 +284,7 @@ def _mistakes(
     number, parts = numbered
     picked, n = Picked(stride), 0
     for data in _batches_of(parts, data_set, Skipped()):
-        wrong = np.flatnonzero(~data.right)
+        wrong = np.flatnonzero(~data.correct)
         picked.pick(number, FitData(data.logits[wrong], data.labels[wrong], None))
         number += len(wrong)
         n += len(data)

@@ -179,7 +179,7 @@ def _binned(data: FitData, n_bins: int, points: Sequence[At]) -> list[EqualWidth
     counted = []
     for point in points:
         counter = EqualWidthBins(n_bins)
-        counter.update(sigmoid(evaluator.log_odds(*point)), data.right)
+        counter.update(sigmoid(evaluator.log_odds(*point)), data.correct)
         counted.append(counter)
     return counted
 

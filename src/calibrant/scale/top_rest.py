@@ -45,7 +45,7 @@ class ProblemOfFiles(AtTemperature):
 
     def mistakes(self) -> FitData | None:
         """The rows that the rest is fitted on, if any; ``weight`` is what they count for."""
-        n_wrong = len(self.samples) - self.samples.facts.n_right
+        n_wrong = len(self.samples) - self.samples.facts.n_correct
         if n_wrong == 0:
             return None
         stride = mistake_stride(n_wrong, self.samples.n_classes)

@@ -347,7 +347,7 @@ def _compared(arrays: dict[str, Any], recipe: Recipe, loss: Loss) -> MethodCompa
     """Calibrators fitted on the validation part, measured on the test part."""
     gamma = fixed_gamma(loss)
     methods = METHODS if gamma is None else (*METHODS, "focal")
-    return compare(**arrays, methods=methods, gamma=gamma, seed=recipe.seed)
+    return compare(**arrays, methods=methods, gamma=gamma, random_state=recipe.seed)
 
 
 def _total(records: list[Record], clock: str) -> float | None:

@@ -150,7 +150,7 @@ class Linear(Calibrator):
 
     def _looked_at(self, data: FitData, *states: State) -> Iterator[npt.NDArray[Any]]:
         """The NLL of each row, under one state after the other; whether the last one is right."""
-        losses, right = np.empty(len(data)), np.empty(len(data), dtype=bool)
+        losses, correct = np.empty(len(data)), np.empty(len(data), dtype=bool)
         for state in states:
             with np.errstate(over="ignore"):
                 for block in data.blocks():
@@ -158,9 +158,9 @@ class Linear(Calibrator):
                     log_probs = self._log_probs(logits.astype(np.float64), state)
                     losses[block] = -log_probs[np.arange(len(labels)), labels]
                     if state is states[-1]:  # in the type in which it is given
-                        right[block] = narrowed(log_probs, logits).argmax(axis=1) == labels
+                        correct[block] = narrowed(log_probs, logits).argmax(axis=1) == labels
             yield losses
-        yield right
+        yield correct
 
     def _refuse_state(self, state: State) -> str | None:
         if state.get("temperature", 1.0) < 1.0 / LARGEST_NUMBER:

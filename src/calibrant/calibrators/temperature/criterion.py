@@ -99,7 +99,7 @@ class EvaluatorInMemory(Evaluator):
     def binned(self, log_odds: Floats) -> float:
         """The calibration error of confidences given by their log odds."""
         self.evaluations += 1
-        samples = ScoredSamples(sigmoid(log_odds), self.data.right, self.data.weight)
+        samples = ScoredSamples(sigmoid(log_odds), self.data.correct, self.data.weight)
         return METRICS[self.criterion].of(samples, n_bins=self.n_bins)
 
 

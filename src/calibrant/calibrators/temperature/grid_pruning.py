@@ -331,7 +331,7 @@ def _errors_between(
         path,
         stencils,
         1.0 / temperatures,
-        evaluator.data.right,
+        evaluator.data.correct,
         np.empty(0) if weight is None else weight,
         edges,
         by_mass,

@@ -78,14 +78,14 @@ class TopSamplesInMemory:
     def __init__(
         self,
         features: Floats,
-        right: npt.NDArray[np.bool_],
+        correct: npt.NDArray[np.bool_],
         count: Floats,
         top: npt.NDArray[np.int64],
         *,
         classes: bool,
     ) -> None:
         order = np.argsort(top, kind="stable")
-        self.features, self.right, self.count = features[order], right[order], count[order]
+        self.features, self.correct, self.count = features[order], correct[order], count[order]
         self.top = top[order]
         self.classes = classes
         """Whether there are class terms."""
@@ -96,9 +96,9 @@ class TopSamplesInMemory:
         odds = self.features @ weights
         if self.classes:
             odds += offsets[self.top]
-        loss = float(self.count @ np.logaddexp(0.0, np.where(self.right, -odds, odds)))
+        loss = float(self.count @ np.logaddexp(0.0, np.where(self.correct, -odds, odds)))
         p = sigmoid(odds)
-        excess = self.count * (p - self.right)
+        excess = self.count * (p - self.correct)
         if cautious:
             size = np.maximum(np.abs(odds), 1e-6)
             bend = self.count * np.tanh(size / 2.0) / (2.0 * size)

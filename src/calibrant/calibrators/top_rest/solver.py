@@ -167,7 +167,7 @@ class Problem(AtTemperature):
     """How many samples a row counts for. Whole-number weights are repetitions; others are scaled so
     that their sum is the number of equal weights that would be as exact."""
     top: npt.NDArray[np.int64]
-    right: npt.NDArray[np.bool_]
+    correct: npt.NDArray[np.bool_]
     lead: Floats
     """(s_m - s_r) / T."""
     level: Floats
@@ -191,8 +191,8 @@ class Problem(AtTemperature):
         lead, level, of_label = (np.empty(len(data)) for _ in range(3))
         beta = 1.0 / best.temperature
         lead_rows(data.logits, data.labels, beta, top, lead, level, of_label)
-        count, right = _counts(data), top == data.labels
-        wrong = np.flatnonzero(~right)
+        count, correct = _counts(data), top == data.labels
+        wrong = np.flatnonzero(~correct)
         stride = mistake_stride(len(wrong), data.n_classes)
         mistake_count = np.zeros(len(data))
         mistake_count[wrong[::stride]] = stride * count[wrong[::stride]]
@@ -202,7 +202,7 @@ class Problem(AtTemperature):
             chosen=np.arange(len(data)),
             count=count,
             top=top,
-            right=right,
+            correct=correct,
             mistake_count=mistake_count,
             lead=np.minimum(lead, LARGEST_ODDS),
             level=level,
@@ -235,7 +235,7 @@ class Problem(AtTemperature):
     def top_samples(self, *, classes: bool) -> TopSamplesInMemory:
         """What the top part is fitted on, with class terms or without."""
         features = self.features(MOST_ODDS)
-        return TopSamplesInMemory(features, self.right, self.count, self.top, classes=classes)
+        return TopSamplesInMemory(features, self.correct, self.count, self.top, classes=classes)
 
     def mistakes(self) -> FitData | None:
         """The rows that the rest is fitted on, if any; ``weight`` is what they count for."""
@@ -262,7 +262,7 @@ class Problem(AtTemperature):
         level, of_label = self._rest(found, free_odds)
         odds = np.maximum(free_odds, level + self.lead / MOST_STRETCH)
         odds = np.minimum(odds, level + self.lead * MOST_STRETCH)
-        of_top = np.logaddexp(0.0, np.where(self.right, -odds, odds))
+        of_top = np.logaddexp(0.0, np.where(self.correct, -odds, odds))
         return Losses(of_top - of_label, odds, free_odds)
 
     def _rest(self, found: TopRest, odds: Floats) -> tuple[Floats, Floats]:
@@ -279,7 +279,7 @@ class Problem(AtTemperature):
         # The largest of K - 1 probabilities is at least 1 / (K - 1).
         lowest = -math.log(self.data.n_classes - 1)
         bounded = odds > self.lead * MOST_STRETCH + lowest
-        needed = np.flatnonzero(~self.right | (odds < self.lead / MOST_STRETCH) | bounded)
+        needed = np.flatnonzero(~self.correct | (odds < self.lead / MOST_STRETCH) | bounded)
         rows = self.chosen[needed]
         logits, labels = self.data.logits[rows], self.data.labels[rows]
         levels, of_labels = np.empty(len(rows)), np.empty(len(rows))

@@ -220,7 +220,7 @@ def _sums_of_limits(
     for gamma, temperature in points:
         log_odds, true_log_prob, _ = data.bounds(gamma, 1.0 / temperature)
         if criterion == "ece":
-            sums.append(_bin_sums(sigmoid(log_odds), data.right, n_bins))
+            sums.append(_bin_sums(sigmoid(log_odds), data.correct, n_bins))
         else:
             losses = -true_log_prob[::-1]
             if criterion == "focal":
@@ -229,11 +229,11 @@ def _sums_of_limits(
     return np.array(sums)
 
 
-def _bin_sums(ends: Floats, right: Any, n_bins: int) -> Floats:
+def _bin_sums(ends: Floats, correct: Any, n_bins: int) -> Floats:
     """Of certain rows, the sums of both ends by bins; of uncertain ones, of u; of both ends."""
     bins = [width_index(end, n_bins) for end in ends]
     certain = bins[0] == bins[1]
-    gaps = ends - right
+    gaps = ends - correct
     by_bin = [np.bincount(bins[0][certain], weights=gap[certain], minlength=n_bins) for gap in gaps]
     uncertain = np.abs(gaps[:, ~certain]).max(axis=0).sum() if not certain.all() else 0.0
     return np.concatenate([*by_bin, [uncertain], ends.sum(axis=1)])

@@ -184,7 +184,7 @@ def report(
             notes=notes,
             methods=names,
             gamma=gamma,
-            seed=seed,
+            random_state=seed,
             progress=step,
         )
     return Trained(title=title, report=page.name, summary=summary)

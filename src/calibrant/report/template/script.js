@@ -78,7 +78,7 @@ const sliders = {
 };
 
 function errorAt(g, t) {
-  const right = grid.right[g][t];
+  const right = grid.correct[g][t];
   const gaps = grid.confidence[g][t].map((sum, i) => Math.abs(sum - right[i]));
   return gaps.reduce((a, b) => a + b, 0) / grid.n;
 }
@@ -102,7 +102,7 @@ function drawBins(svg, g, t) {
   const edges = (i) => percent(i / counts.length);
   svg.querySelectorAll(".bin").forEach((bin, i) => {
     const full = Math.max(counts[i], 1);
-    const accuracy = grid.right[g][t][i] / full;
+    const accuracy = grid.correct[g][t][i] / full;
     const confidence = grid.confidence[g][t][i] / full;
     const gap = bin.querySelector(".gap");
     place(bin.querySelector(".bar"), { y: top + size * (1 - accuracy), height: size * accuracy });
