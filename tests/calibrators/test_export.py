@@ -25,6 +25,7 @@ from calibrant import FocalCalibration, TemperatureScaling
 from calibrant.calibrators import CALIBRATORS, NotFittedError
 from calibrant.calibrators.export import export, onnx_model
 from calibrant.calibrators.export.numpy_source import TEMPLATES, source
+from tests.builders import draw_samples
 from tests.reference import focal_mpmath
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
@@ -49,23 +50,15 @@ def taking_turns(first=0):
 cases = functools.partial(pytest.mark.parametrize, ("name", "k", "dtype"))
 
 
-def drawn(k, n=600, seed=0):
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(0, k, size=n)
-    logits = 2.0 * rng.normal(size=(n, k))
-    logits[np.arange(n), labels] += 2.0
-    return logits, labels
-
-
 @functools.cache
 def fitted(name, k=3, size=1.0):
     """Fitted on logits of this size: where it is small, the map is steep."""
     calibrator = CALIBRATORS[name](**REQUIRED.get(name, {}))
-    logits, labels = drawn(k)
+    logits, labels = draw_samples(600, k)
     if "matrix" not in calibrator.STATE or k <= 10:
         return calibrator.fit(size * logits, labels)
     # A fit of so many numbers takes long, and what they are does not matter here.
-    calibrator.fit(*drawn(3))
+    calibrator.fit(*draw_samples(600))
     rng = np.random.default_rng(0)
     calibrator.n_classes_ = k
     calibrator.state_["temperature"] = size
@@ -228,7 +221,7 @@ gammas = st.one_of(st.floats(-1.0, 20.0), st.sampled_from([-1.0, -1.0 + 1e-9, 0.
     ),
 )
 def test_the_focal_file_against_high_precision(gamma, logits):
-    calibrator = FocalCalibration(gamma=gamma).fit(*drawn(3, n=20))
+    calibrator = FocalCalibration(gamma=gamma).fit(*draw_samples(20))
     found = function_of(source(calibrator))(logits)
     exact = focal_mpmath.stable(focal_mpmath.focal_log_probs, logits, gamma)
     np.testing.assert_allclose(found, np.exp(np.array(exact, dtype=float)), rtol=1e-9, atol=1e-12)
@@ -260,7 +253,10 @@ def test_the_layer_agrees(name, k, size):
 @pytest.mark.parametrize("gamma", [-1.0, 10.0, 20.0, 1e4])
 @pytest.mark.parametrize("k", CLASSES)
 def test_the_focal_layer_and_file_agree_for_every_gamma(gamma, k):
-    calibrator, logits = FocalCalibration(gamma=gamma).fit(*drawn(k)), rows(k, "float32")
+    calibrator, logits = (
+        FocalCalibration(gamma=gamma).fit(*draw_samples(600, k)),
+        rows(k, "float32"),
+    )
     layer = calibrator.as_module()
     assert_agrees(layer.probs(torch.from_numpy(logits)).numpy(), calibrator, logits)
     assert_agrees(function_of(source(calibrator))(logits), calibrator, logits)
@@ -339,7 +335,7 @@ def test_a_single_model_computes_in_double(name, tmp_path):
 
 
 def test_a_model_whose_temperature_single_precision_cannot_hold(tmp_path):
-    logits, labels = drawn(3)
+    logits, labels = draw_samples(600)
     calibrator = TemperatureScaling().fit(1e-60 * logits, labels)
     export(calibrator, tmp_path / "cal.onnx", dtype="float32")
     (found,) = session(tmp_path / "cal.onnx").run(["probs"], {"logits": rows(3, "float32")})

@@ -15,7 +15,8 @@ from hypothesis import given, strategies as st
 import calibrant
 from calibrant import CALIBRATORS, FocalCalibration, Identity, TemperatureScaling
 from calibrant.errors import CalibrantError
-from tests.calibrators.test_base import EVERY, build, drawn
+from tests.builders import draw_samples
+from tests.calibrators.test_base import EVERY, build
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
 
@@ -25,7 +26,7 @@ LOGITS = np.array([[2.0, 0.0, -1.0], [1e4, 0.0, -math.inf], [0.0, 0.0, 0.0], [3e
 @functools.cache
 def saved_text(name, folder):
     file = folder / f"{name}.json"
-    build(name).fit(*drawn()).save(file)
+    build(name).fit(*draw_samples()).save(file)
     return file.read_text()
 
 
@@ -87,13 +88,13 @@ def test_a_file_holds_the_state_that_the_method_states(name, folder):
 
 def test_numbers_of_numpy_are_saved_as_numbers(tmp_path):
     for gamma in (np.float32(2.0), np.float64(2.0), np.int64(2)):
-        FocalCalibration(gamma=gamma).fit(*drawn()).save(tmp_path / "cal.json")
+        FocalCalibration(gamma=gamma).fit(*draw_samples()).save(tmp_path / "cal.json")
         assert calibrant.load(tmp_path / "cal.json").gamma == 2.0
 
 
 def test_what_cannot_be_saved_leaves_the_file_as_it_was(tmp_path):
     file = tmp_path / "cal.json"
-    calibrator = Identity().fit(*drawn())
+    calibrator = Identity().fit(*draw_samples())
     calibrator.save(file)
     before = file.read_bytes()
     calibrator.state_ = {"temperature": math.nan}
@@ -115,12 +116,12 @@ def test_a_missing_file_and_a_folder_are_told_apart(tmp_path):
     with pytest.raises(ValueError, match=r"must be the name of a file or folder; found ''"):
         calibrant.load("")
     with pytest.raises(FileNotFoundError, match="no folder"):
-        Identity().fit(*drawn()).save(tmp_path / "none" / "cal.json")
+        Identity().fit(*draw_samples()).save(tmp_path / "none" / "cal.json")
 
 
 def test_strings_name_files_too(tmp_path):
     file = str(tmp_path / "cal.json")
-    fitted = TemperatureScaling().fit(*drawn())
+    fitted = TemperatureScaling().fit(*draw_samples())
     fitted.save(file)
     assert calibrant.load(file).temperature_ == fitted.temperature_
 

@@ -41,7 +41,8 @@ import calibrant
 from calibrant import FocalCalibration, TemperatureScaling
 from calibrant.calibrators import CALIBRATORS, CalibrationWarning
 from calibrant.integrations.scikit_learn import CalibratedClassifier
-from tests.calibrators.test_base import EVERY, REQUIRED, build, drawn
+from tests.builders import draw_samples
+from tests.calibrators.test_base import EVERY, REQUIRED, build
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
 
@@ -593,7 +594,7 @@ def test_importing_calibrant_does_not_import_scikit_learn():
 
 @pytest.mark.parametrize("name", EVERY)
 def test_calibrators_can_be_cloned(name):
-    fitted = build(name).fit(*drawn())
+    fitted = build(name).fit(*draw_samples())
     copied = clone(fitted)
     assert type(copied) is type(fitted)
     assert copied.get_params() == fitted.get_params()
@@ -609,7 +610,7 @@ def test_parameters_are_set_as_scikit_learn_sets_them(name):
 @pytest.mark.parametrize("name", EVERY)
 def test_no_attribute_ends_in_an_underscore_before_the_fit(name):
     assert not [key for key in vars(build(name)) if key.endswith("_")]
-    fitted = build(name).fit(*drawn())
+    fitted = build(name).fit(*draw_samples())
     new = set(vars(fitted)) - set(vars(build(name)))
     assert new
     assert all(key.endswith("_") for key in new)
@@ -617,7 +618,7 @@ def test_no_attribute_ends_in_an_underscore_before_the_fit(name):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_fitting_twice_gives_the_same(name):
-    logits, labels = drawn()
+    logits, labels = draw_samples()
     once = build(name).fit(logits, labels).predict_proba(logits)
     twice = build(name).fit(logits, labels).fit(logits, labels).predict_proba(logits)
     np.testing.assert_array_equal(once, twice)
@@ -625,7 +626,7 @@ def test_fitting_twice_gives_the_same(name):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_the_order_of_rows_hardly_matters(name):
-    logits, labels = drawn()
+    logits, labels = draw_samples()
     order = np.random.default_rng(0).permutation(len(labels))
     one = build(name).fit(logits, labels)
     other = build(name).fit(logits[order], labels[order])
@@ -634,7 +635,7 @@ def test_the_order_of_rows_hardly_matters(name):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_predictions_do_not_depend_on_the_batch(name):
-    logits, labels = drawn()
+    logits, labels = draw_samples()
     fitted = build(name).fit(logits, labels)
     halves = [fitted.predict_proba(half) for half in (logits[:7], logits[7:])]
     np.testing.assert_allclose(np.concatenate(halves), fitted.predict_proba(logits), rtol=1e-13)
@@ -642,7 +643,7 @@ def test_predictions_do_not_depend_on_the_batch(name):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_reading_only_memory_is_enough(name):
-    logits, labels = drawn()
+    logits, labels = draw_samples()
     logits.setflags(write=False)
     labels.setflags(write=False)
     assert np.isfinite(build(name).fit(logits, labels).predict_proba(logits)).all()
@@ -654,12 +655,12 @@ def test_is_fitted_is_known(name):
 
     with pytest.raises(NotFittedError):
         check_is_fitted(build(name))
-    check_is_fitted(build(name).fit(*drawn()))
+    check_is_fitted(build(name).fit(*draw_samples()))
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_layouts_in_memory_do_not_matter(name):
-    logits, labels = drawn()
+    logits, labels = draw_samples()
     expected = build(name).fit(logits, labels).predict_proba(logits)
     for given in (np.asfortranarray(logits), np.repeat(logits, 2, axis=0)[::2], logits.tolist()):
         found = build(name).fit(given, labels).predict_proba(given)
