@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import signal
 import sys
 
 import pytest
-from click.testing import CliRunner, Result
 
-from calibrant.cli import Commands
-from calibrant.cli.train import _watched, train
+from calibrant.cli.train import _watched
 from calibrant.losses import LOSSES
 from calibrant.training import recipe
 from calibrant.training.models import MODELS
+from tests.processes import run_calibrant
 
 NESTEROV = ("--set", "optimizer=sgd", "--set", "nesterov=true")
 THREE = ("--set", "model_options=3")
 SHORT = ("--epochs", 2, "--limit", 128, "--observed", 50, "--accelerator", "cpu")
 
-
-def run(*arguments: object) -> Result:
-    group = Commands(commands=[train])
-    return CliRunner().invoke(group, ["train", *(str(argument) for argument in arguments)])
+run = functools.partial(run_calibrant, "train")
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import calibrant
 from calibrant.cli import main
 from calibrant.files import write_top_predictions
 from experiments.catalogue import catalogue
+from tests.processes import run_calibrant
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -91,7 +91,7 @@ def test_every_console_line_of_the_pages_runs(folder, monkeypatch):
     ]
     assert len(lines) > 10
     for line in lines:
-        done = CliRunner().invoke(main, shlex.split(line)[1:])
+        done = run_calibrant(*shlex.split(line)[1:])
         assert done.exit_code == 0, f"{line}: {done.output}"
     written = {"report.html", "cal.json", "calibrated.npz", "rel.png", "cal.onnx"}
     assert written <= {path.name for path in folder.iterdir()}

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from calibrant import VectorScaling
-from calibrant.cli import main
 from calibrant.files import write_predictions
 from calibrant.training import checkpoints
+from tests.processes import run_calibrant
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 40, 4000)
@@ -57,10 +56,10 @@ def full_disk():
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_full_disk_gets_one_line(command, tmp_path):
     arguments, out = COMMANDS[command]
-    assert CliRunner().invoke(main, [*arguments, out]).exit_code == 0  # compiled, and cached
+    assert run_calibrant(*arguments, out).exit_code == 0  # compiled, and cached
     before = Path(out).read_bytes()
     with full_disk():
-        result = CliRunner().invoke(main, [*arguments, out])
+        result = run_calibrant(*arguments, out)
     assert result.exit_code == 2, (result.output, result.exception)
     expected = f"Error: cannot write {tmp_path / out}: File too large. Make room, or choose another"
     assert result.stderr == f"{expected} disk\n"

@@ -10,14 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 
 import calibrant
 from calibrant import FocalCalibration, FocalTemperatureScaling, TemperatureScaling, scale
 from calibrant.calibrators import TruncatedRows, fit_top_rows
-from calibrant.cli import main
 from calibrant.files import read_predictions, write_top_predictions
 from calibrant.scale.source import holds_top_rows
+from tests.processes import run_calibrant
 
 N, CLASSES, K = 1500, 200, 20
 RNG = np.random.default_rng(0)
@@ -68,7 +67,7 @@ def test_npz_files_are_read_and_not_fitted_by_the_command(tmp_path):
     for name, values in COLUMNS.items():
         np.testing.assert_array_equal(getattr(read, name), values)
     for command in (["fit", str(file), "-o", str(tmp_path / "a.json")], ["evaluate", str(file)]):
-        result = CliRunner().invoke(main, command)
+        result = run_calibrant(*command)
         assert result.exit_code != 0
         assert "Write them as Parquet" in result.output
 
@@ -230,7 +229,7 @@ def test_the_commands_know_the_layout(tmp_path):
     logs, output = str(tmp_path / "logs"), str(tmp_path / "cal.json")
 
     def run(*arguments: str) -> str:
-        result = CliRunner().invoke(main, list(arguments))
+        result = run_calibrant(*arguments)
         assert result.exit_code == 0, result.output
         return result.output
 
@@ -240,7 +239,7 @@ def test_the_commands_know_the_layout(tmp_path):
     assert "cannot be known" in run("evaluate", logs)
     applied = run("apply", output, logs, "-o", str(tmp_path / "out"))
     assert f"{N} rows calibrated" in applied
-    refused = CliRunner().invoke(main, ["apply", output, logs, "-o", str(tmp_path / "a.npz")])
+    refused = run_calibrant("apply", output, logs, "-o", tmp_path / "a.npz")
     assert "rows of the largest logits write a folder" in refused.output
 
 
