@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
 
 from click.testing import CliRunner, Result
 
@@ -22,14 +22,22 @@ def run_calibrant(*arguments: object) -> Result:
 
 
 def run_python(
-    *arguments: object, environment: Mapping[str, str] | None = None, **options: Any
+    *arguments: object,
+    cwd: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    check: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """A Python process that has ended, with what it printed; ``check=True`` expects success."""
-    return subprocess.run(
+    done = subprocess.run(
         [sys.executable, *map(str, arguments)],
+        cwd=cwd,
         env={**os.environ, **(environment or {})},
-        **{"capture_output": True, "text": True, "timeout": TIMEOUT, **options},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
     )
+    assert not check or done.returncode == 0, done.stderr
+    return done
 
 
 def run_ranks(*program: object, arguments: Sequence[object] = ()) -> list[str]:

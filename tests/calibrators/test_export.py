@@ -8,7 +8,6 @@ import itertools
 import json
 import logging
 import re
-import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -26,6 +25,7 @@ from calibrant.calibrators import CALIBRATORS, NotFittedError
 from calibrant.calibrators.export import export, onnx_model
 from calibrant.calibrators.export.numpy_source import TEMPLATES, source
 from tests.builders import draw_samples
+from tests.processes import run_python
 from tests.reference import focal_mpmath
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
@@ -169,9 +169,7 @@ for name in {[name.replace("-", "_") for name in METHODS]!r}:
     probs = importlib.import_module(name).predict_proba([[1.0, 2.0, -numpy.inf], [1e4, 0.0, 0.0]])
     assert abs(probs.sum(axis=1) - 1.0).max() < 1e-12, probs
 """
-    done = subprocess.run(
-        [sys.executable, "-I", "-W", "error", "-c", program], capture_output=True, text=True
-    )
+    done = run_python("-I", "-W", "error", "-c", program)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -286,9 +284,7 @@ loaded = torch.export.load({str(tmp_path / "cal.pt2")!r}, extra_files=about)
 print(about["calibrant.json"])
 print(loaded.module()(torch.tensor([[1.0, 2.0, -float("inf")]])).sum().item())
 """
-    done = subprocess.run(
-        [sys.executable, "-I", "-W", "error", "-c", program], capture_output=True, text=True
-    )
+    done = run_python("-I", "-W", "error", "-c", program)
     assert (done.returncode, done.stderr) == (0, "")
     about, total = done.stdout.splitlines()
     assert json.loads(about) == {

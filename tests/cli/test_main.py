@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-from tests.processes import run_calibrant
+from tests.processes import run_calibrant, run_python
 
 
 def test_theory_prints_what_the_library_computes():
@@ -72,7 +70,5 @@ def test_bad_input_gets_one_line_and_status_two(arguments, message, tmp_path, mo
 
 
 def test_runs_as_a_module():
-    done = subprocess.run(
-        [sys.executable, "-m", "calibrant", "--version"], capture_output=True, text=True, check=True
-    )
+    done = run_python("-m", "calibrant", "--version", check=True)
     assert done.stdout.startswith("calibrant, version")

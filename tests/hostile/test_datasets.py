@@ -8,8 +8,6 @@ import lzma
 import os
 import pickle
 import re
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from scipy.io import loadmat, savemat
 
 from calibrant.training.datasets import DATASETS, load
 from calibrant.training.datasets.pickles import StoredArray, read_plain_pickle
+from tests.processes import run_python
 from tests.training.datasets.test_formats import (
     MAKE,
     Made,
@@ -194,7 +193,7 @@ def test_a_hostile_pickle_is_not_executed(tmp_path, archive):
     refused(made, r"it asks for (posix|nt).system, which has no place")
     assert not marker.exists()
     code = f"import pickle; pickle.loads({content!r})"  # it would have been, by pickle itself
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run_python("-c", code, check=True)
     assert marker.exists()
 
 

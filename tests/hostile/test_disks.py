@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import subprocess
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 from calibrant import VectorScaling
 from calibrant.files import write_predictions
 from calibrant.training import checkpoints
-from tests.processes import run_calibrant
+from tests.processes import run_calibrant, run_python
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 40, 4000)
@@ -77,9 +76,7 @@ main(["export", "cal.json", "-o", "out.pt2"])
 
 
 def test_an_export_for_torch_gets_one_line_too():
-    done = subprocess.run(
-        [sys.executable, "-c", EXPORTS_TO_A_FULL_DISK], capture_output=True, text=True, timeout=600
-    )
+    done = run_python("-c", EXPORTS_TO_A_FULL_DISK)
     assert done.returncode == 2, done.stderr
     assert done.stderr.endswith("out.pt2: File too large. Make room, or choose another disk\n")
     assert len(done.stderr.splitlines()) == 1

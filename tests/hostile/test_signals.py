@@ -17,7 +17,7 @@ import pytest
 from calibrant import TemperatureScaling, _writing
 from calibrant.cli import main
 from calibrant.files import read_predictions, written_whole
-from tests.processes import run_calibrant
+from tests.processes import run_calibrant, run_python
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 3, 300)
@@ -123,7 +123,7 @@ def test_a_signal_that_is_ignored_stays_ignored():
 def test_the_library_handles_no_signals():
     code = "import signal, calibrant, calibrant.cli, calibrant.training, calibrant.scale\n"
     code += "assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE)
+    run_python("-c", code, check=True)
     before = signal.getsignal(signal.SIGTERM)
     assert run_calibrant("theory").exit_code == 0
     assert signal.getsignal(signal.SIGTERM) is before
@@ -144,7 +144,7 @@ def test_what_a_kill_leaves_is_removed_by_the_next_command():
         process.kill()
         process.wait(PATIENCE)
         assert len(private()) == 1
-    subprocess.run([sys.executable, "-m", "calibrant", *APPLY], check=True, timeout=PATIENCE)
+    run_python("-m", "calibrant", *APPLY, check=True)
     assert private() == []
 
 

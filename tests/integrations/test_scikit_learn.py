@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pickle
 import re
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -43,6 +41,7 @@ from calibrant.calibrators import CALIBRATORS, CalibrationWarning
 from calibrant.integrations.scikit_learn import CalibratedClassifier
 from tests.builders import draw_samples
 from tests.calibrators.test_base import EVERY, REQUIRED, build
+from tests.processes import run_python
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
 
@@ -586,7 +585,7 @@ def test_warnings_of_the_calibrator_point_at_the_caller():
 
 def test_importing_calibrant_does_not_import_scikit_learn():
     code = "import calibrant, sys; assert 'sklearn' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run_python("-c", code, check=True)
 
 
 # --- calibrators as scikit-learn sees them -------------------------------------------------------

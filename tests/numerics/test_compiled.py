@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import calibrant
+from tests.processes import run_python
 
 FITTING = """
 import numpy as np
@@ -22,13 +20,7 @@ calibrant.TemperatureScaling().fit(logits, labels)
 
 def printed(code: str, **environment: str) -> str:
     """What a new process prints: threads are started once in each."""
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    run = run_python("-c", code, check=True, environment=environment)
     return run.stdout.strip()
 
 

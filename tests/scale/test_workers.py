@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
@@ -18,6 +17,7 @@ from calibrant.files import write_predictions
 from calibrant.scale import engine, source, workers
 from calibrant.scale.engine import FAN_IN, InProcess, InProcesses, Tree, total
 from calibrant.scale.workers import TRIES, Workers, cores
+from tests.processes import run_python
 
 ROWS, CLASSES = 1500, 3
 DIE = "__import__('os').kill(__import__('os').getpid(), 9)"
@@ -184,14 +184,7 @@ def test_a_script_needs_no_guard(folder, tmp_path):
     (elsewhere / "numpy.py").write_text("raise SystemExit('imported from the current folder')")
     script.write_text(SCRIPT.format(folder=str(folder), out=str(tmp_path / "out")))
     for arguments in ([str(script)], ["-P", "-c", script.read_text()]):
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=elsewhere,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=True,
-        )
+        done = run_python(*arguments, cwd=elsewhere, check=True)
         n, refusal = done.stdout.splitlines()
         assert n == str(6 * ROWS)
         assert "found a function or class that they cannot (Can't get attribute 'Mine'" in refusal

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import textwrap
 
 import numpy as np
@@ -12,6 +10,7 @@ import pytest
 import torch
 
 from calibrant.training import Recipe, train
+from tests.processes import run_python
 
 pytestmark = pytest.mark.skipif(
     not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
@@ -76,9 +75,8 @@ PROGRAM = textwrap.dedent(
 def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("two")
     (place / "program.py").write_text(PROGRAM)
-    asked = [sys.executable, place / "program.py", json.dumps(RECIPE.to_dict()), place / "run"]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    recipe = json.dumps(RECIPE.to_dict())
+    run_python(place / "program.py", recipe, place / "run", check=True)
     return place / "run"
 
 

@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import textwrap
 import time
 from collections import namedtuple
@@ -19,6 +17,7 @@ import torch
 from calibrant import _writing
 from calibrant.training import Recipe, checkpoints, train
 from calibrant.training.folders import RunFolder
+from tests.processes import run_python
 
 RECIPE = Recipe(
     data="digits",
@@ -105,8 +104,7 @@ def killed(folder, how, recipe=RECIPE):
     ) + textwrap.dedent(how)
     program += "\nfrom calibrant.training import Recipe, train\n"
     program += "train(Recipe.from_dict(recipe), folder, accelerator='cpu')\n"
-    asked = [sys.executable, "-c", program, json.dumps(recipe.to_dict()), str(folder)]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=300)
+    done = run_python("-c", program, json.dumps(recipe.to_dict()), folder)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
