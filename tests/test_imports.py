@@ -50,6 +50,7 @@ sys.exit(len(failed) > 0)
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_all_modules_in_a_random_order(seed: int) -> None:
     run(

@@ -218,6 +218,7 @@ def test_the_help_lists_the_names():
         assert name in said
 
 
+@pytest.mark.slow
 def test_a_grid(tmp_path):
     (tmp_path / "grid.json").write_text(
         json.dumps(

@@ -196,6 +196,7 @@ def test_the_parser_sees_what_is_loaded(tmp_path):
     assert loaded_by(page).addresses == ["https://x", "//y"]
 
 
+@pytest.mark.slow
 def test_the_built_pages_load_nothing_from_the_network(built):
     pages = list(built.rglob("*.html"))
     assert len(pages) > 20
@@ -206,6 +207,7 @@ def test_the_built_pages_load_nothing_from_the_network(built):
         assert not re.search(r"(url\(|@import)\s*['\"]?(https?:)?//", sheet.read_text()), sheet
 
 
+@pytest.mark.slow
 def test_formulas_are_in_the_pages(built):
     assert loaded_by(built / "mathematics.html").n_formulas > 30
     assert loaded_by(built / "api.html").n_formulas > 20
@@ -213,6 +215,7 @@ def test_formulas_are_in_the_pages(built):
         assert not re.search(r"\\\(|\\\[", page.read_text()), f"{page.name} has formulas as LaTeX"
 
 
+@pytest.mark.slow
 def test_the_reference_has_every_public_name(built):
     documented = set()
     for name in re.findall(r'<dt class="sig[^"]*" id="(calibrant[\w.]+)"', page_of(built, "api")):

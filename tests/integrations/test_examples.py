@@ -36,6 +36,7 @@ def test_at_most_five_lines_are_added(name):
     assert "update(" not in body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_example_runs(name, tmp_path):
     out = [] if name == "train_plain" else ["--out", str(tmp_path)]

@@ -270,6 +270,7 @@ def shown():
     return loss
 
 
+@pytest.mark.slow
 def test_two_processes_that_both_have_the_whole_set_find_what_one_finds(tmp_path):
     here, script = Path(__file__), tmp_path / "run.py"
     script.write_text(

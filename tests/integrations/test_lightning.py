@@ -442,6 +442,7 @@ def found_by(module, trainer):
     return dict(module.loss.gamma.state_dict(), **trainer.callback_metrics)
 
 
+@pytest.mark.slow
 def test_two_processes_find_what_one_finds(tmp_path):
     here = Path(__file__)
     script = tmp_path / "run.py"

@@ -11,10 +11,13 @@ import torch
 from calibrant.losses import LOSSES, MMCELoss
 from tests.processes import run_ranks
 
-pytestmark = pytest.mark.skipif(
-    not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
-    reason="torch has no gloo here",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
+        reason="torch has no gloo here",
+    ),
+]
 
 EPOCHS, N_TRAIN, N_VAL = 4, 48, 101
 

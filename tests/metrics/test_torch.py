@@ -69,6 +69,7 @@ def test_half_precision_modules_still_count():
         assert metric.compute() == before
 
 
+@pytest.mark.slow
 def test_two_processes_add_up(tmp_path):
     """Each of two gloo processes sees half of the rows; both get the error of all of them."""
     np.savez(tmp_path / "data.npz", logits=LOGITS.numpy(), labels=LABELS.numpy())

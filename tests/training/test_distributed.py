@@ -12,10 +12,13 @@ import torch
 from calibrant.training import Recipe, train
 from tests.processes import run_python
 
-pytestmark = pytest.mark.skipif(
-    not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
-    reason="torch has no gloo here",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
+        reason="torch has no gloo here",
+    ),
+]
 
 RECIPE = Recipe(
     data="digits",

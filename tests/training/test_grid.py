@@ -47,6 +47,7 @@ def test_the_files_of_each_data_set():
     assert [job.data_folder for job in jobs_of(grid)] == [None, "iris.csv"]
 
 
+@pytest.mark.slow
 def test_the_others_finish_and_the_failure_is_named(done):
     root, jobs, result, said = done
     assert result.n_runs == 4
@@ -58,6 +59,7 @@ def test_the_others_finish_and_the_failure_is_named(done):
     assert not folder_of(jobs[-1], root).exists()
 
 
+@pytest.mark.slow
 def test_the_table(done):
     root, _, result, _ = done
     table = (root / "table.md").read_text()
@@ -77,6 +79,7 @@ def test_the_table(done):
     assert str(result) == table.rstrip("\n")
 
 
+@pytest.mark.slow
 def test_what_is_there_is_not_run_again_and_what_was_cut_is_resumed(done, tmp_path):
     root, jobs, _, _ = done
     shutil.copytree(root, tmp_path / "grid")

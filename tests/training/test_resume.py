@@ -124,15 +124,8 @@ def whole(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        "middle of an epoch",
-        "half a checkpoint",
-        pytest.param("before the rename", marks=pytest.mark.slow),
-        pytest.param("before the predictions", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("how", KILLS)
 def test_a_killed_run_goes_on_to_the_same_bits(how, whole, tmp_path):
     folder = tmp_path / "run"
     killed(folder, KILLS[how])
@@ -185,6 +178,7 @@ def test_the_number_of_threads_stays(tmp_path):
     assert torch.get_num_threads() == before
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_leaves_the_one_before_it(whole, tmp_path):
     folder = shutil.copytree(whole, tmp_path / "run")
     (folder / "predictions.npz").unlink()
@@ -212,6 +206,7 @@ def test_a_finished_run_is_not_run_again(whole, tmp_path):
     assert len(run.records) == RECIPE.epochs
 
 
+@pytest.mark.slow
 def test_other_bits_of_the_machine_are_said(whole, tmp_path):
     folder = shutil.copytree(whole, tmp_path / "run")
     (start,) = json.loads((folder / "environment.json").read_text())
@@ -232,6 +227,7 @@ def test_a_finished_run_without_its_checkpoints_stays_as_it_is(whole, tmp_path):
         assert (folder / name).read_bytes() == (whole / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_run_that_begins_anew_says_so(whole, tmp_path):
     folder = shutil.copytree(whole, tmp_path / "run")
     (folder / "predictions.npz").unlink()
@@ -254,6 +250,7 @@ def test_two_processes_do_not_share_a_folder(whole, tmp_path):
     assert not (folder / "predictions.npz").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("optimizer", "loss", "choice"),
     [("sgd", "fls-532", "last"), ("adam", "adafocal", "best"), ("adagrad", "mmce", "best")],
