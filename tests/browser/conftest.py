@@ -1,7 +1,4 @@
-"""A real browser for the tests of the report page; they are skipped where there is none.
-
-Every test here is marked ``browser``.
-"""
+"""A real browser for the tests of the report page; they are skipped where there is none."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ import pytest
 from calibrant.files import Predictions
 from calibrant.report import write_report
 
-HERE = Path(__file__).parent
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SCREENSHOTS = Path(__file__).resolve().parents[2] / "out" / "screenshots"
 
@@ -26,12 +22,6 @@ LABELS = RNG.integers(0, 3, 1600)
 LOGITS = 3.0 * (RNG.standard_normal((1600, 3)) + 1.5 * np.eye(3)[LABELS])
 VAL, TEST = slice(0, 800), slice(800, 1600)
 METHODS = ("auto", "temperature", "focal-temperature", "vector", "histogram", "isotonic")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(HERE):
-            item.add_marker("browser")
 
 
 class Written:
