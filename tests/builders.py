@@ -1,10 +1,20 @@
-"""Predictions and labels that the tests of several packages draw."""
+"""Calibrators, predictions and labels for the tests of several packages."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+
+from calibrant.calibrators import CALIBRATORS, Calibrator
+
+REQUIRED = {"focal": {"gamma": 2.0}}
+"""Arguments that a constructor has no default for."""
+
+
+def build(name: str, **params: Any) -> Calibrator:
+    """An unfitted calibrator."""
+    return CALIBRATORS[name](**REQUIRED.get(name, {}), **params)
 
 
 def draw_samples(

@@ -16,18 +16,11 @@ import torch
 import calibrant
 from calibrant.calibrators import CALIBRATORS, CalibrationWarning, FitReport, NotFittedError
 from calibrant.calibrators.data import PROBS_FLOOR
-from tests.builders import draw_samples
+from tests.builders import REQUIRED, build, draw_samples
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
 
-REQUIRED = {"focal": {"gamma": 2.0}}
-"""Arguments that a constructor has no default for."""
-
 EVERY = sorted(CALIBRATORS)
-
-
-def build(name, **params):
-    return CALIBRATORS[name](**REQUIRED.get(name, {}), **params)
 
 
 @functools.cache

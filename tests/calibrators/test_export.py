@@ -24,13 +24,12 @@ from calibrant import FocalCalibration, TemperatureScaling
 from calibrant.calibrators import CALIBRATORS, NotFittedError
 from calibrant.calibrators.export import export, onnx_model
 from calibrant.calibrators.export.numpy_source import TEMPLATES, source
-from tests.builders import draw_samples
+from tests.builders import build, draw_samples
 from tests.processes import run_python
 from tests.reference import focal_mpmath
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
 
-REQUIRED = {"focal": {"gamma": 2.0}}
 """Arguments that a constructor has no default for."""
 METHODS = sorted(CALIBRATORS)
 CLASSES = (2, 3, 10, 200, 1000)
@@ -53,7 +52,7 @@ cases = functools.partial(pytest.mark.parametrize, ("name", "k", "dtype"))
 @functools.cache
 def fitted(name, k=3, size=1.0):
     """Fitted on logits of this size: where it is small, the map is steep."""
-    calibrator = CALIBRATORS[name](**REQUIRED.get(name, {}))
+    calibrator = build(name)
     logits, labels = draw_samples(600, k)
     if "matrix" not in calibrator.STATE or k <= 10:
         return calibrator.fit(size * logits, labels)

@@ -15,12 +15,9 @@ from calibrant import FocalCalibration, Identity, TemperatureScaling
 from calibrant._numerics import precision
 from calibrant.calibrators import CALIBRATORS, NotFittedError, torch_layer
 from calibrant.calibrators.torch_layer import CalibratorModule
-from tests.builders import draw_samples
+from tests.builders import build, draw_samples
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
-
-REQUIRED = {"focal": {"gamma": 2.0}}
-"""Arguments that a constructor has no default for."""
 
 IN_STEPS = ("histogram", "bbq")
 """Methods that are constant between jumps, and have no gradient."""
@@ -30,7 +27,7 @@ every_method = pytest.mark.parametrize("name", sorted(CALIBRATORS))
 
 @functools.cache
 def fitted(name, k=3):
-    return CALIBRATORS[name](**REQUIRED.get(name, {})).fit(*draw_samples(600, k))
+    return build(name).fit(*draw_samples(600, k))
 
 
 def rows(k=3, dtype=torch.float64):
@@ -192,7 +189,7 @@ def test_indices_are_taken_with_broadcasting():
 @every_method
 def test_is_saved_with_the_network(name, tmp_path):
     logits, labels = draw_samples(600, seed=5)
-    calibrator = CALIBRATORS[name](**REQUIRED.get(name, {})).fit(0.3 * logits, labels)
+    calibrator = build(name).fit(0.3 * logits, labels)
     module, other = fitted(name).as_module(), calibrator.as_module()
     expected = module(rows())
     torch.save(module.state_dict(), tmp_path / "state.pt")
