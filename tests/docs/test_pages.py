@@ -75,6 +75,7 @@ def folder(tmp_path_factory):
     return where
 
 
+@pytest.mark.slow
 def test_every_console_line_of_the_pages_runs(folder, monkeypatch):
     monkeypatch.chdir(folder)
     lines = [
