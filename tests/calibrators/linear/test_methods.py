@@ -691,6 +691,7 @@ def test_a_thousand_classes(method):
     assert found.report_.after < found.report_.before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [MatrixScaling, DirichletCalibration])
 def test_a_matrix_of_a_thousand_classes(method, monkeypatch):
     monkeypatch.setattr(linear_solver, "STEPS", 4)  # all of them would take a minute
