@@ -185,6 +185,7 @@ def test_logits_give_what_their_probabilities_give(name):
     assert narrow == pytest.approx(said, rel=0.1, abs=0.02)
 
 
+@pytest.mark.slow
 def test_twenty_million_samples_in_one_bin():
     n = 20_000_000
     probs = np.broadcast_to(np.array([0.95, 0.05], dtype=np.float32), (n, 2))
