@@ -52,7 +52,9 @@ def worst_error(rows: list[np.ndarray], gamma: float, temperature: float) -> flo
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("temperature", TEMPERATURES)
+@pytest.mark.parametrize(
+    "temperature", [1.0, *(pytest.param(t, marks=pytest.mark.slow) for t in (0.01, 100.0))]
+)
 @pytest.mark.parametrize("gamma", GAMMAS)
 def test_log_probs_agree_with_the_oracle(gamma, temperature, dtype):
     rows = [
@@ -66,12 +68,12 @@ def test_log_probs_agree_with_the_oracle(gamma, temperature, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("gamma", GAMMAS)
-def test_log_probs_agree_with_the_oracle_for_many_classes(gamma, dtype):
+@pytest.mark.parametrize("n_classes", [100, pytest.param(1000, marks=pytest.mark.slow)])
+def test_log_probs_agree_with_the_oracle_for_many_classes(n_classes, gamma, dtype):
     seed = GAMMAS.index(gamma)
-    for n_classes in (100, 1000):
-        scale = SCALES[seed % len(SCALES)]
-        row = hostile_rows(n_classes, scale, seed)[seed % 6].astype(dtype)
-        assert worst_error([row], gamma, TEMPERATURES[seed % 3]) <= 16
+    scale = SCALES[seed % len(SCALES)]
+    row = hostile_rows(n_classes, scale, seed)[seed % 6].astype(dtype)
+    assert worst_error([row], gamma, TEMPERATURES[seed % 3]) <= 16
 
 
 @pytest.mark.parametrize("gamma", GAMMAS)
