@@ -21,10 +21,10 @@ apart."""
 
 PANELS = (
     ("nll", "test NLL", 1.0),
-    ("nll_right", "test NLL, right samples", 1.0),
+    ("nll_correct", "test NLL, correct samples", 1.0),
     ("nll_wrong", "test NLL, wrong samples", 1.0),
     ("entropy_wrong", "entropy, wrong samples", 1.0),
-    ("true_prob_right", "true-class probability, right", 1.0),
+    ("true_prob_correct", "true-class probability, correct", 1.0),
     ("true_prob_wrong", "true-class probability, wrong", 1.0),
     ("ece", "test ECE, %", 100.0),
 )
@@ -50,7 +50,7 @@ def overfitting(where: str, run: TrainedRun) -> Figure:
     for ax, part in ((left, "train"), (middle, "test")):
         for ending, color, words in (
             ("", INK, "all"),
-            ("_right", UNDER, "right"),
+            ("_correct", UNDER, "correct"),
             ("_wrong", OVER, "wrong"),
         ):
             nll = series(run.records, part, f"nll{ending}")

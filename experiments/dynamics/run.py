@@ -21,7 +21,7 @@ class Rise:
     """How the test NLL rises from its lowest epoch to the last.
 
     The NLL is a sum of two parts, that of the right and that of the wrong samples:
-    ``(1 - error) * nll_right + error * nll_wrong``.
+    ``(1 - error) * nll_correct + error * nll_wrong``.
 
     Attributes:
         epoch: The lowest, counted from 1.
@@ -45,7 +45,7 @@ class Rise:
             epoch=lowest + 1,
             total=last["nll"] - first["nll"],
             from_wrong=part_of_wrong(last) - part_of_wrong(first),
-            mean_correct=last["nll_right"] - first["nll_right"],
+            mean_correct=last["nll_correct"] - first["nll_correct"],
         )
 
 
@@ -159,7 +159,7 @@ def confidence(values: dict[str, float], where: str, runs: Mapping[str, TrainedR
     for loss in (PLAIN, FOCAL):
         last = runs[loss].records[-1]["test"]
         values[f"{where}, {title(loss)}: confidence of right test samples, last epoch"] = last[
-            "true_prob_right"
+            "true_prob_correct"
         ]
 
 

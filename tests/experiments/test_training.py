@@ -45,12 +45,12 @@ def record(epoch, *, error, right, wrong, norm):
         "n": 100,
         "error": error,
         "nll": (1 - error) * right + error * wrong,
-        "nll_right": right,
+        "nll_correct": right,
         "nll_wrong": wrong,
         "ece": 0.1,
     }
     for name in ("entropy", "true_prob"):
-        part |= {name: 0.5, f"{name}_right": 1 - right, f"{name}_wrong": 1 / norm}
+        part |= {name: 0.5, f"{name}_correct": 1 - right, f"{name}_wrong": 1 / norm}
     bins = {"count": [0.0] * 24 + [100.0], "confidence": [None] * 25, "accuracy": [None] * 25}
     gradients = {"mean": norm, "median": norm, "count": [1] * 46}
     train = {**part, "reliability": bins, "gradient_norm": gradients}

@@ -19,7 +19,7 @@ from calibrant.training.datasets import DATASETS, DataSet, Part, TreeBatch
 from calibrant.training.loaders import EpochBatches, World, drawn
 from calibrant.training.models import MODELS
 from calibrant.training.module import optimizer_of
-from calibrant.training.observations import NORM_EXPONENTS, histogram, last_layer, weight_norm
+from calibrant.training.observations import NORM_EXPONENTS, last_layer, norm_histogram, weight_norm
 from calibrant.training.run import fixed_gamma
 
 # ---------------------------------------------------------------- recipes: the papers' own words
@@ -300,10 +300,10 @@ def test_the_quantities_by_hand():
     assert found["n"] == 3
     assert found["error"] == pytest.approx(1 / 3)
     assert found["nll"] == pytest.approx(-(log(0.7) + log(0.3) + log(0.6)) / 3)
-    assert found["nll_right"] == pytest.approx(-(log(0.7) + log(0.6)) / 2)
+    assert found["nll_correct"] == pytest.approx(-(log(0.7) + log(0.6)) / 2)
     assert found["nll_wrong"] == pytest.approx(-log(0.3))
     assert found["true_prob"] == pytest.approx((0.7 + 0.3 + 0.6) / 3)
-    assert found["true_prob_right"] == pytest.approx(0.65)
+    assert found["true_prob_correct"] == pytest.approx(0.65)
     assert found["true_prob_wrong"] == pytest.approx(0.3)
     assert found["entropy_wrong"] == pytest.approx(
         -(0.5 * log(0.5) + 0.3 * log(0.3) + 0.2 * log(0.2))
@@ -334,13 +334,13 @@ def test_the_parts_add_up(n, n_classes, seed):
     logits, labels = rng.normal(size=(n, n_classes)) * 3, rng.integers(0, n_classes, n)
     found = observe(logits, labels)
     for name in ("nll", "entropy", "true_prob"):
-        right, wrong = found[f"{name}_right"] or 0.0, found[f"{name}_wrong"] or 0.0
+        right, wrong = found[f"{name}_correct"] or 0.0, found[f"{name}_wrong"] or 0.0
         error = found["error"]
         assert found[name] == pytest.approx((1 - error) * right + error * wrong)
 
 
 def test_the_histogram_has_open_ends():
-    found = histogram(np.array([0.0, 1e-9, 1.0, 1.0, 1e5]))
+    found = norm_histogram(np.array([0.0, 1e-9, 1.0, 1.0, 1e5]))
     assert len(found["count"]) == len(NORM_EXPONENTS) + 1
     assert (found["count"][0], found["count"][-1], sum(found["count"])) == (2, 1, 5)
     assert found["median"] == 1.0

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.losses import Loss
-from calibrant.metrics import ada_ece, ece
+from calibrant.metrics import ada_ece, ece, error_rate
 from calibrant.metrics.reliability import reliability_curve
+from calibrant.metrics.samples import summarise
 from calibrant.training.datasets import Part
 from calibrant.training.loaders import ALONE, World, channels_last
 
@@ -95,18 +96,19 @@ def observe(
     *,
     bins: bool = False,
 ) -> dict[str, Any]:
-    """How sure a network is, and how right, as JSON holds it.
+    """Measure confidence, errors and calibration of one split, as JSON can hold it.
 
     Args:
         logits: (n, K).
         labels: (n,).
-        gradient_norms: (n,) of the samples; their histogram is added.
+        gradient_norms: (n,) norm of each sample's gradient; adds their histogram.
         bins: Whether to add the reliability in 25 bins.
 
     Returns:
-        dict: ``n``, ``error``, ``nll``, ``entropy``, ``true_prob`` (of the true class), each also
-        with ``_right`` and ``_wrong`` for the samples that are classified so (None where there are
-        none), ``ece`` and ``ada_ece`` in 15 bins.
+        dict: ``n``, ``error``, ``nll``, ``entropy``, ``true_prob`` (probability of the true class),
+        ``ece`` and ``ada_ece`` in 15 bins. ``nll``, ``entropy`` and ``true_prob`` also with
+        ``_correct`` and ``_wrong``: the mean over the samples classified correctly or wrongly,
+        None if there are none.
 
     References:
         Mukhoti et al. (2020), Figures 1 to 4.
@@ -118,39 +120,35 @@ def observe(
         >>> seen["error"], round(seen["true_prob_wrong"], 4), round(seen["nll"], 4)
         (0.5, 0.4, 0.5697)
     """
-    scores = logits.astype(np.float64)
-    scores = scores - scores.max(axis=1, keepdims=True)
-    log_probs = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
-    probs = np.exp(log_probs)
-    of_label = log_probs[np.arange(len(labels)), labels]
-    right = scores.argmax(axis=1) == labels
-    surprise = np.where(probs > 0.0, -log_probs, 0.0)  # a class without mass adds nothing
-    quantities = {
-        "nll": -of_label,
-        "entropy": (probs * surprise).sum(axis=1),
-        "true_prob": np.exp(of_label),
-    }
-    found: dict[str, Any] = {"n": len(labels), "error": float(1.0 - right.mean())}
-    for name, values in quantities.items():
-        found[name] = _mean(values)
-        found[f"{name}_right"] = _mean(values[right])
-        found[f"{name}_wrong"] = _mean(values[~right])
-    found["ece"] = float(ece(logits=logits, labels=labels))
-    found["ada_ece"] = float(ada_ece(logits=logits, labels=labels))
+    samples = summarise(logits=logits, labels=labels)
+    found: dict[str, Any] = {"n": len(samples), "error": error_rate.of(samples)}
+    for name, values in {
+        "nll": -samples.true_log_prob,
+        "entropy": samples.entropy,
+        "true_prob": np.exp(samples.true_log_prob),
+    }.items():
+        found[name] = samples.mean(values)
+        for suffix, where in (("correct", samples.correct), ("wrong", ~samples.correct)):
+            found[f"{name}_{suffix}"] = samples.mean(values, where) if where.any() else None
+    found |= {"ece": ece.of(samples), "ada_ece": ada_ece.of(samples)}
     if bins:
         curve = reliability_curve(logits=logits, labels=labels, n_bins=RELIABILITY_BINS).to_dict()
         found["reliability"] = {name: curve[name] for name in ("count", "confidence", "accuracy")}
     if gradient_norms is not None:
-        found["gradient_norm"] = histogram(gradient_norms)
+        found["gradient_norm"] = norm_histogram(gradient_norms)
     return found
 
 
-def histogram(norms: Floats) -> dict[str, Any]:
-    """Counts over powers of ten, the same bins in every epoch, with mean and median."""
+def norm_histogram(norms: Floats) -> dict[str, Any]:
+    """Counts over powers of ten, in the same bins every epoch, with mean and median."""
     with np.errstate(divide="ignore"):
-        place = np.searchsorted(NORM_EXPONENTS, np.log10(norms), side="right")
-    counts = np.bincount(place, minlength=len(NORM_EXPONENTS) + 1)
-    return {"mean": _mean(norms), "median": float(np.median(norms)), "count": counts.tolist()}
+        index = np.searchsorted(NORM_EXPONENTS, np.log10(norms), side="right")
+    counts = np.bincount(index, minlength=len(NORM_EXPONENTS) + 1)
+    return {
+        "mean": float(norms.mean()),
+        "median": float(np.median(norms)),
+        "count": counts.tolist(),
+    }
 
 
 def last_layer(network: nn.Module) -> nn.Linear | None:
@@ -196,10 +194,6 @@ def _gradient_norms(loss: Loss, logits: Tensor, targets: Tensor, features: Tenso
         slope = slope * len(slope)  # of the row's own loss, and not of its part in the mean
     norms: Tensor = slope.norm(dim=1, keepdim=True) * features.float().norm(dim=1, keepdim=True)
     return norms
-
-
-def _mean(values: Floats) -> float | None:
-    return float(values.mean()) if len(values) else None
 
 
 class _Inputs:
