@@ -21,7 +21,7 @@ from experiments.loss_tables.measuring import (
     best_temperature,
     has_learned,
     measure,
-    surely_more_sure,
+    significantly_more_sure,
     top,
 )
 from experiments.loss_tables.run import COLUMNS, run as loss_tables
@@ -186,7 +186,7 @@ def test_other_test_samples_are_not_compared(folder):
 def test_a_loss_that_is_honest_wins_before_scaling_alone(tables):
     values = tables.values
     pair = "FL-3 against cross-entropy, ECE"
-    assert values[f"{pair} before T: surely smaller"] == 2
+    assert values[f"{pair} before T: significantly smaller"] == 2
     assert values[f"{pair} after T: noise"] == 2
     assert values["cross-entropy: T by ECE from 0.9 to 1.1"] == 0
     assert values["FL-3: T by ECE from 0.9 to 1.1"] == 2
@@ -305,7 +305,7 @@ def test_a_product_of_temperatures_is_compared_with_what_is_found(folder):
 def test_sure_predictions_differ_surely_or_not(folder):
     runs = finished(GRIDS, folder)["digits", "mlp"]
     plain, focal = (measure(runs[loss], [1, 100]) for loss in ("ce", "fl-3"))
-    assert surely_more_sure(plain, focal, "before") == 1  # twice as sure as it should be
-    assert surely_more_sure(focal, plain, "before") == -1
-    assert surely_more_sure(focal, focal, "before") == 0
-    assert surely_more_sure(focal, plain, "after") == 0  # both are honest then
+    assert significantly_more_sure(plain, focal, "before") == 1  # twice as sure as it should be
+    assert significantly_more_sure(focal, plain, "before") == -1
+    assert significantly_more_sure(focal, focal, "before") == 0
+    assert significantly_more_sure(focal, plain, "after") == 0  # both are honest then

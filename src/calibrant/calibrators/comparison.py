@@ -433,7 +433,7 @@ def _compared(
         "n_bins": todo.n_bins,
         "level": todo.level,
         "n_resamples": todo.n_resamples,
-        "seed": todo.seed,
+        "random_state": todo.seed,
     }
     try:
         fitted, seconds = _fitted(method, fit_on)
