@@ -1,4 +1,4 @@
-"""Figs 5 and 7: where the focal map and the closest temperature move the rows of three classes."""
+"""Figs 5 and 7: how the focal map and the closest temperature move rows of three classes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from experiments.tables import Table
 
 
 def run(parameters: Mapping[str, Any]) -> Result:
-    """Count what the text says of the arrows, and find where the two differ most."""
+    """Check the text's statements about the arrows, and find the largest difference."""
     rows = rows_of_probabilities(parameters["parts"], inside=False)
     top = rows.max(axis=-1)
     gammas = sorted({*parameters["arrows"], *parameters["heatmaps"]})
@@ -75,7 +75,7 @@ def scaled(rows: Floats, temperature: float) -> Floats:
 
 
 def draw_arrows(gammas: Sequence[float], temperatures: Mapping[float, float], parts: int) -> Figure:
-    """Fig. 5: from each row to where it is moved, by the map and by the temperature."""
+    """Fig. 5: arrows from each row to its image under the map and the temperature."""
     rows = rows_of_probabilities(parts, inside=True)
     figure = Figure(figsize=(7.0, 6.6), layout="constrained")
     panels = figure.subplots(2, len(gammas))

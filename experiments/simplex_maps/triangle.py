@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 Floats = npt.NDArray[np.float64]
 
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(3.0) / 2.0]])
-"""Where the classes are certain."""
+"""The corners."""
 NAMES = {"class 1": (-0.02, -0.06), "class 2": (1.02, -0.06), "class 3": (0.5, 0.9)}
 
 

@@ -112,7 +112,7 @@ def test_a_bar_where_somebody_watches(tmp_path, monkeypatch):
         (("digits", "--epochs", 0, "-o", "FOLDER/new"), "epochs must be"),
         (("cifar10", "-o", "FOLDER/new"), "cifar10"),
         (("digits", "-o", "FOLDER/run"), "must be new or empty; found a run in it"),
-        (("digits", "--resume", "FOLDER/run"), "was begun with another recipe"),
+        (("digits", "--resume", "FOLDER/run"), "was started with another recipe"),
         (("--resume", "FOLDER/nothing"), "holds no run to resume"),
         (("digits", "-o", "/proc/run"), "cannot write to /proc/run"),
         (("digits", "--grid", "grid.toml", "-o", "FOLDER/grid"), "Leave it out"),

@@ -53,7 +53,7 @@ def test_an_environment_of_other_values_differs(finished, tmp_path, first):
     (folder / "environment.json").write_text(json.dumps([first]))
     resumed = run("--resume", folder, *CPU)
     assert resumed.exit_code == 0, resumed.output
-    assert "resumed where torch, numpy" in resumed.stdout
+    assert "resumed with another torch, numpy" in resumed.stdout
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]"])

@@ -55,7 +55,7 @@ def test_the_others_finish_and_the_failure_is_named(done):
     # The two that fail differ in nothing but the seed.
     assert set(result.failures) == {"digits/mlp/ce/0", "digits/mlp/ce/1"}
     assert "has no option 'colour'" in result.failures["digits/mlp/ce/1"]
-    assert said[0] == "4 runs: 0 are there, 4 to run"
+    assert said[0] == "4 runs: 0 finished, 4 to run"
     assert not folder_of(jobs[-1], root).exists()
 
 
@@ -88,7 +88,7 @@ def test_what_is_there_is_not_run_again_and_what_was_cut_is_resumed(done, tmp_pa
     (cut / "predictions.npz").unlink()
     said = []
     result = run_grid(jobs[:2], tmp_path / "grid", processes=1, say=said.append)
-    assert said[0] == "2 runs: 1 are there, 1 to run"
+    assert said[0] == "2 runs: 1 finished, 1 to run"
     assert not result.failures
     ours = json.loads((cut / "result.json").read_text())
     whole = json.loads((folder_of(jobs[1], root) / "result.json").read_text())

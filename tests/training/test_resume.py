@@ -234,7 +234,7 @@ def test_a_run_that_begins_anew_says_so(whole, tmp_path):
     for path in checkpoints.found(folder / "checkpoints"):
         torch.save({"epoch": 2}, path)  # of another program
     run = train(RECIPE, folder, resume=True, accelerator="cpu")
-    assert run.notes == ("No checkpoint of the run could be read: it began anew.",)
+    assert run.notes == ("No checkpoint of the run could be read: it started again.",)
     np.testing.assert_array_equal(logits_of(folder)[1], logits_of(whole)[1])
 
 
@@ -244,7 +244,7 @@ def test_two_processes_do_not_share_a_folder(whole, tmp_path):
     (folder / "predictions.npz").unlink()
     with (
         RunFolder(folder).held(),
-        pytest.raises(ValueError, match=r"must be free; found another process at work in it\."),
+        pytest.raises(ValueError, match=r"must be free; found another process writing to it\."),
     ):
         train(RECIPE, folder, resume=True, accelerator="cpu")
     assert not (folder / "predictions.npz").exists()
@@ -316,7 +316,7 @@ def no_training(monkeypatch):
 @pytest.mark.usefixtures("no_training")
 class TestRefusedBeforeTraining:
     def test_a_folder_with_a_run_in_it(self, whole):
-        with pytest.raises(FileExistsError, match=r"found a run in it\. Go on .* --resume"):
+        with pytest.raises(FileExistsError, match=r"found a run in it\. Continue .* --resume"):
             train(RECIPE, whole)
 
     def test_a_folder_with_other_files(self, tmp_path):
@@ -344,7 +344,7 @@ class TestRefusedBeforeTraining:
     def test_a_full_disk(self, tmp_path, monkeypatch):
         usage = namedtuple("usage", "total used free")(10**9, 10**9, 10**4)
         monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-        with pytest.raises(OSError, match=r"too little room: the run writes up to \d.* MiB"):
+        with pytest.raises(OSError, match=r"too little space: the run writes up to \d.* MiB"):
             train(RECIPE, tmp_path / "run")
 
     def test_another_recipe(self, whole):
@@ -358,7 +358,7 @@ class TestRefusedBeforeTraining:
         config = json.loads((folder / "config.json").read_text())
         config["data"]["split"] = "another"
         (folder / "config.json").write_text(json.dumps(config))
-        with pytest.raises(ValueError, match="begun on other data: split differ"):
+        with pytest.raises(ValueError, match="started on other data: split differ"):
             train(RECIPE, folder, resume=True)
 
     def test_nothing_to_resume(self, tmp_path):
@@ -368,7 +368,7 @@ class TestRefusedBeforeTraining:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("{", r"config\.json cannot be read: .* Begin the run anew"),
+            ("{", r"config\.json cannot be read: .* Start the run again"),
             ("[1]", r"config\.json cannot be used: it must be a dict; found list"),
             ('{"recipe": 3}', r"config\.json cannot be used: recipe must be a dict"),
             (json.dumps({"recipe": {}, "files": {}, "data": {}}), "cannot be used: .* required"),
