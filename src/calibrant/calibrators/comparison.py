@@ -7,10 +7,8 @@ called one where redrawing the same samples for both can tell them apart.
 
 from __future__ import annotations
 
-import html
 import inspect
 import json
-import math
 import textwrap
 import time
 import warnings
@@ -22,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant import _inputs
+from calibrant._tables import html_table, json_value, score_text, text_table
 from calibrant._types import Array, RandomState
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.data import PROBS_FLOOR
@@ -34,7 +33,6 @@ from calibrant.metrics.evaluation import (
     Measured,
     NoiseFloor,
     evaluate,
-    finite_or_none,
 )
 from calibrant.metrics.resampling import Plan, plan
 
@@ -115,7 +113,7 @@ class ComparedMethod:
         return {
             "params": dict(self.params),
             "fit_seconds": self.fit_seconds,
-            "fit": {name: _plain(value) for name, value in report.items()} or None,
+            "fit": {name: json_value(value) for name, value in report.items()} or None,
             "metrics": measured and {**measured["metrics"], "accuracy": _figures(self["accuracy"])},
             "noise_floor": measured and measured["noise_floor"],
             "n_impossible": measured and measured["n_impossible"],
@@ -185,19 +183,16 @@ class MethodComparison:
 
     def __str__(self) -> str:
         footnotes = _Footnotes()
-        table = _aligned([*self._head(), *(self._cells(row, footnotes) for row in self.rows)])
+        cells = [*self._head(), *(self._cells(row, footnotes) for row in self.rows)]
+        table = text_table(cells, f"<{'>' * (len(cells[0]) - 2)}<", gap=" ")
         lines = [f"Fitted on {self.n_fit} samples, measured on {self.n}; {self.n_classes} classes"]
         return "\n".join([*lines, "", *table, "", *self._legend(), *footnotes.lines()])
 
     def _repr_html_(self) -> str:
         footnotes = _Footnotes()
-        cells = [*self._head(), *(self._cells(row, footnotes) for row in self.rows)]
-        table = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in cells
-        )
+        rows = [self._cells(row, footnotes) for row in self.rows]
         below = [*self._legend(), *footnotes.lines()]
-        return f"<table>{table}</table>" + "".join(f"<p>{html.escape(line)}</p>" for line in below)
+        return html_table([*self._head()], rows, below=below)
 
     def _columns(self) -> list[str]:
         """The metrics, that which is sorted by first."""
@@ -501,7 +496,7 @@ def _rank(row: ComparedMethod, metric: str) -> tuple[float, ...]:
 def _shown(metric: str, value: float) -> str:
     if metric in PERCENT:
         return f"{100 * value:.2f}"
-    return f"{value:.4f}" if abs(value) < 1000.0 else f"{value:.3g}"
+    return score_text(value)
 
 
 def _interval(measured: Measured) -> str:
@@ -512,11 +507,7 @@ def _interval(measured: Measured) -> str:
 
 
 def _figures(measured: Measured) -> dict[str, float | None]:
-    return {key: finite_or_none(getattr(measured, key)) for key in ("value", "low", "high")}
-
-
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return {key: json_value(getattr(measured, key)) for key in ("value", "low", "high")}
 
 
 class _Footnotes:
@@ -549,18 +540,3 @@ def _wrapped(text: str, start: str = "") -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _aligned(rows: list[list[str]]) -> Iterator[str]:
-    """Names to the left, numbers to the right; short rows (failures) do not widen the columns."""
-    full = [row for row in rows if len(row) == len(rows[0])]
-    widths = [max(map(len, column)) for column in zip(*full, strict=True)]
-    widths[0] = max(len(row[0]) for row in rows)
-    for row in rows:
-        name, *cells = row
-        if len(row) < len(rows[0]):
-            yield "  ".join([name.ljust(widths[0]), *cells])
-            continue
-        *numbers, marks = cells
-        placed = [cell.rjust(width) for cell, width in zip(numbers, widths[1:-1], strict=True)]
-        yield " ".join([name.ljust(widths[0]), *placed, marks]).rstrip()
