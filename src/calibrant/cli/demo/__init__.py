@@ -15,7 +15,7 @@ from calibrant import _inputs
 from calibrant._tables import text_table
 from calibrant._writing import write_whole
 from calibrant.calibrators import CALIBRATORS
-from calibrant.calibrators.comparison import required
+from calibrant.calibrators.registry import required_params
 from calibrant.cli.demo.page import SHOWN, Trained, index_page
 from calibrant.cli.paths import OUTPUT
 
@@ -173,7 +173,7 @@ def report(
     names = [
         method
         for method in methods or CALIBRATORS
-        if gamma is not None or not required(CALIBRATORS[method])
+        if gamma is not None or not required_params(CALIBRATORS[method])
     ]
     file, page = folder.predictions(name), folder.report(name)
     with stage(f"calibrating {title}", len(names) + 1) as step:
