@@ -29,6 +29,25 @@ from calibrant.calibrators.temperature.methods import (
 from calibrant.calibrators.top_rest.methods import TopRestScaling
 from calibrant.errors import CalibrantError
 
+__all__ = [
+    "CALIBRATORS",
+    "AutoCalibration",
+    "BayesianBinning",
+    "BetaCalibration",
+    "BiasCorrectedTemperatureScaling",
+    "DirichletCalibration",
+    "FocalCalibration",
+    "FocalTemperatureScaling",
+    "HistogramBinning",
+    "Identity",
+    "IsotonicCalibration",
+    "MatrixScaling",
+    "PlattScaling",
+    "TemperatureScaling",
+    "TopRestScaling",
+    "VectorScaling",
+]
+
 CALIBRATORS: Registry[type[Calibrator]] = Registry(
     "method",
     {
