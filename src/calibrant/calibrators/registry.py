@@ -1,4 +1,4 @@
-"""The calibrators by name."""
+"""The table of calibrators, and calibrators made by name."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ CALIBRATORS: Registry[type[Calibrator]] = Registry(
         )
     },
 )
-"""Every calibrator by its name."""
+"""Every calibrator class by its name."""
 
 
 def make_calibrators(
@@ -94,7 +94,7 @@ def make_calibrators(
         missing = [needed for needed in required_params(cls) if needed not in known]
         if missing:
             raise CalibrantError(
-                f"{name} needs {' and '.join(missing)}; found none. "
+                f"{name} needs {' and '.join(missing)}. "
                 f"Pass {missing[0]}= (--{missing[0]} on the command line)"
             )
         chosen[name] = cls(**{needed: known[needed] for needed in required_params(cls)})
