@@ -334,7 +334,7 @@ GOOD = {
 def test_hostile_evidence_is_refused_in_one_line(evidence, content, tmp_path):
     changed = {**content, "report": {**content["report"], "evidence": evidence}}
     (tmp_path / "cal.json").write_text(json.dumps(changed))
-    with pytest.raises(ValueError, match="is not a calibrator that can be read") as caught:
+    with pytest.raises(ValueError, match="cannot be read as a calibrator") as caught:
         calibrant.load(tmp_path / "cal.json")
     text = str(caught.value)
     assert text.isprintable()

@@ -40,7 +40,7 @@ def content(folder):
     return json.loads(saved_text("temperature", folder))
 
 
-def refused(tmp_path, written, match="is not a calibrator that can be read"):
+def refused(tmp_path, written, match="cannot be read as a calibrator"):
     """One line, that names the file."""
     file = tmp_path / "cal.json"
     if isinstance(written, bytes):
@@ -54,7 +54,7 @@ def refused(tmp_path, written, match="is not a calibrator that can be read"):
     assert text.isprintable()
     assert len(text) < 500 + len(str(file))
     assert str(file) in text
-    assert "is not a calibrator that can be read" in text
+    assert "cannot be read as a calibrator" in text
 
 
 # --- what is written -----------------------------------------------------------------------------
@@ -139,23 +139,23 @@ def test_a_file_cut_short_anywhere(name, folder, tmp_path):
 @pytest.mark.parametrize(
     ("written", "match"),
     [
-        ("", "not JSON"),
-        ("\n\n", "not JSON"),
+        ("", "not valid JSON"),
+        ("\n\n", "not valid JSON"),
         ("{}", "'format' is missing"),
         ("[]", "it holds list"),
         ("[1, 2]", "it holds list"),
         ("null", "it holds NoneType"),
         ("3", "it holds int"),
         ('"text"', "it holds str"),
-        ("\ufeff{}", "not JSON"),
-        ("{'format': 1}", "not JSON"),
+        ("\ufeff{}", "not valid JSON"),
+        ("{'format': 1}", "not valid JSON"),
         ("[" * 100_000, "nested too deeply"),
         ('{"a":' * 100_000, "nested too deeply"),
         (b"\xff\xfe{\x00}\x00", "it is not text"),
         (b"\x80\x04\x95\x10\x00", "it is not text"),
-        (b"PK\x03\x04" + bytes(30), "not JSON"),
-        (bytes(100), "not JSON"),
-        ("1" * 5000, "not JSON"),
+        (b"PK\x03\x04" + bytes(30), "not valid JSON"),
+        (bytes(100), "not valid JSON"),
+        ("1" * 5000, "not valid JSON"),
     ],
 )
 def test_what_is_no_object(written, match, tmp_path):

@@ -270,7 +270,7 @@ class Calibrator(ABC):
     def _doubts(self, data: Samples, n_parameters: int) -> Iterator[str]:
         if n_parameters > 0 and len(data) < FEW_SAMPLES:
             yield (
-                f"fitted on only {len(data)} samples; below {FEW_SAMPLES} the result is mostly "
+                f"fitted on {len(data)} samples only; below {FEW_SAMPLES} the result is mostly "
                 "noise, so collect more samples."
             )
         elif len(data) < n_parameters:

@@ -10,7 +10,7 @@ from calibrant.errors import CalibrantError
 
 
 def label_smoothing(value: Any) -> float:
-    """A share of a target's mass."""
+    """Check a fraction of a target's mass."""
     number = _inputs.finite_number(value, "label_smoothing")
     if not 0.0 <= number <= 1.0:
         raise CalibrantError(
@@ -20,7 +20,7 @@ def label_smoothing(value: Any) -> float:
 
 
 def soft_targets(logits: Array, target: Array, ignored: int) -> None:
-    """Class probabilities for every logit, none of which could be ignored by its index."""
+    """Check targets that are probabilities, which ``ignore_index`` cannot mark."""
     if tuple(logits.shape) != tuple(target.shape):
         raise CalibrantError(
             f"targets that are probabilities must have the shape of the logits, "
@@ -29,6 +29,6 @@ def soft_targets(logits: Array, target: Array, ignored: int) -> None:
         )
     if ignored >= 0:
         raise CalibrantError(
-            f"ignore_index is for targets that are class indices; found {ignored} and targets "
-            "that are probabilities. Leave ignore_index out, and give ignored rows no mass"
+            "ignore_index cannot be combined with targets that are probabilities; found "
+            f"{ignored}. Leave ignore_index out, and give ignored rows no mass"
         )

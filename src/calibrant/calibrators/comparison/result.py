@@ -1,4 +1,4 @@
-"""What a comparison found: one row for each method, with numbers, verdicts and JSON."""
+"""The result of a comparison: one row for each method, with numbers, verdicts and JSON."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from calibrant.metrics.evaluation import Evaluation, Measured, NoiseFloor
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedMethod:
-    """One method of a comparison. Either ``failure`` says why there are no numbers, or they are."""
+    """One method of a comparison: its results, or a ``failure`` that says why there are none."""
 
     name: str
     params: Mapping[str, Any]
-    """What its constructor was given."""
+    """Arguments of its constructor."""
     fit_seconds: float | None = None
-    """Wall-clock time of the fit; what it loads, or compiles, on its first use is included."""
+    """Wall-clock time of the fit, including what it loads or compiles on first use."""
     calibrator: Calibrator | None = None
     """Fitted on the validation samples."""
     evaluation: Evaluation | None = None
-    """What was measured on the test samples."""
+    """Metrics on the test samples."""
     differences: Comparison | None = None
-    """This method (a) and the reference (b) on the same test samples; None for the reference."""
+    """Differences between this method (a) and the reference (b); None for the reference."""
     failure: str | None = None
 
     @property
     def report(self) -> FitReport | None:
-        """How the fit went; its ``warnings`` say what speaks against the method here."""
+        """The fit report, whose ``warnings`` are reasons not to use the method here."""
         return None if self.calibrator is None else self.calibrator.report_
 
     def __getitem__(self, metric: str) -> Measured:
@@ -60,7 +60,7 @@ class ComparedMethod:
         return self.differences["error_rate" if metric == "accuracy" else metric].verdict
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; what is infinite or not a number is None."""
+        """Plain data; infinity and NaN become None."""
         measured = None if self.evaluation is None else self.evaluation.to_dict()
         compared = None if self.differences is None else self.differences.to_dict()
         report = {} if self.report is None else self.report.to_dict()
@@ -78,12 +78,12 @@ class ComparedMethod:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodComparison:
-    """The result of :func:`compare`: print it, index it by method, or take ``to_dict``."""
+    """The result of :func:`compare`: print it, index it by method, or use :meth:`to_dict`."""
 
     n_fit: int
-    """Samples fitted on."""
+    """Number of samples fitted on."""
     n: int
-    """Samples measured on."""
+    """Number of samples measured on."""
     n_classes: int
     n_bins: int
     level: float
@@ -95,7 +95,7 @@ class MethodComparison:
     """The metric that the rows are sorted by."""
     rows: tuple[ComparedMethod, ...]
     notes: tuple[str, ...] = ()
-    """What a reader should know of how the figures came about."""
+    """Caveats about the figures."""
 
     def __getitem__(self, name: str) -> ComparedMethod:
         for row in self.rows:
@@ -104,19 +104,19 @@ class MethodComparison:
         raise KeyError(f"{name} was not compared; there are {', '.join(r.name for r in self.rows)}")
 
     def sorted_by(self, metric: str) -> MethodComparison:
-        """The same with the best of ``metric`` first, and what failed last."""
+        """The same rows, those with the best ``metric`` first and failures last."""
         _inputs.choice(metric, "sort", SORTABLE)
         rows = sorted(self.rows, key=lambda row: _rank(row, metric))
         return replace(self, sort=metric, rows=tuple(rows))
 
     def calibrated(self) -> tuple[str, ...]:
-        """Methods after which these samples show no miscalibration."""
+        """Names of the methods after which these samples show no miscalibration."""
         floors = {row.name: row.noise_floor for row in self.rows}
         usual = 1.0 - self.level
         return tuple(name for name, floor in floors.items() if floor and floor.p_value >= usual)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; what is infinite or not a number is None."""
+        """Plain data; infinity and NaN become None."""
         values = dict(vars(self))
         rows = values.pop("rows")
         return {
@@ -137,7 +137,7 @@ class MethodComparison:
 
 
 def _rank(row: ComparedMethod, metric: str) -> tuple[float, ...]:
-    """Smaller comes first. Maps that keep the accuracy are equal in it: then the equal-mass ECE."""
+    """Sort key, smallest first; ties, as in accuracy, are broken by the equal-mass ECE."""
     if row.evaluation is None:
         return (1.0,)
     value = row[metric].value

@@ -60,32 +60,32 @@ def compare(
 ) -> MethodComparison:
     """Fit every method on validation samples and measure each on test samples.
 
-    Of a dozen methods some will look better than the reference by chance: about one sign in twenty
-    at a level of 95%. And the one picked because its test figure is the smallest will do worse on
-    the next samples; measure it anew before quoting it.
+    Among a dozen methods some look better than the reference by chance: about one sign in twenty
+    at a level of 95%. A method selected for the smallest test figure will do worse on new samples;
+    measure it again before quoting it.
 
     Args:
-        val_logits: Held-out samples to fit on; ``val_probs`` in their place for probabilities.
+        val_logits: Logits of held-out samples to fit on; or pass ``val_probs``.
         val_labels: Their class indices.
-        test_logits: Other samples to measure on; ``test_probs`` likewise.
+        test_logits: Logits of other samples to measure on; or pass ``test_probs``.
         test_labels: Their class indices.
         val_probs: Probabilities to fit on.
         test_probs: Probabilities to measure on.
-        methods: Names out of ``CALIBRATORS``, or unfitted calibrators by a name of your own, which
-            are left as they are. None is every method that can be made without being told more.
-        gamma: For methods by name that need one (focal): what the model was trained with. Without
-            it, None leaves them out.
-        against: The method that the others are compared with; added where ``methods`` lacks it.
-        sort: ``ada_ece``, ``ece``, ``nll``, ``brier`` or ``accuracy``: the best comes first.
+        methods: Names in ``CALIBRATORS``, or unfitted calibrators by any name, which are copied.
+            None selects every method whose parameters have defaults, or are ``gamma``.
+        gamma: The gamma that the model was trained with, for methods by name that need one
+            (focal). Without it, ``methods=None`` leaves them out.
+        against: The method that the others are compared with; added if ``methods`` lacks it.
+        sort: ``ada_ece``, ``ece``, ``nll``, ``brier`` or ``accuracy``; the best comes first.
         n_bins: Bins of the calibration errors.
         level: Confidence level of the intervals.
-        n_resamples: How often the samples are redrawn; fewer for many methods on many samples.
+        n_resamples: Number of bootstrap resamples; fewer for many methods on many samples.
         random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
         progress: Called with the name of each method before it is fitted.
 
     Returns:
-        MethodComparison: a row for each method. One that cannot be used on these samples has a row
-        that says why.
+        MethodComparison: one row for each method. The row of a method that cannot be used on these
+        samples says why.
 
     Examples:
         >>> import numpy as np
@@ -94,7 +94,7 @@ def compare(
         >>> labels = rng.integers(0, 3, 2000)
         >>> logits = rng.normal(size=(2000, 3))
         >>> logits[np.arange(2000), labels] += 1.5
-        >>> bold = 3.0 * logits  # the honest ones would be 1.5 * logits
+        >>> bold = 3.0 * logits  # calibrated ones would be 1.5 * logits
         >>> result = compare(
         ...     bold[:1000], labels[:1000], bold[1000:], labels[1000:], methods=["identity"]
         ... )
@@ -243,13 +243,13 @@ def _calibrated(calibrator: Calibrator, test: LabelledScores) -> ScoredSamples:
 def _notes(fit_on: LabelledScores, test: LabelledScores) -> Iterator[str]:
     if np.array_equal(fit_on.scores, test.scores):
         yield (
-            "The methods were measured on the very samples they were fitted on: all of this is "
-            "too good to be true. Measure on others."
+            "The methods were measured on the very samples they were fitted on, so all figures are "
+            "too good. Measure on other samples."
         )
     if test.kind == "probs":
         small = int((test.scores < PROBS_FLOOR).sum())
         if small:
             yield (
-                f"{small} probabilities below {PROBS_FLOOR:.0e} count as that, also for identity: "
-                "no method could move the logarithm of 0."
+                f"{small} probabilities below {PROBS_FLOOR:.0e} were raised to it, also for "
+                "identity: no method could move the logarithm of 0."
             )
