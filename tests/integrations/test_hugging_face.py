@@ -126,9 +126,7 @@ def test_bad_arguments_get_one_clear_line():
 
 
 def test_an_ignored_index_that_the_trainer_counts_is_refused():
-    with pytest.raises(
-        ValueError, match=r"ignore_index must be -100.*found 99\. Mark ignored labels"
-    ):
+    with pytest.raises(ValueError, match=r"must be -100.*found 99\. Mark ignored labels"):
         TrainerLoss(CrossEntropyLoss(ignore_index=99))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from calibrant._tables import html_table
@@ -88,10 +88,8 @@ class FitReport:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """A report from the result of :meth:`to_dict`."""
-        known = {field.name for field in fields(cls)}
-        kept = {name: value for name, value in values.items() if name in known}
-        evidence = tuple(Evidence(**each) for each in kept.get("evidence", ()))
-        return cls(**{**kept, "warnings": tuple(kept.get("warnings", ())), "evidence": evidence})
+        evidence = tuple(Evidence(**each) for each in values["evidence"])
+        return cls(**{**values, "warnings": tuple(values["warnings"]), "evidence": evidence})
 
     def __str__(self) -> str:
         same = self.accuracy_before == self.accuracy_after

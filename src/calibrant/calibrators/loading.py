@@ -7,50 +7,25 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from calibrant import _inputs
 from calibrant.calibrators.base import Calibrator
-from calibrant.calibrators.fit_report import FitReport
+from calibrant.calibrators.fit_report import Evidence, FitReport
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.calibrators.saving import FORMAT, VERSION, one_line
 from calibrant.errors import CalibrantError
 
-ENTRIES = {
-    "format": str,
-    "version": int,
-    "method": str,
-    "n_classes": int,
-    "params": dict,
-    "state": dict,
-    "report": dict,
-}
-REPORT_ENTRIES: dict[str, type | tuple[type, ...]] = {
-    "method": str,
-    "n_samples": int,
-    "n_classes": int,
-    "criterion": str,
-    "before": float,
-    "after": float,
-    "gradient": (float, type(None)),
-    "at_bound": (str, type(None)),
-    "evaluations": int,
-    "accuracy_before": float,
-    "accuracy_after": float,
-    "warnings": list,
-    "evidence": list,
-}
-EVIDENCE_ENTRIES: dict[str, type | tuple[type, ...]] = {
-    "method": str,
-    "nll": float,
-    "gain": (float, type(None)),
-    "gain_error": (float, type(None)),
-    "ada_ece": float,
-    "ada_ece_error": float,
-    "moved_confidence": float,
-    "chosen": bool,
+ENTRIES: dict[str, tuple[type, ...]] = {
+    "format": (str,),
+    "version": (int,),
+    "method": (str,),
+    "n_classes": (int,),
+    "params": (dict,),
+    "state": (dict,),
+    "report": (dict,),
 }
 MOST_CLASSES = 10_000_000
 REMEDY = "Pass the path of a .json file written by calibrant fit or by save"
@@ -124,16 +99,22 @@ def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return entries
 
 
-def _check_entries(
-    content: Any, expected: Mapping[str, type | tuple[type, ...]], where: str
-) -> None:
+def _fields_of(cls: type) -> dict[str, tuple[type, ...]]:
+    """The possible types of each field of a dataclass in JSON, where tuples are lists."""
+    hints = get_type_hints(cls)
+    return {
+        name: (list,) if get_origin(hint) is tuple else get_args(hint) or (hint,)
+        for name, hint in hints.items()
+    }
+
+
+def _check_entries(content: Any, expected: Mapping[str, tuple[type, ...]], where: str) -> None:
     if not isinstance(content, dict):
         _refuse(where, f"it holds a {type(content).__name__}, not an object")
-    for name, kind in expected.items():
+    for name, kinds in expected.items():
         if name not in content:
             _refuse(where, f"{name!r} is missing")
         value = content[name]
-        kinds = kind if isinstance(kind, tuple) else (kind,)
         if float in kinds and type(value) is int and abs(value) < 2**53:
             value = float(value)
         if type(value) not in kinds or (isinstance(value, float) and not math.isfinite(value)):
@@ -194,14 +175,14 @@ def _has_booleans(values: Any) -> bool:
 
 def _report(content: dict[str, Any], where: str, *, chooses: bool) -> FitReport:
     given = content["report"]
-    _check_entries(given, REPORT_ENTRIES, f"{where}, report")
+    _check_entries(given, _fields_of(FitReport), f"{where}, report")
     for name in ("method", "n_classes"):
         if given[name] != content[name]:
             _refuse(where, f"its report has a different {name}, {_shown(given[name])}")
     if not all(isinstance(warning, str) for warning in given["warnings"]):
         _refuse(where, f"'warnings' is {_shown(given['warnings'])}, not a list of text")
     for each in given["evidence"]:
-        _check_entries(each, EVIDENCE_ENTRIES, f"{where}, evidence")
+        _check_entries(each, _fields_of(Evidence), f"{where}, evidence")
     chosen, expected = sum(each["chosen"] for each in given["evidence"]), int(chooses)
     if chosen != expected:
         _refuse(where, f"'evidence' says that {chosen} methods were chosen, not {expected}")

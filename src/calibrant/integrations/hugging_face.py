@@ -76,7 +76,7 @@ class TrainerLoss(TrainerCallback):
 
     def __init__(self, loss: Loss) -> None:
         _inputs.instance(loss, Loss, "loss")
-        check_trainer_loss(loss, binary=isinstance(loss, SigmoidFocalLoss))
+        check_trainer_loss(loss)
         self.loss = loss
         self.reduction = _inputs.choice(loss.reduction, "reduction", ("mean", "sum"))
         self.training = False
@@ -121,7 +121,13 @@ class TrainerLoss(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Restore the state of the loss, if training is resumed from a checkpoint."""
-        check_no_other_smoothing(args.label_smoothing_factor)
+        smoothing = args.label_smoothing_factor
+        if smoothing != 0.0:
+            raise CalibrantError(
+                "the Trainer does not smooth labels if it is given a loss; found "
+                f"label_smoothing_factor={smoothing:g}. Pass label_smoothing={smoothing:g} to the "
+                "loss"
+            )
         self.training, self._warned, self._updated = True, False, False
         if args.eval_strategy == "no":
             self._warn_without_validation("eval_strategy='no'")
@@ -207,9 +213,9 @@ def _beside_checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
     return Path(args.output_dir or ".") / f"checkpoint-{state.global_step}" / STATE
 
 
-def check_trainer_loss(loss: Any, *, binary: bool) -> None:
+def check_trainer_loss(loss: Loss) -> None:
     """Refuse a loss whose targets are not those that the Trainer counts."""
-    if binary:
+    if isinstance(loss, SigmoidFocalLoss):
         raise CalibrantError(
             f"expected a loss of class indices; found {type(loss).__name__}. Pass a function that "
             "calls it as compute_loss_func"
@@ -218,15 +224,6 @@ def check_trainer_loss(loss: Any, *, binary: bool) -> None:
         raise CalibrantError(
             "ignore_index must be -100, because the Trainer counts all other labels; found "
             f"{loss.ignore_index}. Mark ignored labels with -100"
-        )
-
-
-def check_no_other_smoothing(factor: float) -> None:
-    """Refuse label smoothing that the Trainer would not apply."""
-    if factor != 0.0:
-        raise CalibrantError(
-            "the Trainer does not smooth labels if it is given a loss; found "
-            f"label_smoothing_factor={factor:g}. Pass label_smoothing={factor:g} to the loss"
         )
 
 

@@ -46,9 +46,8 @@ from sklearn.utils.validation import (  # type: ignore[import-untyped]
 )
 
 from calibrant import _inputs
-from calibrant._numerics.logspace import floored_log_of_probs
 from calibrant.calibrators.base import Calibrator
-from calibrant.calibrators.data import PROBS_FLOOR
+from calibrant.calibrators.data import to_logits
 from calibrant.calibrators.fit_report import CalibrationWarning, FitReport
 from calibrant.calibrators.registry import CALIBRATORS, required_params
 from calibrant.errors import CalibrantError
@@ -177,20 +176,17 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     def predict_proba(self, X: Any) -> Floats:  # noqa: N803
         """Calibrated probabilities, one column for each of ``classes_``."""
-        scores = self._scores_of(X)
-        probs: Floats = self.calibrator_.predict_proba(scores)
+        probs: Floats = self.calibrator_.predict_proba(self._scores_of(X))
         return probs
 
     def predict_log_proba(self, X: Any) -> Floats:  # noqa: N803
         """Calibrated log-probabilities, exact also where the probability rounds to 0 or 1."""
-        scores = self._scores_of(X)
-        log_probs: Floats = self.calibrator_.predict_log_proba(scores)
+        log_probs: Floats = self.calibrator_.predict_log_proba(self._scores_of(X))
         return log_probs
 
     def predict(self, X: Any) -> npt.NDArray[Any]:  # noqa: N803
         """The most probable class of each row."""
-        scores = self._scores_of(X)
-        labels: npt.NDArray[Any] = self.classes_[self.calibrator_.predict(scores)]
+        labels: npt.NDArray[Any] = self.classes_[self.calibrator_.predict(self._scores_of(X))]
         return labels
 
     def get_metadata_routing(self) -> MetadataRouter:
@@ -277,7 +273,7 @@ def class_scores(
     """Logits of a fitted classifier, one column for each of ``classes``."""
     values = np.asarray(getattr(estimator, output)(X))
     if output == "predict_proba":
-        values = floored_log_of_probs(_inputs.probs(values), PROBS_FLOOR)
+        values = to_logits("probs", _inputs.probs(values))
     elif values.ndim == 1 and len(classes) == 2:
         values = np.stack([np.zeros_like(values), values], axis=-1)
     check_one_column_per_class(values, output, len(classes))
@@ -305,9 +301,15 @@ def _calibrator(method: str | Calibrator) -> Calibrator:
     if isinstance(method, Calibrator):
         copied: Calibrator = clone(method)
         return copied
-    name = CALIBRATORS.key(method)
-    check_no_parameter_missing(required_params(CALIBRATORS[name]), name, CALIBRATORS[name].__name__)
-    return CALIBRATORS[name]()
+    kind = CALIBRATORS[method]
+    missing = required_params(kind)
+    if missing:
+        arguments = ", ".join(f"{name}=..." for name in missing)
+        raise CalibrantError(
+            f"{kind.NAME} needs {' and '.join(missing)}; found only the name {method!r}. "
+            f"Pass a calibrator: method={kind.__name__}({arguments})"
+        )
+    return kind()
 
 
 def _output(estimator: Any, wanted: str) -> str:
@@ -388,14 +390,4 @@ def check_one_column_per_class(values: npt.NDArray[Any], name: str, n_classes: i
         raise CalibrantError(
             f"{name} must give one column for each of the {n_classes} classes; found shape "
             f"{values.shape}. Set decision_function_shape='ovr', or pass scores='predict_proba'"
-        )
-
-
-def check_no_parameter_missing(missing: Sequence[str], method: str, owner: str) -> None:
-    """Refuse a method that cannot be made from its name alone."""
-    if missing:
-        arguments = ", ".join(f"{name}=..." for name in missing)
-        raise CalibrantError(
-            f"{method} needs {' and '.join(missing)}; found only the name {method!r}. "
-            f"Pass a calibrator: method={owner}({arguments})"
         )

@@ -13,11 +13,12 @@ from calibrant import _inputs
 from calibrant._types import Array
 from calibrant.errors import CalibrantError
 from calibrant.focal import focal_log_probs
-from calibrant.losses import checks
 from calibrant.losses.base import (
     Loss,
     Settings,
     along_classes,
+    check_label_smoothing,
+    check_soft_targets,
     class_axis,
     expected,
     is_half,
@@ -150,7 +151,7 @@ class FocalLoss(_WithGamma):
         label_smoothing: float = 0.0,
     ) -> None:
         super().__init__(gamma, weight=weight, ignore_index=ignore_index, reduction=reduction)
-        self.label_smoothing = checks.label_smoothing(label_smoothing)
+        self.label_smoothing = check_label_smoothing(label_smoothing)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss of logits and of class indices or probabilities."""
@@ -166,7 +167,7 @@ class FocalLoss(_WithGamma):
         return focal_loss_of(logits, target, rule, gamma.signed, settings)
 
     def _of_probabilities(self, logits: Tensor, target: Tensor, settings: Settings) -> Tensor:
-        checks.soft_targets(logits, target, self.ignore_index)
+        check_soft_targets(logits, target, self.ignore_index)
         axis = class_axis(logits)
         c = -log_softmax(logits)
         p = (target * torch.exp(-c.detach())).sum(axis)

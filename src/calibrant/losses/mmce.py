@@ -8,11 +8,12 @@ from torch import Tensor
 
 from calibrant import _inputs
 from calibrant._numerics.precision import WITHOUT_FLOAT64
-from calibrant.losses import checks
 from calibrant.losses.base import (
     Loss,
     Settings,
     along_classes,
+    check_label_smoothing,
+    check_soft_targets,
     class_axis,
     expected,
     log_softmax,
@@ -77,7 +78,7 @@ class MMCELoss(Loss):
         super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
         self.weighted = weighted
         self.strength = _inputs.not_negative(strength, "strength")
-        self.label_smoothing = checks.label_smoothing(label_smoothing)
+        self.label_smoothing = check_label_smoothing(label_smoothing)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss of logits and of class indices or probabilities."""
@@ -85,7 +86,7 @@ class MMCELoss(Loss):
         log_p = log_softmax(logits)
         mmce = self.strength * self._mmce(log_p, target)
         if target.is_floating_point():
-            checks.soft_targets(logits, target, self.ignore_index)
+            check_soft_targets(logits, target, self.ignore_index)
             axis = class_axis(logits)
             c = -log_p
             if settings.weight is not None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from calibrant.losses import checks
 from calibrant.losses.base import (
     Loss,
     along_classes,
+    check_soft_targets,
     class_axis,
     labels_and_share,
     log_softmax,
@@ -85,7 +85,7 @@ class BrierLoss(Loss):
         settings = self._settings_for(logits)
         q = log_softmax(logits).exp()
         if target.is_floating_point():
-            checks.soft_targets(logits, target, self.ignore_index)
+            check_soft_targets(logits, target, self.ignore_index)
             values = (q - target).square().sum(axis)
             if settings.weight is not None:
                 values = values * (target * along_classes(settings.weight, target)).sum(axis)
