@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from calibrant.integrations.scikit_learn import CalibratedClassifier
 
 ON_FIRST_USE = ("files", "integrations", "losses", "plots", "report", "scale", "training")
-"""Packages that are imported when they are first used."""
+"""Packages that are imported on first use."""
 
 __all__ = [
     "CALIBRATORS",
@@ -90,7 +90,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # What needs optional packages, or takes long to import, is loaded when it is asked for.
+    # Names that need optional packages, or take long to import, are loaded on first use.
     if name == "CalibratedClassifier":
         _inputs.installed("sklearn", extra="sklearn", purpose=name)
         from calibrant.integrations.scikit_learn import CalibratedClassifier

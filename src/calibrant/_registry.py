@@ -1,4 +1,4 @@
-"""Names and what they stand for: ``CALIBRATORS``, ``METRICS``, ``LOSSES`` and their like."""
+"""Tables of objects by name: ``CALIBRATORS``, ``METRICS``, ``LOSSES`` and others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Entry = TypeVar("Entry")
 
 
 class Registry(dict[str, Entry]):
-    """A dict in which a hyphen is as good as an underscore, and a typo is answered.
+    """A dict that treats hyphen and underscore alike and suggests a name for a typo.
 
     Examples:
         >>> methods = Registry("method", {"top-rest": 1, "temperature": 2})
@@ -31,7 +31,7 @@ class Registry(dict[str, Entry]):
         return self[self.key(name)]
 
     def key(self, name: str, what: str | None = None) -> str:
-        """The name as the registry has it; ``what`` it is, for the message of a refusal."""
+        """The name as spelled in the registry; ``what`` names it in the error message."""
         for known in (name, str(name).replace("_", "-"), str(name).replace("-", "_")):
             if known in self:
                 return known

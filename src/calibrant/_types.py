@@ -1,4 +1,4 @@
-"""Names for types that signatures share."""
+"""Type aliases shared by signatures."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ Array: TypeAlias = Any
 """An array of any library that follows the array API standard (NumPy, PyTorch, ...)."""
 
 RandomState: TypeAlias = "int | np.random.Generator | None"
-"""A seed, a generator that gives one, or None for a new one in each call."""
+"""A seed, a generator to draw one from, or None for a new seed in each call."""

@@ -1,9 +1,9 @@
-"""Files and folders that appear whole or not at all.
+"""Atomic writing: files and folders appear complete or not at all.
 
-What is written stands in a private folder beside its place, ``.calibrant-MACHINE-PID-TOKEN.tmp``,
-and is renamed when it is complete. The private folder is removed whatever happens, except when the
-process is killed. Its owner holds a lock on it, which the system releases with the process. So a
-later writer that gets the lock knows that the owner is dead, and removes the folder.
+A file is written to a private folder in the same place, ``.calibrant-MACHINE-PID-TOKEN.tmp``, and
+renamed when it is complete. The private folder is always removed, unless the process is killed. Its
+owner holds a lock on it, which the system releases when the process ends. So a later writer that
+gets the lock knows that the owner is dead, and removes the folder.
 """
 
 from __future__ import annotations
@@ -16,26 +16,25 @@ import platform
 import re
 import secrets
 import shutil
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from calibrant import _inputs
 
-try:
+if sys.platform != "win32":
     import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
 def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary path beside ``path``, renamed to it when the block ends without an error.
+    """A temporary path, renamed to ``path`` when the block ends without an error.
 
-    A reader never sees half a file, and an error leaves what stood there before untouched. A file
-    that is replaced passes on its permissions; a link stays, and what it points to is written.
+    A reader never sees a partial file, and an error leaves an existing file untouched. The new file
+    takes over the permissions of the old one. A link is followed.
 
     Examples:
         >>> import tempfile, pathlib
@@ -47,7 +46,7 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = _file_at(path)
     with _private_folder(target) as folder:
-        # The ending stays, because plotting libraries choose the format by it.
+        # Plotting libraries infer the format from the extension, so the name stays.
         temporary = folder / target.name
         yield temporary
         with temporary.open("rb+") as written:
@@ -58,14 +57,14 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes | memoryview) -> None:
-    """Write a file from memory in this way."""
+    """Write ``content`` to a file by :func:`written_whole`."""
     with written_whole(path) as temporary:
         temporary.write_bytes(content)
 
 
 @contextlib.contextmanager
 def folder_written_whole(target: Path) -> Iterator[Path]:
-    """A temporary folder beside ``target``, a new folder, renamed to it in the same way."""
+    """A temporary folder, renamed to the new folder ``target`` in the same way."""
     with _private_folder(target) as folder:
         temporary = folder / target.name
         temporary.mkdir()
@@ -75,22 +74,22 @@ def folder_written_whole(target: Path) -> Iterator[Path]:
 
 
 def refuse_unwritable(path: str | os.PathLike[str]) -> None:
-    """Raise now what :func:`written_whole` would raise after long work."""
+    """Raise now what :func:`written_whole` would raise after a long computation."""
     with _private_folder(_file_at(path)):
         pass
 
 
 def refuse_foreign(path: Path, is_ours: Callable[[Path], bool], what: str) -> None:
-    """Raise if a file would be lost that ``is_ours`` does not know; an empty one is no loss."""
+    """Refuse to overwrite a file that is neither empty nor recognised by ``is_ours``."""
     if path.is_file() and path.stat().st_size > 0 and not is_ours(path):
         raise FileExistsError(
             f"expected {path} to be new, or {what} that calibrant wrote; found another file. "
-            "Choose another name, or replace it with --force (force=True)"
+            "Choose another name, or overwrite it with --force (force=True)"
         )
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder if it is missing, and refuse one that cannot be written to."""
+    """Make a folder if it does not exist; refuse one that is not writable."""
     with _explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with _private_folder(folder / "file"):
@@ -99,13 +98,13 @@ def make_folder(folder: Path) -> None:
 
 def sweep(folder: Path) -> None:
     """Remove the private folders in ``folder`` whose owners are dead."""
-    if fcntl is None:
+    if sys.platform == "win32":  # it has no such locks
         return
     left: list[Path] = []
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         left = [Path(entry.path) for entry in entries if _OURS.fullmatch(entry.name)]
     for private in left:
-        with contextlib.suppress(OSError):  # its owner lives, or another process sweeps it
+        with contextlib.suppress(OSError):  # its owner is alive, or another process removes it
             handle = os.open(private, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 if os.fstat(handle).st_uid == os.geteuid():
@@ -116,9 +115,9 @@ def sweep(folder: Path) -> None:
 
 
 def _machine() -> str:
-    """Which system the locks are of: a network disk may be shared by several that share no locks.
+    """An identifier of the system that holds the locks; containers of one system share it.
 
-    Containers of one system share it.
+    Systems that share a network disk may not share locks.
     """
     try:
         known_by = Path("/proc/sys/kernel/random/boot_id").read_text()
@@ -133,7 +132,7 @@ _sweep_once = functools.lru_cache(sweep)
 
 
 def _file_at(path: str | os.PathLike[str]) -> Path:
-    """Where ``path`` leads, unless no file can be written there."""
+    """The target of ``path``; refused if no file can be written there."""
     given = _inputs.path(path, "the output")
     with _explained(given):
         target = Path(os.path.realpath(given))
@@ -145,7 +144,7 @@ def _file_at(path: str | os.PathLike[str]) -> Path:
             )
         if target.is_symlink():
             raise FileExistsError(
-                f"cannot write to {given}: it is a link that leads back to itself. "
+                f"cannot write to {given}: it is a link to itself. "
                 "Remove it, or choose another name"
             )
         if target.is_dir():
@@ -162,7 +161,7 @@ def _file_at(path: str | os.PathLike[str]) -> Path:
 
 @contextlib.contextmanager
 def _private_folder(target: Path) -> Iterator[Path]:
-    """A locked folder beside ``target``, removed at the end."""
+    """A locked folder next to ``target``, removed at the end."""
     _sweep_once(target.parent)
     with _explained(target.parent):
         folder, lock = _locked_folder(target.parent)
@@ -173,7 +172,7 @@ def _private_folder(target: Path) -> Iterator[Path]:
             raise
         reason = os.strerror(error.errno)
         full = OSError(f"cannot write {target}: {reason}. Make room, or choose another disk")
-        full.errno = error.errno  # what this file is a part of names itself in the same way
+        full.errno = error.errno  # so that an enclosing block reports its own target too
         raise full from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -183,28 +182,28 @@ def _private_folder(target: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """What the system refuses becomes one line that names the path."""
+    """Turn an error of the operating system into one line that names the path."""
     try:
         yield
     except OSError as error:
-        if error.strerror is None:  # one of ours
+        if error.strerror is None:  # raised by this module
             raise
         refusal = f"cannot write to {path}: {error.strerror}. Choose another folder"
         raise type(error)(refusal) from error
 
 
 def _locked_folder(parent: Path) -> tuple[Path, int | None]:
-    """A new private folder, and the handle that holds its lock."""
+    """A new private folder and the handle that holds its lock."""
     while True:
         name = f".calibrant-{_MACHINE}-{os.getpid()}-{secrets.token_hex(8)}.tmp"
         folder = parent / name
         folder.mkdir(mode=0o700)
-        if fcntl is None:
+        if sys.platform == "win32":
             return folder, None
-        # A sweeper that comes before the lock takes the owner for dead. Then make another.
+        # Another process may remove the folder before it is locked. Then make a new one.
         with contextlib.suppress(FileNotFoundError):
             handle = os.open(folder, os.O_RDONLY)
-            with contextlib.suppress(OSError):  # a disk without locks, where nobody sweeps
+            with contextlib.suppress(OSError):  # a disk without locks, on which sweep does nothing
                 fcntl.flock(handle, fcntl.LOCK_EX)
             if folder.exists():
                 return folder, handle
@@ -212,7 +211,7 @@ def _locked_folder(parent: Path) -> tuple[Path, int | None]:
 
 
 def _keep_permissions(old: Path, new: Path) -> None:
-    """Give a file the mode of the one that it replaces, and where possible its owner."""
+    """Give a file the mode and, if possible, the owner of the file that it replaces."""
     with contextlib.suppress(FileNotFoundError):
         found = old.stat()
         if hasattr(os, "chown"):
@@ -222,7 +221,7 @@ def _keep_permissions(old: Path, new: Path) -> None:
 
 
 def _sync_names(folder: Path) -> None:
-    """Have the names in a folder on the disk, where the file system can do that."""
+    """Flush the entries of a folder to disk, if the file system supports it."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

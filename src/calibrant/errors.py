@@ -1,4 +1,4 @@
-"""What is raised where the input is wrong: everything else is a bug of calibrant."""
+"""Exceptions for wrong input. Any other exception is a bug of calibrant."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from __future__ import annotations
 class CalibrantError(ValueError):
     """The input cannot be used.
 
-    The message has one line: what was expected, what was found, what to do. The command line prints
-    it and ends with status 2. Any other exception is a bug, which it shows with a traceback and
-    status 1.
+    The message is one line: what was expected, what was found, what to do. The command line prints
+    it and exits with status 2. Any other exception is a bug: the command line prints a traceback
+    and exits with status 1.
     """
 
 
@@ -17,7 +17,7 @@ class MissingExtraError(CalibrantError, ImportError):
 
 
 class UnknownNameError(CalibrantError, KeyError):
-    """A name that a registry does not have."""
+    """A name that is not in a registry."""
 
     def __str__(self) -> str:
-        return str(self.args[0])  # KeyError would show it in quotes
+        return str(self.args[0])  # KeyError would print it in quotes

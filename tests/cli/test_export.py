@@ -72,7 +72,7 @@ def test_an_onnx_model_of_either_type(file, capfd):
 
 @pytest.mark.parametrize("kind", ["numpy", "onnx", "torch"])
 def test_an_earlier_export_is_replaced(kind, file):
-    out = file.with_suffix(FORMATS[kind].ending)
+    out = file.with_suffix(FORMATS[kind].extension)
     assert run(file, "--format", kind).exit_code == 0
     before = out.stat().st_ino
     result = run(file, "--format", kind)
@@ -83,7 +83,7 @@ def test_an_earlier_export_is_replaced(kind, file):
 
 @pytest.mark.parametrize("kind", ["numpy", "onnx", "torch"])
 def test_another_file_is_replaced_with_force_only(kind, file):
-    out = file.with_suffix(FORMATS[kind].ending)
+    out = file.with_suffix(FORMATS[kind].extension)
     out.write_text("import calibrant  # somebody's own work")
     result = run(file, "--format", kind)
     assert result.exit_code == 2
@@ -106,7 +106,7 @@ def test_an_empty_file_is_replaced(file):
         (["--format", "pickle"], "'pickle' is not one of 'numpy', 'onnx', 'torch'"),
         (["-o", "out.txt"], "must end in .py, .onnx, .pt2; found '.txt'"),
         (["-o", "missing/out.py"], "there is no folder"),
-        (["--format", "numpy", "--dtype", "float32"], "which takes any. Leave it out"),
+        (["--format", "numpy", "--dtype", "float32"], "which takes logits of any dtype"),
         (["--format", "torch", "-o", "cal.v2.json"], "is the calibrator itself"),
         (["--format", "onnx", "-o", "x.py"], "onnx is written to .onnx files; found 'x.py'"),
     ],
@@ -125,7 +125,7 @@ def test_what_is_not_a_calibrator_is_refused(content, tmp_path):
     (tmp_path / "cal.json").write_text(content, encoding="latin-1")
     result = run(tmp_path / "cal.json", "--format", "numpy")
     assert result.exit_code == 2
-    assert "is not a calibrator that can be read" in result.output
+    assert "cannot be read as a calibrator" in result.output
     assert len(result.output.splitlines()) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["cal.json"]
 

@@ -40,7 +40,7 @@ def content(folder):
     return json.loads(saved_text("temperature", folder))
 
 
-def refused(tmp_path, written, match="is not a calibrator that can be read"):
+def refused(tmp_path, written, match="cannot be read as a calibrator"):
     """One line, that names the file."""
     file = tmp_path / "cal.json"
     if isinstance(written, bytes):
@@ -54,7 +54,7 @@ def refused(tmp_path, written, match="is not a calibrator that can be read"):
     assert text.isprintable()
     assert len(text) < 500 + len(str(file))
     assert str(file) in text
-    assert "is not a calibrator that can be read" in text
+    assert "cannot be read as a calibrator" in text
 
 
 # --- what is written -----------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def test_what_cannot_be_saved_leaves_the_file_as_it_was(tmp_path):
 
 
 def test_a_missing_file_and_a_folder_are_told_apart(tmp_path):
-    wrote = "Name the .json file that calibrant fit, or save, wrote"
+    wrote = "Pass the path of a .json file written by calibrant fit or by save"
     with pytest.raises(FileNotFoundError, match=rf"there is no file .*none.json\. {wrote}"):
         calibrant.load(tmp_path / "none.json")
     with pytest.raises(IsADirectoryError, match=rf"is a folder\. {wrote}"):
@@ -133,29 +133,29 @@ def test_a_file_cut_short_anywhere(name, folder, tmp_path):
     text = saved_text(name, folder).rstrip()
     # Every place in a file of a few hundred bytes, and a thousand of them in a longer one.
     for length in range(0, len(text), max(1, len(text) // 1000)):
-        refused(tmp_path, text[:length], "not JSON, or cut short")
+        refused(tmp_path, text[:length], "not valid JSON, or is truncated")
 
 
 @pytest.mark.parametrize(
     ("written", "match"),
     [
-        ("", "not JSON"),
-        ("\n\n", "not JSON"),
+        ("", "not valid JSON"),
+        ("\n\n", "not valid JSON"),
         ("{}", "'format' is missing"),
         ("[]", "it holds list"),
         ("[1, 2]", "it holds list"),
         ("null", "it holds NoneType"),
         ("3", "it holds int"),
         ('"text"', "it holds str"),
-        ("\ufeff{}", "not JSON"),
-        ("{'format': 1}", "not JSON"),
+        ("\ufeff{}", "not valid JSON"),
+        ("{'format': 1}", "not valid JSON"),
         ("[" * 100_000, "nested too deeply"),
         ('{"a":' * 100_000, "nested too deeply"),
         (b"\xff\xfe{\x00}\x00", "it is not text"),
         (b"\x80\x04\x95\x10\x00", "it is not text"),
-        (b"PK\x03\x04" + bytes(30), "not JSON"),
-        (bytes(100), "not JSON"),
-        ("1" * 5000, "not JSON"),
+        (b"PK\x03\x04" + bytes(30), "not valid JSON"),
+        (bytes(100), "not valid JSON"),
+        ("1" * 5000, "not valid JSON"),
     ],
 )
 def test_what_is_no_object(written, match, tmp_path):
@@ -238,15 +238,15 @@ def test_deep_nesting_anywhere(path, depth, content, tmp_path):
         ({"state": {"Temperature": 1.0}}, "its state has"),
         ({"state": {"temperature": 0.0}}, "temperature is 0, not between"),
         ({"state": {"temperature": -1.5}}, r"temperature is -1\.5, not between"),
-        ({"state": {"temperature": "1.5"}}, "not a rectangle of finite numbers"),
-        ({"state": {"temperature": True}}, "not a rectangle of finite numbers"),
-        ({"state": {"temperature": None}}, "not a rectangle of finite numbers"),
-        ({"state": {"temperature": {}}}, "not a rectangle of finite numbers"),
-        ({"state": {"temperature": 10**30}}, "not a rectangle of finite numbers"),
-        ({"state": {"temperature": []}}, "not a rectangle of finite numbers"),
+        ({"state": {"temperature": "1.5"}}, "not an array of finite numbers"),
+        ({"state": {"temperature": True}}, "not an array of finite numbers"),
+        ({"state": {"temperature": None}}, "not an array of finite numbers"),
+        ({"state": {"temperature": {}}}, "not an array of finite numbers"),
+        ({"state": {"temperature": 10**30}}, "not an array of finite numbers"),
+        ({"state": {"temperature": []}}, "not an array of finite numbers"),
         ({"state": {"temperature": [1.0]}}, r"has shape \(1,\), not a number"),
         ({"state": {"temperature": [[1.0, 2.0]]}}, r"has shape \(1, 2\), not a number"),
-        ({"state": {"temperature": [[1.0], [1.0, 2.0]]}}, "not a rectangle of finite numbers"),
+        ({"state": {"temperature": [[1.0], [1.0, 2.0]]}}, "not an array of finite numbers"),
         ({"extra": 1}, "there is no entry 'extra'"),
         ({"": None}, "there is no entry ''"),
         ({"a\nb\ud800": None}, r"there is no entry 'a\\nb\\ud800'"),

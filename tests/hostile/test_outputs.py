@@ -94,7 +94,7 @@ class TestRefusedBeforeTheWork:
     def test_a_link_that_leads_back(self, command):
         out = Path(COMMANDS[command][1])
         out.symlink_to(out)
-        refused(run(command, out), "it is a link that leads back to itself")
+        refused(run(command, out), "it is a link to itself")
 
     def test_a_folder_that_is_missing(self, command):
         refused(run(command, f"missing/{COMMANDS[command][1]}"), "there is no folder missing")

@@ -97,9 +97,9 @@ def test_a_state_of_the_loss_that_was_cut_short(tmp_path, part):
     with pytest.raises(ValueError, match=r"calibrant_loss\.pt cannot be read") as caught:
         loss.on_train_begin(arguments(tmp_path), STATE, CONTROL)
     assert "\n" not in str(caught.value)
-    assert str(caught.value).endswith("or delete the file to go on without it")
+    assert str(caught.value).endswith("or delete the file to continue without it")
     path.unlink()  # as it says
-    with pytest.warns(UserWarning, match="the loss goes on as it is"):
+    with pytest.warns(UserWarning, match="the loss keeps its current state"):
         loss.on_train_begin(arguments(tmp_path), STATE, CONTROL)
 
 

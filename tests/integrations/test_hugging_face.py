@@ -125,7 +125,7 @@ def test_bad_arguments_get_one_clear_line():
 
 
 def test_an_ignored_index_that_the_trainer_counts_is_refused():
-    with pytest.raises(ValueError, match=r"ignore_index must be -100.*found 99\. Mark labels"):
+    with pytest.raises(ValueError, match=r"must be -100.*found 99\. Mark ignored labels"):
         TrainerLoss(CrossEntropyLoss(ignore_index=99))
 
 
@@ -137,7 +137,7 @@ def test_labels_that_are_probabilities_are_refused(shape):
 
 
 def test_a_loss_of_one_logit_is_refused():
-    with pytest.raises(ValueError, match="losses of class indices; found SigmoidFocalLoss"):
+    with pytest.raises(ValueError, match="a loss of class indices; found SigmoidFocalLoss"):
         TrainerLoss(SigmoidFocalLoss(gamma=2.0))
 
 
@@ -327,5 +327,5 @@ def test_a_resumed_run_goes_on_with_the_state_of_adafocal(tmp_path):
 def test_a_state_that_is_missing_is_said(tmp_path):
     run(tmp_path / "half", 2)
     (tmp_path / "half" / "checkpoint-6" / "calibrant_loss.pt").unlink()
-    with pytest.warns(UserWarning, match="the loss goes on as it is"):
+    with pytest.warns(UserWarning, match="the loss keeps its current state"):
         run(tmp_path / "half", 3, resume=True)

@@ -167,7 +167,7 @@ def test_a_loss_in_a_plain_container_is_warned_of(tmp_path, recwarn, put, loss, 
     module = Module()
     module.others = put(LOSSES[loss]())
     fitted(tmp_path, module)
-    messages = [str(w.message) for w in recwarn if "where PyTorch finds them" in str(w.message)]
+    messages = [str(w.message) for w in recwarn if "losses must be submodules" in str(w.message)]
     assert len(messages) == said
     assert all("found some in others" in message for message in messages)
 

@@ -385,7 +385,7 @@ REFUSED = {
     "thresholds that fall": (
         lambda: SampleGamma((0.5, 0.2), (1.0, 2.0, 3.0)),
         ValueError,
-        r"thresholds must rise.*found \(0.5, 0.2\)",
+        r"thresholds must increase.*found \(0.5, 0.2\)",
     ),
     "a gamma missing": (
         lambda: SampleGamma((0.2,), (1.0,)),
@@ -405,7 +405,7 @@ REFUSED = {
     "fractions above 1": (
         lambda: ScheduledGamma(fractions=(0.5, 1.5)),
         ValueError,
-        "fractions must rise and lie between 0 and 1",
+        "fractions must increase and lie between 0 and 1",
     ),
     "both ways": (
         lambda: ScheduledGamma(fractions=(0.2, 0.5), epochs=(2, 5)),

@@ -409,7 +409,7 @@ def test_odd_samples_make_a_page(case, tmp_path):
     page = Elements(re.sub(r"<script.*?</script>|<style.*?</style>", "", text, flags=re.S))
     assert not re.search(r"\b(nan|inf|None|undefined)\b", page.words)
     assert not re.search(r'="(nan|inf|None)"', text.split("<script")[0])
-    assert "too good to be true" in page.words  # fitted and measured on the same samples
+    assert "so all figures are too good" in page.words  # fitted and measured on the same samples
     assert summary.comparison.n == len(labels)
 
 

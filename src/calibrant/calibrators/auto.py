@@ -1,7 +1,7 @@
-"""The calibrator for those who do not want to choose one.
+"""The default calibrator: it selects a method by cross-validation.
 
-Temperature scaling, and top-rest scaling without and with class terms, are three steps of one
-family: each holds the one before. ``auto`` takes a step only where held-out samples say so.
+Temperature scaling, top-rest scaling without class terms and top-rest scaling with them are nested:
+each contains the one before. ``auto`` takes a step to the next where held-out samples support it.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ from calibrant.metrics.samples import ScoredSamples
 
 FOLDS = 5
 MANY = 10_000
-"""From so many samples on two folds say the same, in less time."""
+"""From this many samples on there are two folds: they lead to the same choice in less time."""
 N_BINS = 15
 MOST_MOVED = 0.02
-"""By how much class terms may raise ``moved_confidence``. Chosen on validation rows of every second
-network: 0.013 and 0.015 in the two where class terms pay most, 0.022 and far above where they
+"""How much class terms may raise ``moved_confidence``. Chosen on validation rows of every second
+network: 0.013 and 0.015 in the two where class terms help most, 0.022 and far above where they
 harm."""
 FEWEST = 20
-"""Below this many samples nothing is compared: temperature scaling it is."""
+"""Below this many samples nothing is compared, and temperature scaling is used."""
 
 TEMPERATURE = "temperature"
 STEPS = {"top-rest, classes=False": False, "top-rest": True}
-"""Names of what may follow temperature scaling, in order; whether with class terms."""
+"""The steps after temperature scaling, in order: name, and whether there are class terms."""
 
 
 class AutoCalibration(TopAndRest):
-    """The most elaborate of three methods that held-out samples speak for.
+    """Temperature or top-rest scaling, selected by cross-validation.
 
-    Temperature scaling, top-rest scaling without class terms, and top-rest scaling are compared on
-    samples that they were not fitted on (five folds, two from 10,000 samples on; T, T' where there
-    are no class terms, and the variance of those, are of all samples). From the
-    simplest on, a step is taken where it
+    Temperature scaling, top-rest scaling without class terms and top-rest scaling are compared on
+    samples that they were not fitted on: five folds, two from 10,000 samples on. (T, T' without
+    class terms, and the variance of the class terms are those of all samples.) Starting with the
+    simplest method, a step to the next is taken if it
 
-    - lowers the mean log-loss by more than its standard error over samples, and
+    - lowers the mean log-loss by more than its standard error over samples,
     - does not raise the equal-mass calibration error of temperature scaling by more than two
       standard errors, and
-    - has no class terms that would move the confidence by more than 2 points, on average, to keep
-      the predicted class: where the model is wrong about whole classes.
+    - has no class terms that move the confidence by more than 2 points, on average, to keep the
+      predicted class. They do so where the model is wrong about whole classes.
 
-    Otherwise the simpler one stays; below 20 samples that is temperature scaling. The chosen one is
-    then fitted on all samples. None of them changes the predicted class. ``report_.evidence`` has
-    what was seen.
+    Otherwise the simpler method is kept. Below 20 samples it is temperature scaling. The selected
+    method is fitted on all samples. None of the three changes the predicted class.
+    ``report_.evidence`` lists the results on held-out samples.
 
     Attributes:
-        chosen_: Name of the method that was chosen.
+        chosen_: Name of the selected method.
 
     Examples:
         >>> import numpy as np
@@ -81,12 +81,12 @@ class AutoCalibration(TopAndRest):
 
     @property
     def chosen_(self) -> str:
-        """Name of the method that was chosen."""
+        """Name of the selected method."""
         return next(each.method for each in self.report_.evidence if each.chosen)
 
     def _fit(self, data: Samples) -> Fitted:
         problem = Problem.of(data.in_memory())
-        pieces, fold_of = _in_folds(problem)
+        pieces, fold_of = _split_into_folds(problem)
         chosen = TopRest.unchanged(data.n_classes)
         seen = pieces.losses(chosen)
         evidence = [_evidence(pieces, TEMPERATURE, seen)]
@@ -101,15 +101,15 @@ class AutoCalibration(TopAndRest):
             evidence.append(step)
         evidence[best] = replace(evidence[best], chosen=True)
         fitted = problem.fitted(replace(chosen, evaluations=evaluations))
-        doubts = (*fitted.warnings, *_refused(evidence))
-        return replace(fitted, warnings=doubts, evidence=tuple(evidence))
+        warnings = (*fitted.warnings, *_warnings(evidence))
+        return replace(fitted, warnings=warnings, evidence=tuple(evidence))
 
 
-def _in_folds(problem: Problem) -> tuple[Problem, npt.NDArray[np.intp]]:
-    """The samples, and the fold of each: in turns, in the order of their lead.
+def _split_into_folds(problem: Problem) -> tuple[Problem, npt.NDArray[np.intp]]:
+    """The samples, and the fold of each: samples are sorted by lead and dealt out in turn.
 
-    A row that counts for several samples is cut into pieces, one for each fold. So neither the
-    order of the rows matters, nor whether a sample is there twice or has a weight of 2.
+    A row with a weight of several samples is split among the folds. So the result depends neither
+    on the order of the rows nor on whether a sample occurs twice or has weight 2.
     """
     n_folds = FOLDS if _n_samples(problem) < MANY else 2
     labels = problem.data.labels
@@ -118,7 +118,7 @@ def _in_folds(problem: Problem) -> tuple[Problem, npt.NDArray[np.intp]]:
     size = np.ones(len(problem), dtype=np.int64)
     if all_whole(problem.count):
         size = problem.count.astype(np.int64)
-    # Samples before + 0, 1, ... size - 1 are in folds of the same numbers, by turns.
+    # Samples before + 0, 1, ... size - 1 are in the folds of these numbers modulo n_folds.
     before = (np.cumsum(size) - size)[:, np.newaxis] - np.arange(n_folds)
     in_fold = (before + size[:, np.newaxis] - 1) // n_folds - (before - 1) // n_folds
     row, fold_of = np.nonzero(in_fold)
@@ -132,16 +132,16 @@ def _in_folds(problem: Problem) -> tuple[Problem, npt.NDArray[np.intp]]:
 def _cross_fitted(
     problem: Problem, fold_of: npt.NDArray[np.intp], whole: TopRest, *, classes: bool
 ) -> tuple[Losses, int]:
-    """What each sample loses under a fit on the other folds; passes over the samples that took."""
+    """The loss of each sample under a fit on the other folds, and the passes over samples."""
     loss, odds, free_odds = (np.empty(len(problem)) for _ in range(3))
     evaluations = 0
     for fold in range(fold_of.max() + 1):
         held_out = np.flatnonzero(fold_of == fold)
         others = problem.rows(np.flatnonzero(fold_of != fold))
         found = refit(others, whole, classes=classes)
-        there = problem.rows(held_out).losses(found)
-        loss[held_out], odds[held_out] = there.loss, there.odds
-        free_odds[held_out] = there.free_odds
+        losses = problem.rows(held_out).losses(found)
+        loss[held_out], odds[held_out] = losses.loss, losses.odds
+        free_odds[held_out] = losses.free_odds
         evaluations += found.evaluations + 1
     return Losses(loss, odds, free_odds), evaluations
 
@@ -149,7 +149,7 @@ def _cross_fitted(
 def _evidence(
     problem: Problem, name: str, losses: Losses, simpler: Losses | None = None
 ) -> Evidence:
-    """The held-out log-loss and calibration error, and the gain over what is simpler."""
+    """Held-out log-loss and calibration error of a method, and its gain over ``simpler``."""
     n = problem.count.sum()
     share = problem.count / n
     confidence = sigmoid(losses.odds)
@@ -166,20 +166,20 @@ def _evidence(
         gain=gain,
         gain_error=error,
         ada_ece=METRICS["ada_ece"].of(samples, n_bins=N_BINS),
-        # That of the mean of confidence - correctness; no sum over bins moves more.
+        # The standard error of mean(confidence - correct), which bounds that of a sum over bins.
         ada_ece_error=math.sqrt(share @ (confidence - problem.correct) ** 2 / n),
         moved_confidence=float(share @ np.abs(confidence - sigmoid(losses.free_odds))),
     )
 
 
-def _refused(evidence: list[Evidence]) -> Iterator[str]:
-    """Why class terms that would help were not taken."""
+def _warnings(evidence: list[Evidence]) -> Iterator[str]:
+    """Why class terms that lower the log-loss were not selected."""
     last = evidence[-1]
     if last.method in STEPS and not last.chosen and _gains(last):
         yield (
-            f"classes differ, and terms for them would lower the nll by {last.gain:.3g}, but only "
-            "at a higher calibration error while the predicted class has to stay; take top-rest "
-            "if the nll matters more, or compare with vector, which may change the class."
+            f"class terms would lower the nll by {last.gain:.3g} but raise the calibration error, "
+            "because the predicted class must not change; use top-rest if the nll matters more, or "
+            "compare with vector, which may change the class."
         )
 
 
@@ -189,14 +189,14 @@ def _gains(step: Evidence) -> bool:
 
 def _is_better(step: Evidence, simpler: list[Evidence]) -> bool:
     temperature, before = simpler[0], simpler[-1]
-    safe = step.ada_ece <= temperature.ada_ece + 2.0 * step.ada_ece_error
-    # The first step may be bound as much as it likes: so is temperature scaling, by its form.
-    bound = before is not temperature and (
+    calibrated = step.ada_ece <= temperature.ada_ece + 2.0 * step.ada_ece_error
+    # No limit for the first step: temperature scaling keeps the predicted class by its form.
+    moved = before is not temperature and (
         step.moved_confidence > before.moved_confidence + MOST_MOVED
     )
-    return _gains(step) and safe and not bound
+    return _gains(step) and calibrated and not moved
 
 
 def _n_samples(problem: Problem) -> int:
-    """How many samples the rows count for."""
+    """Number of samples: the total weight of the rows."""
     return round(float(problem.count.sum()))

@@ -1,12 +1,12 @@
-"""What every calibrator is: an estimator with a fit report, plain state, and one pure map.
+"""The base class of calibrators: an estimator with a fit report, plain state and one pure map.
 
-A calibrator is three things that subclasses write, and nothing else:
+A subclass defines three things:
 
 - ``_fit(data)``: from checked samples to a :class:`Fitted`, which holds the *state*: a few named
   numbers and arrays;
 - ``_log_probs(logits, state)``: from logits and the state to calibrated log-probabilities, a pure
   function over the array API, so that one formula serves NumPy, PyTorch and exported files;
-- ``STATE``: the names and shapes of the state, which is what is saved and checked on loading.
+- ``STATE``: the names and shapes of the state, which is saved, and checked on loading.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from array_api_compat import array_namespace, device
 from calibrant import _inputs
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
-from calibrant.calibrators.data import FitData, Samples, checked_samples, checked_scores, row_blocks
+from calibrant.calibrators.data import FitData, Samples, checked_logits, checked_samples, row_blocks
 from calibrant.calibrators.fit_report import CalibrationWarning, Evidence, FitReport
 from calibrant.calibrators.saving import save
 from calibrant.errors import CalibrantError
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from calibrant.calibrators.torch_layer import CalibratorModule
 
 State: TypeAlias = Mapping[str, Any]
-"""Numbers as floats, the rest as arrays of the library that the logits are in."""
+"""Numbers as floats; arrays in the array library of the logits."""
 
 Shapes: TypeAlias = Mapping[str, tuple[str, ...]]
 
@@ -43,35 +43,36 @@ FEW_SAMPLES = 100
 
 
 class NotFittedError(CalibrantError, AttributeError):
-    """A calibrator that was asked for probabilities before it was fitted."""
+    """A calibrator was used before it was fitted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
-    """What ``_fit`` returns: the state, and what the report says of the way to it."""
+    """What ``_fit`` returns: the state, and what the report says about the fit."""
 
     state: dict[str, Any]
     criterion: str
     before: float
     after: float
     accuracy_after: float | None = None
-    """Where it is known already."""
+    """Computed by :class:`Calibrator` if it is None."""
     gradient: float | None = None
     at_bound: str | None = None
     evaluations: int = 0
     n_parameters: int = 0
-    """How many numbers were fitted, for the warning of too few samples."""
+    """How many numbers were fitted, for the warning about too few samples."""
     warnings: tuple[str, ...] = ()
     evidence: tuple[Evidence, ...] = ()
-    """What was compared, where the method chooses among others."""
+    """The methods compared, if the method selects one of several."""
 
 
 class Calibrator(ABC):
-    """Turns logits into calibrated probabilities.
+    """A map from logits to calibrated probabilities.
 
     Every calibrator has ``fit(logits, labels, sample_weight=None)``, ``predict_proba`` and
-    ``predict_log_proba``, takes ``probs=`` in place of logits, NumPy arrays and torch tensors, and
-    follows the conventions of scikit-learn: the constructor only stores, results end in ``_``.
+    ``predict_log_proba``. They take NumPy arrays or torch tensors, and ``probs=`` instead of
+    logits. The conventions are those of scikit-learn: the constructor only stores its arguments,
+    and fitted attributes end in ``_``.
 
     Attributes:
         report_: A :class:`FitReport`.
@@ -81,18 +82,18 @@ class Calibrator(ABC):
     NAME: ClassVar[str]
     """Name in ``CALIBRATORS``, on the command line and in files."""
     STATE: ClassVar[Shapes]
-    """Shape of each part of the state: () a number, ("K",) one for each class; other letters stand
-    for sizes of their own, the same wherever the letter is."""
+    """Shape of each part of the state: () for a number, ("K",) for one number per class. Any other
+    letter is a size of its own, the same wherever the letter occurs."""
     KEEPS_ARGMAX: ClassVar[bool] = False
     """Whether the predicted class can never change."""
     PER_CLASS: ClassVar[bool] = True
-    """Whether something is fitted for each class, so that all of them must occur."""
+    """Whether something is fitted for each class, so that every class should occur."""
     CHOOSES: ClassVar[bool] = False
-    """Whether it chooses among methods, so that its report has evidence for one of them."""
+    """Whether it selects one of several methods, so that its report has evidence."""
     IN_DOUBLE: ClassVar[bool] = True
-    """Whether logits in single precision are widened for the map, so that NumPy, torch and exported
-    files agree. A map that keeps the predicted class says False, and sees to both by itself:
-    rounding its result afterwards could tie two classes."""
+    """Whether single-precision logits are widened for the map, so that NumPy, torch and exported
+    files agree. A map that keeps the predicted class says False and ensures both itself: rounding
+    its result afterwards could tie two classes."""
 
     state_: dict[str, Any]
     report_: FitReport
@@ -100,18 +101,18 @@ class Calibrator(ABC):
 
     @abstractmethod
     def _fit(self, data: Samples) -> Fitted:
-        """Find the state from samples, wherever they lie."""
+        """Find the state from samples, in memory or in files."""
 
     @abstractmethod
     def _log_probs(self, logits: Array, state: State) -> Array:
-        """Calibrated log-probabilities of checked logits; no checks, no branches on logits."""
+        """Calibrated log-probabilities of checked logits, without branches on their values."""
 
     def _probs(self, logits: Array, state: State) -> Array:
-        """Calibrated probabilities; where there is a way that is better than e^log p."""
+        """Calibrated probabilities; overridden where something is better than exp(log p)."""
         return array_namespace(logits).exp(self._log_probs(logits, state))
 
     def _probs_are_compiled(self, state: State) -> bool:
-        """Whether ``_probs`` goes through NumPy arrays row by row, without copies of them all."""
+        """Whether ``_probs`` processes NumPy arrays row by row, without copying them."""
         return False
 
     def fit(
@@ -122,23 +123,23 @@ class Calibrator(ABC):
         *,
         probs: Array = None,
     ) -> Self:
-        """Fit on held-out samples: not those the model was trained on.
+        """Fit on held-out samples, which the model was not trained on.
 
         Args:
-            logits: Scores before the softmax, classes on the last axis; -inf is an absent class.
+            logits: Scores before the softmax, classes on the last axis; -inf masks a class.
             labels: Class indices, one for each row.
             sample_weight: One weight for each row.
-            probs: Probabilities, for models that give no logits. Entries below 6e-8 count as 6e-8.
+            probs: Probabilities instead of logits. Entries below 6e-8 are raised to 6e-8.
 
         Returns:
-            The calibrator itself; ``report_`` says how it went, and what speaks against it.
+            The calibrator itself; ``report_`` describes the fit and holds its warnings.
         """
         data = checked_samples(logits, labels, sample_weight, probs=probs)
         self._check_params()
         return self.fit_samples(data)
 
     def fit_samples(self, data: Samples) -> Self:
-        """:meth:`fit` on samples and with parameters that were checked before."""
+        """:meth:`fit` without checks of samples and parameters."""
         fitted = self._fit(data)
         self.state_ = fitted.state
         self.n_classes_ = data.n_classes
@@ -149,11 +150,11 @@ class Calibrator(ABC):
 
     def predict_proba(self, logits: Array = None, *, probs: Array = None) -> Array:
         """Calibrated probabilities of ``logits`` (or ``probs=``), in their array library."""
-        return self._apply(self._probs, checked_scores(logits, probs))
+        return self._apply(self._probs, checked_logits(logits, probs))
 
     def predict_log_proba(self, logits: Array = None, *, probs: Array = None) -> Array:
-        """Their logarithms, exact also where the probability itself would be 0 or 1."""
-        return self._apply(self._log_probs, checked_scores(logits, probs))
+        """Calibrated log-probabilities, exact also where the probability rounds to 0 or 1."""
+        return self._apply(self._log_probs, checked_logits(logits, probs))
 
     def predict(self, logits: Array = None, *, probs: Array = None) -> Array:
         """The most probable class of each row."""
@@ -163,8 +164,7 @@ class Calibrator(ABC):
     def as_module(self) -> CalibratorModule:
         """This calibrator as a torch layer, from logits to calibrated log-probabilities.
 
-        Log-probabilities are logits: what follows a network's last layer, or its loss, can go on
-        as before.
+        Log-probabilities are logits, so whatever takes the logits of a network works unchanged.
         """
         self._need_fit()
         from calibrant.calibrators.torch_layer import CalibratorModule
@@ -172,16 +172,16 @@ class Calibrator(ABC):
         return CalibratorModule(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a versioned JSON file; ``calibrant.load`` reads it back."""
+        """Write a versioned JSON file, which ``calibrant.load`` reads."""
         self._need_fit()
         save(self, path)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """What the constructor was given, by name."""
+        """The arguments of the constructor, by name."""
         return {name: getattr(self, name) for name in self._param_names()}
 
     def set_params(self, **params: Any) -> Self:
-        """Change what the constructor was given."""
+        """Change arguments of the constructor."""
         for name in params:
             _inputs.parameter(name, type(self).__name__, self._param_names())
         for name, value in params.items():
@@ -196,17 +196,17 @@ class Calibrator(ABC):
         return hasattr(self, "state_")
 
     def __sklearn_tags__(self) -> Any:
-        """What scikit-learn asks for before it looks whether something is fitted."""
+        """scikit-learn reads the tags before it checks whether an estimator is fitted."""
         from sklearn.utils import Tags, TargetTags  # type: ignore[import-untyped]
 
         return Tags(estimator_type=None, target_tags=TargetTags(required=True))
 
     def _check_params(self) -> None:
-        """Refuse what the constructor was given and cannot be used."""
+        """Refuse arguments of the constructor that cannot be used."""
         return
 
     def _refuse_state(self, state: State) -> str | None:
-        """Why a state of the right shapes, read from a file, cannot be used; None where it can."""
+        """Why a state of the correct shapes cannot be used, or None if it can."""
         return None
 
     @classmethod
@@ -217,7 +217,7 @@ class Calibrator(ABC):
         if not self.__sklearn_is_fitted__():
             raise NotFittedError(
                 f"this {type(self).__name__} has not been fitted. "
-                "Call fit(logits, labels) first, or calibrant.load a saved one"
+                "Call fit(logits, labels), or load a fitted calibrator with calibrant.load"
             )
 
     def _apply(self, transform: Callable[[Array, State], Array], logits: Array) -> Array:
@@ -245,7 +245,7 @@ class Calibrator(ABC):
         if fitted.accuracy_after is not None:
             after = fitted.accuracy_after
         elif not self.KEEPS_ARGMAX:
-            (after,) = data.means(self._right_after)
+            (after,) = data.means(self._correct_after)
         return FitReport(
             method=self.NAME,
             n_samples=len(data),
@@ -262,8 +262,8 @@ class Calibrator(ABC):
             evidence=fitted.evidence,
         )
 
-    def _right_after(self, data: FitData) -> tuple[npt.NDArray[np.bool_]]:
-        """Whether the calibrated class of each row is its label."""
+    def _correct_after(self, data: FitData) -> tuple[npt.NDArray[np.bool_]]:
+        """Whether the predicted class of each row after calibration is its label."""
         calibrated = self._apply(self._log_probs, data.logits)
         return (calibrated.argmax(axis=1) == data.labels,)
 
@@ -271,23 +271,23 @@ class Calibrator(ABC):
         if n_parameters > 0 and len(data) < FEW_SAMPLES:
             yield (
                 f"fitted on {len(data)} samples only; below {FEW_SAMPLES} the result is mostly "
-                "noise, so collect more before trusting it."
+                "noise, so collect more samples."
             )
         elif len(data) < n_parameters:
             yield (
                 f"{n_parameters} numbers were fitted on {len(data)} samples; "
-                "a method with fewer, such as temperature, is safer here."
+                "a method with fewer parameters, such as temperature, is safer."
             )
         missing = data.n_classes - data.n_classes_seen
         if self.PER_CLASS and missing:
             yield (
-                f"{missing} of {data.n_classes} classes have no sample to fit on; "
+                f"{missing} of {data.n_classes} classes have no sample; "
                 "their probabilities are a guess."
             )
 
 
 def state_like(state: State, logits: Array) -> State:
-    """The state as arrays of the library, type and device of ``logits``; numbers as they are."""
+    """The state with arrays in the library, dtype and on the device of ``logits``."""
     xp = array_namespace(logits)
     return {
         name: value

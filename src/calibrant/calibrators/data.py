@@ -1,8 +1,8 @@
-"""What a fit is given: samples in memory, and what it may ask of samples that lie elsewhere.
+"""The input of a fit: samples in memory, and the protocol for samples stored elsewhere.
 
-A fit asks a :class:`Samples` for means and sums. :class:`FitData` answers from arrays; ``scale``
-answers from files, by adding up what each part of them says. What a family computes of samples is a
-function of that family, which dispatches on their type: this module imports none of them.
+A fit asks a :class:`Samples` for means and sums. :class:`FitData` computes them from arrays;
+``scale`` computes them from files, as sums over parts. What a family computes from samples is a
+function of that family that dispatches on their type: this module imports no family.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,18 +22,14 @@ from calibrant._types import Array
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 PROBS_FLOOR = 2.0**-24
-"""Probabilities below this (6e-8) count as this where a calibrator is given ``probs``: no map could
-move the logarithm of the exact zeros that a random forest gives."""
+"""Calibrators raise ``probs`` below this (6e-8) to it: no map could move the logarithm of the exact
+zeros that a random forest predicts."""
 BLOCK_ENTRIES = 1 << 18
-"""Entries handled at a time: they and what is computed from them stay in the processor's cache."""
+"""Entries processed at a time; with what is computed from them they fit into the cache."""
 
 
 class Samples(Protocol):
-    """What a fit may ask of samples without having them all in one place.
-
-    :class:`FitData` answers from rows in memory. `scale` answers the same for samples that lie in
-    many files, by adding up what each part of them says.
-    """
+    """Everything that a fit may ask of samples, in memory or in files."""
 
     def __len__(self) -> int: ...
 
@@ -43,45 +39,45 @@ class Samples(Protocol):
 
     @property
     def weight(self) -> Floats | None:
-        """One for each row; None is 1 everywhere."""
+        """Weight of each row; None is 1 everywhere."""
 
     @property
     def accuracy(self) -> float:
-        """Share of rows that are right."""
+        """Weighted share of correct rows."""
 
     @property
     def n_classes_seen(self) -> int:
-        """How many classes have a sample."""
+        """Number of classes that have a sample."""
 
     @property
     def labels_on_top(self) -> bool:
         """Whether no label has a smaller logit than another class of its row."""
 
     def means(self, values_of: Callable[..., Any], *arguments: Any) -> tuple[float, ...]:
-        """Means of ``values_of(samples, *arguments)``: some values, each with one entry a row."""
+        """Mean of each array of ``values_of(samples, *arguments)``, which has one entry per row."""
 
     def summed(self, sums_of: Callable[..., Any], *arguments: Any) -> Any:
-        """``sums_of(samples, *arguments)``, where that is a sum over rows."""
+        """``sums_of(samples, *arguments)``, which must be a sum over rows."""
 
     def mapped(self, change: Callable[[FitData], FitData]) -> Samples:
-        """The samples after ``change``, which looks at one row at a time."""
+        """The samples after ``change``, which must treat each row by itself."""
 
     def some_rows(self, about: int) -> Samples:
-        """About so many rows, evenly spread; they show roughly what all of them do."""
+        """About this many rows, evenly spread, as a rough picture of all."""
 
     def listed(self, values_of: Callable[[FitData], Floats]) -> Floats:
-        """``values_of(samples)``, any number of values a row."""
+        """``values_of(samples)``, with any number of values per row."""
 
     def in_memory(self) -> FitData:
-        """All samples in one place, for methods that need every row at once."""
+        """All samples as arrays, for methods that need every row at once."""
 
 
 @dataclass(frozen=True)
 class FitData:
-    """Checked samples: what ``_fit`` works on."""
+    """Checked samples as arrays."""
 
     logits: npt.NDArray[Any]
-    """(n, K), float32 or float64; -inf is an absent class, never the labelled one."""
+    """(n, K), float32 or float64; -inf masks a class, never that of the label."""
     labels: npt.NDArray[np.int64]
     """(n,)"""
     weight: Floats | None
@@ -102,47 +98,47 @@ class FitData:
         return correct
 
     def mean(self, values: npt.NDArray[Any]) -> float:
-        """Weighted mean of one value a sample."""
+        """Weighted mean of one value per row."""
         if self.weight is None:
             return float(values.mean())
         share = self.weight / self.weight.sum()  # first, so that large values do not overflow
         return float(share @ values)
 
     def blocks(self) -> Iterator[slice]:
-        """Rows in parts small enough for the processor's cache."""
+        """Blocks of rows small enough for the processor's cache."""
         return row_blocks(len(self), self.n_classes)
 
     @property
     def accuracy(self) -> float:
-        """Share of rows that are right."""
+        """Weighted share of correct rows."""
         return self.mean(self.correct)
 
     @property
     def n_classes_seen(self) -> int:
-        """How many classes have a sample."""
+        """Number of classes that have a sample."""
         return len(np.unique(self.label_classes))
 
     @cached_property
     def labels_on_top(self) -> bool:
         """Whether no label has a smaller logit than another class of its row."""
-        # A label that is not the first largest logit may tie with it; the first row mostly says no.
+        # A label that is not the first largest logit may tie with it; mostly the first row decides.
         missed = np.flatnonzero(~self.correct)
         return all(self.logits[i, self.labels[i]] == self.logits[i].max() for i in missed)
 
     def means(self, values_of: Callable[..., Any], *arguments: Any) -> tuple[float, ...]:
-        """Means of ``values_of(samples, *arguments)``: some values, each with one entry a row."""
+        """Mean of each array of ``values_of(samples, *arguments)``, which has one entry per row."""
         return tuple(self.mean(values) for values in values_of(self, *arguments))
 
     def summed(self, sums_of: Callable[..., Any], *arguments: Any) -> Any:
-        """``sums_of(samples, *arguments)``, where that is a sum over rows."""
+        """``sums_of(samples, *arguments)``, which must be a sum over rows."""
         return sums_of(self, *arguments)
 
     def mapped(self, change: Callable[[FitData], FitData]) -> FitData:
-        """The samples after ``change``, which looks at one row at a time."""
+        """The samples after ``change``, which must treat each row by itself."""
         return change(self)
 
     def some_rows(self, about: int) -> FitData:
-        """About so many rows, evenly spread; they show roughly what all of them do."""
+        """About this many rows, evenly spread, as a rough picture of all."""
         if len(self) <= 2 * about:
             return self
         stride = len(self) // about
@@ -154,11 +150,11 @@ class FitData:
         return self
 
     def listed(self, values_of: Callable[[FitData], Floats]) -> Floats:
-        """``values_of(samples)``, any number of values a row."""
+        """``values_of(samples)``, with any number of values per row."""
         return values_of(self)
 
     def rows(self, which: slice) -> Self:
-        """Some of the rows, copied."""
+        """A copy of some rows."""
         weight = None if self.weight is None else self.weight[which].copy()
         return replace(
             self, logits=self.logits[which].copy(), labels=self.labels[which].copy(), weight=weight
@@ -166,7 +162,7 @@ class FitData:
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """The rows of all parts, which have no weights, one after the other."""
+        """The rows of all parts, concatenated; parts have no weights."""
         logits = np.concatenate([part.logits for part in parts])
         labels = np.concatenate([part.labels for part in parts])
         return replace(parts[0], logits=logits, labels=labels)
@@ -184,23 +180,28 @@ def row_blocks(n_rows: int, n_classes: int) -> Iterator[slice]:
         yield slice(start, start + step)
 
 
-def checked_scores(logits: Array, probs: Array) -> Array:
-    """Checked logits; of probabilities, their logarithms above the floor."""
+CHECKS = {"logits": _inputs.logits, "probs": _inputs.probs}
+
+
+def to_logits(kind: str, scores: Array) -> Array:
+    """Logits of checked scores: the logarithms of probabilities raised to the floor."""
+    logits = scores if kind == "logits" else floored_log_of_probs(scores, PROBS_FLOOR)
+    if isinstance(logits, np.ndarray) and logits.dtype.itemsize > 8:
+        return logits.astype(np.float64)  # compiled passes take no wider type
+    return logits
+
+
+def checked_logits(logits: Array, probs: Array) -> Array:
+    """Checked logits, from ``logits`` or ``probs``, whichever is given."""
     kind, given = _inputs.one_of(logits=logits, probs=probs)
-    if kind == "logits":
-        checked = _inputs.logits(given)
-    else:
-        checked = floored_log_of_probs(_inputs.probs(given), PROBS_FLOOR)
-    if isinstance(checked, np.ndarray) and checked.dtype.itemsize > 8:
-        return checked.astype(np.float64)  # compiled passes know no longer floats
-    return checked
+    return to_logits(kind, CHECKS[kind](given))
 
 
 def checked_samples(
-    logits: Array = None, labels: Array = None, sample_weight: Array = None, *, probs: Array = None
+    logits: Array, labels: Array, sample_weight: Array = None, *, probs: Array = None
 ) -> FitData:
-    """The arguments of ``fit``, checked; rows without weight are left out."""
-    scores = checked_scores(logits, probs)
+    """Check the arguments of ``fit``; rows of weight 0 are dropped."""
+    scores = checked_logits(logits, probs)
     flat = _inputs.as_numpy(scores).reshape(-1, scores.shape[-1])
     _inputs.given(labels, "labels")
     checked = _inputs.as_numpy(_inputs.labels(labels, scores)).reshape(-1)
@@ -213,3 +214,39 @@ def checked_samples(
         flat, checked = flat[present], checked[present]
         weight = None if weight is None else weight[present]
     return FitData(np.ascontiguousarray(flat), checked, weight)
+
+
+class LabelledScores(NamedTuple):
+    """Checked samples, with scores of the kind that they came in."""
+
+    kind: str
+    """``"logits"`` or ``"probs"``"""
+    scores: npt.NDArray[Any]
+    """(n, K)"""
+    labels: npt.NDArray[np.int64]
+
+    def fit_data(self) -> FitData:
+        """The samples as a fit takes them."""
+        return FitData(np.ascontiguousarray(to_logits(self.kind, self.scores)), self.labels, None)
+
+    def double_logits(self) -> Floats:
+        """Logits in double precision, to apply a calibrator to."""
+        logits: Floats = to_logits(self.kind, self.scores.astype(np.float64))
+        return logits
+
+
+def labelled_scores(
+    labels: Array, *, logits: Array = None, probs: Array = None, to_fit: bool = False
+) -> LabelledScores:
+    """Check labels and ``logits`` or ``probs``; ``to_fit`` also that every label is possible."""
+    kind, given = _inputs.one_of(logits=logits, probs=probs)
+    checked = CHECKS[kind](given)
+    labels = _inputs.as_numpy(_inputs.labels(labels, checked)).reshape(-1)
+    _inputs.something_to_measure(len(labels))
+    flat = _inputs.as_numpy(checked).reshape(-1, checked.shape[-1])
+    if kind == "probs" and checked.dtype != _inputs.as_array(given, "probs").dtype:
+        # Sums of half precision are further from 1 than those of wider types may be.
+        flat = flat / flat.sum(axis=1, keepdims=True)
+    if to_fit:
+        _inputs.possible_labels(flat, labels, np.full(len(flat), True))
+    return LabelledScores(kind, flat, labels)

@@ -1,11 +1,12 @@
-"""What a fit has to say for itself."""
+"""The report of a fit."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Self
+
+from calibrant._tables import html_table
 
 LIMITS = {
     "T -> 0": (
@@ -18,29 +19,28 @@ LIMITS = {
         "huge logits, which outweigh everything else (histogram and isotonic are robust to them)."
     ),
 }
-"""What it means that the best temperature lies at a limit, by its name in ``at_bound``."""
+"""What a best temperature at a limit means, by the name of the limit in ``at_bound``."""
 
 
 class CalibrationWarning(UserWarning):
-    """A fitted calibrator that should not be trusted as it is; the message says why."""
+    """A reason not to trust a fitted calibrator."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """How one of the methods that were compared did on samples it was not fitted on."""
+    """Results of one of the compared methods on samples it was not fitted on."""
 
     method: str
     nll: float
     gain: float | None
-    """By how much its NLL lies below that of the best simpler method; None for the simplest."""
+    """NLL of the best simpler method minus its own; None for the simplest method."""
     gain_error: float | None
     """Standard error of ``gain`` over samples."""
     ada_ece: float
     ada_ece_error: float
     """Standard error of ``ada_ece``."""
     moved_confidence: float
-    """How far keeping the predicted class moves the confidence, on average, from what the samples
-    speak for."""
+    """Mean change of the confidence that keeping the predicted class causes."""
     chosen: bool = False
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True)
 class FitReport:
-    """How a fit went: print it, or take ``to_dict``.
+    """The result of a fit in numbers: print it, or use :meth:`to_dict`.
 
     ``warnings`` has one sentence for each reason not to trust the result.
     """
@@ -60,38 +60,36 @@ class FitReport:
     method: str
     """Name in ``CALIBRATORS``."""
     n_samples: int
-    """Samples that counted: rows of weight 0 do not."""
+    """Number of samples, without rows of weight 0."""
     n_classes: int
     criterion: str
-    """What was minimised on the samples given to ``fit``."""
+    """The quantity minimised on the samples given to ``fit``."""
     before: float
-    """Its value for the probabilities as they came in."""
+    """Its value before calibration."""
     after: float
-    """Its value for the calibrated ones."""
+    """Its value after calibration."""
     gradient: float | None
-    """Largest slope left at the result, per parameter; None where the criterion has none."""
+    """Largest absolute gradient entry at the result; None if the criterion has no gradient."""
     at_bound: str | None
-    """Which bound or limit the result lies at, if any."""
+    """The bound or limit that the result lies at, if any."""
     evaluations: int
-    """How often the criterion was computed on all samples."""
+    """Number of evaluations of the criterion on all samples."""
     accuracy_before: float
     accuracy_after: float
     warnings: tuple[str, ...] = ()
     evidence: tuple[Evidence, ...] = ()
-    """What was compared, simplest first, where the method chooses among others."""
+    """The methods compared, simplest first, if the method selects one of several."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as it is saved in JSON."""
+        """Plain data, as saved in JSON."""
         values = asdict(self)
         return {**values, "warnings": list(self.warnings), "evidence": list(values["evidence"])}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Back from :meth:`to_dict`."""
-        known = {field.name for field in fields(cls)}
-        kept = {name: value for name, value in values.items() if name in known}
-        evidence = tuple(Evidence(**each) for each in kept.get("evidence", ()))
-        return cls(**{**kept, "warnings": tuple(kept.get("warnings", ())), "evidence": evidence})
+        """A report from the result of :meth:`to_dict`."""
+        evidence = tuple(Evidence(**each) for each in values["evidence"])
+        return cls(**{**values, "warnings": tuple(values["warnings"]), "evidence": evidence})
 
     def __str__(self) -> str:
         same = self.accuracy_before == self.accuracy_after
@@ -108,9 +106,7 @@ class FitReport:
         ]
         if self.at_bound is not None:
             lines.append(f"The result lies at a bound: {self.at_bound}.")
-        lines += [f"Held out: {each}." for each in self.evidence]
-        lines += [f"Warning: {warning}" for warning in self.warnings]
-        return "\n".join(lines)
+        return "\n".join(lines + self._remarks())
 
     def _repr_html_(self) -> str:
         gradient = "" if self.gradient is None else f"{self.gradient:.1e}"
@@ -123,11 +119,8 @@ class FitReport:
             ("gradient", "", gradient),
             ("at a bound", "", self.at_bound or "no"),
         ]
-        cells = [("th", (self.method, "before", "after")), *(("td", row) for row in rows)]
-        table = "".join(
-            "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row) + "</tr>"
-            for tag, row in cells
-        )
-        below = [f"Held out: {each}." for each in self.evidence]
-        below += [f"Warning: {warning}" for warning in self.warnings]
-        return f"<table>{table}</table>" + "".join(f"<p>{html.escape(line)}</p>" for line in below)
+        return html_table([(self.method, "before", "after")], rows, below=self._remarks())
+
+    def _remarks(self) -> list[str]:
+        held_out = [f"Held out: {each}." for each in self.evidence]
+        return held_out + [f"Warning: {warning}" for warning in self.warnings]

@@ -1,4 +1,4 @@
-"""Reading calibrators that ``saving`` wrote: plain numbers, checked, nothing executed."""
+"""Reading the JSON files that ``saving`` writes: plain numbers, checked; no code is run."""
 
 from __future__ import annotations
 
@@ -7,63 +7,38 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from calibrant import _inputs
 from calibrant.calibrators.base import Calibrator
-from calibrant.calibrators.fit_report import FitReport
+from calibrant.calibrators.fit_report import Evidence, FitReport
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.calibrators.saving import FORMAT, VERSION, one_line
 from calibrant.errors import CalibrantError
 
-ENTRIES = {
-    "format": str,
-    "version": int,
-    "method": str,
-    "n_classes": int,
-    "params": dict,
-    "state": dict,
-    "report": dict,
-}
-REPORT_ENTRIES: dict[str, type | tuple[type, ...]] = {
-    "method": str,
-    "n_samples": int,
-    "n_classes": int,
-    "criterion": str,
-    "before": float,
-    "after": float,
-    "gradient": (float, type(None)),
-    "at_bound": (str, type(None)),
-    "evaluations": int,
-    "accuracy_before": float,
-    "accuracy_after": float,
-    "warnings": list,
-    "evidence": list,
-}
-EVIDENCE_ENTRIES: dict[str, type | tuple[type, ...]] = {
-    "method": str,
-    "nll": float,
-    "gain": (float, type(None)),
-    "gain_error": (float, type(None)),
-    "ada_ece": float,
-    "ada_ece_error": float,
-    "moved_confidence": float,
-    "chosen": bool,
+ENTRIES: dict[str, tuple[type, ...]] = {
+    "format": (str,),
+    "version": (int,),
+    "method": (str,),
+    "n_classes": (int,),
+    "params": (dict,),
+    "state": (dict,),
+    "report": (dict,),
 }
 MOST_CLASSES = 10_000_000
-WRITTEN_BY = "Name the .json file that calibrant fit, or save, wrote"
+REMEDY = "Pass the path of a .json file written by calibrant fit or by save"
 LARGEST_SINGLE = float(np.finfo(np.float32).max)
-"""Above this a number would be infinite beside logits in single precision."""
+"""Larger numbers are infinite in single precision, in which logits may be."""
 
 
 def load(path: str | os.PathLike[str]) -> Calibrator:
-    """Read a calibrator that ``save`` wrote. The file is data: nothing in it is executed.
+    """Read a calibrator that ``save`` wrote. The file is data: no code in it is run.
 
     Args:
-        path: A JSON file. One that is truncated, of another kind, of a newer version, or whose
-            numbers do not have the shapes of its method is refused in one line.
+        path: A JSON file. A file that is truncated, of another kind or version, or whose numbers
+            do not have the shapes of its method is refused.
 
     Examples:
         >>> import numpy as np, tempfile, calibrant
@@ -102,45 +77,51 @@ def _parsed(path: Path, where: str) -> Any:
     try:
         text = path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
-        raise FileNotFoundError(f"there is no file {where}. {WRITTEN_BY}") from None
+        raise FileNotFoundError(f"there is no file {where}. {REMEDY}") from None
     except IsADirectoryError:
-        raise IsADirectoryError(f"{where} is a folder. {WRITTEN_BY}") from None
+        raise IsADirectoryError(f"{where} is a folder. {REMEDY}") from None
     except UnicodeDecodeError:
         _refuse(where, "it is not text")
     try:
-        return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once_each)
+        return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_unique_names)
     except (ValueError, RecursionError) as error:
-        _refuse(where, f"it is not JSON, or cut short: {one_line(error)}")
+        _refuse(where, f"it is not valid JSON, or is truncated: {one_line(error)}")
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise CalibrantError(f"{name} is not a number that JSON knows")
+    raise CalibrantError(f"{name} is not a JSON number")
 
 
-def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     entries = dict(pairs)
     if len(entries) != len(pairs):
         raise CalibrantError("a name occurs twice in one object")
     return entries
 
 
-def _check_entries(
-    content: Any, expected: Mapping[str, type | tuple[type, ...]], where: str
-) -> None:
+def _fields_of(cls: type) -> dict[str, tuple[type, ...]]:
+    """The possible types of each field of a dataclass in JSON, where tuples are lists."""
+    hints = get_type_hints(cls)
+    return {
+        name: (list,) if get_origin(hint) is tuple else get_args(hint) or (hint,)
+        for name, hint in hints.items()
+    }
+
+
+def _check_entries(content: Any, expected: Mapping[str, tuple[type, ...]], where: str) -> None:
     if not isinstance(content, dict):
-        _refuse(where, f"it holds {type(content).__name__}, not an object")
-    for name, kind in expected.items():
+        _refuse(where, f"it holds a {type(content).__name__}, not an object")
+    for name, kinds in expected.items():
         if name not in content:
             _refuse(where, f"{name!r} is missing")
         value = content[name]
-        kinds = kind if isinstance(kind, tuple) else (kind,)
         if float in kinds and type(value) is int and abs(value) < 2**53:
             value = float(value)
         if type(value) not in kinds or (isinstance(value, float) and not math.isfinite(value)):
             _refuse(where, f"{name!r} is {_shown(value)}, not {kinds[0].__name__}")
     unknown = sorted(set(content) - set(expected))
     if unknown:
-        _refuse(where, f"there is no entry {_shown(unknown[0])} in this format")
+        _refuse(where, f"unknown entry {_shown(unknown[0])}")
 
 
 def _constructed(cls: type[Calibrator], params: dict[str, Any], where: str) -> Calibrator:
@@ -155,10 +136,7 @@ def _constructed(cls: type[Calibrator], params: dict[str, Any], where: str) -> C
 def _state(calibrator: Calibrator, given: dict[str, Any], where: str) -> dict[str, Any]:
     expected = calibrator.STATE
     if set(given) != set(expected):
-        _refuse(
-            where,
-            f"its state has {_shown(sorted(given))}, not {sorted(expected)}",
-        )
+        _refuse(where, f"its state has {_shown(sorted(given))}, not {sorted(expected)}")
     sizes: dict[str, int] = {"K": calibrator.n_classes_}
     state: dict[str, Any] = {}
     for name, shape in expected.items():
@@ -179,32 +157,32 @@ def _state(calibrator: Calibrator, given: dict[str, Any], where: str) -> dict[st
 def _numbers(values: Any, name: str, where: str) -> Any:
     try:
         array = np.asarray(values)
-    except (ValueError, OverflowError):  # ragged, or a number beyond any type
+    except (ValueError, OverflowError):  # ragged, or a number too large for any dtype
         array = np.empty(0, dtype=object)
-    numeric = array.dtype.kind in "if" and array.size > 0 and not _has_truths(values)
+    numeric = array.dtype.kind in "if" and array.size > 0 and not _has_booleans(values)
     largest = LARGEST_SINGLE if array.ndim else np.finfo(np.float64).max
     if not numeric or not (np.abs(array) <= largest).all():
-        _refuse(where, f"{name!r} is {_shown(values)}, not a rectangle of finite numbers")
+        _refuse(where, f"{name!r} is {_shown(values)}, not an array of finite numbers")
     return array.astype(np.float64)
 
 
-def _has_truths(values: Any) -> bool:
-    """Whether true or false is among the numbers, where NumPy takes it for 1 or 0."""
+def _has_booleans(values: Any) -> bool:
+    """Whether a boolean is among the numbers, which NumPy would read as 1 or 0."""
     if isinstance(values, list):
-        return any(_has_truths(value) for value in values)
+        return any(_has_booleans(value) for value in values)
     return isinstance(values, bool)
 
 
 def _report(content: dict[str, Any], where: str, *, chooses: bool) -> FitReport:
     given = content["report"]
-    _check_entries(given, REPORT_ENTRIES, f"{where}, report")
+    _check_entries(given, _fields_of(FitReport), f"{where}, report")
     for name in ("method", "n_classes"):
         if given[name] != content[name]:
-            _refuse(where, f"its report is of another {name}, {_shown(given[name])}")
+            _refuse(where, f"its report has a different {name}, {_shown(given[name])}")
     if not all(isinstance(warning, str) for warning in given["warnings"]):
         _refuse(where, f"'warnings' is {_shown(given['warnings'])}, not a list of text")
     for each in given["evidence"]:
-        _check_entries(each, EVIDENCE_ENTRIES, f"{where}, evidence")
+        _check_entries(each, _fields_of(Evidence), f"{where}, evidence")
     chosen, expected = sum(each["chosen"] for each in given["evidence"]), int(chooses)
     if chosen != expected:
         _refuse(where, f"'evidence' says that {chosen} methods were chosen, not {expected}")
@@ -220,4 +198,4 @@ def _shown(value: Any) -> str:
 
 
 def _refuse(where: str, reason: str, remedy: str = "Save the calibrator again") -> NoReturn:
-    raise CalibrantError(f"{where} is not a calibrator that can be read: {reason}. {remedy}")
+    raise CalibrantError(f"{where} cannot be read as a calibrator: {reason}. {remedy}")

@@ -1,12 +1,12 @@
-"""Calibrators as versioned JSON files: plain numbers, checked on loading, nothing executed.
+"""Writing calibrators as versioned JSON files: plain numbers, no code.
 
     {"format": "calibrant-calibrator", "version": 1, "method": "temperature",
      "n_classes": 10, "params": {"criterion": "nll"}, "state": {"temperature": 1.35},
      "report": {"n_samples": 5000, ...}}
 
 ``method`` is a name in ``CALIBRATORS``, ``params`` are the arguments of its constructor, ``state``
-are the fitted numbers in the shapes that the method's ``STATE`` states, and ``report`` is what
-``report_.to_dict()`` gives. A reader of version 1 refuses any other version.
+are the fitted numbers in the shapes of the method's ``STATE``, and ``report`` is
+``report_.to_dict()``. A reader of version 1 refuses any other version.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ VERSION = 1
 
 
 def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
-    """Write a fitted calibrator; the file appears whole or not at all."""
+    """Write a fitted calibrator. The file is complete or does not appear."""
     calibrator._check_params()
     content = {
         "format": FORMAT,
@@ -44,8 +44,8 @@ def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
         text = json.dumps(content, indent=1, allow_nan=False, default=_plain)
     except ValueError as error:
         raise CalibrantError(
-            f"a calibrator is saved as finite numbers: {one_line(error)}. "
-            "Fit it on logits whose differences their type can hold"
+            f"a calibrator is saved as finite numbers; {one_line(error)}. "
+            "Fit it on logits whose differences are finite in their dtype"
         ) from None
     refusal = calibrator._refuse_state(calibrator.state_)
     if refusal is not None:
@@ -54,7 +54,7 @@ def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
 
 
 def is_calibrator(path: Path) -> bool:
-    """Whether a file is a calibrator that some version of :func:`save` wrote."""
+    """Whether a file is a calibrator written by some version of :func:`save`."""
     try:
         content = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
@@ -63,17 +63,17 @@ def is_calibrator(path: Path) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Arrays and numbers of NumPy as lists and numbers of Python."""
+    """NumPy arrays and numbers as Python lists and numbers."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise CalibrantError(
-        f"a calibrator is saved as plain numbers and text; found {type(value).__name__} in it. "
-        "Give its constructor plain values"
+        f"a calibrator is saved as plain numbers and text; found {type(value).__name__}. "
+        "Pass plain values to its constructor"
     )
 
 
 def one_line(error: Exception) -> str:
-    """The message of ``error`` without line breaks, of at most 160 printable characters."""
+    """The message of ``error`` on one line of at most 160 printable characters."""
     text = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
     text = " ".join(text.split())
     printable = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

@@ -23,21 +23,20 @@ if TYPE_CHECKING:
 
 
 class CalibratorModule(nn.Module):
-    """From logits to calibrated log-probabilities, which are logits too.
+    """A torch layer from logits to calibrated log-probabilities, which are logits too.
 
-    Arrays of the calibrator are buffers, so that they follow the network to its device. They stay
-    in double precision, in which most methods compute whatever the type of the logits (in single
-    on a device that has no other): a network turned to half precision keeps its calibrator. The
-    numbers (temperature, gamma) are constants, which ``state_dict`` saves beside the buffers. There
-    is nothing to train, and ``train()`` and ``eval()`` change nothing. Gradients pass through to
-    the logits, except where a method is constant between jumps (histogram, bbq): its result has
-    none.
+    Arrays of the calibrator are buffers and move with the network to its device. They stay in
+    double precision (in single on a device without double), in which most methods compute whatever
+    the dtype of the logits: a network cast to half precision keeps its calibrator. The numbers
+    (temperature, gamma) are constants, which ``state_dict`` saves with the buffers. There is
+    nothing to train, and ``train()`` and ``eval()`` have no effect. Gradients pass through to the
+    logits, except for methods that are piecewise constant (histogram, bbq).
 
-    Values are not looked at: NaN in the logits is NaN in the result. Only the number of classes is
-    checked, so that the layer can be compiled and exported.
+    Only the number of classes is checked, so that the layer can be compiled and exported: NaN in
+    the logits gives NaN in the result.
 
     Args:
-        calibrator: A fitted calibrator; ``calibrator.as_module()`` is the same.
+        calibrator: A fitted calibrator; ``calibrator.as_module()`` makes the same layer.
 
     Examples:
         >>> import numpy as np, torch, calibrant
@@ -53,7 +52,7 @@ class CalibratorModule(nn.Module):
     def __init__(self, calibrator: Calibrator) -> None:
         super().__init__()
         calibrator._need_fit()
-        # Of its own: the calibrator may be fitted again, and this layer stays as it is.
+        # A copy: this layer stays as it is if the calibrator is fitted again.
         self._calibrator = copy.copy(calibrator)
         self.n_classes = calibrator.n_classes_
         self._numbers = {n: v for n, v in calibrator.state_.items() if isinstance(v, float)}
@@ -66,23 +65,23 @@ class CalibratorModule(nn.Module):
         return self._computed(self._calibrator._log_probs, logits)
 
     def probs(self, logits: Tensor) -> Tensor:
-        """Calibrated probabilities, where nothing follows that wants logits."""
+        """Calibrated probabilities."""
         return self._computed(self._calibrator._probs, logits)
 
     def extra_repr(self) -> str:
-        """What was fitted, in short."""
+        """The calibrator and its fitted numbers."""
         numbers = [f"{name}={value:.6g}" for name, value in self._numbers.items()]
         return ", ".join([repr(self._calibrator), f"n_classes={self.n_classes}", *numbers])
 
     def get_extra_state(self) -> Tensor:
-        """The constants, for ``state_dict``."""
+        """The constants, saved by ``state_dict``."""
         return torch.tensor(list(self._numbers.values()), dtype=torch.float64)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """The constants from ``state_dict``."""
+        """Restore the constants from ``state_dict``."""
         if state.shape != (len(self._numbers),):
             raise CalibrantError(
-                f"a {self._calibrator.NAME} layer has {len(self._numbers)} numbers; found "
+                f"a {self._calibrator.NAME} layer has {len(self._numbers)} numbers; found shape "
                 f"{tuple(state.shape)} in the state. Load it into a layer of the same method"
             )
         numbers = dict(zip(self._numbers, state.tolist(), strict=True))
@@ -104,7 +103,7 @@ class CalibratorModule(nn.Module):
         return result
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        """Follow the network to another device, but keep the types: see the class."""
+        """Move to the device of the network, but keep the dtypes (see the class)."""
 
         def move(array: Tensor) -> Tensor:
             moved = fn(torch.empty(0, device=array.device))
@@ -116,7 +115,7 @@ class CalibratorModule(nn.Module):
 
 
 class _Exportable(TorchFunctionMode):
-    """``gather`` for ``take_along_dim``, which while exporting would fix the batch size it sees."""
+    """Replaces ``take_along_dim`` by ``gather``: exporting the first would fix the batch size."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -140,7 +139,7 @@ def _gathered(values: Tensor, indices: Tensor, dim: int) -> Tensor:
 
 @contextlib.contextmanager
 def _computing(device: str) -> Iterator[None]:
-    """Autocast off, where it is on: a calibrator's matrix is not to be rounded to bfloat16."""
+    """Switch autocast off, which would round a calibrator's matrix to bfloat16."""
     with contextlib.ExitStack() as stack:
         if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
             stack.enter_context(torch.autocast(device, enabled=False))

@@ -66,7 +66,7 @@ def export(
         )
     fitted = load(calibrator)
     if out is None:
-        out = calibrator.with_suffix(FORMATS[str(kind)].ending)
+        out = calibrator.with_suffix(FORMATS[str(kind)].extension)
     if out.exists() and out.samefile(calibrator):
         raise click.UsageError(f"{out} is the calibrator itself. Choose another name with -o")
     write(fitted, out, format=kind, dtype=dtype, force=force)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 import numpy.typing as npt
 
 from calibrant import _inputs
@@ -21,7 +20,8 @@ from calibrant.calibrators import (
     CalibrationWarning,
     Calibrator,
 )
-from calibrant.calibrators.comparison import Labelled, required
+from calibrant.calibrators.data import LabelledScores, labelled_scores
+from calibrant.calibrators.registry import required_params
 from calibrant.calibrators.saving import is_calibrator
 from calibrant.cli.data_sets import (
     classes_option,
@@ -120,7 +120,7 @@ def fit(
             samples = read_labelled(val, to_fit=True)
             refuse_other_number(val, samples.scores.shape[1], classes)
             with _inputs.naming(val):
-                calibrator.fit(**samples.named(), labels=samples.labels)
+                calibrator.fit_samples(samples.fit_data())
             words, plain = str(calibrator.report_), calibrator.report_.to_dict()
         else:
             from calibrant import scale
@@ -146,17 +146,13 @@ def fit(
     click.echo(f"To measure it: calibrant evaluate {calibrated}")
 
 
-def read_labelled(file: str, *, to_fit: bool) -> Labelled:
+def read_labelled(file: str, *, to_fit: bool) -> LabelledScores:
     """Scores and labels of a file; a refusal of their values names it."""
     predictions = read_predictions(file)
     with _inputs.naming(file):
         kind, scores = scores_of(predictions)
         _inputs.some_labels(predictions.labels)
-        checked = getattr(_inputs, kind)(scores)
-        labels = _inputs.labels(predictions.labels, checked)
-        if to_fit:
-            _inputs.possible_labels(scores, labels, np.full(len(labels), True))
-        return Labelled(kind, scores, labels)
+        return labelled_scores(predictions.labels, to_fit=to_fit, **{kind: scores})
 
 
 def scores_of(predictions: Predictions) -> tuple[str, npt.NDArray[Any]]:
@@ -201,7 +197,7 @@ def _made(method: str, settings: tuple[str, ...]) -> Calibrator:
         if name not in known:
             raise CalibrantError(f"{method} has no parameter {name[:60]!r}; {takes}")
         params[name] = _scalar(text)
-    missing = [name for name in required(cls) if name not in params]
+    missing = [name for name in required_params(cls) if name not in params]
     if missing:
         raise CalibrantError(
             f"{method} needs {' and '.join(missing)}. Add --set {missing[0]}=VALUE"
@@ -223,5 +219,5 @@ def _scalar(text: str) -> Any:
 def _described(cls: type[Calibrator]) -> str:
     summary = (inspect.getdoc(cls) or "").partition("\n")[0]
     params = inspect.signature(cls).parameters.values()
-    shown = [p.name if p.name in required(cls) else f"{p.name}={p.default}" for p in params]
+    shown = [p.name if p.name in required_params(cls) else f"{p.name}={p.default}" for p in params]
     return f"{summary} Parameters: {', '.join(shown)}." if shown else summary

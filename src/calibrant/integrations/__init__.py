@@ -1,1 +1,1 @@
-"""calibrant inside other libraries: scikit-learn, Lightning, Hugging Face."""
+"""Adapters for scikit-learn, Lightning and Hugging Face."""

@@ -42,25 +42,25 @@ class TrainerLoss(TrainerCallback):
         loss = TrainerLoss(LOSSES["flsd-53"]())
         Trainer(..., compute_loss_func=loss, compute_metrics=loss.metrics, callbacks=[loss])
 
-    A loss that does not change during training needs ``compute_loss_func`` alone. The callback is
-    for schedules, which want to know the epoch, and for AdaFocal, whose state it writes beside
-    every checkpoint and reads when training is resumed from there. ``metrics`` gives calibration
-    errors by epoch; with the callback it shows AdaFocal the validation set, too, wherever
-    evaluation happens during training. What is missing, and makes a difference, is warned of.
+    A loss that does not change during training needs only ``compute_loss_func``. The callback is
+    for schedules, which need the epoch, and for AdaFocal, whose state it writes next to every
+    checkpoint and reads when training is resumed from there. ``metrics`` computes calibration
+    errors by epoch; with the callback it also shows AdaFocal the validation set at each evaluation
+    during training. A missing part that makes a difference is reported by a warning.
 
-    The ``Trainer`` says how many targets an optimiser step has, over all steps of accumulation and
-    all processes. The losses of a batch are added up and divided by that number, so the step is
-    that of the mean over all of them, however they are cut into batches (but MMCE is that of each
-    batch). With class weights this is the number of targets, not their total weight.
+    The ``Trainer`` passes the number of targets of an optimiser step, over all accumulation steps
+    and all processes. The losses of a batch are summed and divided by that number, so the step is
+    that of the mean over all targets, however they are divided into batches (but MMCE is that of
+    each batch). With class weights the divisor is the number of targets, not their total weight.
 
-    The model gets no labels, so it computes no loss of its own. Labels are class indices, -100
-    where one does not count; logits have the classes last, and one row for each label. A causal
-    language model, whose logits belong to the next token, does not fit: shift them in a function of
-    your own.
+    The model gets no labels, so it computes no loss of its own. Labels are class indices, with
+    -100 for ignored ones; logits have the classes last and one row for each label. A causal
+    language model, whose logits belong to the next token, needs a function of your own that shifts
+    them.
 
     Args:
-        loss: A loss with ``reduction="mean"`` or ``"sum"``; what it does here is the same. Its
-            ``ignore_index`` is -100, by which the ``Trainer`` counts.
+        loss: A loss with ``reduction="mean"`` or ``"sum"``, which are the same here. Its
+            ``ignore_index`` is -100, which the ``Trainer`` does not count.
 
     Examples:
         >>> import torch
@@ -76,12 +76,12 @@ class TrainerLoss(TrainerCallback):
 
     def __init__(self, loss: Loss) -> None:
         _inputs.instance(loss, Loss, "loss")
-        check_trainer_loss(loss, binary=isinstance(loss, SigmoidFocalLoss))
+        check_trainer_loss(loss)
         self.loss = loss
         self.reduction = _inputs.choice(loss.reduction, "reduction", ("mean", "sum"))
         self.training = False
         self._warned = False
-        self._shown = False
+        self._updated = False
 
     def __call__(
         self,
@@ -89,7 +89,7 @@ class TrainerLoss(TrainerCallback):
         labels: Tensor | None,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
-        """The loss of a batch, as ``compute_loss_func`` gives it."""
+        """The loss of a batch, for ``compute_loss_func``."""
         labels = check_trainer_labels(labels)
         logits = _inputs.logits_of_network(outputs)
         if torch.is_grad_enabled() and not self.training:
@@ -104,13 +104,13 @@ class TrainerLoss(TrainerCallback):
         return value if num_items_in_batch is None else value / num_items_in_batch
 
     def metrics(self, prediction: EvalPrediction) -> dict[str, float]:
-        """Calibration of an evaluation, for ``compute_metrics``."""
+        """Calibration metrics of an evaluation, for ``compute_metrics``."""
         logits, labels = prediction.predictions, prediction.label_ids
-        if isinstance(logits, tuple):  # hidden states and the like come behind the logits
+        if isinstance(logits, tuple):  # hidden states and others follow the logits
             logits = logits[0]
         if self.training:
             self.loss.update(*_own_part(torch.as_tensor(logits), torch.as_tensor(labels)))
-            self._shown = True
+            self._updated = True
         ignored = self.loss.ignore_index
         return {
             name: METRICS[name](logits=logits, labels=labels, ignore_label=ignored)
@@ -120,24 +120,30 @@ class TrainerLoss(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Go on from where the checkpoint was, if training is resumed."""
-        check_no_other_smoothing(args.label_smoothing_factor)
-        self.training, self._warned, self._shown = True, False, False
+        """Restore the state of the loss, if training is resumed from a checkpoint."""
+        smoothing = args.label_smoothing_factor
+        if smoothing != 0.0:
+            raise CalibrantError(
+                "the Trainer does not smooth labels if it is given a loss; found "
+                f"label_smoothing_factor={smoothing:g}. Pass label_smoothing={smoothing:g} to the "
+                "loss"
+            )
+        self.training, self._warned, self._updated = True, False, False
         if args.eval_strategy == "no":
-            self._warn_of_waiting("eval_strategy='no'")
+            self._warn_without_validation("eval_strategy='no'")
         saved = _beside_checkpoint(args, state)
         if state.global_step == 0 or not self.loss.state_dict():
             return
         if saved.is_file():
             with _inputs.refusing(
                 f"{saved} cannot be read as the state of the loss",
-                "Resume from another checkpoint, or delete the file to go on without it",
+                "Resume from another checkpoint, or delete the file to continue without it",
             ):
                 self.loss.load_state_dict(torch.load(saved, weights_only=True))
         else:
             warnings.warn(
-                f"training is resumed, but there is no {saved}; the loss goes on as it is. Load "
-                f"the {STATE} of the checkpoint into it, or resume in the same output_dir",
+                f"training is resumed, but there is no {saved}; the loss keeps its current state. "
+                f"Load the {STATE} of the checkpoint into it, or resume in the same output_dir",
                 stacklevel=2,
             )
 
@@ -145,20 +151,20 @@ class TrainerLoss(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Tell the loss which epoch begins."""
-        # Counted in fractions of an epoch, which are whole up to rounding at its end.
+        # state.epoch is a float, and an integer up to rounding where an epoch begins.
         self.loss.start_epoch(int((state.epoch or 0.0) + 1e-6), max(1, state.num_train_epochs))
 
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Warn if the loss has seen nothing of this evaluation."""
+        """Warn if the loss did not see this evaluation."""
         if self.training:
-            self._warn_of_waiting("an evaluation without compute_metrics=loss.metrics")
+            self._warn_without_validation("an evaluation without compute_metrics=loss.metrics")
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Write the state of the loss beside the checkpoint."""
+        """Write the state of the loss next to the checkpoint."""
         path = _beside_checkpoint(args, state)
         if state.is_world_process_zero and self.loss.state_dict() and path.parent.is_dir():
             content = io.BytesIO()
@@ -168,23 +174,23 @@ class TrainerLoss(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Evaluations from now on change nothing."""
-        self._warn_of_waiting("no evaluation in the whole run")
+        """Later evaluations do not update the loss."""
+        self._warn_without_validation("no evaluation in the whole run")
         self.training = False
 
     def _warn_without_callback(self) -> None:
         scheduled = isinstance(self.loss, FocalLoss) and self.loss.needs_epochs
         if scheduled or self.loss.needs_validation:
             self._warn_once(
-                "the loss changes during training, which only the callback can tell it; found "
-                "none, so gamma stays as it is. Pass callbacks=[loss] to the Trainer"
+                "the loss changes during training and needs the callback for that; found none, so "
+                "gamma does not change. Pass callbacks=[loss] to the Trainer"
             )
 
-    def _warn_of_waiting(self, found: str) -> None:
-        if self.loss.needs_validation and not self._shown:
+    def _warn_without_validation(self, found: str) -> None:
+        if self.loss.needs_validation and not self._updated:
             self._warn_once(
-                f"the loss must see the validation set; found {found}, so its gammas stay as they "
-                "are. Set eval_strategy='epoch' and pass compute_metrics=loss.metrics"
+                f"the loss must see the validation set; found {found}, so its gammas do not "
+                "change. Set eval_strategy='epoch' and pass compute_metrics=loss.metrics"
             )
 
     def _warn_once(self, message: str) -> None:
@@ -194,7 +200,7 @@ class TrainerLoss(TrainerCallback):
 
 
 def _own_part(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Of a validation set that every process has as a whole, what it should pass to ``update``."""
+    """The part of the validation set, which every process has, that this process passes on."""
     rows = torch.movedim(logits, -1, class_axis(logits))
     group = torch.distributed
     if not (group.is_available() and group.is_initialized()):
@@ -207,40 +213,31 @@ def _beside_checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
     return Path(args.output_dir or ".") / f"checkpoint-{state.global_step}" / STATE
 
 
-def check_trainer_loss(loss: Any, *, binary: bool) -> None:
-    """A loss whose targets are those that the Hugging Face Trainer counts."""
-    if binary:
+def check_trainer_loss(loss: Loss) -> None:
+    """Refuse a loss whose targets are not those that the Trainer counts."""
+    if isinstance(loss, SigmoidFocalLoss):
         raise CalibrantError(
-            f"TrainerLoss is for losses of class indices; found {type(loss).__name__}. Pass a "
-            "function of your own as compute_loss_func, which calls it"
+            f"expected a loss of class indices; found {type(loss).__name__}. Pass a function that "
+            "calls it as compute_loss_func"
         )
     if loss.ignore_index != -100:
         raise CalibrantError(
-            "ignore_index must be -100, since the Trainer counts all other labels; found "
-            f"{loss.ignore_index}. Mark labels that do not count with -100"
-        )
-
-
-def check_no_other_smoothing(factor: float) -> None:
-    """No smoothing that the Hugging Face Trainer would leave out."""
-    if factor != 0.0:
-        raise CalibrantError(
-            "the Trainer smooths no labels where it is given a loss; found "
-            f"label_smoothing_factor={factor:g}. Pass label_smoothing={factor:g} to the loss"
+            "ignore_index must be -100, because the Trainer counts all other labels; found "
+            f"{loss.ignore_index}. Mark ignored labels with -100"
         )
 
 
 def check_trainer_labels(labels: Any) -> Any:
-    """Class indices that the Hugging Face Trainer has found among its inputs."""
+    """Check the labels that the Trainer passes: class indices."""
     if labels is None:
         raise CalibrantError(
-            "the loss needs labels; found none among the inputs. Call the column of the data set "
+            "the loss needs labels; found none among the inputs. Name the column of the data set "
             "'labels'"
         )
     if labels.is_floating_point():
         raise CalibrantError(
             f"labels must be class indices; found {labels.dtype} of shape {tuple(labels.shape)}, "
-            "each number of which the Trainer would count as a target. Pass integers, or a "
+            "of which the Trainer would count every number as a target. Pass integers, or a "
             "function of your own as compute_loss_func"
         )
     return labels

@@ -29,42 +29,42 @@ from calibrant.metrics.resampling import RESAMPLES
 from calibrant.metrics.streaming import StreamedEvaluation
 
 TopLabels = tuple[Tensor, Tensor]
-"""Confidences, and whether they were right."""
+"""Confidences, and whether they are correct."""
 
 
 class CalibrationCallback(Callback):
-    """Tells the losses of a module what they want to know, and logs how honest the module is.
+    """Updates the losses of a module during training, and logs calibration metrics.
 
     For every loss of :mod:`calibrant.losses` that is an attribute of the module:
 
-    * before each epoch, ``loss.start_epoch(epoch, n_epochs)``, for schedules;
-    * after each validation run of a fit, what ``loss.update(val_logits, val_labels)`` does, for
-      AdaFocal. Two numbers are kept for each sample, and no logits. A loss that wants to see the
-      validation set and never does is warned of.
+    * before each epoch, it calls ``loss.start_epoch(epoch, n_epochs)``, for schedules;
+    * after each validation run of a fit, it does what ``loss.update(val_logits, val_labels)`` does,
+      for AdaFocal. It keeps two numbers per sample, and no logits. A loss that needs the validation
+      set and never sees it is reported by a warning.
 
-    After each validation run the metrics are logged by ``pl_module.log``, so that any logger has
-    them and ``ModelCheckpoint(monitor="val_ece")`` can choose by them. They need no loss of this
-    package. The check before training, ``num_sanity_val_steps``, counts for neither.
+    After each validation run the metrics are logged by ``pl_module.log``, so that every logger has
+    them and ``ModelCheckpoint(monitor="val_ece")`` can select by them. They need no loss of this
+    package. The sanity check before training, ``num_sanity_val_steps``, is ignored.
 
-    For this ``validation_step`` returns a dictionary with ``"logits"``, of shape (N, C) or
-    (N, C, d1, ...), and ``"labels"``, class indices. The module is not run once more, and its mode
-    is left alone.
+    ``validation_step`` must return a dictionary with ``"logits"``, of shape (N, C) or
+    (N, C, d1, ...), and ``"labels"``, class indices. The module is not run again, and its mode is
+    not changed.
 
-    State is where it belongs: in the buffers of the loss, which Lightning saves with the module. A
-    run that is resumed goes on as if it had not stopped.
+    All state is in the buffers of the loss, which Lightning saves with the module. A resumed run
+    continues as if it had not stopped.
 
-    In several processes every one sees its part of the validation set, and both metrics and
-    AdaFocal are those of the whole. A sampler that repeats samples to give every process as many
-    counts them twice. The equal-mass error is counted on a fine grid, in bounded memory; see
+    Each of several processes sees its part of the validation set, but metrics and AdaFocal are
+    those of the whole set. A sampler that repeats samples to give every process equally many
+    counts them twice. The equal-mass error is computed on a fine grid, in bounded memory; see
     :class:`calibrant.metrics.StreamedEvaluation`.
 
     Args:
-        metrics: What to log: names of the default metrics of :func:`calibrant.evaluate`.
-        prefix: Put before the names.
+        metrics: Metrics to log, among the default metrics of :func:`calibrant.evaluate`.
+        prefix: Prefix of the logged names.
         n_bins: Number of bins of the calibration errors.
-        ignore_label: Label of samples that do not count; by default the ``ignore_index`` of the
-            losses, or -100 where there is none.
-        dataloader_idx: Which of several validation sets to use.
+        ignore_label: Label of samples to ignore; by default the ``ignore_index`` of the losses, or
+            -100 if there is no loss.
+        dataloader_idx: Index of the validation set to use, if there are several.
 
     Examples:
         >>> from calibrant.integrations.lightning import CalibrationCallback
@@ -87,30 +87,30 @@ class CalibrationCallback(Callback):
         self.n_bins = n_bins
         self.ignore_label = _inputs.ignored_label(ignore_label)
         self.dataloader_idx = dataloader_idx
-        self._waiting = False
+        self._needs_validation = False
         self._forget()
 
     @property
     def names(self) -> list[str]:
-        """What is logged."""
+        """The logged names."""
         return [self.prefix + name for name in self.metrics]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Warn of losses that will hear of nothing."""
-        hidden = _losses_out_of_sight(pl_module)
+        """Warn about losses that the callback cannot update."""
+        hidden = _hidden_losses(pl_module)
         if hidden:
             rank_zero_warn(
-                f"losses must be where PyTorch finds them; found some in {', '.join(hidden)}, a "
-                "plain list or dict. They hear of no epoch and see no validation set: use "
-                "nn.ModuleList or nn.ModuleDict"
+                f"losses must be submodules; found some in {', '.join(hidden)}, a plain list or "
+                "dict. They see neither epochs nor the validation set. Use nn.ModuleList or "
+                "nn.ModuleDict"
             )
-        self._waiting = any(loss.needs_validation for loss in losses_of(pl_module))
+        self._needs_validation = any(loss.needs_validation for loss in losses_of(pl_module))
         if not trainer.enable_validation:
-            self._warn_of_waiting()
+            self._warn_without_validation()
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Warn of losses that have waited in vain."""
-        self._warn_of_waiting()
+        """Warn about losses that needed a validation set and saw none."""
+        self._warn_without_validation()
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Tell the losses which epoch begins."""
@@ -118,13 +118,13 @@ class CalibrationCallback(Callback):
             loss.start_epoch(trainer.current_epoch, epochs_of(trainer))
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begin to count; what an interrupted run has left does not count."""
+        """Start a new count, without the rest of an interrupted run."""
         self._forget()
         fitting = trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking
         losses = losses_of(pl_module)
         for loss in losses:
             if fitting and loss.needs_validation:
-                # Nothing, so that there is something where another process has all batches.
+                # An empty batch, in case other processes have all batches.
                 self._kept[loss] = [(torch.empty(0), torch.empty(0))]
         self._ignored = self.ignore_label
         if self._ignored is None:
@@ -139,7 +139,7 @@ class CalibrationCallback(Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Count one batch."""
+        """Add one batch to the count."""
         if trainer.sanity_checking or dataloader_idx != self.dataloader_idx:
             return
         logits, labels = check_validation_output(outputs)
@@ -149,32 +149,32 @@ class CalibrationCallback(Callback):
             kept.append(loss.top_labels(logits, labels))
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Log the metrics, and show the losses the validation set."""
+        """Log the metrics, and update the losses."""
         if trainer.sanity_checking:
             return
         everyone = _merged(self._stream, self.n_bins)
         if everyone.n > 0:
-            result = everyone.result(n_resamples=RESAMPLES.start)  # its intervals are not used
+            result = everyone.result(n_resamples=RESAMPLES.start)  # the intervals are not used
             for name, metric in zip(self.names, self.metrics, strict=True):
-                # All processes have the same number; to average it keeps Lightning from warning.
+                # All processes have the same number; averaging it avoids a warning of Lightning.
                 pl_module.log(name, result[metric].value, sync_dist=True)
             for loss, kept in self._kept.items():
                 confidence, correct = zip(*kept, strict=True)
                 loss.gamma.update(torch.cat(confidence), torch.cat(correct))
-                self._waiting = False
+                self._needs_validation = False
         self._forget()
 
     def _forget(self) -> None:
         self._stream = StreamedEvaluation(n_bins=self.n_bins)
         self._kept: dict[Any, list[TopLabels]] = {}
 
-    def _warn_of_waiting(self) -> None:
-        if self._waiting:
-            self._waiting = False
+    def _warn_without_validation(self) -> None:
+        if self._needs_validation:
+            self._needs_validation = False
             rank_zero_warn(
-                "the loss must see a validation set, and there was none, so its gammas stay as "
-                "they are. Pass val_dataloaders, let validation run during the fit, and look "
-                "whether all labels are ignored"
+                "the loss must see a validation set; found none, so its gammas do not change. Pass "
+                "val_dataloaders, run validation during the fit, and check whether all labels are "
+                "ignored"
             )
 
 
@@ -183,8 +183,8 @@ def losses_of(pl_module: LightningModule) -> list[Loss]:
     return [module for module in pl_module.modules() if isinstance(module, Loss)]
 
 
-def _losses_out_of_sight(pl_module: LightningModule) -> list[str]:
-    """Attributes that hold losses where neither PyTorch nor Lightning looks."""
+def _hidden_losses(pl_module: LightningModule) -> list[str]:
+    """Names of plain lists and dicts that hold losses, which PyTorch does not search."""
     found = set(losses_of(pl_module))
     names = []
     for name, value in vars(pl_module).items():
@@ -200,9 +200,8 @@ def _losses_out_of_sight(pl_module: LightningModule) -> list[str]:
 
 
 def epochs_of(trainer: Trainer) -> int | None:
-    """How many epochs a run will have, by epochs or by steps; None where nothing says it."""
-    # How many steps a batch takes, a module that optimises by hand decides: each of several
-    # optimisers counts.
+    """Number of epochs of a run, from max_epochs or max_steps; None if it is unknown."""
+    # With manual optimisation the number of steps per batch is unknown.
     if trainer.max_steps >= 0 and not trainer.lightning_module.automatic_optimization:
         return None
     limits = []
@@ -211,12 +210,12 @@ def epochs_of(trainer: Trainer) -> int | None:
     if trainer.max_steps >= 0 and math.isfinite(trainer.num_training_batches):
         steps = math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches)
         limits.append(math.ceil(trainer.max_steps / max(1, steps)))
-    # A run that is resumed with other settings may be beyond what they say.
+    # A run that is resumed with other settings may be beyond their limit.
     return max(min(limits), trainer.current_epoch + 1) if limits else None
 
 
 def _merged(stream: StreamedEvaluation, n_bins: int) -> StreamedEvaluation:
-    """What all processes have counted."""
+    """The counts of all processes."""
     group = torch.distributed
     if not (group.is_available() and group.is_initialized()):
         return stream
@@ -229,7 +228,7 @@ def _merged(stream: StreamedEvaluation, n_bins: int) -> StreamedEvaluation:
 
 
 def check_validation_output(outputs: Any) -> tuple[Any, Any]:
-    """The logits and labels that a Lightning ``validation_step`` has returned."""
+    """Check that ``validation_step`` returned logits and labels."""
     missing = [name for name in ("logits", "labels") if not _inputs.holds(outputs, name)]
     if missing:
         found = f"the keys {', '.join(map(str, outputs))}" if isinstance(outputs, Mapping) else None
@@ -242,7 +241,7 @@ def check_validation_output(outputs: Any) -> tuple[Any, Any]:
 
 
 def check_one_ignored_index(found: set[int]) -> int:
-    """The label that all losses of a module leave out; torch's own where there are none."""
+    """The label that all losses of a module ignore; torch's default without losses."""
     if len(found) > 1:
         raise CalibrantError(
             "the losses of a module must have the same ignore_index; found "
@@ -252,7 +251,7 @@ def check_one_ignored_index(found: set[int]) -> int:
 
 
 def check_several_of(values: Any, name: str, allowed: Sequence[str]) -> tuple[str, ...]:
-    """Some of a few names."""
+    """Check a sequence of names."""
     if isinstance(values, str):
         raise CalibrantError(
             f"{name} must be a sequence of names; found the string {values!r}. Pass [{values!r}]"

@@ -1,14 +1,14 @@
 """A scikit-learn classifier and its calibrator as one classifier.
 
-    estimator -> scores, one column a class -> calibrator -> probabilities
+    estimator -> scores, one column per class -> calibrator -> probabilities
 
-A calibrator must see scores of rows that the classifier was not trained on: on its own training
-rows a classifier looks far better than it is. So every row is scored by a copy of the classifier
-that was trained without it, one calibrator is fitted on all these scores, and the classifier itself
-is trained on all rows. This is scikit-learn's ``ensemble=False``. Averaging one calibrated pair for
-each fold instead costs as many predictions as there are folds, leaves as many temperatures to look
-at, and its average is softer than any of them. The price: the scores come from classifiers
-trained on fewer rows, which are a little less accurate than the one in use.
+A calibrator needs scores of rows that the classifier was not trained on: on its training rows a
+classifier looks far better than it is. So every row is scored by a copy of the classifier that was
+trained without it, one calibrator is fitted on all these scores, and the classifier itself is
+trained on all rows. This is scikit-learn's ``ensemble=False``. Averaging one calibrated pair per
+fold instead costs a prediction per fold, leaves one temperature per fold to inspect, and its
+average is softer than any of them. The drawback: the scores come from classifiers trained on fewer
+rows, which are slightly less accurate than the one in use.
 """
 
 from __future__ import annotations
@@ -46,11 +46,10 @@ from sklearn.utils.validation import (  # type: ignore[import-untyped]
 )
 
 from calibrant import _inputs
-from calibrant._numerics.logspace import floored_log_of_probs
 from calibrant.calibrators.base import Calibrator
-from calibrant.calibrators.data import PROBS_FLOOR
+from calibrant.calibrators.data import to_logits
 from calibrant.calibrators.fit_report import CalibrationWarning, FitReport
-from calibrant.calibrators.registry import CALIBRATORS
+from calibrant.calibrators.registry import CALIBRATORS, required_params
 from calibrant.errors import CalibrantError
 
 Floats = npt.NDArray[Any]
@@ -60,42 +59,42 @@ PREFIT = "prefit"
 
 
 class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier whose ``predict_proba`` is calibrated, for use with scikit-learn.
+    """A scikit-learn classifier with a calibrated ``predict_proba``.
 
-    Which scores are calibrated, by ``scores="auto"``:
+    ``scores="auto"`` calibrates
 
-    - ``decision_function`` where there is one. It is the log-odds of a logistic regression or of
-      boosted trees, and keeps what a probability that was rounded or clipped has lost. The margin
-      of a support vector machine is no log-odds, but an order with a scale, and the scale is what
-      a temperature finds. One column s of a binary classifier stands for the two columns [0, s].
-    - ``predict_proba`` otherwise (forests, neighbours, naive Bayes), and where the columns of
+    - ``decision_function``, if there is one. It is the log-odds of a logistic regression or of
+      boosted trees, and keeps what rounding or clipping a probability loses. The margin of a
+      support vector machine is not log-odds, but a ranking with a scale, which a temperature fits.
+      One column s of a binary classifier becomes the two columns [0, s].
+    - ``predict_proba`` otherwise (forests, neighbours, naive Bayes), and if the columns of
       ``decision_function`` are pairs of classes (``decision_function_shape="ovo"``). Probabilities
-      below 6e-8 count as 6e-8.
+      below 6e-8 are raised to 6e-8.
 
-    Methods that have no scale to fit, ``identity`` and ``focal``, take the scores for log-odds;
-    give them ``scores="predict_proba"`` where the decision function is none. The decision function
-    of ``SVC`` with three or more classes counts votes, and ``OneVsRestClassifier(SVC())`` is far
-    better to calibrate.
+    Methods that fit no scale, ``identity`` and ``focal``, take the scores for log-odds; use them
+    with ``scores="predict_proba"`` if the decision function is not log-odds. The decision function
+    of ``SVC`` with three or more classes counts votes; calibrate ``OneVsRestClassifier(SVC())``
+    instead, which is far better.
 
     Args:
-        estimator: A classifier of scikit-learn or of the same interface. It is copied, never
-            changed. A ``FrozenEstimator`` is used as it is, and all rows are for calibration.
-        method: A name in ``CALIBRATORS``, or a calibrator with options of its own, which ``focal``
-            always is: ``FocalCalibration(gamma=3)``.
-        cv: Number of folds, a splitter, or pairs of index arrays; every row must be in the test
-            part exactly once. ``"prefit"``: the estimator is fitted, as if it were frozen. The
-            rows given to ``fit`` must then not be those it was trained on.
+        estimator: A classifier of scikit-learn or with its interface. It is copied, never changed.
+            A ``FrozenEstimator`` is used as it is, and all rows are for calibration.
+        method: A name in ``CALIBRATORS``, or an unfitted calibrator, as ``focal`` requires:
+            ``FocalCalibration(gamma=3)``.
+        cv: Number of folds, a splitter, or pairs of index arrays; every row must be in exactly one
+            test part. ``"prefit"`` uses a fitted estimator as it is. ``fit`` must then get rows
+            that it was not trained on.
         scores: ``"auto"``, ``"decision_function"`` or ``"predict_proba"``.
-        n_jobs: How many folds are trained at the same time, as elsewhere in scikit-learn.
+        n_jobs: Number of folds trained in parallel, as elsewhere in scikit-learn.
 
     Attributes:
         classes_: The labels, sorted, of any type.
         estimator_: The classifier, trained on all rows.
         calibrator_: The fitted calibrator; ``calibrator_.save(path)`` writes it to a file.
         report_: Its :class:`FitReport`.
-        scores_: Which output of the classifier is calibrated.
-        n_features_in_: Where the classifier has it.
-        feature_names_in_: Where the classifier has it.
+        scores_: The output of the classifier that is calibrated.
+        n_features_in_: If the classifier has it.
+        feature_names_in_: If the classifier has it.
 
     Examples:
         >>> from sklearn.datasets import make_classification
@@ -128,12 +127,12 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         """Train the classifier and fit its calibrator.
 
         Args:
-            X: Features, one row a sample, in any form that the classifier takes.
+            X: Features, one row per sample, in any form that the classifier takes.
             y: Labels of any type.
-            sample_weight: One weight for each row, for the classifier (where its ``fit`` takes
-                them) and for the calibrator.
-            **fit_params: More arguments of the classifier's ``fit``; those with one entry a row
-                are divided like the rows.
+            sample_weight: One weight for each row, for the classifier (if its ``fit`` takes
+                weights) and for the calibrator.
+            **fit_params: More arguments of the classifier's ``fit``; those with one entry per row
+                are split like the rows.
         """
         _inputs.choice(self.scores, "scores", SCORES)
         calibrator = _calibrator(self.method)
@@ -161,7 +160,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)
             self.calibrator_ = calibrator.fit(logits, labels, weight)
-        for message in self.report_.warnings:  # said again, for the line that called this method
+        for message in self.report_.warnings:  # again, for the line that called this method
             warnings.warn(f"{calibrator.NAME}: {message}", CalibrationWarning, stacklevel=2)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
@@ -172,29 +171,26 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     @property
     def report_(self) -> FitReport:
-        """How the fit of the calibrator went."""
+        """The report of the calibrator's fit."""
         return self.calibrator_.report_
 
     def predict_proba(self, X: Any) -> Floats:  # noqa: N803
         """Calibrated probabilities, one column for each of ``classes_``."""
-        scores = self._scores_of(X)
-        probs: Floats = self.calibrator_.predict_proba(scores)
+        probs: Floats = self.calibrator_.predict_proba(self._scores_of(X))
         return probs
 
     def predict_log_proba(self, X: Any) -> Floats:  # noqa: N803
-        """Their logarithms, exact also where the probability itself would be 0 or 1."""
-        scores = self._scores_of(X)
-        log_probs: Floats = self.calibrator_.predict_log_proba(scores)
+        """Calibrated log-probabilities, exact also where the probability rounds to 0 or 1."""
+        log_probs: Floats = self.calibrator_.predict_log_proba(self._scores_of(X))
         return log_probs
 
     def predict(self, X: Any) -> npt.NDArray[Any]:  # noqa: N803
         """The most probable class of each row."""
-        scores = self._scores_of(X)
-        labels: npt.NDArray[Any] = self.classes_[self.calibrator_.predict(scores)]
+        labels: npt.NDArray[Any] = self.classes_[self.calibrator_.predict(self._scores_of(X))]
         return labels
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Which arguments go where, for scikit-learn's metadata routing."""
+        """The metadata routing of scikit-learn."""
         fit_to_fit = MethodMapping().add(caller="fit", callee="fit")
         fit_to_split = MethodMapping().add(caller="fit", callee="split")
         router = MetadataRouter(owner=self).add_self_request(self)
@@ -226,7 +222,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def _arguments(
         self, weight: Any, fit_params: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What the classifier's ``fit`` and the splitter's ``split`` are given besides rows."""
+        """Keyword arguments of the classifier's ``fit`` and of the splitter's ``split``."""
         if get_config()["enable_metadata_routing"]:
             routed = process_routing(self, "fit", sample_weight=weight, **fit_params)
             splitter = routed.get("splitter", {})
@@ -236,9 +232,9 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             given["sample_weight"] = weight
         elif weight is not None:
             warnings.warn(
-                f"{type(self.estimator).__name__} takes no sample_weight: the weights count in "
-                "the calibration only. Turn on scikit-learn's metadata routing to pass them into "
-                "a pipeline",
+                f"{type(self.estimator).__name__} takes no sample_weight: the weights are used for "
+                "calibration only. Enable scikit-learn's metadata routing to pass them into a "
+                "pipeline",
                 UserWarning,
                 stacklevel=3,
             )
@@ -256,7 +252,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         tested = np.concatenate([np.arange(len(y))[test] for _, test in folds])
         check_each_row_once(np.bincount(tested, minlength=len(y)))
         for train, _ in folds:
-            check_all_classes_to_train(self.classes_.tolist(), np.unique(y[train]).tolist())
+            check_classes_of_fold(self.classes_.tolist(), np.unique(y[train]).tolist())
         parts = Parallel(n_jobs=self.n_jobs)(
             delayed(_fold_scores)(
                 clone(self.estimator), X, y, train, test, for_fit, self.scores_, self.classes_
@@ -277,10 +273,10 @@ def class_scores(
     """Logits of a fitted classifier, one column for each of ``classes``."""
     values = np.asarray(getattr(estimator, output)(X))
     if output == "predict_proba":
-        values = floored_log_of_probs(_inputs.probs(values), PROBS_FLOOR)
+        values = to_logits("probs", _inputs.probs(values))
     elif values.ndim == 1 and len(classes) == 2:
         values = np.stack([np.zeros_like(values), values], axis=-1)
-    check_one_column_a_class(values, output, len(classes))
+    check_one_column_per_class(values, output, len(classes))
     return values
 
 
@@ -301,22 +297,31 @@ def _fold_scores(
 
 
 def _calibrator(method: str | Calibrator) -> Calibrator:
-    """A fresh calibrator."""
+    """A new, unfitted calibrator."""
     if isinstance(method, Calibrator):
         copied: Calibrator = clone(method)
         return copied
-    from calibrant.calibrators.comparison import required
-
-    name = CALIBRATORS.key(method)
-    check_no_parameter_missing(required(CALIBRATORS[name]), name, CALIBRATORS[name].__name__)
-    return CALIBRATORS[name]()
+    kind = CALIBRATORS[method]
+    missing = required_params(kind)
+    if missing:
+        arguments = ", ".join(f"{name}=..." for name in missing)
+        raise CalibrantError(
+            f"{kind.NAME} needs {' and '.join(missing)}; found only the name {method!r}. "
+            f"Pass a calibrator: method={kind.__name__}({arguments})"
+        )
+    return kind()
 
 
 def _output(estimator: Any, wanted: str) -> str:
-    """Which output of a fitted classifier has one score for each class."""
+    """The output of a fitted classifier that has one score for each class."""
     name = check_has_output(estimator, SCORES[1:] if wanted == "auto" else [wanted])
     if name == "decision_function" and len(estimator.classes_) > 2 and _scores_pairs(estimator):
-        check_scores_of_pairs(or_else=wanted == "auto" and hasattr(estimator, "predict_proba"))
+        if wanted != "auto" or not hasattr(estimator, "predict_proba"):
+            raise CalibrantError(
+                "decision_function must give one column for each class; found "
+                "decision_function_shape='ovo', one for each pair of classes. "
+                "Set decision_function_shape='ovr', or pass scores='predict_proba'"
+            )
         return "predict_proba"
     return name
 
@@ -324,10 +329,10 @@ def _output(estimator: Any, wanted: str) -> str:
 def _scores_pairs(estimator: Any) -> bool:
     """Whether the columns of ``decision_function`` are pairs of classes.
 
-    Their number does not tell: three classes have three pairs. So every estimator inside a
-    pipeline, a search or a frozen estimator is asked.
+    Their number does not tell: three classes have three pairs. So the parameters of every estimator
+    inside a pipeline, a search or a frozen estimator are checked.
     """
-    if isinstance(estimator, FrozenEstimator):  # which does not tell what is inside
+    if isinstance(estimator, FrozenEstimator):  # get_params does not look inside
         return _scores_pairs(estimator.estimator)
     inside = estimator.get_params().values() if hasattr(estimator, "get_params") else ()
     chosen = getattr(estimator, "best_estimator_", None)
@@ -339,17 +344,17 @@ def _scores_pairs(estimator: Any) -> bool:
 
 
 def check_known_classes(found: Sequence[Any], known: Sequence[Any]) -> None:
-    """No label that a classifier was not trained on."""
+    """Refuse labels that the classifier was not trained on."""
     unknown = [label for label in found if label not in known]
     if unknown:
         raise CalibrantError(
             f"labels must be classes of the fitted estimator; found {unknown[0]!r}, which is not "
-            f"one of its {len(known)}. Train the estimator on all classes, or leave the rows out"
+            f"one of its {len(known)}. Train the estimator on all classes, or drop the rows"
         )
 
 
-def check_all_classes_to_train(classes: Sequence[Any], trained: Sequence[Any]) -> None:
-    """Every class in the training part of a fold: a score for a class never seen says nothing."""
+def check_classes_of_fold(classes: Sequence[Any], trained: Sequence[Any]) -> None:
+    """Refuse a fold without training rows of a class: its scores would mean nothing."""
     missing = [label for label in classes if label not in trained]
     if missing:
         raise CalibrantError(
@@ -359,50 +364,30 @@ def check_all_classes_to_train(classes: Sequence[Any], trained: Sequence[Any]) -
 
 
 def check_each_row_once(counts: npt.NDArray[np.intp]) -> None:
-    """Folds that test every row exactly once."""
+    """Refuse folds that do not test every row exactly once."""
     if not (counts == 1).all():
         row = int(np.argmax(counts != 1))
         raise CalibrantError(
-            f"cv must put every row into a test part exactly once; found row {row} there "
-            f"{counts[row]} times. Use a number of folds, or a splitter such as StratifiedKFold"
+            f"cv must put every row into exactly one test part; found row {row} in {counts[row]}. "
+            "Pass a number of folds, or a splitter such as StratifiedKFold"
         )
 
 
 def check_has_output(estimator: Any, names: Sequence[str]) -> str:
-    """The first of the methods ``names`` that a fitted classifier has."""
+    """The first of the methods ``names`` that a fitted classifier has, or an error."""
     for name in names:
         if hasattr(estimator, name):
             return name
     raise CalibrantError(
-        f"the estimator must have {' or '.join(names)}; {type(estimator).__name__} has not. "
-        "Pass a classifier that gives one score for each class"
+        f"the estimator must have {' or '.join(names)}; found {type(estimator).__name__} without. "
+        "Pass a classifier with one score for each class"
     )
 
 
-def check_scores_of_pairs(*, or_else: bool) -> None:
-    """Scores of pairs of classes are of no use, unless there is something else to take."""
-    if not or_else:
-        raise CalibrantError(
-            "decision_function must give one column for each class; found "
-            "decision_function_shape='ovo', one for each pair of classes. "
-            "Set decision_function_shape='ovr', or pass scores='predict_proba'"
-        )
-
-
-def check_one_column_a_class(values: npt.NDArray[Any], name: str, n_classes: int) -> None:
-    """Scores of a classifier in the form that a softmax takes."""
+def check_one_column_per_class(values: npt.NDArray[Any], name: str, n_classes: int) -> None:
+    """Refuse scores that a softmax cannot take."""
     if values.ndim != 2 or values.shape[1] != n_classes:
         raise CalibrantError(
             f"{name} must give one column for each of the {n_classes} classes; found shape "
             f"{values.shape}. Set decision_function_shape='ovr', or pass scores='predict_proba'"
-        )
-
-
-def check_no_parameter_missing(missing: Sequence[str], method: str, owner: str) -> None:
-    """A method that can be made from its name alone."""
-    if missing:
-        arguments = ", ".join(f"{name}=..." for name in missing)
-        raise CalibrantError(
-            f"{method} needs {' and '.join(missing)}; found the name {method!r} alone. "
-            f"Pass the calibrator itself: method={owner}({arguments})"
         )

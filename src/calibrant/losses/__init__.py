@@ -1,9 +1,9 @@
-"""Losses for PyTorch that calibrate, each in the place of ``torch.nn.CrossEntropyLoss``.
+"""PyTorch losses that calibrate, each a drop-in replacement for ``torch.nn.CrossEntropyLoss``.
 
     loss = FocalLoss(gamma=3.0)                    # or LOSSES["flsd-53"](), by the papers' names
     loss(logits, target).backward()
 
-Some losses change during training. Every loss may be told what some of them want to know:
+Some losses change during training. Every loss accepts what these need to know:
 
     loss.start_epoch(epoch, n_epochs)              # before each epoch, counted from 0
     loss.update(val_logits, val_labels)            # after it, with the whole validation set

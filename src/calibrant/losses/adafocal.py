@@ -1,4 +1,4 @@
-"""AdaFocal: gamma follows the calibration of the validation set, bin by bin."""
+"""AdaFocal: a gamma for each bin, adapted to the calibration of the validation set."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ Floats = npt.NDArray[np.float64]
 
 
 class AdaFocal(GammaPolicy):
-    r"""Gamma by bins of confidence, raised where the model is over-confident.
+    r"""A gamma for each bin of confidence, raised where the model is over-confident.
 
-    After each epoch ``loss.update(val_logits, val_labels)`` cuts the top-label confidences of the
-    validation set into bins of equal mass. In a bin with the gap = mean confidence - accuracy,
+    After each epoch ``loss.update(val_logits, val_labels)`` divides the confidences of the
+    validation set into bins of equal mass. In a bin with gap = mean confidence - accuracy,
 
     .. math:: \gamma \leftarrow \gamma\, e^{\lambda\,\mathrm{gap}} \;(\gamma > 0), \qquad
               \gamma \leftarrow \gamma\, e^{-\lambda\,\mathrm{gap}} \;(\gamma < 0)
 
-    A gamma that comes closer to 0 than ``switch`` jumps to ``switch`` with the other sign, and
-    all stay within ``lowest`` and ``highest``. A training sample takes the gamma of the bin in
-    which the probability of its own class lies; below 0 this means the inverse focal loss.
+    A gamma that comes closer to 0 than ``switch`` jumps to ``switch`` with the opposite sign, and
+    all stay between ``lowest`` and ``highest``. A training sample takes the gamma of the bin that
+    contains the probability of its true class; below 0 it means the inverse focal loss.
 
-    Bins whose edges coincide, because many confidences are the same, are one bin: the first of
-    them takes the samples, and all of them its gap, so that none falls behind.
+    Bins whose edges coincide, because many confidences are equal, are one bin: the first of them
+    takes the samples, and all of them take its gap, so that their gammas stay up to date.
 
-    Bins and gammas are buffers, in float32 whatever the network is in: ``state_dict`` holds them,
-    and a run that is resumed goes on as if it had not stopped.
+    Bins and gammas are buffers, in float32 whatever the dtype of the network: ``state_dict`` holds
+    them, and a resumed run continues as if it had not stopped.
 
     Under ``torch.distributed`` the confidences of all processes are gathered (16 bytes for each
-    validation sample), so that the bins are those of the whole set, and every process has the same
-    gammas as one process would; all of them must call ``update``. A sampler that repeats samples
-    to fill up the last batch counts them twice.
+    validation sample). So the bins are those of the whole set, and every process has the gammas
+    that a single process would have. All processes must call ``update``. A sampler that repeats
+    samples to fill the last batch counts them twice.
 
     Args:
         n_bins: Number of bins.
         rate: lambda in the exponent.
         start: Gamma of every bin before the first update.
-        switch: Where the sign changes.
+        switch: Absolute value of gamma below which the sign changes.
         lowest: Smallest gamma.
         highest: Largest gamma.
 
@@ -93,25 +93,25 @@ class AdaFocal(GammaPolicy):
         self.register_buffer("n_updates", torch.tensor(0, dtype=torch.int64))
 
     def forward(self, p: Tensor) -> Tensor:
-        """The gamma of the bin of each probability; the first and the last bin are open."""
+        """The gamma of the bin of each probability; the first and last bins are unbounded."""
         edges, gammas = self.edges, self.gammas
         if p.dtype != gammas.dtype:
             edges, gammas = edges.to(p.dtype), gammas.to(p.dtype)
         return gamma_between(p, edges, gammas)
 
     def update(self, confidence: Tensor, correct: Tensor) -> None:
-        """Move bins and gammas by one validation set, that of all processes together."""
+        """Update bins and gammas by one validation set, gathered from all processes."""
         own = torch.stack([confidence, correct]).double().cpu()
-        claimed, hit = _gathered(own, self.gammas.device).numpy()
-        _inputs.something_to_measure(len(claimed))
-        # In an order of their own, so that sums do not depend on who gathered what first.
-        order = np.lexsort((hit, claimed))
-        edges, gap = _bins(claimed[order], hit[order], self.n_bins)
+        confidences, hits = _gathered(own, self.gammas.device).numpy()
+        _inputs.something_to_measure(len(confidences))
+        # Sorted, so that sums do not depend on the order in which processes are gathered.
+        order = np.lexsort((hits, confidences))
+        edges, gap = _bins(confidences[order], hits[order], self.n_bins)
         gammas = self.gammas.cpu().numpy().astype(np.float64)
         gammas = gammas * np.exp(np.sign(gammas) * self.rate * gap)
-        small = np.abs(gammas) < float(np.float32(self.switch))  # as the buffer holds it
+        small = np.abs(gammas) < float(np.float32(self.switch))  # as in the buffer
         gammas = np.where(small, -np.sign(gammas) * self.switch, gammas)
-        # Rounded upwards: an edge belongs to the bin below it, in double precision too.
+        # Rounded up: an edge belongs to the bin below it, in double precision too.
         coarse = edges.astype(np.float32)
         above = np.nextafter(coarse, np.float32(np.inf))
         self.edges.copy_(torch.from_numpy(np.where(coarse < edges, above, coarse)))
@@ -127,31 +127,31 @@ class AdaFocal(GammaPolicy):
 
 
 def _bins(confidence: Floats, correct: Floats, n_bins: int) -> tuple[Floats, Floats]:
-    """Inner edges of equal-mass bins of sorted samples, and the gap of each bin.
+    """The inner edges of equal-mass bins of sorted samples, and the gap of each bin.
 
     An edge is the largest confidence of the bin below it and belongs to that bin.
     """
     ranks = mass_edges(float(len(confidence)), n_bins, whole=True).astype(np.intp)
-    last = np.full(n_bins, len(confidence) - 1)  # fewer samples than bins: the rest coincide
+    last = np.full(n_bins, len(confidence) - 1)  # with fewer samples than bins the rest coincide
     last[: len(ranks) - 1] = ranks[1:] - 1
     upper = confidence[last]
     edges = upper[:-1]
     index = np.searchsorted(edges, confidence)
     count = np.bincount(index, minlength=n_bins)
     excess = np.bincount(index, weights=confidence - correct, minlength=n_bins)
-    owner = np.searchsorted(edges, upper)  # of bins that coincide the first
+    owner = np.searchsorted(edges, upper)  # the first of the bins that coincide
     return edges, excess[owner] / count[owner]
 
 
 def _gathered(own: Tensor, device: torch.device) -> Tensor:
-    """The columns of all processes, on the CPU; only those given where there is one process."""
+    """The columns of all processes, on the CPU; ``own`` if there is only one process."""
     group = torch.distributed
     if not (group.is_available() and group.is_initialized()):
         return own
     size = torch.tensor([own.shape[1]], device=device)
     sizes = [torch.empty_like(size) for _ in range(group.get_world_size())]
     group.all_gather(sizes, size)
-    # All parts must have one shape on their way.
+    # all_gather needs parts of equal shape.
     longest = int(max(sizes))
     padded = torch.nn.functional.pad(own, (0, longest - own.shape[1])).to(device)
     parts = [torch.empty_like(padded) for _ in sizes]
@@ -163,17 +163,17 @@ def _gathered(own: Tensor, device: torch.device) -> Tensor:
 def check_limits_of_gamma(
     lowest: Any, highest: Any, start: Any, switch: float
 ) -> tuple[float, float, float]:
-    """Limits on both sides of where AdaFocal's gamma changes its sign, and a start in between."""
+    """Check that the limits enclose -switch and switch, and that start is a possible gamma."""
     low, high = _inputs.finite_number(lowest, "lowest"), _inputs.finite_number(highest, "highest")
     begin = _inputs.finite_number(start, "start")
     if not (low <= -switch and switch <= high):
         raise CalibrantError(
             f"lowest and highest must enclose -switch and switch; found {low:g} and {high:g} "
-            f"around {switch:g}. AdaFocal's are -2, 20 and 0.2"
+            f"for a switch of {switch:g}. The paper has -2, 20 and 0.2"
         )
     if not (low <= begin <= high and abs(begin) >= switch):
         raise CalibrantError(
             f"start must lie between {low:g} and {high:g} and no closer to 0 than {switch:g}; "
-            f"found {begin:g}. AdaFocal's is 1"
+            f"found {begin:g}. The paper has 1"
         )
     return low, high, begin

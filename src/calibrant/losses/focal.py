@@ -1,4 +1,4 @@
-"""The focal loss with any gamma: a number, or a policy."""
+"""The focal loss with a fixed gamma or a gamma policy."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from calibrant import _inputs
 from calibrant._types import Array
 from calibrant.errors import CalibrantError
 from calibrant.focal import focal_log_probs
-from calibrant.losses import checks
 from calibrant.losses.base import (
     Loss,
     Settings,
     along_classes,
+    check_label_smoothing,
+    check_soft_targets,
     class_axis,
     expected,
     is_half,
@@ -31,7 +32,7 @@ from calibrant.losses.step import focal_loss_of
 
 
 class _WithGamma(Loss):
-    """A loss with a gamma that may be a policy, which is told of epochs and validation sets."""
+    """A loss whose gamma is a number or a policy that follows epochs and validation sets."""
 
     gamma: float | GammaPolicy
 
@@ -43,35 +44,35 @@ class _WithGamma(Loss):
 
     @property
     def needs_validation(self) -> bool:
-        """Whether the policy wants to see the validation set."""
+        """Whether the policy needs the validation set."""
         return isinstance(self.gamma, GammaPolicy) and self.gamma.needs_validation
 
     @property
     def needs_epochs(self) -> bool:
-        """Whether the policy has a use for :meth:`start_epoch`."""
+        """Whether the policy uses :meth:`start_epoch`."""
         policy = type(self.gamma)
         return issubclass(policy, GammaPolicy) and policy.start_epoch != GammaPolicy.start_epoch
 
     def start_epoch(self, epoch: int, n_epochs: int | None = None) -> None:
-        """Tell a policy which epoch begins, counted from 0, and how many there will be."""
+        """Tell a policy which epoch begins, counted from 0, and the number of epochs."""
         if isinstance(self.gamma, GammaPolicy):
             self.gamma.start_epoch(epoch, n_epochs)
 
     @torch.no_grad()
     def update(self, val_logits: Tensor, val_labels: Tensor) -> None:
-        """Show a policy the whole validation set after an epoch, once.
+        """Show a policy the whole validation set, once after an epoch.
 
-        Under ``torch.distributed`` every process passes its part, and all of them must call.
+        Under ``torch.distributed`` every process must call it with its own part.
         """
         if isinstance(self.gamma, GammaPolicy) and self.needs_validation:
             self.gamma.update(*self.top_labels(val_logits, val_labels))
 
     @torch.no_grad()
     def top_labels(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Confidence of each row that counts, and whether it was right: what a policy looks at.
+        """Confidence of each row that is not ignored, and whether it is correct.
 
-        Two numbers a row, so that of a validation set too large to be kept they can be gathered
-        batch by batch, and go to ``loss.gamma.update``.
+        A policy needs only these two numbers per row, so for a large validation set they can be
+        gathered batch by batch and passed to ``loss.gamma.update``.
         """
         rows = torch.movedim(logits, class_axis(logits), -1)
         labels = _inputs.labels(labels, rows, ignored=self.ignore_index)
@@ -79,7 +80,7 @@ class _WithGamma(Loss):
         return _top_labels(rows[counted], labels[counted])
 
     def _focal_of_rows(self, c: Tensor, p: Tensor, axis: int) -> Tensor:
-        """The focal loss of each class, with one gamma for a row, chosen by its ``p``."""
+        """The focal loss of each class, with one gamma per row, selected by its ``p``."""
         if not isinstance(self.gamma, GammaPolicy):
             return focal_of(c, self.gamma)
         gamma = self._gamma_of(p.detach()).to(p.dtype).expand(p.shape).unsqueeze(axis)
@@ -90,42 +91,42 @@ class _WithGamma(Loss):
         gamma: Tensor = self.gamma(p)
         if self.gamma.checked:
             return gamma
-        looked_at = not torch.compiler.is_compiling()
+        finite = not torch.compiler.is_compiling()
         owner = type(self.gamma).__name__
-        checked: Tensor = check_gammas_of_policy(gamma, p, owner, finite=looked_at)
+        checked: Tensor = check_gammas_of_policy(gamma, p, owner, finite=finite)
         return checked
 
     def extra_repr(self) -> str:
-        """The number, and the settings that are not the default."""
+        """Gamma, if it is a number, and the settings that are not the default."""
         rest = super().extra_repr()
         return rest if isinstance(self.gamma, GammaPolicy) else f"gamma={self.gamma:g}, {rest}"
 
 
 class FocalLoss(_WithGamma):
-    r"""Focal loss, in the place of ``torch.nn.CrossEntropyLoss``.
+    r"""Focal loss, a drop-in replacement for ``torch.nn.CrossEntropyLoss``.
 
     .. math:: \mathrm{FL} = -(1 - p)^\gamma \log p, \qquad p = \mathrm{softmax}(s)_y
 
-    Computed as a function of the cross-entropy, with its exact derivative: with class indices it
-    takes about the time of ``torch.nn.CrossEntropyLoss`` (of small batches, which are all overhead,
-    twice as much) and no more memory, and gradients are finite for every gamma and every finite
-    logit.
+    It is computed from the cross-entropy, with the exact derivative. With class indices it takes
+    about the time of ``torch.nn.CrossEntropyLoss`` (twice the time for small batches, which are all
+    overhead) and no more memory. Gradients are finite for every gamma and all finite logits.
 
     Targets that are probabilities v, and label smoothing, cost
     :math:`\sum_k v_k \cdot -(1 - q_k)^\gamma \log q_k`, with one gamma for a row: a policy gets the
     probability of the label, or of the class drawn from v, :math:`\sum_k v_k q_k`.
 
-    float16 and bfloat16 logits give a float32 loss. With class indices they are widened some
-    samples of the batch at a time (one at least, be it a large image), with probabilities as
-    targets and in a compiled loss all at once.
+    float16 and bfloat16 logits give a float32 loss. With class indices they are widened a few
+    samples of the batch at a time (at least one, even a large image); with probabilities as
+    targets, and in a compiled loss, all at once.
 
     Args:
-        gamma: At least 0, 0 being cross-entropy; or a policy: :class:`ScheduledGamma`,
-            :class:`SampleGamma`, :class:`AdaFocal` or your own :class:`GammaPolicy`.
+        gamma: A number of at least 0, where 0 is cross-entropy; or a policy:
+            :class:`ScheduledGamma`, :class:`SampleGamma`, :class:`AdaFocal` or your own
+            :class:`GammaPolicy`.
         weight: One weight for each class.
-        ignore_index: Class index of targets that do not count.
-        reduction: ``"mean"`` (over the weight of the targets that count), ``"sum"``, ``"none"``.
-        label_smoothing: Mass of a target that is spread over all classes.
+        ignore_index: Class index of targets to ignore.
+        reduction: ``"mean"`` (by the total weight of the targets), ``"sum"`` or ``"none"``.
+        label_smoothing: Fraction of a target's mass that is spread over all classes.
 
     References:
         Lin et al. (2017); Mukhoti et al. (2020), Proposition 1.
@@ -150,7 +151,7 @@ class FocalLoss(_WithGamma):
         label_smoothing: float = 0.0,
     ) -> None:
         super().__init__(gamma, weight=weight, ignore_index=ignore_index, reduction=reduction)
-        self.label_smoothing = checks.label_smoothing(label_smoothing)
+        self.label_smoothing = check_label_smoothing(label_smoothing)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss of logits and of class indices or probabilities."""
@@ -166,7 +167,7 @@ class FocalLoss(_WithGamma):
         return focal_loss_of(logits, target, rule, gamma.signed, settings)
 
     def _of_probabilities(self, logits: Tensor, target: Tensor, settings: Settings) -> Tensor:
-        checks.soft_targets(logits, target, self.ignore_index)
+        check_soft_targets(logits, target, self.ignore_index)
         axis = class_axis(logits)
         c = -log_softmax(logits)
         p = (target * torch.exp(-c.detach())).sum(axis)
@@ -189,7 +190,7 @@ class FocalLoss(_WithGamma):
         share = self.label_smoothing / logits.shape[axis]
         losses = (1.0 - self.label_smoothing) * true + share * values.sum(axis)
         losses = torch.where(kept, losses, 0.0)
-        # Class weights are in the terms already, and in what a mean is divided by.
+        # The terms include class weights; the divisor of a mean has to include them too.
         if self.reduction == "none":
             return losses
         total = losses.sum()
@@ -204,17 +205,17 @@ class FocalLoss(_WithGamma):
 
 
 class SigmoidFocalLoss(_WithGamma):
-    r"""Focal loss of two classes with one logit, in the place of ``torch.nn.BCEWithLogitsLoss``.
+    r"""Binary focal loss of one logit, a replacement for ``torch.nn.BCEWithLogitsLoss``.
 
     .. math:: -v (1 - q)^\gamma \log q - (1 - v) q^\gamma \log(1 - q), \qquad q = \sigma(s)
 
-    The same as :class:`FocalLoss` of the two logits (0, s), for logits and targets of any shape.
+    Equal to :class:`FocalLoss` of the two logits (0, s), for logits and targets of any shape.
 
     Args:
-        gamma: At least 0, 0 being binary cross-entropy; or a policy, which gets the probability
-            v q + (1 - v)(1 - q) of the target.
-        weight: A factor for each element, in any shape that broadcasts.
-        pos_weight: A factor for the first term, in any shape that broadcasts.
+        gamma: A number of at least 0, where 0 is binary cross-entropy; or a policy, which gets the
+            probability v q + (1 - v)(1 - q) of the target.
+        weight: A factor for each element, broadcast to the shape of the logits.
+        pos_weight: A factor for the first term, broadcast likewise.
         reduction: ``"mean"`` over all elements, ``"sum"`` or ``"none"``.
 
     References:
@@ -250,7 +251,7 @@ class SigmoidFocalLoss(_WithGamma):
         v = target.to(logits.dtype)
         with torch.no_grad():
             p = v * torch.sigmoid(logits) + (1.0 - v) * torch.sigmoid(-logits)
-        # Not softplus, which is cut off at 20.
+        # Not softplus, which torch makes linear above 20.
         both = -torch.stack([F.logsigmoid(logits), F.logsigmoid(-logits)])
         first, second = self._focal_of_rows(both, p, 0)
         if self.pos_weight is not None:
@@ -259,9 +260,9 @@ class SigmoidFocalLoss(_WithGamma):
         return self._reduced_rows(values if self.weight is None else values * self.weight)
 
     def probs(self, logits: Tensor) -> Tensor:
-        """The probability of class 1 that this loss's optimum stands for: the binary focal map.
+        """Probability of class 1 of an optimal network: the binary focal map of its logits.
 
-        Only for a gamma that is a number: with a policy the map is not known.
+        It requires a gamma that is a number: for a policy the map is unknown.
         """
         gamma = check_fixed_gamma(self.gamma)
         two = torch.stack([torch.zeros_like(logits), logits], dim=-1)
@@ -270,14 +271,14 @@ class SigmoidFocalLoss(_WithGamma):
 
     @torch.no_grad()
     def top_labels(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Confidence of each element, and whether it was right."""
+        """Confidence of each element, and whether it is correct."""
         two = torch.stack([torch.zeros_like(logits), logits], dim=-1)
-        right = torch.from_numpy(_inputs.truths(labels, "val_labels")).long().to(logits.device)
-        return _top_labels(two.reshape(-1, 2), _inputs.labels(right, two).reshape(-1))
+        indices = torch.from_numpy(_inputs.truths(labels, "val_labels")).long().to(logits.device)
+        return _top_labels(two.reshape(-1, 2), _inputs.labels(indices, two).reshape(-1))
 
 
 def _top_labels(rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Confidence of each row, and whether it was right, in double precision on the CPU."""
+    """Confidence of each row, and whether it is correct, in double precision on the CPU."""
     if len(rows) == 0:
         return torch.empty(0), torch.empty(0)
     log_p, top = log_softmax(_inputs.logits(rows)).max(dim=1)
@@ -285,7 +286,7 @@ def _top_labels(rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def check_same_shape_targets(logits: Array, target: Array) -> None:
-    """One target for each binary logit."""
+    """Refuse targets whose shape is not that of the binary logits."""
     if tuple(logits.shape) != tuple(target.shape):
         raise CalibrantError(
             f"targets must have the shape of the logits, {tuple(logits.shape)}; found "
@@ -294,7 +295,7 @@ def check_same_shape_targets(logits: Array, target: Array) -> None:
 
 
 def check_gammas_of_policy(gammas: Any, p: Array, owner: str, *, finite: bool) -> Array:
-    """What a policy of one's own returns for p: finite gammas, one for each or one for all."""
+    """Check what a user's policy returns for p: finite gammas, one for each p or one for all."""
     xp = array_namespace(p)
     if isinstance(gammas, (int, float)):
         gammas = xp.full_like(p, gammas)
@@ -308,16 +309,16 @@ def check_gammas_of_policy(gammas: Any, p: Array, owner: str, *, finite: bool) -
     if finite and not bool(xp.all(xp.isfinite(gammas))):
         raise CalibrantError(
             f"a policy must return finite gammas; found NaN or infinity from {owner}. "
-            "Look at its forward(p), where p may be 0 or 1"
+            "Check its forward(p) for p of 0 and 1"
         )
     return xp.astype(gammas, p.dtype)
 
 
 def check_fixed_gamma(value: Any) -> float:
-    """A gamma that is a number, for a map that belongs to it."""
+    """Refuse a policy where a number is needed."""
     if not isinstance(value, float):
         raise CalibrantError(
-            "the focal map needs a gamma that is a number; found a policy, whose optimum has no "
-            "such map. Fit a calibrator on validation data"
+            "the focal map needs a gamma that is a number; found a policy, for which the map is "
+            "unknown. Fit a calibrator on validation data"
         )
     return value

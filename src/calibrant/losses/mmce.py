@@ -1,4 +1,4 @@
-"""Cross-entropy with the maximum mean calibration error of the batch beside it."""
+"""Cross-entropy plus the maximum mean calibration error of the batch."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from torch import Tensor
 
 from calibrant import _inputs
 from calibrant._numerics.precision import WITHOUT_FLOAT64
-from calibrant.losses import checks
 from calibrant.losses.base import (
     Loss,
     Settings,
     along_classes,
+    check_label_smoothing,
+    check_soft_targets,
     class_axis,
     expected,
     log_softmax,
@@ -28,27 +29,29 @@ class MMCELoss(Loss):
     .. math:: \mathrm{MMCE}^2 = \frac1{m^2} \sum_{ij} (c_i - r_i)(c_j - r_j)\, k_{ij}, \qquad
               k_{ij} = e^{-|r_i - r_j| / 0.4}
 
-    with r the largest probability of a row and c whether it stands at the label. The weighted form
-    takes correct and wrong answers, n and m - n of them, as two groups of the same size:
+    with r the confidence of a row and c whether it is correct. The weighted form gives the n
+    correct and the m - n wrong predictions equal weight:
 
     .. math::
         \mathrm{MMCE}_w^2 = \sum_{c_i=c_j=0} \frac{r_i r_j k_{ij}}{(m-n)^2}
         + \sum_{c_i=c_j=1} \frac{(1-r_i)(1-r_j) k_{ij}}{n^2}
         - 2 \sum_{c_i=1, c_j=0} \frac{(1-r_i) r_j k_{ij}}{(m-n)\,n}
 
-    The roots are taken, as in the paper; terms of an empty group are 0. The double sum is computed
-    from sorted confidences in m log m steps. MMCE belongs to the batch: ``"sum"`` counts it once
-    for every row that counts, and ``"none"`` adds it to every row. In several processes it is that
-    of each one's own part of the batch. Where it is 0, its gradient is taken as 0.
+    The loss has the square roots, as in the paper; terms of an empty group are 0. The double sum
+    is computed from sorted confidences in m log m steps. MMCE is a property of the batch:
+    ``"sum"`` counts it once for every row that is not ignored, and ``"none"`` adds it to every
+    row. Each of several processes computes it from its own part of the batch. Where it is 0, its
+    gradient is defined as 0.
 
     Args:
-        weighted: MMCE_w in the place of MMCE.
-        strength: Factor of the MMCE: the papers have 2 for images, 8 for documents.
-        weight: One weight for each class, of the cross-entropy alone: calibration is a matter of
-            the samples as they come.
-        ignore_index: Class index of targets that do not count.
-        reduction: ``"mean"`` (over the weight of the targets that count), ``"sum"``, ``"none"``.
-        label_smoothing: Mass of a target that is spread over all classes, in the cross-entropy.
+        weighted: Use MMCE_w instead of MMCE.
+        strength: Factor of the MMCE; the papers use 2 for images and 8 for documents.
+        weight: One weight for each class, in the cross-entropy only: calibration concerns the
+            samples as they are distributed.
+        ignore_index: Class index of targets to ignore.
+        reduction: ``"mean"`` (by the total weight of the targets), ``"sum"`` or ``"none"``.
+        label_smoothing: Fraction of a target's mass that is spread over all classes, in the
+            cross-entropy only.
 
     References:
         Kumar, Sarawagi and Jain (2018).
@@ -75,7 +78,7 @@ class MMCELoss(Loss):
         super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
         self.weighted = weighted
         self.strength = _inputs.not_negative(strength, "strength")
-        self.label_smoothing = checks.label_smoothing(label_smoothing)
+        self.label_smoothing = check_label_smoothing(label_smoothing)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss of logits and of class indices or probabilities."""
@@ -83,7 +86,7 @@ class MMCELoss(Loss):
         log_p = log_softmax(logits)
         mmce = self.strength * self._mmce(log_p, target)
         if target.is_floating_point():
-            checks.soft_targets(logits, target, self.ignore_index)
+            check_soft_targets(logits, target, self.ignore_index)
             axis = class_axis(logits)
             c = -log_p
             if settings.weight is not None:
@@ -110,8 +113,7 @@ class MMCELoss(Loss):
         return f"{own}, {super().extra_repr()}"
 
     def _cross_entropy(self, log_p: Tensor, target: Tensor, settings: Settings) -> Tensor:
-        # Log-probabilities are logits, and their log-softmax is themselves; only where they have
-        # to be smoothed is it taken again.
+        # Log-probabilities are their own log-softmax, so nll_loss suffices without smoothing.
         weight, ignored, reduction = settings
         if self.label_smoothing > 0.0:
             return F.cross_entropy(
@@ -133,9 +135,9 @@ class MMCELoss(Loss):
         else:
             correct = (top == target).to(log_p.dtype)
             counts = target != self.ignore_index
-            log_r = torch.where(counts, log_r, 0.0)  # an ignored row may hold anything
+            log_r = torch.where(counts, log_r, 0.0)  # an ignored row may contain anything
             counted = counts.to(log_p.dtype)
-        # Sums that nearly cancel: in double precision, which a vector can afford.
+        # The sums nearly cancel, so they are computed in double precision.
         wide = torch.float32 if log_p.device.type in WITHOUT_FLOAT64 else torch.float64
         r, correct, counted = (v.reshape(-1).to(wide) for v in (log_r.exp(), correct, counted))
         correct = correct * counted
@@ -148,7 +150,7 @@ class MMCELoss(Loss):
 
 
 def _mean_part(group: Tensor, values: Tensor) -> Tensor:
-    """What each sample adds to the mean of ``values`` over ``group``; 0 where that is empty."""
+    """The term of each sample in the mean of ``values`` over ``group``; 0 if it is empty."""
     total = group.sum()
     return group * values / torch.where(total > 0, total, 1.0)
 
@@ -173,7 +175,7 @@ def _in_order(r: Tensor, masses: Tensor) -> Tensor:
 
 
 def _root(energy: Tensor, masses: Tensor) -> Tensor:
-    """The square root, 0 with a gradient of 0 where ``energy`` is nothing but rounding."""
+    """The square root; 0 with a gradient of 0 where ``energy`` is only rounding error."""
     noise = torch.finfo(energy.dtype).eps * masses.detach().abs().sum().square()
-    there = ~(energy <= noise)  # NaN is there
-    return torch.where(there, torch.where(there, energy, 1.0).sqrt(), 0.0)
+    positive = ~(energy <= noise)  # also for NaN
+    return torch.where(positive, torch.where(positive, energy, 1.0).sqrt(), 0.0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from calibrant.losses import checks
 from calibrant.losses.base import (
     Loss,
     along_classes,
+    check_soft_targets,
     class_axis,
     labels_and_share,
     log_softmax,
@@ -18,15 +18,15 @@ from calibrant.losses.focal import FocalLoss
 
 
 class CrossEntropyLoss(FocalLoss):
-    """Cross-entropy, with label smoothing if wanted: the focal loss at gamma = 0.
+    """Cross-entropy, optionally with label smoothing: the focal loss at gamma = 0.
 
-    The same as ``torch.nn.CrossEntropyLoss``, with the methods that every loss here has.
+    Equal to ``torch.nn.CrossEntropyLoss``, with the methods of every loss in this package.
 
     Args:
         weight: One weight for each class.
-        ignore_index: Class index of targets that do not count.
-        reduction: ``"mean"`` (over the weight of the targets that count), ``"sum"``, ``"none"``.
-        label_smoothing: Mass of a target that is spread over all classes.
+        ignore_index: Class index of targets to ignore.
+        reduction: ``"mean"`` (by the total weight of the targets), ``"sum"`` or ``"none"``.
+        label_smoothing: Fraction of a target's mass that is spread over all classes.
 
     References:
         Szegedy et al. (2016) for label smoothing.
@@ -61,13 +61,13 @@ class BrierLoss(Loss):
 
     .. math:: \sum_k (q_k - v_k)^2, \qquad q = \mathrm{softmax}(s)
 
-    with v one-hot, or the target itself where that is probabilities. Not divided by the number of
-    classes. With class weights a row weighs :math:`\sum_k v_k w_k`.
+    with v one-hot, or the target itself if it is probabilities. The sum is not divided by the
+    number of classes. With class weights a row has weight :math:`\sum_k v_k w_k`.
 
     Args:
         weight: One weight for each class.
-        ignore_index: Class index of targets that do not count.
-        reduction: ``"mean"`` (over the weight of the targets that count), ``"sum"``, ``"none"``.
+        ignore_index: Class index of targets to ignore.
+        reduction: ``"mean"`` (by the total weight of the targets), ``"sum"`` or ``"none"``.
 
     References:
         Brier (1950).
@@ -85,7 +85,7 @@ class BrierLoss(Loss):
         settings = self._settings_for(logits)
         q = log_softmax(logits).exp()
         if target.is_floating_point():
-            checks.soft_targets(logits, target, self.ignore_index)
+            check_soft_targets(logits, target, self.ignore_index)
             values = (q - target).square().sum(axis)
             if settings.weight is not None:
                 values = values * (target * along_classes(settings.weight, target)).sum(axis)

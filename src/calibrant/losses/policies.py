@@ -1,4 +1,4 @@
-"""Rules that pick the gamma of each sample: by epoch, by the probability of its class."""
+"""Gamma policies: the gamma of a sample by epoch, or by the probability of its true class."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from calibrant.errors import CalibrantError
 from calibrant.focal import gamma_for_threshold
 
 WHOLE_RUN = 350
-"""Epochs of the runs whose schedules the papers give."""
+"""Epochs of the runs for which the papers give schedules."""
 MOST_EPOCHS = range(0, 2**53)
 
 
 class GammaPolicy(nn.Module, ABC):
-    """A rule from the probability of the true class (without gradient) to gamma.
+    """A function from the probability of the true class (detached) to gamma.
 
-    Subclass it and write ``forward``: it gets the probabilities of a batch, and returns a gamma
-    for each, or one for all. What it learns belongs into buffers, so that ``state_dict`` holds it
-    and a compiled loss sees it change. gamma below 0 means the inverse focal loss. The loss goes on
-    to use the probabilities, so they must not be changed in place; and no gradient passes through
-    gamma: it is chosen, not trained.
+    A subclass defines ``forward``: it gets the probabilities of a batch and returns a gamma for
+    each, or one for all. Its state belongs in buffers, so that ``state_dict`` holds it and a
+    compiled loss sees it change. A gamma below 0 means the inverse focal loss. The loss uses the
+    probabilities afterwards, so ``forward`` must not change them in place. No gradient passes
+    through gamma: it is selected, not trained.
 
     Examples:
         >>> import torch
@@ -43,30 +43,30 @@ class GammaPolicy(nn.Module, ABC):
     """
 
     signed = True
-    """Whether a gamma below 0 can come."""
+    """Whether a gamma can be below 0."""
     checked = False
-    """Whether every gamma is known to be finite; if not, each batch is looked at."""
+    """Whether every gamma is known to be finite; if not, each batch is checked."""
     needs_validation = False
-    """Whether :meth:`update` wants to be called."""
+    """Whether :meth:`update` has an effect."""
 
     @abstractmethod
     def forward(self, p: Tensor) -> Tensor:
         """Gamma for each probability."""
 
     def start_epoch(self, epoch: int, n_epochs: int | None = None) -> None:
-        """Which epoch begins, counted from 0."""
+        """Called with the number of the epoch that begins, counted from 0."""
 
     def update(self, confidence: Tensor, correct: Tensor) -> None:
-        """The top-label confidences of the validation set, and whether they were right."""
+        """Called with the confidences of the validation set, and whether they are correct."""
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        """Follow the network to another device, but keep the types: bins are not to be rounded."""
+        """Move to the device of the network, but keep the dtypes: bins must not be rounded."""
 
         def move(state: Tensor) -> Tensor:
             moved = fn(torch.empty(0, device=state.device))
             narrow = state.dtype == torch.float64 and not has_float64(moved)
             dtype = torch.float32 if narrow else state.dtype
-            if state.is_meta:  # nothing there yet: to_empty, before a state is loaded
+            if state.is_meta:  # no data yet: to_empty, before a state is loaded
                 return torch.empty_like(state, device=moved.device, dtype=dtype)
             return state.to(device=moved.device, dtype=dtype)
 
@@ -74,15 +74,15 @@ class GammaPolicy(nn.Module, ABC):
 
 
 class ScheduledGamma(GammaPolicy):
-    """One gamma for all samples, that changes during the run (FLS).
+    """One gamma for all samples that changes during the run (FLS).
 
-    The epoch is told by ``loss.start_epoch(epoch, n_epochs)``; until then the first gamma holds.
+    ``loss.start_epoch(epoch, n_epochs)`` sets the epoch; before that the first gamma applies.
 
     Args:
-        gammas: The gammas, in the order of their time; at least 0.
-        fractions: Where the next begins, as a part of the run. By default after 100/350 and
-            250/350 of it, the schedule of the papers; a run of fewer than 4 epochs does not reach
-            its last gamma.
+        gammas: The gammas in order of time; at least 0.
+        fractions: Where each next gamma begins, as a fraction of the run. The default is the
+            schedule of the papers, after 100/350 and 250/350 of the run; a run of fewer than 4
+            epochs does not reach the last gamma.
         epochs: The same in epochs, instead of ``fractions``.
 
     References:
@@ -121,9 +121,9 @@ class ScheduledGamma(GammaPolicy):
         self.register_buffer("epoch", torch.tensor(0, dtype=torch.int64))
 
     def start_epoch(self, epoch: int, n_epochs: int | None = None) -> None:
-        """Choose the gamma of this epoch."""
+        """Set the gamma of this epoch."""
         epoch = _inputs.whole_number(epoch, "epoch", allowed=MOST_EPOCHS)
-        # Of equal fractions the nearest doubles are equal: 10/35 is 100/350.
+        # Equal fractions are equal as doubles: 10/35 is 100/350.
         reached = epoch / (1 if self.in_epochs else check_length_of_run(epoch, n_epochs))
         stage = sum(reached >= boundary for boundary in self.boundaries)
         self.gamma.fill_(self.gammas[stage])
@@ -131,25 +131,25 @@ class ScheduledGamma(GammaPolicy):
 
     def forward(self, p: Tensor) -> Tensor:
         """The gamma of the epoch, whatever ``p``."""
-        return self.gamma.to(p.dtype, copy=True)  # the loss keeps it, and an epoch may begin
+        return self.gamma.to(p.dtype, copy=True)  # the loss keeps it while an epoch may begin
 
     def extra_repr(self) -> str:
-        """Gammas and where they change."""
+        """The gammas and where they change."""
         what = "epochs" if self.in_epochs else "fractions"
         return f"{self.gammas}, {what}={tuple(round(b, 4) for b in self.boundaries)}"
 
 
 class SampleGamma(GammaPolicy):
-    """A gamma for each sample, by where the probability of its class lies between thresholds.
+    """A gamma for each sample, by the thresholds between which the probability of its class lies.
 
-    A probability that differs from a threshold by rounding alone counts as equal to it, so that
-    one fifth, as five equal logits give it, is on the stated side of 0.2.
+    A probability that differs from a threshold by rounding only counts as equal to it, so that one
+    fifth, computed from five equal logits, is on the stated side of 0.2.
 
     Args:
-        thresholds: Rising probabilities.
+        thresholds: Increasing probabilities.
         gammas: One more than thresholds: for p up to the first threshold, up to the second, ...,
             above the last. Below 0 it is the inverse focal loss.
-        inclusive: Whether p equal to a threshold takes the gamma of those below it.
+        inclusive: Whether p equal to a threshold takes the gamma below the threshold.
 
     References:
         Mukhoti et al. (2020), Sec. 5: FLA-53 is 5 for p <= 0.19, else 3; FLSD-53 in the authors'
@@ -182,7 +182,7 @@ class SampleGamma(GammaPolicy):
         self._make_constants(torch.empty(0).device)
 
     def _make_constants(self, device: torch.device) -> None:
-        """Thresholds and gammas as tensors, which are not saved."""
+        """Thresholds and gammas as buffers, which are not saved."""
         sign = 1.0 if self.inclusive else -1.0
         for name, dtype in (("32", torch.float32), ("64", torch.float64)):
             eps = torch.finfo(dtype).eps
@@ -193,17 +193,17 @@ class SampleGamma(GammaPolicy):
                 self.register_buffer(what + name, made, persistent=False)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        """Made anew where the network goes: there may be nothing to move yet (to_empty)."""
+        """Make the buffers on the device of the network: they may have no data yet (to_empty)."""
         self._make_constants(fn(torch.empty(0, device=self.edges32.device)).device)
         return self
 
     @classmethod
     def for_thresholds(cls, thresholds: Sequence[float], *, rest: float) -> SampleGamma:
-        """Each threshold with the gamma whose gradient equals that of cross-entropy there.
+        """A policy with the gamma for each threshold at which its gradient is cross-entropy's.
 
         Args:
-            thresholds: Rising probabilities of at most 0.5.
-            rest: Gamma above the last of them.
+            thresholds: Increasing probabilities of at most 0.5.
+            rest: Gamma above the last threshold.
 
         Examples:
             >>> from calibrant.losses import SampleGamma
@@ -228,32 +228,32 @@ class SampleGamma(GammaPolicy):
 
 
 def gamma_between(p: Tensor, edges: Tensor, gammas: Tensor) -> Tensor:
-    """The gamma of the interval in which each p lies; an edge belongs to the one below it."""
+    """The gamma of the interval that contains each p; an edge belongs to the interval below it."""
     index = torch.bucketize(p, edges)
-    # Faster than an index, and vmap, which may have a single sample in hand, can follow it.
+    # gather is faster than indexing, and works under vmap, where p may be a single sample.
     return gammas[index] if index.dim() > 1 else gammas.gather(0, index)
 
 
 def _rounding(p: float, eps: float) -> float:
-    """How far p = exp(-c) may be off, relatively, because c has been rounded."""
+    """Relative error of p = exp(-c) due to the rounding of c."""
     return 4.0 * eps * (1.0 - math.log(p))
 
 
 def check_signed_gamma(value: Any, *, like: Array) -> float:
-    """A finite gamma of a policy; below 0 it is that of the inverse focal loss."""
+    """Check a gamma of a policy: finite, below 0 for the inverse focal loss."""
     number = _inputs.finite_number(value, "gamma")
     _inputs.within_type(number, "gamma", like, smallest=0.0)
     return number
 
 
 def check_rising_thresholds(values: Sequence[Any], *, n_gammas: int) -> tuple[float, ...]:
-    """Probabilities in rising order, one fewer than gammas."""
+    """Check increasing probabilities, one fewer than gammas."""
     thresholds = tuple(_inputs.finite_number(value, "thresholds") for value in values)
     rising = all(a < b for a, b in pairwise(thresholds))
     if not (rising and all(0.0 < t < 1.0 for t in thresholds)):
         raise CalibrantError(
-            f"thresholds must rise and lie strictly between 0 and 1; found {thresholds}. "
-            "Sort them, and put each in once"
+            f"thresholds must increase and lie strictly between 0 and 1; found {thresholds}. "
+            "Sort them, and remove duplicates"
         )
     _one_gamma_more("thresholds", len(thresholds), n_gammas)
     return thresholds
@@ -262,42 +262,35 @@ def check_rising_thresholds(values: Sequence[Any], *, n_gammas: int) -> tuple[fl
 def check_boundaries(
     fractions: Sequence[Any] | None, epochs: Sequence[Any] | None, *, n_gammas: int
 ) -> tuple[float, ...]:
-    """Where the gammas of a schedule change, in parts of the run or in epochs."""
-    name, values = check_one_of_boundaries(fractions, epochs)
+    """Check where the gammas of a schedule change, in fractions of the run or in epochs."""
+    if fractions is not None and epochs is not None:
+        raise CalibrantError("a schedule takes fractions or epochs; found both. Leave one out")
+    name, values = ("fractions", fractions or ()) if epochs is None else ("epochs", epochs)
     found = tuple(_inputs.finite_number(value, name) for value in values)
     rising = all(a < b for a, b in pairwise(found))
     highest = 1.0 if name == "fractions" else math.inf
     if not (rising and all(0.0 < value < highest for value in found)):
         limits = "between 0 and 1" if name == "fractions" else "above 0"
-        raise CalibrantError(f"{name} must rise and lie {limits}; found {found}. Sort them")
+        raise CalibrantError(f"{name} must increase and lie {limits}; found {found}. Sort them")
     _one_gamma_more(name, len(found), n_gammas)
     return found
-
-
-def check_one_of_boundaries(
-    fractions: Sequence[Any] | None, epochs: Sequence[Any] | None
-) -> tuple[str, Sequence[Any]]:
-    """Either of the two ways to say when a gamma changes."""
-    if fractions is not None and epochs is not None:
-        raise CalibrantError("a schedule takes fractions or epochs; found both. Leave one out")
-    return ("epochs", epochs) if epochs is not None else ("fractions", fractions or ())
 
 
 def _one_gamma_more(name: str, n_steps: int, n_gammas: int) -> None:
     if n_gammas != n_steps + 1:
         raise CalibrantError(
-            f"there must be one gamma more than {name}; found {n_gammas} gammas and {n_steps} "
-            f"{name}. The last gamma is for what is above the last of them"
+            f"there must be one more gamma than {name}; found {n_gammas} gammas and {n_steps} "
+            f"{name}. The last gamma applies above the last of them"
         )
 
 
 def check_length_of_run(epoch: int, n_epochs: Any) -> int:
-    """How many epochs a run has, for a schedule in parts of it."""
+    """Check the number of epochs of a run, for a schedule in fractions of it."""
     if n_epochs is None:
         raise CalibrantError(
             "a schedule in fractions of the run needs n_epochs; found none. Call "
-            "start_epoch(epoch, n_epochs) (in Lightning: set max_epochs), or give the schedule in "
-            "epochs="
+            "start_epoch(epoch, n_epochs) (in Lightning: set max_epochs), or pass epochs= to the "
+            "schedule"
         )
     length = _inputs.whole_number(n_epochs, "n_epochs", allowed=range(1, 2**53))
     if epoch >= length:

@@ -1,4 +1,4 @@
-"""The properised focal loss: strictly proper, of logits that are calibrated as they are."""
+"""The properised focal loss: strictly proper, with logits that need no focal map."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class ProperFocalLoss(FocalLoss):
 
     .. math:: L^*(s, y) = \mathrm{FL}\big((\Psi^\gamma)^{-1}(\mathrm{softmax}(s)), y\big)
 
-    Strictly proper: its optimum is the posterior, and no map is to be applied afterwards. To train
-    with the focal loss and apply :func:`calibrant.focal.focal_map` has the same optimum, if the
-    network can say anything, but not the same gradients.
+    It is strictly proper: its optimum is the posterior, and no map is applied afterwards. Training
+    with the focal loss and applying :func:`calibrant.focal.focal_map` has the same optimum, if the
+    network can represent any output, but different gradients.
 
-    The inverse map is found by Newton's method, some 3 to 30 steps of the size of a softmax, and
-    has the first two derivatives of the implicit function.
+    The inverse map is computed by Newton's method, in 3 to 30 steps that cost about a softmax each.
+    Its first two derivatives are those of the implicit function.
 
     Args:
-        gamma: At least 0, 0 being cross-entropy. One number: the map belongs to it.
+        gamma: A number of at least 0, where 0 is cross-entropy.
         weight: One weight for each class.
-        ignore_index: Class index of targets that do not count.
-        reduction: ``"mean"`` (over the weight of the targets that count), ``"sum"``, ``"none"``.
-        label_smoothing: Mass of a target that is spread over all classes.
+        ignore_index: Class index of targets to ignore.
+        reduction: ``"mean"`` (by the total weight of the targets), ``"sum"`` or ``"none"``.
+        label_smoothing: Fraction of a target's mass that is spread over all classes.
 
     References:
         Komisarenko and Kull (2024), Proposition 4.
@@ -66,7 +66,7 @@ class ProperFocalLoss(FocalLoss):
         assert isinstance(self.gamma, float)
         wide = logits.float() if is_half(logits) else logits
         rows = torch.movedim(wide, class_axis(logits), -1)
-        if not target.is_floating_point():  # an ignored row may hold anything
+        if not target.is_floating_point():  # an ignored row may contain anything
             counted = (target != self.ignore_index).unsqueeze(-1)
             rows = torch.where(counted, rows, 0.0)
         output = _output(rows, self.gamma)
@@ -79,9 +79,9 @@ def _output(rows: Tensor, gamma: float) -> Tensor:
         try:
             direct: Tensor = inverse_logits(split_top(_inputs.logits(rows)), gamma)
             return direct
-        except RuntimeError:  # torch.func.vmap cannot follow a loop that ends when it may
+        except RuntimeError:  # torch.func.vmap cannot trace a loop that ends on a condition
             pass
-    # The loop as one operation that transforms do not look into.
+    # The loop is one operation that is opaque to transforms.
     output: Tensor = from_solution(split_top(rows), split_top(_solved(rows.detach(), gamma)), gamma)
     return output
 
@@ -99,4 +99,4 @@ def _(rows: Tensor, gamma: float) -> Tensor:
 
 @_solved.register_vmap
 def _(info: Any, in_dims: tuple[int | None, ...], rows: Tensor, gamma: float) -> tuple[Tensor, int]:
-    return _solved(torch.movedim(rows, in_dims[0] or 0, 0), gamma), 0  # rows know nothing of others
+    return _solved(torch.movedim(rows, in_dims[0] or 0, 0), gamma), 0  # rows are independent

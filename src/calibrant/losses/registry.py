@@ -1,4 +1,4 @@
-"""The losses by the names of the papers."""
+"""The table of losses, by their names in the papers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from calibrant.losses.proper import ProperFocalLoss
 
 
 def _focal_with(policy: Callable[[], GammaPolicy]) -> Callable[..., Loss]:
-    """A focal loss with a policy of its own each time: policies have state."""
+    """A factory of focal losses, each with a new policy: policies have state."""
 
     def make(**options: Any) -> Loss:
         return FocalLoss(gamma=policy(), **options)
@@ -47,7 +47,7 @@ LOSSES: Registry[Callable[..., Loss]] = Registry(
         "proper-focal": partial(ProperFocalLoss, gamma=2.0),
     },
 )
-"""Name -> what makes the loss; takes the options of the loss, such as ``reduction`` and ``weight``.
+"""Factories of losses by name; they take options of the loss such as ``reduction`` and ``weight``.
 
 >>> from calibrant.losses import LOSSES
 >>> LOSSES["fla-53"](reduction="sum")

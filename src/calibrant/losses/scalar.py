@@ -1,4 +1,4 @@
-"""f(c) of :mod:`calibrant.focal.of_cross_entropy` with its slope, as PyTorch differentiates it."""
+"""f(c) of :mod:`calibrant.focal.of_cross_entropy` as a differentiable function in PyTorch."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from calibrant.focal.of_cross_entropy import base_and_power, parts, slope, value
 Gamma = float | Tensor
 """One focusing parameter, or one for each sample."""
 Rule = float | Callable[[Tensor], Tensor]
-"""One focusing parameter, or what makes gamma from p."""
+"""One focusing parameter, or a function from p to gamma."""
 
 
 class Evaluated(NamedTuple):
-    """f(c), f'(c) and the gamma they belong to, without a gradient."""
+    """f(c), f'(c) and their gamma, detached."""
 
     value: Tensor
-    slope: Tensor
+    derivative: Tensor
     gamma: Gamma
 
 
 def evaluate(cross_entropy: Tensor, rule: Rule, signed: bool) -> Evaluated:
-    """Everything that a step of training needs, in new tensors."""
+    """Everything that a training step needs, in new tensors."""
     if isinstance(rule, float) and rule == 0.0:
         return Evaluated(cross_entropy, torch.ones_like(cross_entropy), rule)
     of = parts(cross_entropy, torch)
@@ -35,17 +35,17 @@ def evaluate(cross_entropy: Tensor, rule: Rule, signed: bool) -> Evaluated:
 
 
 def focal_of(cross_entropy: Tensor, rule: Rule, *, signed: bool = False) -> Tensor:
-    """f(c) for each c, differentiable as often as wanted, in either direction.
+    """f(c) for each c, differentiable any number of times, in forward and reverse mode.
 
     Args:
         cross_entropy: -log p, float32 or float64, of any shape.
-        rule: gamma, or what makes gamma from p, in which case no gradient passes through it.
+        rule: gamma, or a function from p to gamma, through which no gradient passes.
         signed: Whether gamma may be below 0.
     """
     if isinstance(rule, float) and rule == 0.0:
         return cross_entropy
     gamma = rule(torch.exp(-cross_entropy.detach())) if callable(rule) else rule
-    if torch.compiler.is_compiling():  # which joins the operations, and has no forward mode
+    if torch.compiler.is_compiling():  # it fuses the operations, and has no forward mode
         direct: Tensor = value(cross_entropy, gamma, torch, signed=signed)
         return direct
     focal: Tensor = _Focal.apply(cross_entropy, gamma, signed)  # type: ignore[no-untyped-call]
@@ -53,7 +53,7 @@ def focal_of(cross_entropy: Tensor, rule: Rule, *, signed: bool = False) -> Tens
 
 
 class _Focal(torch.autograd.Function):
-    """f(c) with the slope f'(c), for which only c and gamma are kept."""
+    """f(c) with the derivative f'(c), for which only c and gamma are kept."""
 
     generate_vmap_rule = True
 
@@ -72,18 +72,18 @@ class _Focal(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return grad * _slope(ctx), None, None
+        return grad * _derivative(ctx), None, None
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
-        return tangent * _slope(ctx)
+        return tangent * _derivative(ctx)
 
 
-def _slope(ctx: Any) -> Tensor:
+def _derivative(ctx: Any) -> Tensor:
     """f'(c), from operations that can be differentiated again."""
     cross_entropy, *saved = ctx.saved_tensors
     gamma = saved[0] if saved else ctx.number
     of = parts(cross_entropy, torch)
     base, power = base_and_power(of, gamma, torch, signed=ctx.signed)
-    rising: Tensor = slope(of, base, power, gamma, torch)
-    return rising
+    result: Tensor = slope(of, base, power, gamma, torch)
+    return result

@@ -11,8 +11,7 @@ import numpy as np
 
 from calibrant._numerics.logspace import floored_log_of_probs, sigmoid
 from calibrant.calibrators.base import Calibrator
-from calibrant.calibrators.comparison import Labelled
-from calibrant.calibrators.data import PROBS_FLOOR, FitData
+from calibrant.calibrators.data import PROBS_FLOOR, FitData, LabelledScores
 from calibrant.calibrators.temperature.rows import log_odds_of
 from calibrant.metrics.binning import EqualWidthBins
 from calibrant.report.samples import Floats, spread_rows
@@ -82,7 +81,7 @@ class Explorer:
         }
 
 
-def explore(test: Labelled, fitted: Mapping[str, Calibrator], n_bins: int) -> Explorer:
+def explore(test: LabelledScores, fitted: Mapping[str, Calibrator], n_bins: int) -> Explorer:
     """Count the bins of ``test`` at every point; ``fitted`` are methods by name."""
     data = _rows(test)
     found = fitted_points(fitted)
@@ -152,7 +151,7 @@ def _nearest(value: float, values: tuple[float, ...]) -> int:
     return int(np.abs(np.array(values) - value).argmin())
 
 
-def _rows(test: Labelled) -> FitData:
+def _rows(test: LabelledScores) -> FitData:
     """The rows that are counted, as logits."""
     rows = spread_rows(test, MOST_NUMBERS)
     scores = test.scores[rows].astype(np.float64)

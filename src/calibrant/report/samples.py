@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from calibrant import _inputs
 from calibrant.calibrators.base import Calibrator
-from calibrant.calibrators.comparison import Labelled, labelled
+from calibrant.calibrators.data import LabelledScores, labelled_scores
 from calibrant.errors import CalibrantError
 from calibrant.files import Predictions
 from calibrant.metrics.calibration import class_gap_sums
@@ -29,7 +29,7 @@ LONGEST_NAME = 80
 class Part:
     """Checked samples, and what people call them."""
 
-    samples: Labelled
+    samples: LabelledScores
     ids: npt.NDArray[Any] | None = None
     class_names: tuple[str, ...] | None = None
     file: str | None = None
@@ -67,10 +67,9 @@ def checked_part(predictions: Predictions, *, to_fit: bool) -> Part:
     """Scores and labels that every method may be given."""
     _inputs.some_scores(predictions.logits, predictions.probs)
     _inputs.some_labels(predictions.labels)
-    samples = labelled(predictions.labels, logits=predictions.logits, probs=predictions.probs)
-    if to_fit:
-        everyone = np.full(len(samples.labels), True)
-        _inputs.possible_labels(samples.scores, samples.labels, everyone)
+    samples = labelled_scores(
+        predictions.labels, logits=predictions.logits, probs=predictions.probs, to_fit=to_fit
+    )
     names = predictions.class_names
     check_one_name_each(names, "class_names", "classes", samples.scores.shape[1])
     check_one_name_each(predictions.ids, "ids", "rows", len(samples.labels))
@@ -91,7 +90,7 @@ class Outcome:
     """Mean probability of each class, (K,)."""
 
 
-def outcome_of(calibrator: Calibrator, test: Labelled, n_bins: int) -> Outcome:
+def outcome_of(calibrator: Calibrator, test: LabelledScores, n_bins: int) -> Outcome:
     """What ``calibrator`` says of every test sample, a few rows at a time."""
     n, n_classes = test.scores.shape
     confidence, correct = np.empty(n), np.empty(n, dtype=np.bool_)
@@ -115,11 +114,12 @@ def outcome_of(calibrator: Calibrator, test: Labelled, n_bins: int) -> Outcome:
     )
 
 
-def spread_rows(test: Labelled, numbers: int) -> npt.NDArray[np.intp]:
+def spread_rows(test: LabelledScores, numbers: int) -> npt.NDArray[np.intp]:
     """All rows, or as many as hold about ``numbers`` scores, evenly spread.
 
     Examples:
-        >>> spread_rows(Labelled("logits", np.zeros((9, 2)), np.zeros(9, dtype=int)), 10).tolist()
+        >>> test = LabelledScores("logits", np.zeros((9, 2)), np.zeros(9, dtype=int))
+        >>> spread_rows(test, 10).tolist()
         [0, 2, 4, 6, 8]
     """
     n, n_classes = test.scores.shape
@@ -127,7 +127,7 @@ def spread_rows(test: Labelled, numbers: int) -> npt.NDArray[np.intp]:
     return np.linspace(0, n - 1, kept).round().astype(np.intp)
 
 
-def probs_of(calibrator: Calibrator, test: Labelled, rows: Any) -> Floats:
+def probs_of(calibrator: Calibrator, test: LabelledScores, rows: Any) -> Floats:
     """Calibrated probabilities of some rows, in double precision."""
     scores: dict[str, Any] = {test.kind: test.scores[rows].astype(np.float64)}
     probs: Floats = calibrator.predict_proba(**scores)

@@ -16,7 +16,7 @@ from calibrant.calibrators.comparison import (
     SORTABLE,
     ComparedMethod,
     MethodComparison,
-    compare,
+    compare_samples,
 )
 from calibrant.metrics.comparison import paired_difference
 from calibrant.metrics.evaluation import CONFIDENCE_METRICS, evaluate_samples
@@ -75,14 +75,9 @@ def summarise(
         "n_resamples": min(n_resamples, most),
         "random_state": random_state,
     }
-    scores: dict[str, Any] = {
-        f"val_{val.samples.kind}": val.samples.scores,
-        f"test_{test.samples.kind}": test.samples.scores,
-    }
-    comparison = compare(
-        **scores,
-        val_labels=val.samples.labels,
-        test_labels=test.samples.labels,
+    comparison = compare_samples(
+        val.samples,
+        test.samples,
         methods=chosen,
         against=BEFORE,
         sort="nll",  # a method that gives up accuracy can have a small calibration error

@@ -573,7 +573,7 @@ def test_differences_that_no_float_can_hold(method, tmp_path):
     found = method().fit(logits, np.arange(60) % 3)
     assert found.predict_proba(logits).sum(axis=1) == pytest.approx(1.0, abs=1e-12)
     assert found.report_.after <= found.report_.before
-    with pytest.raises(ValueError, match="Fit it on logits whose differences their type can hold"):
+    with pytest.raises(ValueError, match="whose differences are finite in their dtype"):
         found.save(tmp_path / "cal.json")
 
 

@@ -1,6 +1,6 @@
 """Fitted calibrators as files that work without calibrant.
 
-| format | ending | needs, where it runs |
+| format | extension | needs at run time |
 |---|---|---|
 | ``numpy`` | ``.py`` | NumPy |
 | ``onnx`` | ``.onnx`` | an ONNX runtime |
@@ -22,22 +22,22 @@ from calibrant.errors import CalibrantError
 
 DTYPES = ("float32", "float64")
 PRODUCER = b"\x12\x09calibrant"
-"""How a model of ours begins, after the version of the format."""
+"""The producer field at the start of our models, after the version of the format."""
 
 
 @dataclass(frozen=True)
 class Format:
     """One kind of file."""
 
-    ending: str
+    extension: str
     content: Callable[[Calibrator, str], bytes]
-    """Of the file, from a calibrator and a type of numbers."""
+    """Makes the content of the file from a calibrator and a dtype."""
     is_ours: Callable[[Path], bool]
-    """Whether a file of this ending was written here."""
+    """Whether a file with this extension was written by :func:`export`."""
     typed: bool = True
-    """Whether the file is for logits of one type only."""
+    """Whether the file takes logits of one dtype only."""
     packages: tuple[str, ...] = ()
-    """What writing it needs; the extra that brings them has the name of the format."""
+    """Packages that writing needs; the extra that installs them is named like the format."""
 
 
 def _numpy(calibrator: Calibrator, dtype: str) -> bytes:
@@ -65,7 +65,7 @@ def _is_our_source(path: Path) -> bool:
 
 
 def _is_our_model(path: Path) -> bool:
-    """Field 2 of a model, the second in the file, is the name of its producer."""
+    """The second field in the file is the name of the producer."""
     with path.open("rb") as file:
         return PRODUCER in file.read(16)
 
@@ -85,7 +85,7 @@ FORMATS = {
     ),
     "torch": Format(".pt2", _torch, _is_our_program, packages=("torch",)),
 }
-"""What :func:`export` can write, by name."""
+"""The formats of :func:`export`, by name."""
 
 
 def export(
@@ -98,25 +98,25 @@ def export(
 ) -> None:
     """Write a fitted calibrator as a file that works without calibrant.
 
-    All formats take logits and give the probabilities of ``calibrator.predict_proba``, to 1e-6 for
-    logits in single precision:
+    All formats take logits and return the probabilities of ``calibrator.predict_proba``, to 1e-6
+    for single-precision logits:
 
-    - ``"numpy"``: a short Python file with ``predict_proba(logits)``, made to be read;
+    - ``"numpy"``: a short, readable Python file with ``predict_proba(logits)``;
     - ``"onnx"``: a model from ``logits`` to ``probs``, both (batch, classes);
     - ``"torch"``: a program for ``torch.export.load``, also from (batch, classes) to the same.
 
-    The Python file refuses NaN, +inf and a wrong number of classes. The other two have no place
-    for such words: NaN goes in, NaN comes out.
+    The Python file refuses NaN, +inf and a wrong number of classes. The other two cannot raise
+    errors: NaN gives NaN.
 
     Args:
         calibrator: A fitted calibrator.
-        path: The file to write. One that an earlier export wrote is replaced whole.
-        format: One of ``FORMATS``; None takes it from the ending of ``path``, which must not be
+        path: The file to write. An earlier export is overwritten.
+        format: One of ``FORMATS``; None infers it from the extension of ``path``, which must not be
             that of another format.
-        dtype: Type of the logits and of the result, ``"float32"`` (the default) or ``"float64"``.
-            The Python file takes any. Whatever the type, it and the methods that need it compute
-            in double precision.
-        force: Replace a file that no export wrote, too.
+        dtype: Dtype of the logits and the result, ``"float32"`` (the default) or ``"float64"``.
+            The Python file takes any. It and the methods that need it compute in double precision
+            whatever the dtype.
+        force: Also overwrite a file that is not an export.
 
     Examples:
         >>> import pathlib, tempfile
@@ -136,8 +136,8 @@ def export(
     chosen = FORMATS[name]
     if dtype is not None and not chosen.typed:
         raise CalibrantError(
-            f"dtype is for files that take logits of one type; found {dtype!r} for a Python file, "
-            "which takes any. Leave it out"
+            f"dtype cannot be combined with a Python file, which takes logits of any dtype; found "
+            f"{dtype!r}. Leave it out"
         )
     dtype = "float32" if dtype is None else _inputs.choice(dtype, "dtype", DTYPES)
     _inputs.installed(*chosen.packages, extra=name, purpose=f"the format {name}")
@@ -148,25 +148,25 @@ def export(
 
 
 def format_of(path: Path, name: str | None) -> str:
-    """The format called ``name``, or without a name that of the ending of ``path``."""
-    endings = [entry.ending for entry in FORMATS.values()]
+    """The format called ``name``, or if that is None, inferred from the extension of ``path``."""
+    extensions = [entry.extension for entry in FORMATS.values()]
     if name is not None:
         chosen = _inputs.choice(name, "format", tuple(FORMATS))
-        check_ending_of_format(chosen, FORMATS[chosen].ending, path, endings)
+        check_extension(chosen, FORMATS[chosen].extension, path, extensions)
         return chosen
     for known, entry in FORMATS.items():
-        if entry.ending == path.suffix.lower():
+        if entry.extension == path.suffix.lower():
             return known
     raise CalibrantError(
-        f"cannot tell the format of {path}: the name must end in {', '.join(endings)}; found "
-        f"{path.suffix or 'no ending'!r}. Pass format="
+        f"cannot infer the format of {path}: expected the extension {', '.join(extensions)}; found "
+        f"{path.suffix or 'none'!r}. Pass format="
     )
 
 
-def check_ending_of_format(name: str, ending: str, path: Path, others: Sequence[str]) -> None:
-    """A file whose name does not say that it is of another format."""
-    if path.suffix.lower() != ending and path.suffix.lower() in others:
+def check_extension(name: str, extension: str, path: Path, others: Sequence[str]) -> None:
+    """Refuse a path with the extension of another format."""
+    if path.suffix.lower() != extension and path.suffix.lower() in others:
         raise CalibrantError(
-            f"the format {name} is written to {ending} files; found {path.name!r}. "
-            f"Rename it, or leave the format out, which {path.suffix.lower()} tells"
+            f"the format {name} is written to {extension} files; found {path.name!r}. "
+            "Rename the file, or leave out the format, which is inferred from the extension"
         )

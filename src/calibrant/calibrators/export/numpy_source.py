@@ -1,7 +1,7 @@
-"""Calibrators as Python source: constants, and a function that a reader can follow.
+"""Calibrators as readable Python source: constants and a few functions.
 
-A template is one or two functions of a module in ``templates``. They are ordinary code, checked
-and tested as such; their source is what gets written, below the constants of one calibrator.
+A template is a few functions of a module in ``templates``. They are ordinary code, checked and
+tested as such. Their source is written to the file, below the constants of one calibrator.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from calibrant.calibrators.export.templates.checked import checked
 
 WIDTH = 100
 MOST_LITERALS = 10_000
-"""Arrays with more numbers than this are written as text."""
+"""Arrays with more numbers than this are written as a string."""
 
 
 @dataclass(frozen=True)
 class Template:
-    """How a family of methods looks in a file."""
+    """The exported file of a family of methods."""
 
     formula: str
     functions: tuple[Callable[..., Any], ...]
-    """What is written below the constants, in order."""
+    """Functions written below the constants, in order."""
     defaults: Mapping[str, float] = field(default_factory=dict)
-    """Constants that not every method of the family has fitted."""
+    """Constants that not every method of the family fits."""
 
 
 _SOFTMAX = Template("softmax(s / T)", (checked, softmax.predict_proba), {"temperature": 1.0})
@@ -101,7 +101,7 @@ HEADER = '''"""Calibrated probabilities from logits; needs NumPy only.
 
 {method}: {formula}.
 Fitted on {n_samples} samples, written by calibrant {version}.
-logits: scores before the softmax, {n_classes} classes on the last axis; -inf marks an absent class.
+logits: scores before the softmax, {n_classes} classes on the last axis; -inf masks a class.
 """
 
 import numpy as np
@@ -112,7 +112,7 @@ Floats = NDArray[np.float64]
 
 
 def source(calibrator: Calibrator) -> str:
-    """A Python module with ``predict_proba(logits)``, which needs NumPy only."""
+    """The source of a module with ``predict_proba(logits)``, which needs NumPy only."""
     template = TEMPLATES[calibrator.NAME]
     header = HEADER.format(
         method=calibrator.NAME,
@@ -132,19 +132,19 @@ def source(calibrator: Calibrator) -> str:
 
 
 def _literal(value: Any) -> str:
-    """Python that gives the very same numbers."""
+    """Python source of exactly these numbers."""
     if isinstance(value, int | float):
         return repr(value)
     array = np.asarray(value)
     if array.size <= MOST_LITERALS:
         return f"np.array(\n{_nested(array.tolist(), 4)}\n)"
-    # As text: a million numbers in brackets would take Python a gigabyte to read.
+    # As a string: to parse a list of a million numbers, Python needs a gigabyte.
     text = _filled(" ".join(map(repr, array.ravel().tolist())), "")
     return f'np.fromstring(\n    """\n{text}\n""",\n    sep=" ",\n).reshape({array.shape})'
 
 
 def _nested(values: list[Any], indent: int) -> str:
-    """A list of numbers, or of such lists, in lines of a readable length."""
+    """A nested list of numbers, wrapped at a readable width."""
     margin = " " * indent
     if values and isinstance(values[0], list):
         rows = ",\n".join(_nested(row, indent + 4) for row in values)

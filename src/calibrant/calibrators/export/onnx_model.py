@@ -1,9 +1,9 @@
 """Calibrators as ONNX models.
 
-torch translates most of a program to ONNX faithfully, but not all of it: ``logaddexp`` becomes
-log(e^a + e^b), which overflows, ``log1p`` becomes log(1 + x), which rounds, and numbers pass
-through float32 on the way into a float64 model. The translations here keep what was computed. The
-finished model is run once beside the calibrator before it is given out.
+torch does not translate every operation to ONNX exactly: ``logaddexp`` becomes log(e^a + e^b),
+which overflows, ``log1p`` becomes log(1 + x), which rounds, and constants of a float64 model pass
+through float32. The translations here are exact. The finished model is compared with the
+calibrator before it is returned.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from calibrant.calibrators.export.torch_program import description, program
 op: Any = opset18
 OPSET = 18
 AGREEMENT = 1e-6
-"""How far a probability may be off: what is promised. A model that is wrong is far off."""
+"""Largest allowed error of a probability, as documented. A wrong model has a far larger one."""
 ERRORS_ONLY = 3
 
 
@@ -52,14 +52,14 @@ def model(calibrator: Calibrator, dtype: str) -> bytes:
     graph.metadata_props.update(description(calibrator))
     graph.graph.metadata_props.clear()
     for node in graph.graph:
-        node.metadata_props.clear()  # where in our files it comes from
+        node.metadata_props.clear()  # it names files of this machine
     content: bytes = translated.model_proto.SerializeToString()
     _check(content, calibrator, dtype)
     return content
 
 
 def _translations() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """torch operators as ONNX ones, in the type of what they are applied to."""
+    """torch operators as ONNX operators, in the dtype of their arguments."""
 
     def number(value: float, like: Any) -> Any:
         return op.Constant(value=ir.tensor(np.asarray(value, dtype=like.dtype.numpy())))
@@ -80,7 +80,7 @@ def _translations() -> dict[Callable[..., Any], Callable[..., Any]]:
         return op.Add(op.Max(self, other), log_of_sum(op.Exp(op.Neg(gap)), one))
 
     def log_of_sum(x: Any, one: Any) -> Any:
-        u = op.Add(x, one)  # its rounding cancels in log(u) / (u - 1)
+        u = op.Add(x, one)  # its rounding error cancels in log(u) / (u - 1)
         ratio = op.Where(op.Greater(x, one), one, op.Div(x, op.Sub(u, one)))
         return op.Where(op.Equal(u, one), x, op.Mul(op.Log(u), ratio))
 
@@ -94,7 +94,7 @@ def _translations() -> dict[Callable[..., Any], Callable[..., Any]]:
 
 
 def _check(content: bytes, calibrator: Calibrator, dtype: str) -> None:
-    """Refuse a model that does not give what the calibrator gives."""
+    """Refuse a model whose results differ from those of the calibrator."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = ERRORS_ONLY
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
@@ -110,7 +110,7 @@ def _check(content: bytes, calibrator: Calibrator, dtype: str) -> None:
 
 
 def _probe(n_classes: int) -> npt.NDArray[np.float64]:
-    """Rows as they come: ordinary, saturated, huge, and with classes ruled out."""
+    """Rows of all kinds: ordinary, saturated, huge, and with masked classes."""
     rng = np.random.default_rng(0)
     scales = np.repeat([0.1, 3.0, 30.0, 1e4], 4)[:, np.newaxis]
     logits = scales * rng.standard_normal((len(scales), n_classes))
@@ -121,7 +121,7 @@ def _probe(n_classes: int) -> npt.NDArray[np.float64]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Nothing of what torch and onnxscript say of themselves reaches the terminal."""
+    """Suppress the warnings and log messages of torch and onnxscript."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     before = [logger.level for logger in loggers]
     with warnings.catch_warnings():

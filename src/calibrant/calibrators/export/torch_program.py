@@ -1,4 +1,4 @@
-"""Calibrators as torch programs, without a Python class of ours in them."""
+"""Calibrators as torch programs, which need no class of calibrant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.torch_layer import CalibratorModule
 
 OF_THIS_MACHINE = ("stack_trace", "source_fn_stack", "from_node")
-"""What a traced program knows of the files it was made from."""
+"""Entries of a traced program that name files of this machine."""
 
 
 class _Probs(nn.Module):
@@ -29,7 +29,7 @@ class _Probs(nn.Module):
 
 def program(calibrator: Calibrator, dtype: str) -> torch.export.ExportedProgram:
     """The calibrator as a traced program, from (batch, classes) to the same shape."""
-    # Two rows, as sizes of 0 and 1 would be taken for constants.
+    # Two rows, because tracing takes sizes of 0 and 1 for constants.
     example = torch.zeros(2, calibrator.n_classes_, dtype=getattr(torch, dtype))
     traced = torch.export.export(
         _Probs(calibrator).eval(),
@@ -43,7 +43,7 @@ def program(calibrator: Calibrator, dtype: str) -> torch.export.ExportedProgram:
 
 
 def description(calibrator: Calibrator) -> dict[str, str]:
-    """What a file says of itself."""
+    """Metadata of an exported file."""
     return {
         "calibrant.version": __version__,
         "calibrant.method": calibrator.NAME,
@@ -54,7 +54,7 @@ def description(calibrator: Calibrator) -> dict[str, str]:
 def program_file(calibrator: Calibrator, dtype: str) -> bytes:
     """The program as a file for ``torch.export.load``."""
     about = json.dumps(description(calibrator))
-    # In memory, because torch ends the process if the disk is full.
+    # In memory, because torch aborts the process if the disk is full.
     content = io.BytesIO()
     torch.export.save(program(calibrator, dtype), content, extra_files={"calibrant.json": about})
     return content.getvalue()

@@ -1,4 +1,4 @@
-"""What an exported Python file holds: one module for each family of methods.
+"""The functions of exported Python files, one module for each family of methods.
 
-The capital letters are placeholders: the file has the constants of a calibrator in their place.
+Constants in capital letters are placeholders for those of a fitted calibrator.
 """

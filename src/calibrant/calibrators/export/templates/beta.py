@@ -1,4 +1,4 @@
-"""Beta calibration as the map of one class."""
+"""The map of one class in beta calibration."""
 
 import numpy as np
 
@@ -10,5 +10,5 @@ C = np.zeros(3)
 
 
 def calibrated(x: Floats) -> Floats:
-    """Log-odds of one class by itself: A log(q) - B log(1 - q) + C, from x = log(q / (1 - q))."""
+    """Log-odds of one class: A log(q) - B log(1 - q) + C, from x = log(q / (1 - q))."""
     return C - A * np.logaddexp(0.0, -x) + B * np.logaddexp(0.0, x)

@@ -19,7 +19,7 @@ def predict_proba(logits: ArrayLike) -> np.ndarray:
     z = np.where(absent, -np.inf, x - np.where(absent, -np.inf, x).max(axis=-1, keepdims=True))
     log_q = np.where(absent, 0.0, z - np.log(np.exp(z).sum(axis=-1, keepdims=True)))
     size = np.maximum(np.abs(log_q).max(axis=-1, keepdims=True), 1e-300)
-    # For rows of size 1, so that nothing overflows before the largest score is subtracted.
+    # Rows are scaled to size 1, so that nothing overflows before the largest is subtracted.
     y = np.where(absent, -np.inf, x / size / TEMPERATURE + log_q / size @ MATRIX.T)
     with np.errstate(over="ignore"):
         y = (y - y.max(axis=-1, keepdims=True)) * size + BIAS

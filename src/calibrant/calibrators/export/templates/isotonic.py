@@ -1,4 +1,4 @@
-"""A table with straight lines in between as the map of one class: isotonic regression."""
+"""The map of one class in isotonic regression: linear interpolation in a table."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ VALUES = np.zeros((3, 1))
 
 
 def calibrated(x: Floats) -> Floats:
-    """Log-odds of one class by itself, from probabilities that are straight between the knots."""
+    """Log-odds of one class against the rest; its probability is linear between the knots."""
     y = np.empty_like(x)
     for k, (knots, values) in enumerate(zip(KNOTS, VALUES, strict=True)):
         hit = np.interp(x[..., k], knots, 1 / (1 + np.exp(-values)))

@@ -11,7 +11,7 @@ BIAS = np.zeros(3)
 
 
 def centred(s: Floats) -> Floats:
-    """Logits minus the mean of the finite ones of their row; 0 where the class is absent."""
+    """Logits minus the mean of the finite ones of their row; 0 where the class is masked."""
     possible = s > -np.inf
     with np.errstate(over="ignore"):
         z = np.where(possible, np.maximum(s - s.max(axis=-1, keepdims=True), -8e307), 0.0)
@@ -24,7 +24,7 @@ def predict_proba(logits: ArrayLike) -> np.ndarray:
     s, dtype = checked(logits)
     x = centred(s)
     size = np.maximum(np.abs(x).max(axis=-1, keepdims=True), 1e-300)
-    # For rows of size 1, so that nothing overflows before the largest score is subtracted.
+    # Rows are scaled to size 1, so that nothing overflows before the largest is subtracted.
     y = np.where(s == -np.inf, -np.inf, scores(x / size))
     with np.errstate(over="ignore"):
         y = (y - y.max(axis=-1, keepdims=True)) * size + BIAS
@@ -34,5 +34,5 @@ def predict_proba(logits: ArrayLike) -> np.ndarray:
 
 
 def scores(x: Floats) -> Floats:
-    """A matrix close to that of one temperature, in two parts."""
+    """A matrix close to that of one temperature: the temperature plus a correction."""
     return x / TEMPERATURE + x @ MATRIX.T

@@ -1,4 +1,4 @@
-"""Each class against the rest, and Platt scaling as the map of one class."""
+"""Each class against the rest, with the map of one class in Platt scaling."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,7 +25,7 @@ def log_odds(s: Floats) -> Floats:
 
 
 def calibrated(x: Floats) -> Floats:
-    """Log-odds of one class by itself, from those of the softmax."""
+    """Log-odds of one class against the rest, from those of the softmax."""
     return SLOPE * x + SHIFT
 
 
@@ -33,7 +33,7 @@ def predict_proba(logits: ArrayLike) -> np.ndarray:
     """The calibrated probability of each class against the rest, divided by their sum."""
     s, dtype = checked(logits)
     x = log_odds(s)
-    if N_CLASSES == 2:  # one question, whose answers are opposites
+    if N_CLASSES == 2:  # a single map; the log-odds of the other class are its negative
         y = calibrated(x[..., 1:])
         y = np.concatenate([-y, y], axis=-1)
     else:

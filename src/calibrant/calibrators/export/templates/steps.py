@@ -1,4 +1,4 @@
-"""A table in steps as the map of one class: histogram binning and BBQ."""
+"""The map of one class in histogram binning and BBQ: a step function."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ VALUES = np.zeros((3, 1))
 
 
 def calibrated(x: Floats) -> Floats:
-    """Log-odds of one class by itself: the value at the last knot below x, or at the first."""
+    """Log-odds of one class against the rest: the value at the last knot below x, or the first."""
     y = np.empty_like(x)
     for k, (knots, values) in enumerate(zip(KNOTS, VALUES, strict=True)):
         y[..., k] = values[np.maximum(np.searchsorted(knots, x[..., k]) - 1, 0)]

@@ -15,7 +15,7 @@ REST_BIASES = np.zeros(3)
 
 
 def curve(odds: Floats) -> Floats:
-    """A smooth curve whose slope goes from one of SLOPES to the next at 0, 2, 4 and 6."""
+    """A smooth curve whose slope changes from one of SLOPES to the next at 0, 2, 4 and 6."""
     above = [np.logaddexp(0.0, odds - knot) for knot in (0.0, 2.0, 4.0, 6.0)]
     total: Floats = SLOPES[4] * above[3] - SLOPES[0] * np.logaddexp(0.0, -odds)
     for j in (1, 2, 3):
@@ -24,7 +24,7 @@ def curve(odds: Floats) -> Floats:
 
 
 def relative(scores: Floats) -> tuple[Floats, Floats, Floats]:
-    """The largest score of each row, the scores minus it, and the log of the sum of their e^."""
+    """The largest score of each row, the scores minus it, and their log-sum-exp."""
     largest = np.maximum(scores.max(axis=-1, keepdims=True), -1e300)  # also where all are -inf
     below = scores - largest
     return largest, below, np.log(np.maximum(np.exp(below).sum(axis=-1, keepdims=True), 1.0))
@@ -32,7 +32,7 @@ def relative(scores: Floats) -> tuple[Floats, Floats, Floats]:
 
 def predict_proba(logits: ArrayLike) -> np.ndarray:
     """The top class from its log-odds: curve(odds) + OFFSET + CONTEST (odds - lead) + its offset;
-    what is left goes to the others by softmax(s / (TEMPERATURE REST_TEMPERATURE) + REST_BIASES).
+    the others share the rest by softmax(s / (TEMPERATURE REST_TEMPERATURE) + REST_BIASES).
     """
     s, dtype = checked(logits)
     top = s.argmax(axis=-1)[..., np.newaxis]
@@ -44,7 +44,7 @@ def predict_proba(logits: ArrayLike) -> np.ndarray:
     lead, odds = np.minimum(-runner_up, 1e30), np.minimum(-runner_up - log_sum, 1e30)
     _, others, log_sum = relative(others)
     x = curve(odds) + OFFSET + CONTEST * (odds - lead) + CLASS_OFFSETS[top]
-    # The lead over the likeliest of the others is from a quarter to four times what it was.
+    # The lead over the next class stays between a quarter and four times what it was.
     x = np.clip(x, lead / 4 - log_sum, lead * 4 - log_sum)
     rest = np.exp(others - log_sum - np.logaddexp(0.0, x))
     p: Floats = np.where(is_top, 1 / (1 + np.exp(-x)), rest)

@@ -8,5 +8,5 @@ WEIGHTS = np.ones(3)
 
 
 def scores(x: Floats) -> Floats:
-    """A factor for each class."""
+    """The logits times the weight of their class."""
     return x * WEIGHTS
