@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.collections import TriMesh
 from matplotlib.lines import Line2D
 from matplotlib.tri import Triangulation
 from matplotlib.typing import LineStyleType
@@ -20,6 +19,7 @@ from matplotlib.typing import LineStyleType
 from calibrant import _inputs
 from calibrant._types import Array
 from calibrant.errors import CalibrantError
+from calibrant.plots.axes import given_or_current
 from calibrant.plots.palette import INK, OVER
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -81,12 +81,17 @@ def simplex_grid(n: int) -> Floats:
 
 
 def plot_map_arrows(
-    ax: Axes, mapping: Map, *, n_steps: int = 16, class_names: Sequence[str] = NAMES
-) -> None:
+    mapping: Map,
+    ax: Axes | None = None,
+    *,
+    n_steps: int = 16,
+    class_names: Sequence[str] = NAMES,
+) -> Axes:
     """An arrow from each point q of a grid to ``mapping(q)``.
 
     As Komisarenko and Kull (2024), Fig. 5.
     """
+    ax = given_or_current(ax)
     grid = simplex_grid(n_steps)
     start, end = to_plane(grid), to_plane(mapping(grid))
     _triangle(ax, class_names)
@@ -101,24 +106,27 @@ def plot_map_arrows(
         color=INK,
         zorder=3,
     )
+    return ax
 
 
 def plot_map_difference(
-    ax: Axes,
     map_a: Map,
     map_b: Map,
+    ax: Axes | None = None,
     *,
     limit: float | None = None,
     color_bar: bool = False,
     class_names: Sequence[str] = NAMES,
-) -> TriMesh:
+) -> Axes:
     """How far two maps are apart: the largest difference of any class, as a surface.
 
-    ``limit`` is the difference with the brightest colour, the largest one found by default. The
-    surface comes back for a colour bar that several pictures share; ``color_bar`` draws its own.
+    ``limit`` is the difference with the brightest colour, by default the largest one found.
+    ``color_bar`` adds a colour bar. For one that several plots share, set the same ``limit`` and
+    pass the surface, ``ax.collections[0]``, to ``figure.colorbar``.
 
     As Komisarenko and Kull (2024), Fig. 7.
     """
+    ax = given_or_current(ax)
     grid = simplex_grid(FINE)
     both = [_inputs.as_numpy(_inputs.probs(mapping(grid))) for mapping in (map_a, map_b)]
     difference = np.abs(both[0] - both[1]).max(axis=-1)
@@ -134,7 +142,7 @@ def plot_map_difference(
     _triangle(ax, class_names)
     if color_bar:
         ax.figure.colorbar(surface, ax=ax, shrink=0.8, label="largest difference of any class")
-    return surface
+    return ax
 
 
 def conditional_risk(loss: Loss, posterior: Array, probs: Floats) -> Floats:
@@ -155,13 +163,13 @@ def conditional_risk(loss: Loss, posterior: Array, probs: Floats) -> Floats:
 
 
 def plot_risk_isolines(
-    ax: Axes,
     loss: Loss,
     posterior: Array,
-    percentiles: Sequence[float] = (3, 12, 20),
+    ax: Axes | None = None,
     *,
+    percentiles: Sequence[float] = (3, 12, 20),
     class_names: Sequence[str] = NAMES,
-) -> None:
+) -> Axes:
     """Lines around the q whose expected loss is among the smallest few percent of all q.
 
     ``loss`` takes (n, 3) probabilities and n labels, such as ``focal.proper_focal_loss`` with its
@@ -170,6 +178,7 @@ def plot_risk_isolines(
 
     As Komisarenko and Kull (2024), Fig. 4.
     """
+    ax = given_or_current(ax)
     truth = to_plane(posterior)
     grid = simplex_grid(FINE)
     risk = conditional_risk(loss, posterior, grid)
@@ -177,7 +186,7 @@ def plot_risk_isolines(
     _triangle(ax, class_names)
     ax.plot(*truth, marker="x", color=OVER, markersize=8, markeredgewidth=2, zorder=4)
     if not risk.min() < levels[0] or not (np.diff(levels) > 0).all():
-        return  # a loss that is flat there has no lines
+        return ax  # a loss that is flat there has no isolines
     dashes = [DASHES[i % len(DASHES)] for i in range(len(levels))]
     ax.tricontour(
         Triangulation(*to_plane(grid).T),
@@ -190,6 +199,7 @@ def plot_risk_isolines(
     names = [f"{percentile:g}%" for percentile in sorted(percentiles)]
     lines = [Line2D([], [], color=INK, linestyle=dash) for dash in dashes]
     ax.legend(lines, names, title="smallest", loc="upper right", frameon=False)
+    return ax
 
 
 def _triangle(ax: Axes, class_names: Sequence[str]) -> None:
