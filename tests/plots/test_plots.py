@@ -258,7 +258,7 @@ def test_the_triangle_and_back():
     rows = RNG.dirichlet([1, 1, 1], size=50)
     assert simplex.to_simplex(simplex.to_plane(rows)) == pytest.approx(rows, abs=1e-15)
     with pytest.raises(ValueError, match="three classes; found 4"):
-        simplex.to_plane(np.full((1, 4), 0.25))
+        plots.plot_risk_isolines(squares, np.full(4, 0.25), Figure().subplots())
 
 
 @pytest.mark.parametrize("n", [1, 2, 30])
