@@ -9,10 +9,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from calibrant._numerics.simplex import Floats, to_plane
 from calibrant.focal import closest_temperature, confidence_bias, focal_map
 from calibrant.plots.palette import INK
 from experiments.results import Result
-from experiments.simplex_maps.triangle import Floats, draw_triangle, on_paper, rows_of_probabilities
+from experiments.simplex_maps.triangle import draw_triangle, rows_of_probabilities
 from experiments.tables import Table
 
 
@@ -90,7 +91,7 @@ def draw_arrows(gammas: Sequence[float], temperatures: Mapping[float, float], pa
 def arrows(ax: Axes, rows: Floats, moved: Floats) -> None:
     """One triangle of arrows."""
     draw_triangle(ax)
-    start, step = on_paper(rows), on_paper(moved) - on_paper(rows)
+    start, step = to_plane(rows), to_plane(moved) - to_plane(rows)
     same_units: dict[str, Any] = {"angles": "xy", "scale_units": "xy", "scale": 1.0}
     ax.quiver(*start.T, *step.T, color=INK, width=0.005, **same_units)
 
@@ -103,7 +104,7 @@ def draw_differences(
 ) -> Figure:
     """Fig. 7: the largest difference of a probability at every row."""
     figure = Figure(figsize=(8.0, 3.6), layout="constrained")
-    points = on_paper(rows)
+    points = to_plane(rows)
     for ax, gamma in zip(figure.subplots(1, len(gammas)), gammas, strict=True):
         shades = ax.tricontourf(*points.T, differences[gamma], levels=12, cmap="cividis")
         draw_triangle(ax)

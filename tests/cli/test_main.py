@@ -55,7 +55,7 @@ def test_theory_draws(tmp_path, ending):
         (["--classes", "1"], "n_classes must be from 2"),
         (["--classes", "3", "--posterior", "0.2"], "at least 1/3"),
         (["--posterior", "1.2"], "between 0 and 1"),
-        (["--threshold", "0.6"], "p0 must be above 0"),
+        (["--threshold", "0.6"], "p0 must be between 1e-300 and 0.5"),
         (["--plot", "missing/folder/t.png"], "there is no folder"),
         (["--plot", "t.docx"], "must end in .png"),
     ],

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 from mpmath import mp, mpf
 
 from calibrant.focal import focal_log_probs, focal_map, phi
-from calibrant.focal.scalar import phi_slope
+from calibrant.focal.scalar import phi_gradient
 from tests.reference import focal_mpmath as oracle
 
 GAMMAS = (-0.9, -0.5, -0.25, 0.0, 1e-8, 0.05, 0.5, 1.0, 2.0, 3.0, 5.0, 7.0, 20.0, 100.0)
@@ -230,14 +230,14 @@ def test_phi_agrees_with_the_oracle(library, gamma):
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 3.0])
 def test_the_slope_of_phi_is_that_of_the_oracle(gamma):
     cross_entropy = np.array([1e-6, 1e-3, 0.1, 0.7, 3.0, 40.0])
-    said = phi_slope(cross_entropy, gamma)
+    said = phi_gradient(cross_entropy, gamma)
     with mp.workdps(60):
         exact = [
             float(mp.diff(lambda log_p: oracle.phi(mp.exp(log_p), gamma), -mp.mpf(float(c))))
             for c in cross_entropy
         ]
     np.testing.assert_allclose(said, exact, rtol=1e-9, atol=1e-12)
-    ends = phi_slope(np.array([0.0, 1e-300, 1e150]), gamma)
+    ends = phi_gradient(np.array([0.0, 1e-300, 1e150]), gamma)
     assert np.isfinite(ends).all()
     assert ends[2] == 0.0
 

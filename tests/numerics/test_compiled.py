@@ -60,7 +60,7 @@ print(calibrant.classwise_ece(logits=logits, labels=labels).hex())
 def test_a_pass_without_rows() -> None:
     import numpy as np
 
-    from calibrant._numerics.compiled import bins_of
+    from calibrant.metrics.kernels import bins_of
 
     bins_of(np.empty(0), np.linspace(0.0, 1.0, 11), np.empty(0, dtype=np.intp))
 

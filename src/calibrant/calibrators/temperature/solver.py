@@ -25,7 +25,7 @@ from calibrant.calibrators.batched_search import Walk, side_by_side
 from calibrant.calibrators.data import FitData, Floats, Samples
 from calibrant.calibrators.temperature.rows import temperature_rows
 from calibrant.focal.loss import focal_of_cross_entropy
-from calibrant.focal.scalar import phi, phi_slope
+from calibrant.focal.scalar import phi, phi_gradient
 
 SMOOTH = ("nll", "brier", "focal")
 """Criteria with a derivative by the temperature."""
@@ -330,7 +330,7 @@ def _focal_rows(gamma: float, data: FitData, beta: float) -> Iterator[Floats]:
     yield np.asarray(focal_of_cross_entropy(cross_entropy, gamma))
     factor = phi(np.exp(-cross_entropy), gamma=gamma)
     yield factor * slope
-    yield factor * variance - phi_slope(cross_entropy, gamma) * slope**2
+    yield factor * variance - phi_gradient(cross_entropy, gamma) * slope**2
 
 
 def _brier_rows(data: FitData, beta: float) -> Floats:
