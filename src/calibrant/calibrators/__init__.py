@@ -28,7 +28,7 @@ from calibrant.calibrators.temperature.methods import (
     TemperatureScaling,
 )
 from calibrant.calibrators.top_rest.methods import TopRestScaling
-from calibrant.calibrators.truncated.bounds import TailBounds, fit_top_rows
+from calibrant.calibrators.truncated.bounds import TailBounds, fit_truncated_rows
 from calibrant.calibrators.truncated.rows import TruncatedRows
 
 __all__ = [
@@ -58,6 +58,6 @@ __all__ = [
     "TruncatedRows",
     "VectorScaling",
     "compare",
-    "fit_top_rows",
+    "fit_truncated_rows",
     "load",
 ]
