@@ -451,7 +451,7 @@ def test_a_model_worse_than_chance_ends_at_a_reported_limit():
 def test_a_ridge_that_decides_is_reported(method):
     def held(logits, labels, **params):
         found = method(**params).fit(logits, labels)
-        return [w for w in found.report_.warnings if "do not settle" in w]
+        return [w for w in found.report_.warnings if "do not determine" in w]
 
     logits, labels = draw_tilted(n=2000)
     assert not held(logits, labels)
@@ -487,7 +487,7 @@ def test_a_search_cut_short_says_so(method, monkeypatch):
     monkeypatch.setattr(linear_solver, "NEWTON_STEPS", 0)
     monkeypatch.setattr(linear_solver, "STEPS", 1)
     monkeypatch.setattr(linear_solver, "MOST_ROUNDS", 1)
-    with pytest.warns(CalibrationWarning, match="short of the minimum"):
+    with pytest.warns(CalibrationWarning, match="stopped before the minimum"):
         found = method().fit(*draw_tilted())
     assert found.report_.gradient > 1e-5
     assert found.report_.after <= found.report_.before

@@ -175,7 +175,7 @@ def objectives(problem, found):
     """What both regressions of our fit ended at, by the slow code."""
     given_ = problem.data.logits, problem.data.labels, problem.best.temperature
     top = np.concatenate([found.weights, found.class_offsets])
-    rest = np.concatenate([[-found.log_sharpness], found.rest_biases])
+    rest = np.concatenate([[-found.log_rest_inverse_temperature], found.rest_biases])
     return (
         slow.top_objective(top, *given_, found.offset_strength, problem.count),
         slow.rest_objective(rest, *given_, found.bias_strength, problem.count),
@@ -201,7 +201,7 @@ def test_the_fit_is_the_minimum_that_a_slow_search_finds(case, weighted):
     assert ours[1] <= slow.rest_objective(rest, *given_, found.bias_strength, count) + 0.02
     np.testing.assert_allclose(found.weights, top[:7], atol=0.01)
     np.testing.assert_allclose(found.class_offsets, top[7:], atol=0.01)
-    np.testing.assert_allclose(-found.log_sharpness, rest[0], atol=0.03)
+    np.testing.assert_allclose(-found.log_rest_inverse_temperature, rest[0], atol=0.03)
     np.testing.assert_allclose(found.rest_biases, rest[1:], atol=0.03)
 
 
