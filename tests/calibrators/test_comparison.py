@@ -203,8 +203,8 @@ def test_probabilities_are_dropped_before_the_next_method():
             assert all(probs() is None for probs in made)
             return super()._fit(data)
 
-        def predict_proba(self, logits=None, *, probs=None):
-            out = super().predict_proba(logits, probs=probs)
+        def _probs(self, logits, state):
+            out = super()._probs(logits, state)
             made.append(weakref.ref(out))
             return out
 

@@ -345,7 +345,6 @@ ALLOWED = {
     ("calibrators/comparison.py", "getattr of _inputs"): "'logits' or 'probs', names of arguments",
     ("calibrators/export/torch_program.py", "getattr of torch"): "one of DTYPES",
     ("cli/__init__.py", "getattr of signal"): "of constant names",
-    ("cli/fit.py", "getattr of _inputs"): "'logits' or 'probs', which scores_of returns",
     ("cli/train.py", "find_spec"): "of a constant name",
     ("cli/train.py", "own_model"): "--model of the command line",
     ("scale/workers.py", "pickle"): "between this process and the workers that it started",

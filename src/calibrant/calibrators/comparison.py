@@ -22,21 +22,23 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant import _inputs
+from calibrant._numerics.logspace import floored_log_of_probs
 from calibrant._types import Array, RandomState
 from calibrant.calibrators.base import Calibrator
-from calibrant.calibrators.data import PROBS_FLOOR
+from calibrant.calibrators.data import PROBS_FLOOR, FitData
 from calibrant.calibrators.fit_report import CalibrationWarning, FitReport
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.errors import CalibrantError
-from calibrant.metrics.comparison import Comparison, paired_difference
+from calibrant.metrics.comparison import Comparison, paired_difference_of_samples
 from calibrant.metrics.evaluation import (
     Evaluation,
     Measured,
     NoiseFloor,
-    evaluate,
+    evaluate_samples,
     finite_or_none,
 )
 from calibrant.metrics.resampling import Plan, plan
+from calibrant.metrics.samples import ScoredSamples, summarise
 
 REFERENCE = "temperature"
 """The method that the others are compared with: one number, hard to beat, and never harmful."""
@@ -59,9 +61,12 @@ class Labelled(NamedTuple):
     """(n, K)"""
     labels: npt.NDArray[np.int64]
 
-    def named(self, ending: str = "") -> dict[str, Any]:
-        """The scores as the argument that a function takes them in."""
-        return {f"{self.kind}{ending}": self.scores}
+    def logits(self) -> npt.NDArray[Any]:
+        """The logits; for probabilities their logarithms, with small probabilities floored."""
+        if self.kind == "logits":
+            return self.scores
+        floored: npt.NDArray[Any] = floored_log_of_probs(self.scores, PROBS_FLOOR)
+        return floored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,21 +326,58 @@ def compare(
         >>> result["identity"].verdict("nll")
         'worse'
     """
+    return compare_labelled(
+        labelled(val_labels, to_fit=True, logits=val_logits, probs=val_probs),
+        labelled(test_labels, logits=test_logits, probs=test_probs),
+        methods=methods,
+        gamma=gamma,
+        against=against,
+        sort=sort,
+        n_bins=n_bins,
+        level=level,
+        n_resamples=n_resamples,
+        random_state=random_state,
+        progress=progress,
+    )
+
+
+def compare_labelled(
+    fit_on: Labelled,
+    test: Labelled,
+    *,
+    methods: Iterable[str] | Mapping[str, Calibrator] | None = None,
+    gamma: float | None = None,
+    against: str = REFERENCE,
+    sort: str = "ada_ece",
+    n_bins: int = 15,
+    level: float = 0.95,
+    n_resamples: int = 1000,
+    random_state: RandomState = 0,
+    progress: Callable[[str], None] | None = None,
+    on_calibrated: Callable[[str, ScoredSamples], None] | None = None,
+) -> MethodComparison:
+    """:func:`compare` for samples that were checked before.
+
+    ``on_calibrated`` is called with the name of each method and its calibrated test samples, which
+    are dropped before the next method is fitted.
+    """
     _inputs.choice(sort, "sort", SORTABLE)
     chosen = _made(methods, gamma, against)
-    fit_on = labelled(val_labels, logits=val_logits, probs=val_probs)
-    test = labelled(test_labels, logits=test_logits, probs=test_probs)
-    _inputs.possible_labels(fit_on.scores, fit_on.labels, np.full(len(fit_on.scores), True))
     _inputs.same_scores(fit_on.kind, fit_on.scores, test.kind, test.scores)
     # The work of all methods together is what has to end.
     work = len(test.labels) * len(chosen)
     todo = plan(MEASURED, n_bins, level, n_resamples, random_state, work)
+    data = FitData(np.ascontiguousarray(fit_on.logits()), fit_on.labels, None)
+    wide = test._replace(scores=test.scores.astype(np.float64))
+    measured_on = Labelled("logits", wide.logits(), test.labels)
     rows: dict[str, ComparedMethod] = {}
-    reference: Labelled | None = None
+    reference: ScoredSamples | None = None
     for name in sorted(chosen, key=lambda name: name != against):
         if progress is not None:
             progress(name)
-        rows[name], calibrated = _compared(name, chosen[name], fit_on, test, reference, todo)
+        rows[name], calibrated = _compared(name, chosen[name], data, measured_on, reference, todo)
+        if on_calibrated is not None and calibrated is not None:
+            on_calibrated(name, calibrated)
         reference = calibrated if name == against else reference
         del calibrated  # the next method has to find room
     return MethodComparison(
@@ -404,45 +446,47 @@ def _made(
     return chosen
 
 
-def labelled(labels: Array, **scores: Array) -> Labelled:
+def labelled(labels: Array, *, to_fit: bool = False, **scores: Array) -> Labelled:
     """Checked samples from ``logits`` or ``probs``, whichever is given."""
     kind, values = _inputs.one_of(**scores)
     checked = getattr(_inputs, kind)(values)
     labels = _inputs.as_numpy(_inputs.labels(labels, checked)).reshape(-1)
     _inputs.something_to_measure(len(labels))
     flat = _inputs.as_numpy(checked).reshape(-1, checked.shape[-1])
+    if flat.dtype.itemsize > 8:
+        flat = flat.astype(np.float64)  # compiled passes know no longer floats
     if kind == "probs" and checked.dtype != _inputs.as_array(values, "probs").dtype:
         # Widened from half precision, whose sums are further from 1 than those of wider types may.
         flat = flat / flat.sum(axis=1, keepdims=True)
+    if to_fit:
+        _inputs.possible_labels(flat, labels, np.full(len(labels), True))
     return Labelled(kind, flat, labels)
 
 
 def _compared(
     name: str,
     method: Calibrator,
-    fit_on: Labelled,
+    data: FitData,
     test: Labelled,
-    reference: Labelled | None,
+    reference: ScoredSamples | None,
     todo: Plan,
-) -> tuple[ComparedMethod, Labelled | None]:
+) -> tuple[ComparedMethod, ScoredSamples | None]:
     """The row of one method, and its calibrated test samples, which the next are compared with."""
     row = ComparedMethod(name=name, params=method.get_params())
     options: dict[str, Any] = {
-        "labels": test.labels,
         "metrics": todo.names,
         "n_bins": todo.n_bins,
         "level": todo.level,
         "n_resamples": todo.n_resamples,
-        "seed": todo.seed,
+        "random_state": todo.seed,
     }
     try:
-        fitted, seconds = _fitted(method, fit_on)
+        fitted, seconds = _fitted(method, data)
         calibrated = _calibrated(fitted, test)
-        evaluation = evaluate(**calibrated.named(), **options)
+        evaluation = evaluate_samples(calibrated, **options)
         differences = None
         if reference is not None:
-            both = {**calibrated.named("_a"), **reference.named("_b")}
-            differences = paired_difference(**both, **options)
+            differences = paired_difference_of_samples(calibrated, reference, **options)
     except CANNOT as refusal:
         reason = " ".join(str(refusal).split()) or type(refusal).__name__
         return replace(row, failure=reason), None
@@ -456,23 +500,23 @@ def _compared(
     return row, calibrated
 
 
-def _fitted(method: Calibrator, fit_on: Labelled) -> tuple[Calibrator, float]:
+def _fitted(method: Calibrator, data: FitData) -> tuple[Calibrator, float]:
     """A fitted copy, and how long it took. What the fit warns of stands in its report."""
     copy = type(method)(**method.get_params())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         start = time.perf_counter()
-        copy.fit(**fit_on.named(), labels=fit_on.labels)
+        copy.fit_samples(data)
         return copy, time.perf_counter() - start
 
 
-def _calibrated(calibrator: Calibrator, test: Labelled) -> Labelled:
+def _calibrated(calibrator: Calibrator, test: Labelled) -> ScoredSamples:
     """Calibrated probabilities; their logarithms where that of a true class would round to 0."""
-    wide = {test.kind: test.scores.astype(np.float64)}
-    probs = calibrator.predict_proba(**wide)
+    probs = calibrator._apply(calibrator._probs, test.scores)
     if probs[np.arange(len(probs)), test.labels].all():
-        return Labelled("probs", probs, test.labels)
-    return Labelled("logits", calibrator.predict_log_proba(**wide), test.labels)
+        return summarise(probs, test.labels)
+    log_probs = calibrator._apply(calibrator._log_probs, test.scores)
+    return summarise(logits=log_probs, labels=test.labels)
 
 
 def _notes(fit_on: Labelled, test: Labelled) -> Iterator[str]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from calibrant import _inputs
-from calibrant.calibrators.comparison import REFERENCE, SORTABLE, compare as compare_methods
+from calibrant.calibrators.comparison import REFERENCE, SORTABLE, compare_labelled
 from calibrant.cli.fit import MethodsCommand, read_labelled
 from calibrant.cli.fitting import fitting_bar, named_methods
 from calibrant.cli.paths import INPUT
@@ -76,17 +74,10 @@ def compare(
     _inputs.choice(sort, "--sort", SORTABLE)
     chosen = named_methods(names, gamma, against=against)
     fit_on, measure_on = read_labelled(val, to_fit=True), read_labelled(test, to_fit=False)
-    with _inputs.naming(f"{val} and {test}"):
-        _inputs.same_scores(fit_on.kind, fit_on.scores, measure_on.kind, measure_on.scores)
-    scores: dict[str, Any] = {
-        f"val_{fit_on.kind}": fit_on.scores,
-        f"test_{measure_on.kind}": measure_on.scores,
-    }
     with fitting_bar(val, len(chosen)) as show:
-        result = compare_methods(
-            **scores,
-            val_labels=fit_on.labels,
-            test_labels=measure_on.labels,
+        result = compare_labelled(
+            fit_on,
+            measure_on,
             methods=chosen,
             against=against,
             sort=sort,

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 import numpy.typing as npt
 
 from calibrant import _inputs
@@ -21,7 +20,7 @@ from calibrant.calibrators import (
     CalibrationWarning,
     Calibrator,
 )
-from calibrant.calibrators.comparison import Labelled, required
+from calibrant.calibrators.comparison import Labelled, labelled, required
 from calibrant.calibrators.saving import is_calibrator
 from calibrant.cli.data_sets import (
     classes_option,
@@ -117,10 +116,12 @@ def fit(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         if where is None:
-            samples = read_labelled(val, to_fit=True)
-            refuse_other_number(val, samples.scores.shape[1], classes)
+            predictions = read_predictions(val)
             with _inputs.naming(val):
-                calibrator.fit(**samples.named(), labels=samples.labels)
+                kind, scores = scores_of(predictions)
+                _inputs.some_labels(predictions.labels)
+                refuse_other_number(val, scores.shape[1], classes)
+                calibrator.fit(**{kind: scores}, labels=predictions.labels)
             words, plain = str(calibrator.report_), calibrator.report_.to_dict()
         else:
             from calibrant import scale
@@ -152,11 +153,7 @@ def read_labelled(file: str, *, to_fit: bool) -> Labelled:
     with _inputs.naming(file):
         kind, scores = scores_of(predictions)
         _inputs.some_labels(predictions.labels)
-        checked = getattr(_inputs, kind)(scores)
-        labels = _inputs.labels(predictions.labels, checked)
-        if to_fit:
-            _inputs.possible_labels(scores, labels, np.full(len(labels), True))
-        return Labelled(kind, scores, labels)
+        return labelled(predictions.labels, to_fit=to_fit, **{kind: scores})
 
 
 def scores_of(predictions: Predictions) -> tuple[str, npt.NDArray[Any]]:

@@ -77,7 +77,7 @@ def report(
             test,
             output,
             title=title,
-            methods=list(chosen) if names else None,
+            methods=chosen if names else None,
             gamma=gamma,
             n_bins=n_bins,
             level=level,

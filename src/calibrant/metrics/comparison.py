@@ -159,6 +159,28 @@ def paired_difference(
     options = {"sample_weight": sample_weight, "ignore_label": ignore_label}
     a = summarise(probs_a, labels, logits=logits_a, **options)
     b = summarise(probs_b, labels, logits=logits_b, **options)
+    return paired_difference_of_samples(
+        a,
+        b,
+        metrics=metrics,
+        n_bins=n_bins,
+        level=level,
+        n_resamples=n_resamples,
+        random_state=random_state,
+    )
+
+
+def paired_difference_of_samples(
+    a: ScoredSamples,
+    b: ScoredSamples,
+    *,
+    metrics: Sequence[str] = PAIRED_METRICS,
+    n_bins: int = 15,
+    level: float = 0.95,
+    n_resamples: int = 1000,
+    random_state: RandomState = 0,
+) -> Comparison:
+    """:func:`paired_difference` for samples that were checked before."""
     for name in metrics:
         _inputs.choice(name, "metrics", LOWER_IS_BETTER)
     todo = plan(metrics, n_bins, level, n_resamples, random_state, len(a))

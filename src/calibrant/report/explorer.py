@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._numerics.logspace import floored_log_of_probs, sigmoid
+from calibrant._numerics.logspace import sigmoid
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.comparison import Labelled
-from calibrant.calibrators.data import PROBS_FLOOR, FitData
+from calibrant.calibrators.data import FitData
 from calibrant.calibrators.temperature.rows import log_odds_of
 from calibrant.metrics.binning import EqualWidthBins
 from calibrant.report.samples import Floats, spread_rows
@@ -155,7 +155,5 @@ def _nearest(value: float, values: tuple[float, ...]) -> int:
 def _rows(test: Labelled) -> FitData:
     """The rows that are counted, as logits."""
     rows = spread_rows(test, MOST_NUMBERS)
-    scores = test.scores[rows].astype(np.float64)
-    if test.kind == "probs":
-        scores = floored_log_of_probs(scores, PROBS_FLOOR)
-    return FitData(np.ascontiguousarray(scores), test.labels[rows], None)
+    kept = Labelled(test.kind, test.scores[rows].astype(np.float64), test.labels[rows])
+    return FitData(np.ascontiguousarray(kept.logits()), kept.labels, None)
