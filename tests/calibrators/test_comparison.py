@@ -13,7 +13,8 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from calibrant import CALIBRATORS, FocalCalibration, Identity, TemperatureScaling
-from calibrant.calibrators.comparison import MethodComparison, chosen_methods, compare, required
+from calibrant.calibrators.comparison import MethodComparison, compare
+from calibrant.calibrators.registry import make_calibrators, required_params
 from calibrant.metrics import intervals
 
 CHEAP = ["identity", "temperature"]
@@ -146,7 +147,7 @@ def test_the_best_comes_first_with_its_interval(result, metric):
 
 
 def test_a_method_that_fails_does_not_stop_the_others():
-    methods = {"refusing": Refusing(), "poisoned": Poisoned(), **chosen_methods(CHEAP)}
+    methods = {"refusing": Refusing(), "poisoned": Poisoned(), **make_calibrators(CHEAP)}
     result = compared(methods=methods)
     assert [row.name for row in result.rows[:2]] == ["temperature", "identity"]
     refusing, poisoned = result["refusing"], result["poisoned"]
@@ -186,11 +187,11 @@ def test_the_reference_is_added_and_the_methods_given_are_left_as_they_are():
 
 
 def test_the_default_is_every_method_that_needs_nothing():
-    free = {name for name, cls in CALIBRATORS.items() if not required(cls)}
-    assert set(chosen_methods()) == free
+    free = {name for name, cls in CALIBRATORS.items() if not required_params(cls)}
+    assert set(make_calibrators()) == free
     assert "focal" not in free
-    assert set(chosen_methods(gamma=2.0)) == free | {"focal"}
-    assert chosen_methods(["focal"], gamma=2.0)["focal"].get_params() == {"gamma": 2.0}
+    assert set(make_calibrators(gamma=2.0)) == free | {"focal"}
+    assert make_calibrators(["focal"], gamma=2.0)["focal"].get_params() == {"gamma": 2.0}
 
 
 def test_probabilities_are_dropped_before_the_next_method():
@@ -220,7 +221,7 @@ def test_progress_hears_of_every_method_before_it_is_fitted():
 
 
 def test_json_holds_everything_and_no_infinity():
-    methods = {"refusing": Refusing(), "impossible": Impossible(), **chosen_methods(CHEAP)}
+    methods = {"refusing": Refusing(), "impossible": Impossible(), **make_calibrators(CHEAP)}
     result = compared(methods=methods, sort="nll")
     assert [row.name for row in result.rows[2:]] == ["impossible", "refusing"]
     data = json.loads(result.to_json(), parse_constant=pytest.fail)

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from calibrant import CALIBRATORS, TemperatureScaling, evaluate
-from calibrant.calibrators.comparison import required
+from calibrant.calibrators.registry import required_params
 from calibrant.cli import Commands
 from calibrant.cli.compare import compare
 from calibrant.files import write_predictions
@@ -224,7 +224,7 @@ def test_a_bad_option_gets_one_line(parts, options, message):
     assert result.stdout == ""
 
 
-@pytest.mark.parametrize("name", [n for n, cls in CALIBRATORS.items() if not required(cls)])
+@pytest.mark.parametrize("name", [n for n, cls in CALIBRATORS.items() if not required_params(cls)])
 def test_every_registered_method_on_a_real_network(shared_data, name):
     net = shared_data / "logits" / "c10_resnet20.npz"
     result = run(f"{net}::val", f"{net}::test", "--method", name, "--json")

@@ -342,7 +342,6 @@ ALLOWED = {
     ("__init__.py", "import_module"): "one of ON_FIRST_USE, which are constant names",
     ("_inputs/values.py", "find_spec"): "of the packages of an extra; of a network of one's own",
     ("_numerics/compiled.py", "pickle"): "the cache of compiled functions, in a trusted folder",
-    ("calibrators/comparison.py", "getattr of _inputs"): "'logits' or 'probs', names of arguments",
     ("calibrators/export/torch_program.py", "getattr of torch"): "one of DTYPES",
     ("cli/__init__.py", "getattr of signal"): "of constant names",
     ("cli/train.py", "find_spec"): "of a constant name",

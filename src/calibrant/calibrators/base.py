@@ -26,7 +26,7 @@ from array_api_compat import array_namespace, device
 from calibrant import _inputs
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
-from calibrant.calibrators.data import FitData, Samples, checked_samples, checked_scores, row_blocks
+from calibrant.calibrators.data import FitData, Samples, checked_logits, checked_samples, row_blocks
 from calibrant.calibrators.fit_report import CalibrationWarning, Evidence, FitReport
 from calibrant.calibrators.saving import save
 from calibrant.errors import CalibrantError
@@ -149,11 +149,11 @@ class Calibrator(ABC):
 
     def predict_proba(self, logits: Array = None, *, probs: Array = None) -> Array:
         """Calibrated probabilities of ``logits`` (or ``probs=``), in their array library."""
-        return self._apply(self._probs, checked_scores(logits, probs))
+        return self._apply(self._probs, checked_logits(logits, probs))
 
     def predict_log_proba(self, logits: Array = None, *, probs: Array = None) -> Array:
         """Their logarithms, exact also where the probability itself would be 0 or 1."""
-        return self._apply(self._log_probs, checked_scores(logits, probs))
+        return self._apply(self._log_probs, checked_logits(logits, probs))
 
     def predict(self, logits: Array = None, *, probs: Array = None) -> Array:
         """The most probable class of each row."""

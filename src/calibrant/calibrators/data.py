@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -184,23 +184,28 @@ def row_blocks(n_rows: int, n_classes: int) -> Iterator[slice]:
         yield slice(start, start + step)
 
 
-def checked_scores(logits: Array, probs: Array) -> Array:
-    """Checked logits; of probabilities, their logarithms above the floor."""
+CHECKS = {"logits": _inputs.logits, "probs": _inputs.probs}
+
+
+def to_logits(kind: str, scores: Array) -> Array:
+    """Checked logits as they are; of checked probabilities the logarithms, above the floor."""
+    logits = scores if kind == "logits" else floored_log_of_probs(scores, PROBS_FLOOR)
+    if isinstance(logits, np.ndarray) and logits.dtype.itemsize > 8:
+        return logits.astype(np.float64)  # compiled passes know no wider type
+    return logits
+
+
+def checked_logits(logits: Array, probs: Array) -> Array:
+    """Checked logits, from ``logits`` or ``probs``, whichever is given."""
     kind, given = _inputs.one_of(logits=logits, probs=probs)
-    if kind == "logits":
-        checked = _inputs.logits(given)
-    else:
-        checked = floored_log_of_probs(_inputs.probs(given), PROBS_FLOOR)
-    if isinstance(checked, np.ndarray) and checked.dtype.itemsize > 8:
-        return checked.astype(np.float64)  # compiled passes know no longer floats
-    return checked
+    return to_logits(kind, CHECKS[kind](given))
 
 
 def checked_samples(
-    logits: Array = None, labels: Array = None, sample_weight: Array = None, *, probs: Array = None
+    logits: Array, labels: Array, sample_weight: Array = None, *, probs: Array = None
 ) -> FitData:
-    """The arguments of ``fit``, checked; rows without weight are left out."""
-    scores = checked_scores(logits, probs)
+    """The arguments of ``fit``, checked; rows of weight 0 are left out."""
+    scores = checked_logits(logits, probs)
     flat = _inputs.as_numpy(scores).reshape(-1, scores.shape[-1])
     _inputs.given(labels, "labels")
     checked = _inputs.as_numpy(_inputs.labels(labels, scores)).reshape(-1)
@@ -213,3 +218,39 @@ def checked_samples(
         flat, checked = flat[present], checked[present]
         weight = None if weight is None else weight[present]
     return FitData(np.ascontiguousarray(flat), checked, weight)
+
+
+class LabelledScores(NamedTuple):
+    """Checked samples, with scores of the kind that they came in."""
+
+    kind: str
+    """``"logits"`` or ``"probs"``"""
+    scores: npt.NDArray[Any]
+    """(n, K)"""
+    labels: npt.NDArray[np.int64]
+
+    def fit_data(self) -> FitData:
+        """The samples as a fit takes them."""
+        return FitData(np.ascontiguousarray(to_logits(self.kind, self.scores)), self.labels, None)
+
+    def double_logits(self) -> Floats:
+        """Logits in double precision, to apply a calibrator to."""
+        logits: Floats = to_logits(self.kind, self.scores.astype(np.float64))
+        return logits
+
+
+def labelled_scores(
+    labels: Array, *, logits: Array = None, probs: Array = None, to_fit: bool = False
+) -> LabelledScores:
+    """Check labels and ``logits`` or ``probs``; ``to_fit`` also that every label is possible."""
+    kind, given = _inputs.one_of(logits=logits, probs=probs)
+    checked = CHECKS[kind](given)
+    labels = _inputs.as_numpy(_inputs.labels(labels, checked)).reshape(-1)
+    _inputs.something_to_measure(len(labels))
+    flat = _inputs.as_numpy(checked).reshape(-1, checked.shape[-1])
+    if kind == "probs" and checked.dtype != _inputs.as_array(given, "probs").dtype:
+        # Sums of half precision are further from 1 than those of wider types may be.
+        flat = flat / flat.sum(axis=1, keepdims=True)
+    if to_fit:
+        _inputs.possible_labels(flat, labels, np.full(len(flat), True))
+    return LabelledScores(kind, flat, labels)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
+
+from calibrant._tables import html_table
 
 LIMITS = {
     "T -> 0": (
@@ -108,9 +109,7 @@ class FitReport:
         ]
         if self.at_bound is not None:
             lines.append(f"The result lies at a bound: {self.at_bound}.")
-        lines += [f"Held out: {each}." for each in self.evidence]
-        lines += [f"Warning: {warning}" for warning in self.warnings]
-        return "\n".join(lines)
+        return "\n".join(lines + self._remarks())
 
     def _repr_html_(self) -> str:
         gradient = "" if self.gradient is None else f"{self.gradient:.1e}"
@@ -123,11 +122,8 @@ class FitReport:
             ("gradient", "", gradient),
             ("at a bound", "", self.at_bound or "no"),
         ]
-        cells = [("th", (self.method, "before", "after")), *(("td", row) for row in rows)]
-        table = "".join(
-            "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row) + "</tr>"
-            for tag, row in cells
-        )
-        below = [f"Held out: {each}." for each in self.evidence]
-        below += [f"Warning: {warning}" for warning in self.warnings]
-        return f"<table>{table}</table>" + "".join(f"<p>{html.escape(line)}</p>" for line in below)
+        return html_table([(self.method, "before", "after")], rows, below=self._remarks())
+
+    def _remarks(self) -> list[str]:
+        held_out = [f"Held out: {each}." for each in self.evidence]
+        return held_out + [f"Warning: {warning}" for warning in self.warnings]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterable
+
 from calibrant._registry import Registry
 from calibrant.calibrators.auto import AutoCalibration
 from calibrant.calibrators.base import Calibrator
@@ -24,6 +27,7 @@ from calibrant.calibrators.temperature.methods import (
     TemperatureScaling,
 )
 from calibrant.calibrators.top_rest.methods import TopRestScaling
+from calibrant.errors import CalibrantError
 
 CALIBRATORS: Registry[type[Calibrator]] = Registry(
     "method",
@@ -49,3 +53,36 @@ CALIBRATORS: Registry[type[Calibrator]] = Registry(
     },
 )
 """Every calibrator by its name."""
+
+
+def make_calibrators(
+    names: Iterable[str] | None = None, *, gamma: float | None = None
+) -> dict[str, Calibrator]:
+    """Make unfitted calibrators by name; without names, all that need no parameter but ``gamma``.
+
+    Examples:
+        >>> from calibrant.calibrators.registry import make_calibrators
+        >>> "focal" in make_calibrators(), "focal" in make_calibrators(gamma=3.0)
+        (False, True)
+    """
+    known = {} if gamma is None else {"gamma": gamma}
+    if names is None:
+        names = [n for n, cls in CALIBRATORS.items() if known.keys() >= set(required_params(cls))]
+    chosen = {}
+    for name in names:
+        name = CALIBRATORS.key(name, "methods")
+        cls = CALIBRATORS[name]
+        missing = [needed for needed in required_params(cls) if needed not in known]
+        if missing:
+            raise CalibrantError(
+                f"{name} needs {' and '.join(missing)}; found none. "
+                f"Pass {missing[0]}= (--{missing[0]} on the command line)"
+            )
+        chosen[name] = cls(**{needed: known[needed] for needed in required_params(cls)})
+    return chosen
+
+
+def required_params(method: type[Calibrator]) -> list[str]:
+    """Parameters of the constructor that have no default."""
+    parameters = inspect.signature(method).parameters.values()
+    return [p.name for p in parameters if p.default is inspect.Parameter.empty]

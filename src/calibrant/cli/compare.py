@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from calibrant import _inputs
-from calibrant.calibrators.comparison import REFERENCE, SORTABLE, compare_labelled
+from calibrant.calibrators.comparison import REFERENCE, SORTABLE, compare_samples
 from calibrant.cli.fit import MethodsCommand, read_labelled
 from calibrant.cli.fitting import fitting_bar, named_methods
 from calibrant.cli.paths import INPUT
@@ -75,7 +75,7 @@ def compare(
     chosen = named_methods(names, gamma, against=against)
     fit_on, measure_on = read_labelled(val, to_fit=True), read_labelled(test, to_fit=False)
     with fitting_bar(val, len(chosen)) as show:
-        result = compare_labelled(
+        result = compare_samples(
             fit_on,
             measure_on,
             methods=chosen,

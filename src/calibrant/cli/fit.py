@@ -20,7 +20,8 @@ from calibrant.calibrators import (
     CalibrationWarning,
     Calibrator,
 )
-from calibrant.calibrators.comparison import Labelled, labelled, required
+from calibrant.calibrators.data import LabelledScores, labelled_scores
+from calibrant.calibrators.registry import required_params
 from calibrant.calibrators.saving import is_calibrator
 from calibrant.cli.data_sets import (
     classes_option,
@@ -147,13 +148,13 @@ def fit(
     click.echo(f"To measure it: calibrant evaluate {calibrated}")
 
 
-def read_labelled(file: str, *, to_fit: bool) -> Labelled:
+def read_labelled(file: str, *, to_fit: bool) -> LabelledScores:
     """Scores and labels of a file; a refusal of their values names it."""
     predictions = read_predictions(file)
     with _inputs.naming(file):
         kind, scores = scores_of(predictions)
         _inputs.some_labels(predictions.labels)
-        return labelled(predictions.labels, to_fit=to_fit, **{kind: scores})
+        return labelled_scores(predictions.labels, to_fit=to_fit, **{kind: scores})
 
 
 def scores_of(predictions: Predictions) -> tuple[str, npt.NDArray[Any]]:
@@ -198,7 +199,7 @@ def _made(method: str, settings: tuple[str, ...]) -> Calibrator:
         if name not in known:
             raise CalibrantError(f"{method} has no parameter {name[:60]!r}; {takes}")
         params[name] = _scalar(text)
-    missing = [name for name in required(cls) if name not in params]
+    missing = [name for name in required_params(cls) if name not in params]
     if missing:
         raise CalibrantError(
             f"{method} needs {' and '.join(missing)}. Add --set {missing[0]}=VALUE"
@@ -220,5 +221,5 @@ def _scalar(text: str) -> Any:
 def _described(cls: type[Calibrator]) -> str:
     summary = (inspect.getdoc(cls) or "").partition("\n")[0]
     params = inspect.signature(cls).parameters.values()
-    shown = [p.name if p.name in required(cls) else f"{p.name}={p.default}" for p in params]
+    shown = [p.name if p.name in required_params(cls) else f"{p.name}={p.default}" for p in params]
     return f"{summary} Parameters: {', '.join(shown)}." if shown else summary

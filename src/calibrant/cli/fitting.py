@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from calibrant.calibrators import CALIBRATORS, Calibrator
-from calibrant.calibrators.comparison import chosen_methods, required
+from calibrant.calibrators.registry import make_calibrators, required_params
 from calibrant.errors import CalibrantError
 
 
@@ -22,10 +22,12 @@ def named_methods(
     ``against`` is there in any case.
     """
     wanted = [name.strip() for given in options for name in given.split(",")] or None
-    chosen = chosen_methods(wanted, gamma=gamma)
+    chosen = make_calibrators(wanted, gamma=gamma)
     if against is not None and against not in chosen:
-        chosen |= chosen_methods([against], gamma=gamma)
-    if gamma is not None and not any("gamma" in required(CALIBRATORS[name]) for name in chosen):
+        chosen |= make_calibrators([against], gamma=gamma)
+    if gamma is not None and not any(
+        "gamma" in required_params(CALIBRATORS[name]) for name in chosen
+    ):
         raise CalibrantError(
             "--gamma is for methods that need it (focal); found none among those to compare. "
             "Leave it out"

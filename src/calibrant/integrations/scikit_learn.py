@@ -50,7 +50,7 @@ from calibrant._numerics.logspace import floored_log_of_probs
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.data import PROBS_FLOOR
 from calibrant.calibrators.fit_report import CalibrationWarning, FitReport
-from calibrant.calibrators.registry import CALIBRATORS
+from calibrant.calibrators.registry import CALIBRATORS, required_params
 from calibrant.errors import CalibrantError
 
 Floats = npt.NDArray[Any]
@@ -305,10 +305,8 @@ def _calibrator(method: str | Calibrator) -> Calibrator:
     if isinstance(method, Calibrator):
         copied: Calibrator = clone(method)
         return copied
-    from calibrant.calibrators.comparison import required
-
     name = CALIBRATORS.key(method)
-    check_no_parameter_missing(required(CALIBRATORS[name]), name, CALIBRATORS[name].__name__)
+    check_no_parameter_missing(required_params(CALIBRATORS[name]), name, CALIBRATORS[name].__name__)
     return CALIBRATORS[name]()
 
 

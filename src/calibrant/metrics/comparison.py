@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from calibrant import _inputs
+from calibrant._tables import json_value
 from calibrant._types import Array, RandomState
 from calibrant.metrics import intervals
-from calibrant.metrics.evaluation import finite_or_none
 from calibrant.metrics.resampling import (
     BINNED,
     Plan,
@@ -101,7 +101,7 @@ class Comparison:
             "seed": self.seed,
             "differences": {
                 row.name: {
-                    **{key: finite_or_none(getattr(row, key)) for key in FIGURES},
+                    **{key: json_value(getattr(row, key)) for key in FIGURES},
                     "verdict": row.verdict,
                 }
                 for row in self.differences
@@ -159,7 +159,7 @@ def paired_difference(
     options = {"sample_weight": sample_weight, "ignore_label": ignore_label}
     a = summarise(probs_a, labels, logits=logits_a, **options)
     b = summarise(probs_b, labels, logits=logits_b, **options)
-    return paired_difference_of_samples(
+    return difference_of_samples(
         a,
         b,
         metrics=metrics,
@@ -170,7 +170,7 @@ def paired_difference(
     )
 
 
-def paired_difference_of_samples(
+def difference_of_samples(
     a: ScoredSamples,
     b: ScoredSamples,
     *,
@@ -180,7 +180,7 @@ def paired_difference_of_samples(
     n_resamples: int = 1000,
     random_state: RandomState = 0,
 ) -> Comparison:
-    """:func:`paired_difference` for samples that were checked before."""
+    """:func:`paired_difference` of samples that were checked before."""
     for name in metrics:
         _inputs.choice(name, "metrics", LOWER_IS_BETTER)
     todo = plan(metrics, n_bins, level, n_resamples, random_state, len(a))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant._tables import html_table, json_value, text_table
 from calibrant._types import Array, RandomState
 from calibrant.metrics import intervals
 from calibrant.metrics.registry import METRICS
@@ -126,12 +126,12 @@ class Evaluation:
         error = next(r.value for r in self.measured if r.name == "ece")
         if self.side == "calibrated":
             return (
-                f"No miscalibration that {self.n} samples can show: ECE {_percent(error)}, and a "
-                f"calibrated model would show {_percent(floor.expected)}."
+                f"No miscalibration that {self.n} samples can show: ECE {error:.2%}, and a "
+                f"calibrated model would show {floor.expected:.2%}."
             )
         return (
-            f"{self.side.capitalize()}: ECE {_percent(error)}, where a calibrated model would show "
-            f"{_percent(floor.expected)} (p = {floor.p_value:.2g})."
+            f"{self.side.capitalize()}: ECE {error:.2%}, where a calibrated model would show "
+            f"{floor.expected:.2%} (p = {floor.p_value:.2g})."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class Evaluation:
             "n_impossible": self.n_impossible,
             "notes": list(self.notes),
             "metrics": {
-                row.name: {k: finite_or_none(getattr(row, k)) for k in ("value", "low", "high")}
+                row.name: {k: json_value(getattr(row, k)) for k in ("value", "low", "high")}
                 for row in self.measured
             },
             "noise_floor": {
@@ -163,6 +163,9 @@ class Evaluation:
         """:meth:`to_dict` as JSON."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
+    def _head(self) -> tuple[str, str, str, str]:
+        return "", "value", f"{100 * self.level:g}% interval", "noise floor"
+
     def _rows(self) -> list[tuple[str, str, str, str]]:
         floors = {floor.name: floor for floor in self.noise_floors}
         rows = []
@@ -177,20 +180,14 @@ class Evaluation:
     def __str__(self) -> str:
         classes = "" if self.n_classes is None else f", {self.n_classes} classes"
         lines = [f"{self.n} samples{classes}", ""]
-        head = ("", "value", f"{100 * self.level:g}% interval", "noise floor")
-        for name, value, interval, floor in [head, *self._rows()]:
-            lines.append(f"{name:<16}{value:>9}   {interval:<20}{floor:>11}".rstrip())
+        table = [self._head(), *self._rows()]
+        lines += text_table(table, "<><>", gap="   ", widths=(16, 6, 17, 11))
         if self.n_impossible:
             lines += ["", f"{self.n_impossible} rows give their true class probability 0."]
         return "\n".join([*lines, *self.notes, "", self.verdict()])
 
     def _repr_html_(self) -> str:
-        head = ("", "value", f"{100 * self.level:g}% interval", "noise floor")
-        cells = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in [head, *self._rows()]
-        )
-        return f"<table>{cells}</table><p>{html.escape(self.verdict())}</p>"
+        return html_table([self._head()], self._rows(), below=[self.verdict()])
 
 
 def evaluate(
@@ -296,12 +293,3 @@ def _floor(name: str, samples: ScoredSamples, todo: Plan) -> NoiseFloor:
     bins = bins_of(name, samples, todo.n_bins)
     errors = intervals.calibrated_errors(samples, bins, todo.n_resamples, todo.seed)
     return NoiseFloor.of(name, value_of(name, samples, todo.n_bins), errors)
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.2f}%"
-
-
-def finite_or_none(value: float | None) -> float | None:
-    """For JSON, which knows neither infinity nor NaN."""
-    return value if value is not None and math.isfinite(value) else None

@@ -6,7 +6,6 @@ Every class shows itself as a table in a notebook and turns into JSON with ``to_
 
 from __future__ import annotations
 
-import html
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant import _inputs
+from calibrant._tables import count_text, html_table, json_value
 from calibrant._types import Array
 from calibrant.metrics.binning import BinTable, EqualWidthBins, Floats, width_edges
 from calibrant.metrics.calibration import MOST_BINS, error_of_table, mass_table, width_table
@@ -39,44 +39,17 @@ class _Curve(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON can hold them: arrays as lists, NaN as None."""
-        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+        return {f.name: json_value(getattr(self, f.name)) for f in fields(self)}
 
     def _repr_html_(self) -> str:
         rows = self._rows()
-        left_out = len(rows) - MOST_ROWS
-        parts = [f"<table><caption>{html.escape(self._caption())}</caption>"]
-        parts += [_html_row("th", self._head)]
-        parts += [_html_row("td", row) for row in rows[:MOST_ROWS]]
-        if left_out > 0:
-            parts += [f'<tr><td colspan="{len(self._head)}">and {left_out} more</td></tr>']
-        return "\n".join([*parts, "</table>"])
+        return html_table([self._head], rows, caption=self._caption(), most_rows=MOST_ROWS)
 
     @abstractmethod
     def _caption(self) -> str: ...
 
     @abstractmethod
     def _rows(self) -> list[Sequence[str]]: ...
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return [_plain(entry) for entry in value.tolist()]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _html_row(tag: str, cells: Sequence[str]) -> str:
-    inside = "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
-    return f"<tr>{inside}</tr>"
-
-
-def count_text(count: float) -> str:
-    """A number of samples, or a total weight, for people.
-
-    Examples:
-        >>> count_text(5000.0), count_text(0.25)
-        ('5,000', '0.25')
-    """
-    return f"{count:,.0f}" if count == round(count) else f"{count:.4g}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,12 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from calibrant._tables import count_text
 from calibrant.metrics.binning import Floats
 from calibrant.metrics.reliability import (
     ConfidenceHistogram,
     ReliabilityCurve,
     RiskCoverageCurve,
-    count_text,
 )
 from calibrant.plots.palette import GUIDE, INK, OVER, QUIET, UNDER, look
 

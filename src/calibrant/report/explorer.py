@@ -11,8 +11,7 @@ import numpy as np
 
 from calibrant._numerics.logspace import sigmoid
 from calibrant.calibrators.base import Calibrator
-from calibrant.calibrators.comparison import Labelled
-from calibrant.calibrators.data import FitData
+from calibrant.calibrators.data import FitData, LabelledScores
 from calibrant.calibrators.temperature.rows import log_odds_of
 from calibrant.metrics.binning import EqualWidthBins
 from calibrant.report.samples import Floats, spread_rows
@@ -82,7 +81,7 @@ class Explorer:
         }
 
 
-def explore(test: Labelled, fitted: Mapping[str, Calibrator], n_bins: int) -> Explorer:
+def explore(test: LabelledScores, fitted: Mapping[str, Calibrator], n_bins: int) -> Explorer:
     """Count the bins of ``test`` at every point; ``fitted`` are methods by name."""
     data = _rows(test)
     found = fitted_points(fitted)
@@ -152,8 +151,8 @@ def _nearest(value: float, values: tuple[float, ...]) -> int:
     return int(np.abs(np.array(values) - value).argmin())
 
 
-def _rows(test: Labelled) -> FitData:
+def _rows(test: LabelledScores) -> FitData:
     """The rows that are counted, as logits."""
     rows = spread_rows(test, MOST_NUMBERS)
-    kept = Labelled(test.kind, test.scores[rows].astype(np.float64), test.labels[rows])
-    return FitData(np.ascontiguousarray(kept.logits()), kept.labels, None)
+    kept = LabelledScores(test.kind, test.scores[rows].astype(np.float64), test.labels[rows])
+    return kept.fit_data()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from calibrant.calibrators.base import Calibrator
-from calibrant.calibrators.comparison import chosen_methods
+from calibrant.calibrators.registry import make_calibrators
 
 BEFORE = "identity"
 """The model as it is, which all methods are compared with."""
@@ -45,10 +45,10 @@ def methods_to_fit(
         chosen = dict(methods)
     else:
         names = [methods] if isinstance(methods, str) else methods
-        chosen = chosen_methods(names, gamma=gamma)
+        chosen = make_calibrators(names, gamma=gamma)
     left_out = too_slow(chosen, n, n_classes) if methods is None else {}
     kept = {name: each for name, each in chosen.items() if name not in {*left_out, BEFORE}}
-    return chosen_methods([BEFORE]) | kept, left_out
+    return make_calibrators([BEFORE]) | kept, left_out
 
 
 def changed_params(calibrator: Calibrator) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibrant._tables import score_text
 from calibrant.metrics.binning import BinTable, width_edges
 from calibrant.metrics.evaluation import Measured
 from calibrant.metrics.reliability import ReliabilityCurve, reliability_of_table
@@ -170,7 +171,7 @@ def _shown(name: str, value: float) -> str:
     if not math.isfinite(value):
         return "infinite"
     if name in ("nll", "brier"):
-        return f"{value:.4f}" if abs(value) < 1000.0 else f"{value:.3g}"
+        return score_text(value)
     return percent(value)
 
 

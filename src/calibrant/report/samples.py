@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant import _inputs
-from calibrant.calibrators.comparison import Labelled, labelled
+from calibrant.calibrators.data import LabelledScores, labelled_scores
 from calibrant.errors import CalibrantError
 from calibrant.files import Predictions
 from calibrant.metrics.calibration import class_gap_sums
@@ -26,7 +26,7 @@ LONGEST_NAME = 80
 class Part:
     """Checked samples, and what people call them."""
 
-    samples: Labelled
+    samples: LabelledScores
     ids: npt.NDArray[Any] | None = None
     class_names: tuple[str, ...] | None = None
     file: str | None = None
@@ -64,7 +64,7 @@ def checked_part(predictions: Predictions, *, to_fit: bool) -> Part:
     """Scores and labels that every method may be given."""
     _inputs.some_scores(predictions.logits, predictions.probs)
     _inputs.some_labels(predictions.labels)
-    samples = labelled(
+    samples = labelled_scores(
         predictions.labels, to_fit=to_fit, logits=predictions.logits, probs=predictions.probs
     )
     names = predictions.class_names
@@ -99,11 +99,12 @@ def outcome_of(samples: ScoredSamples, n_bins: int) -> Outcome:
     )
 
 
-def spread_rows(test: Labelled, numbers: int) -> npt.NDArray[np.intp]:
+def spread_rows(test: LabelledScores, numbers: int) -> npt.NDArray[np.intp]:
     """All rows, or as many as hold about ``numbers`` scores, evenly spread.
 
     Examples:
-        >>> spread_rows(Labelled("logits", np.zeros((9, 2)), np.zeros(9, dtype=int)), 10).tolist()
+        >>> test = LabelledScores("logits", np.zeros((9, 2)), np.zeros(9, dtype=int))
+        >>> spread_rows(test, 10).tolist()
         [0, 2, 4, 6, 8]
     """
     n, n_classes = test.scores.shape

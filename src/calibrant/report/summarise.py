@@ -17,9 +17,9 @@ from calibrant.calibrators.comparison import (
     SORTABLE,
     ComparedMethod,
     MethodComparison,
-    compare_labelled,
+    compare_samples,
 )
-from calibrant.metrics.comparison import paired_difference_of_samples
+from calibrant.metrics.comparison import difference_of_samples
 from calibrant.metrics.evaluation import CONFIDENCE_METRICS, evaluate_samples
 from calibrant.metrics.reliability import (
     RiskCoverageCurve,
@@ -79,7 +79,7 @@ def summarise(
     def keep(name: str, samples: ScoredSamples) -> None:
         outcomes[name] = outcome_of(samples, n_bins)
 
-    comparison = compare_labelled(
+    comparison = compare_samples(
         val.samples,
         test.samples,
         methods=chosen,
@@ -158,7 +158,7 @@ class _Differences:
     def better(self, first: str, second: str, metrics: list[str]) -> list[str]:
         """The metrics in which ``first`` is distinguishably better than ``second``."""
         names = {m: "error_rate" if m == "accuracy" else m for m in metrics}
-        differences = paired_difference_of_samples(
+        differences = difference_of_samples(
             *(self.outcomes[name].samples.rows(self.rows) for name in (first, second)),
             metrics=list(names.values()),
             **self.options,

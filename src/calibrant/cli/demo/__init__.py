@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import click
 
 from calibrant import _inputs
+from calibrant._tables import text_table
 from calibrant._writing import write_whole
 from calibrant.calibrators import CALIBRATORS
-from calibrant.calibrators.comparison import required
+from calibrant.calibrators.registry import required_params
 from calibrant.cli.demo.page import SHOWN, Trained, index_page
 from calibrant.cli.paths import OUTPUT
 
@@ -172,7 +173,7 @@ def report(
     names = [
         method
         for method in methods or CALIBRATORS
-        if gamma is not None or not required(CALIBRATORS[method])
+        if gamma is not None or not required_params(CALIBRATORS[method])
     ]
     file, page = folder.predictions(name), folder.report(name)
     with stage(f"calibrating {title}", len(names) + 1) as step:
@@ -207,10 +208,7 @@ def table(trained: list[Trained]) -> str:
         errors = (each.error(name) for name in SHOWN)
         figures = (each.mean_confidence, each.accuracy, *errors)
         rows.append([each.title, *(f"{100 * figure:.1f}" for figure in figures)])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
-    )
+    return "\n".join(text_table(rows, "<>>>>>"))
 
 
 @contextmanager

@@ -1,0 +1,148 @@
+"""What a comparison found: one row for each method, with numbers, verdicts and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from calibrant import _inputs
+from calibrant._tables import json_value
+from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.comparison.table import SORTABLE, markup, text
+from calibrant.calibrators.fit_report import FitReport
+from calibrant.metrics.comparison import Comparison
+from calibrant.metrics.evaluation import Evaluation, Measured, NoiseFloor
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedMethod:
+    """One method of a comparison. Either ``failure`` says why there are no numbers, or they are."""
+
+    name: str
+    params: Mapping[str, Any]
+    """What its constructor was given."""
+    fit_seconds: float | None = None
+    """Wall-clock time of the fit; what it loads, or compiles, on its first use is included."""
+    calibrator: Calibrator | None = None
+    """Fitted on the validation samples."""
+    evaluation: Evaluation | None = None
+    """What was measured on the test samples."""
+    differences: Comparison | None = None
+    """This method (a) and the reference (b) on the same test samples; None for the reference."""
+    failure: str | None = None
+
+    @property
+    def report(self) -> FitReport | None:
+        """How the fit went; its ``warnings`` say what speaks against the method here."""
+        return None if self.calibrator is None else self.calibrator.report_
+
+    def __getitem__(self, metric: str) -> Measured:
+        if self.evaluation is None:
+            raise KeyError(f"{self.name} has no {metric}: {self.failure}")
+        if metric != "accuracy":
+            return self.evaluation[metric]
+        wrong = self.evaluation["error_rate"]
+        ends = (None if end is None else 1.0 - end for end in (wrong.high, wrong.low))
+        return Measured("accuracy", 1.0 - wrong.value, *ends)
+
+    @property
+    def noise_floor(self) -> NoiseFloor | None:
+        """The equal-mass ECE of a calibrated model with the same confidences."""
+        floors = () if self.evaluation is None else self.evaluation.noise_floors
+        return next((floor for floor in floors if floor.name == "ada_ece"), None)
+
+    def verdict(self, metric: str) -> str | None:
+        """``better`` or ``worse`` than the reference, or ``not distinguishable``."""
+        if self.differences is None:
+            return None
+        return self.differences["error_rate" if metric == "accuracy" else metric].verdict
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; what is infinite or not a number is None."""
+        measured = None if self.evaluation is None else self.evaluation.to_dict()
+        compared = None if self.differences is None else self.differences.to_dict()
+        report = {} if self.report is None else self.report.to_dict()
+        return {
+            "params": dict(self.params),
+            "fit_seconds": self.fit_seconds,
+            "fit": {name: json_value(value) for name, value in report.items()} or None,
+            "metrics": measured and {**measured["metrics"], "accuracy": _figures(self["accuracy"])},
+            "noise_floor": measured and measured["noise_floor"],
+            "n_impossible": measured and measured["n_impossible"],
+            "differences": compared and compared["differences"],
+            "failure": self.failure,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodComparison:
+    """The result of :func:`compare`: print it, index it by method, or take ``to_dict``."""
+
+    n_fit: int
+    """Samples fitted on."""
+    n: int
+    """Samples measured on."""
+    n_classes: int
+    n_bins: int
+    level: float
+    n_resamples: int
+    seed: int
+    against: str
+    """The method that the others are compared with."""
+    sort: str
+    """The metric that the rows are sorted by."""
+    rows: tuple[ComparedMethod, ...]
+    notes: tuple[str, ...] = ()
+    """What a reader should know of how the figures came about."""
+
+    def __getitem__(self, name: str) -> ComparedMethod:
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise KeyError(f"{name} was not compared; there are {', '.join(r.name for r in self.rows)}")
+
+    def sorted_by(self, metric: str) -> MethodComparison:
+        """The same with the best of ``metric`` first, and what failed last."""
+        _inputs.choice(metric, "sort", SORTABLE)
+        rows = sorted(self.rows, key=lambda row: _rank(row, metric))
+        return replace(self, sort=metric, rows=tuple(rows))
+
+    def calibrated(self) -> tuple[str, ...]:
+        """Methods after which these samples show no miscalibration."""
+        floors = {row.name: row.noise_floor for row in self.rows}
+        usual = 1.0 - self.level
+        return tuple(name for name, floor in floors.items() if floor and floor.p_value >= usual)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; what is infinite or not a number is None."""
+        values = dict(vars(self))
+        rows = values.pop("rows")
+        return {
+            **values,
+            "notes": list(self.notes),
+            "methods": {row.name: row.to_dict() for row in rows},
+        }
+
+    def to_json(self) -> str:
+        """:meth:`to_dict` as JSON."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    def __str__(self) -> str:
+        return text(self)
+
+    def _repr_html_(self) -> str:
+        return markup(self)
+
+
+def _rank(row: ComparedMethod, metric: str) -> tuple[float, ...]:
+    """Smaller comes first. Maps that keep the accuracy are equal in it: then the equal-mass ECE."""
+    if row.evaluation is None:
+        return (1.0,)
+    value = row[metric].value
+    return 0.0, -value if metric == "accuracy" else value, row["ada_ece"].value
+
+
+def _figures(measured: Measured) -> dict[str, float | None]:
+    return {key: json_value(getattr(measured, key)) for key in ("value", "low", "high")}

@@ -1,0 +1,262 @@
+"""Fit every method on the same samples and measure each on others.
+
+A table of many methods invites readers to pick the smallest number. So every number has its
+interval, the calibration error has its noise floor beside it, and a method differs from the
+reference only where a paired bootstrap can tell them apart.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from calibrant import _inputs
+from calibrant._types import Array, RandomState
+from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.comparison.result import ComparedMethod, MethodComparison
+from calibrant.calibrators.comparison.table import SORTABLE
+from calibrant.calibrators.data import (
+    PROBS_FLOOR,
+    FitData,
+    LabelledScores,
+    labelled_scores,
+)
+from calibrant.calibrators.fit_report import CalibrationWarning
+from calibrant.calibrators.registry import CALIBRATORS, make_calibrators
+from calibrant.metrics.comparison import difference_of_samples
+from calibrant.metrics.evaluation import evaluate_samples
+from calibrant.metrics.resampling import Plan, plan
+from calibrant.metrics.samples import ScoredSamples, summarise
+
+REFERENCE = "temperature"
+"""The method that the others are compared with: one number, hard to beat, and never harmful."""
+MEASURED = ("ada_ece", "ece", "nll", "brier", "error_rate")
+REFUSALS = (ValueError, ArithmeticError, MemoryError)
+"""What a method raises that cannot be used on these samples."""
+
+
+def compare(
+    val_logits: Array = None,
+    val_labels: Array = None,
+    test_logits: Array = None,
+    test_labels: Array = None,
+    *,
+    val_probs: Array = None,
+    test_probs: Array = None,
+    methods: Iterable[str] | Mapping[str, Calibrator] | None = None,
+    gamma: float | None = None,
+    against: str = REFERENCE,
+    sort: str = "ada_ece",
+    n_bins: int = 15,
+    level: float = 0.95,
+    n_resamples: int = 1000,
+    random_state: RandomState = 0,
+    progress: Callable[[str], None] | None = None,
+) -> MethodComparison:
+    """Fit every method on validation samples and measure each on test samples.
+
+    Of a dozen methods some will look better than the reference by chance: about one sign in twenty
+    at a level of 95%. And the one picked because its test figure is the smallest will do worse on
+    the next samples; measure it anew before quoting it.
+
+    Args:
+        val_logits: Held-out samples to fit on; ``val_probs`` in their place for probabilities.
+        val_labels: Their class indices.
+        test_logits: Other samples to measure on; ``test_probs`` likewise.
+        test_labels: Their class indices.
+        val_probs: Probabilities to fit on.
+        test_probs: Probabilities to measure on.
+        methods: Names out of ``CALIBRATORS``, or unfitted calibrators by a name of your own, which
+            are left as they are. None is every method that can be made without being told more.
+        gamma: For methods by name that need one (focal): what the model was trained with. Without
+            it, None leaves them out.
+        against: The method that the others are compared with; added where ``methods`` lacks it.
+        sort: ``ada_ece``, ``ece``, ``nll``, ``brier`` or ``accuracy``: the best comes first.
+        n_bins: Bins of the calibration errors.
+        level: Confidence level of the intervals.
+        n_resamples: How often the samples are redrawn; fewer for many methods on many samples.
+        random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
+        progress: Called with the name of each method before it is fitted.
+
+    Returns:
+        MethodComparison: a row for each method. One that cannot be used on these samples has a row
+        that says why.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant.calibrators.comparison import compare
+        >>> rng = np.random.default_rng(0)
+        >>> labels = rng.integers(0, 3, 2000)
+        >>> logits = rng.normal(size=(2000, 3))
+        >>> logits[np.arange(2000), labels] += 1.5
+        >>> bold = 3.0 * logits  # the honest ones would be 1.5 * logits
+        >>> result = compare(
+        ...     bold[:1000], labels[:1000], bold[1000:], labels[1000:], methods=["identity"]
+        ... )
+        >>> [row.name for row in result.rows]
+        ['temperature', 'identity']
+        >>> result["identity"].verdict("nll")
+        'worse'
+    """
+    fit_on = labelled_scores(val_labels, logits=val_logits, probs=val_probs, to_fit=True)
+    test = labelled_scores(test_labels, logits=test_logits, probs=test_probs)
+    return compare_samples(
+        fit_on,
+        test,
+        methods=methods,
+        gamma=gamma,
+        against=against,
+        sort=sort,
+        n_bins=n_bins,
+        level=level,
+        n_resamples=n_resamples,
+        random_state=random_state,
+        progress=progress,
+    )
+
+
+def compare_samples(
+    fit_on: LabelledScores,
+    test: LabelledScores,
+    *,
+    methods: Iterable[str] | Mapping[str, Calibrator] | None = None,
+    gamma: float | None = None,
+    against: str = REFERENCE,
+    sort: str = "ada_ece",
+    n_bins: int = 15,
+    level: float = 0.95,
+    n_resamples: int = 1000,
+    random_state: RandomState = 0,
+    progress: Callable[[str], None] | None = None,
+    on_calibrated: Callable[[str, ScoredSamples], None] | None = None,
+) -> MethodComparison:
+    """:func:`compare` of samples that were checked before.
+
+    ``on_calibrated`` is called with the name of each method and its calibrated test samples, which
+    are dropped before the next method is fitted.
+    """
+    _inputs.choice(sort, "sort", SORTABLE)
+    _inputs.same_scores(fit_on.kind, fit_on.scores, test.kind, test.scores)
+    chosen = _with_reference(methods, gamma, against)
+    # The bound on the work holds for all methods together.
+    work = len(test.labels) * len(chosen)
+    todo = plan(MEASURED, n_bins, level, n_resamples, random_state, work)
+    fit_data = fit_on.fit_data()
+    rows: dict[str, ComparedMethod] = {}
+    reference: ScoredSamples | None = None
+    for name in sorted(chosen, key=lambda name: name != against):
+        if progress is not None:
+            progress(name)
+        rows[name], calibrated = _compared(name, chosen[name], fit_data, test, reference, todo)
+        if on_calibrated is not None and calibrated is not None:
+            on_calibrated(name, calibrated)
+        reference = calibrated if name == against else reference
+        del calibrated  # free the memory for the next method
+    return MethodComparison(
+        n_fit=len(fit_on.labels),
+        n=len(test.labels),
+        n_classes=test.scores.shape[1],
+        n_bins=todo.n_bins,
+        level=todo.level,
+        n_resamples=todo.n_resamples,
+        seed=todo.seed,
+        against=against,
+        sort=sort,
+        rows=tuple(rows[name] for name in chosen),
+        notes=tuple(_notes(fit_on, test)),
+    ).sorted_by(sort)
+
+
+def _with_reference(
+    methods: Iterable[str] | Mapping[str, Calibrator] | None, gamma: float | None, against: str
+) -> dict[str, Calibrator]:
+    """The methods and the reference, with every parameter checked."""
+    if isinstance(methods, Mapping):
+        chosen = dict(methods)
+    else:
+        names = [methods] if isinstance(methods, str) else methods
+        chosen = make_calibrators(names, gamma=gamma)
+    if against not in chosen:
+        _inputs.choice(against, "against", [*chosen, *CALIBRATORS])
+        chosen |= make_calibrators([against], gamma=gamma)
+    for name, calibrator in chosen.items():
+        _inputs.instance(calibrator, Calibrator, f"methods[{name!r}]")
+        calibrator._check_params()
+    return chosen
+
+
+def _compared(
+    name: str,
+    method: Calibrator,
+    fit_data: FitData,
+    test: LabelledScores,
+    reference: ScoredSamples | None,
+    todo: Plan,
+) -> tuple[ComparedMethod, ScoredSamples | None]:
+    """The row of one method, and its calibrated test samples."""
+    row = ComparedMethod(name=name, params=method.get_params())
+    options: dict[str, Any] = {
+        "metrics": todo.names,
+        "n_bins": todo.n_bins,
+        "level": todo.level,
+        "n_resamples": todo.n_resamples,
+        "random_state": todo.seed,
+    }
+    try:
+        fitted, seconds = _fitted(method, fit_data)
+        samples = _calibrated(fitted, test)
+        evaluation = evaluate_samples(samples, **options)
+        differences = None
+        if reference is not None:
+            differences = difference_of_samples(samples, reference, **options)
+    except REFUSALS as refusal:
+        reason = " ".join(str(refusal).split()) or type(refusal).__name__
+        return replace(row, failure=reason), None
+    row = replace(
+        row,
+        fit_seconds=seconds,
+        calibrator=fitted,
+        evaluation=evaluation,
+        differences=differences,
+    )
+    return row, samples
+
+
+def _fitted(method: Calibrator, fit_data: FitData) -> tuple[Calibrator, float]:
+    """A fitted copy and the seconds it took. The warnings of the fit are in its report."""
+    copy = type(method)(**method.get_params())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        start = time.perf_counter()
+        copy.fit_samples(fit_data)
+        return copy, time.perf_counter() - start
+
+
+def _calibrated(calibrator: Calibrator, test: LabelledScores) -> ScoredSamples:
+    """Calibrated probabilities; log-probabilities where that of a true class rounds to 0."""
+    logits = test.double_logits()
+    probs = calibrator._apply(calibrator._probs, logits)
+    if probs[np.arange(len(probs)), test.labels].all():
+        return summarise(probs, test.labels)
+    log_probs = calibrator._apply(calibrator._log_probs, logits)
+    return summarise(logits=log_probs, labels=test.labels)
+
+
+def _notes(fit_on: LabelledScores, test: LabelledScores) -> Iterator[str]:
+    if np.array_equal(fit_on.scores, test.scores):
+        yield (
+            "The methods were measured on the very samples they were fitted on: all of this is "
+            "too good to be true. Measure on others."
+        )
+    if test.kind == "probs":
+        small = int((test.scores < PROBS_FLOOR).sum())
+        if small:
+            yield (
+                f"{small} probabilities below {PROBS_FLOOR:.0e} count as that, also for identity: "
+                "no method could move the logarithm of 0."
+            )
