@@ -75,7 +75,7 @@ def folder(tmp_path_factory):
     return where
 
 
-def test_every_command_of_the_pages_runs(folder, monkeypatch):
+def test_every_console_line_of_the_pages_runs(folder, monkeypatch):
     monkeypatch.chdir(folder)
     lines = [
         re.sub(r"\s+#.*", "", line)
@@ -228,7 +228,7 @@ def test_the_built_pages_load_nothing_from_the_network(built):
         assert not re.search(r"(url\(|@import)\s*['\"]?(https?:)?//", sheet.read_text()), sheet
 
 
-def test_formulas_are_mathml(built):
+def test_formulas_are_in_the_pages(built):
     assert loaded_by(built / "mathematics.html").n_formulas > 30
     assert loaded_by(built / "api.html").n_formulas > 20
     for page in built.rglob("*.html"):
