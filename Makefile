@@ -23,8 +23,9 @@ demo: $(READY) ## train four networks, calibrate each, and write pages to look a
 test: lint $(READY) ## lint, types, unit tests, contracts and doctests
 	$(PYTEST) $(IN_PARALLEL)
 
+# The property tests run here once more, on more examples.
 test-slow: $(READY) ## distributed, Dask, resume, docs build, large networks, hostile input
-	$(PYTEST) $(IN_PARALLEL) -m 'slow or hostile' tests
+	$(PYTEST) $(IN_PARALLEL) --hypothesis-profile many -m 'slow or hostile or hypothesis' tests
 
 test-hostile: $(READY) ## bad files, signals, full disks, missing packages, open ports
 	$(PYTEST) $(IN_PARALLEL) -m hostile tests/hostile

@@ -55,6 +55,7 @@ def test_an_unknown_name_can_be_copied_and_sent():
     assert copy.copy(caught.value).args == caught.value.args
 
 
+@pytest.mark.slow
 def test_packages_load_on_first_use():
     code = (
         "import sys, calibrant\n"

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import example, given, strategies as st
 from mpmath import mp, mpf
 from scipy.special import entr, expit, rel_entr, xlogy
 
@@ -32,7 +32,6 @@ from tests.reference import focal_mpmath as oracle
 
 EPS = float(np.finfo(np.float64).eps)
 log = partial(xlogy, 1.0)  # -inf at 0, without a warning
-check = settings(derandomize=True, deadline=None, max_examples=60)
 
 seeds = st.integers(0, 2**32 - 1)
 gammas = st.sampled_from([0.05, 0.5, 1.0, 2.0, 5.0]) | st.floats(0.001, 20.0)
@@ -107,7 +106,6 @@ def exact_excess(row, gamma):
         return oracle.odds_against(oracle.focal_map(row, gamma))[top] / before - 1
 
 
-@check
 @given(posteriors(), gammas)
 @example(NEIGHBOURS, 2.0)
 def test_theorems_3_and_11_the_minimiser_keeps_the_order_and_the_map_recovers(eta, gamma):
@@ -122,7 +120,6 @@ def test_theorems_3_and_11_the_minimiser_keeps_the_order_and_the_map_recovers(et
     assert np.all(q[1:] >= q[:-1] * (1.0 - rounding(eta, 0.0)))
 
 
-@check
 @given(posteriors(), gammas, seeds)
 def test_theorem_5_the_minimiser_is_not_the_posterior(eta, gamma, seed):
     q = inverse_focal_map(eta, gamma=gamma)
@@ -150,7 +147,6 @@ def test_a_fixed_point_outside_the_set_of_proposition_6():
     assert focal_map(row, gamma=1.0) == pytest.approx(row, rel=8 * EPS, abs=0.0)
 
 
-@check
 @given(st.floats(1e-8, 1e4))
 def test_theorem_8_the_thresholds(gamma):
     tau_oc, tau_uc = confidence_thresholds(gamma=gamma)
@@ -161,7 +157,6 @@ def test_theorem_8_the_thresholds(gamma):
 
 
 @pytest.mark.parametrize("region", [1, 0, -1])
-@check
 @given(seeds, few | many, gammas, st.floats(0.05, 1.0))
 def test_theorem_8_over_and_under_confidence(region, seed, n_classes, gamma, fraction):
     tau_oc, tau_uc = confidence_thresholds(gamma=gamma)
@@ -176,7 +171,6 @@ def test_theorem_8_over_and_under_confidence(region, seed, n_classes, gamma, fra
     assert confidence_bias(q, gamma=gamma) == expected
 
 
-@check
 @given(seeds, few | many, gammas, st.floats(0.5, 1.0, exclude_min=True, exclude_max=True))
 def test_corollary_9_under_confident_above_one_half(seed, n_classes, gamma, top):
     q = row_with_top(seed, n_classes, top)
@@ -185,7 +179,6 @@ def test_corollary_9_under_confident_above_one_half(seed, n_classes, gamma, top)
     assert focal_map(q, gamma=gamma).max() >= top * (1.0 - rounding(q, gamma))
 
 
-@check
 @given(st.floats(1e-300, 1.0, exclude_max=True) | st.just(0.5), gammas)
 def test_corollary_10_two_classes_are_never_over_confident(p, gamma):
     q = np.array([[p, 1.0 - p], [1.0 - p, p]])
@@ -194,7 +187,6 @@ def test_corollary_10_two_classes_are_never_over_confident(p, gamma):
         assert (focal_map(q, gamma=gamma)[0, 0] < p) == (p < 0.5)
 
 
-@check
 @given(seeds, few | many, st.floats(0.0, 1.0), gammas | st.floats(-1.0, 0.0))
 def test_proposition_6_fixed_points(seed, n_classes, fraction, gamma):
     n_present = 1 + round(fraction * (n_classes - 1))
@@ -209,7 +201,6 @@ def test_proposition_6_fixed_points(seed, n_classes, fraction, gamma):
         assert np.all((image == 0.0) | (image == image.max()))
 
 
-@check
 @given(posteriors(), gammas | st.floats(-1.0, 0.0))
 @example(NEIGHBOURS, 2.0)
 def test_proposition_12_the_map_keeps_the_argmax(q, gamma):
@@ -244,7 +235,6 @@ def test_proposition_5_of_paper_2_holds_up_to_three_classes(n_classes):
         assert np.all(focal_map(q, gamma=gamma).max(-1) >= q.max(-1) * (1 - 4 * EPS * (1 + gamma)))
 
 
-@check
 @given(st.integers(1, 2**40 - 1), st.integers(1, 2**40 - 1), st.just(0.0) | gammas)
 def test_proposition_1_of_paper_2_the_loss_is_convex(first, second, gamma):
     # On this grid p, 1 - p and the midpoint are exact.
@@ -280,7 +270,6 @@ def test_proposition_3_of_paper_2_bounds_by_temperatures(gamma):
     assert f"{inside.max():.4f}" == HIGHEST.get(gamma, f"{inside.max():.4f}")
 
 
-@check
 @given(posteriors(few | st.just(100)), gammas, seeds)
 def test_proposition_4_of_paper_2_the_proper_loss_is_proper(eta, gamma, seed):
     sizes = np.array([0.0, 1e-6, 1e-2, 1.0, 10.0])[:, None]
@@ -293,7 +282,6 @@ def test_proposition_4_of_paper_2_the_proper_loss_is_proper(eta, gamma, seed):
     assert np.count_nonzero(eta) == 1 or min(rivals) > truth * (1.0 + noise)
 
 
-@check
 @given(posteriors(few, MILD), gammas)
 def test_proposition_4_of_paper_2_gradient_of_the_proper_loss(eta, gamma):
     k, logits = len(eta), np.log(eta) / 4.0
@@ -313,7 +301,6 @@ def test_proposition_4_of_paper_2_gradient_of_the_proper_loss(eta, gamma):
     assert np.all(np.abs(truth @ gradient) <= rounding(truth, gamma) * (truth @ np.abs(gradient)))
 
 
-@check
 @given(st.data(), few | many, st.sampled_from([1.0, 2.0]) | st.floats(1.0, 20.0))
 def test_appendix_h_of_paper_1_bounds_a_regularised_divergence(data, n_classes, gamma):
     p, q = (data.draw(posteriors(st.just(n_classes))) for _ in range(2))

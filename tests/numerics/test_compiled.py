@@ -24,6 +24,7 @@ def printed(code: str, **environment: str) -> str:
     return run.stdout.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numba_first", [False, True])
 def test_a_fit_leaves_the_threads_of_torch(numba_first: bool) -> None:
     first = "import numba.np.ufunc.omppool\n" if numba_first else ""
@@ -32,16 +33,19 @@ def test_a_fit_leaves_the_threads_of_torch(numba_first: bool) -> None:
     assert printed(f"{start}{FITTING}print(torch.get_num_threads())", NUMBA_NUM_THREADS="2") == "1"
 
 
+@pytest.mark.slow
 def test_a_fit_leaves_the_threads_of_a_torch_that_comes_later() -> None:
     code = f"{FITTING}import torch\nprint(torch.get_num_threads())"
     assert printed(code, NUMBA_NUM_THREADS="2", OMP_NUM_THREADS="1") == "1"
 
 
+@pytest.mark.slow
 def test_passes_still_have_the_threads_of_numba() -> None:
     code = f"{FITTING}from calibrant._numerics.compiled import n_threads\nprint(n_threads())"
     assert printed(code, NUMBA_NUM_THREADS="2", OMP_NUM_THREADS="1") == "2"
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_the_number_of_threads() -> None:
     code = """
 import numpy as np
@@ -65,6 +69,7 @@ def test_a_pass_without_rows() -> None:
     bins_of(np.empty(0), np.linspace(0.0, 1.0, 11), np.empty(0, dtype=np.intp))
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_long_pass_between_two_blocks() -> None:
     """One pass over 30 million logits takes seconds; the interrupt comes after half a second."""
     code = """

@@ -203,6 +203,7 @@ def test_best_temperature_of_the_focal_loss_is_the_inverse_of_the_map() -> None:
     assert abs(q - exact) < 1e-15  # 0.8 is a double
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("criterion", ["nll", "brier", "focal"])
 def test_best_temperature_scales_with_the_logits(criterion: str) -> None:
     logits, labels = problem(4, 25, 3)
@@ -211,6 +212,7 @@ def test_best_temperature_scales_with_the_logits(criterion: str) -> None:
     assert abs(best_temperature(criterion, logits / 1024.0, labels) * 1024 / base - 1) < 1e-25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("criterion", ["nll", "brier", "focal"])
 def test_best_temperature_beats_the_grid(criterion: str) -> None:
     logits, labels = problem(5, 40, 4)
@@ -231,6 +233,7 @@ def test_best_temperature_at_its_limits(criterion: str) -> None:
         best_temperature(criterion, [[1.0, 1.0]], [0])
 
 
+@pytest.mark.slow
 def test_absent_classes_do_not_move_the_temperature() -> None:
     logits, labels = problem(7, 20, 3)
     masked = np.concatenate([logits, np.full((20, 1), -INF)], axis=1)
