@@ -1,1 +1,1 @@
-"""Benchmarks: what a user would otherwise use, side by side in one run, as ratios."""
+"""Benchmarks against the alternatives, measured alternately in one run, as ratios."""

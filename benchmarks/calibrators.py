@@ -1,4 +1,4 @@
-"""The (gamma, T) search against trying every point; the price of ``auto``, and of probabilities."""
+"""The (gamma, T) search against trying every point; the cost of ``auto`` and of predictions."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ N_TEMPERATURES = 500
 N_BINS = 15
 SHAPES = ((5_000, 10), (5_000, 100), (25_000, 1000))
 EXTRAPOLATED_FROM = 20
-"""Points of the grid that are timed where all 5000 would take minutes."""
+"""Number of grid points to time if all 5000 would take minutes."""
 
 
 def network(n: int, n_classes: int) -> tuple[Any, Any]:
-    """Logits of an over-confident model and labels: seven in ten of its answers are right."""
+    """Logits of an over-confident model, and labels: 70% of its predictions are correct."""
     rng = np.random.default_rng(0)
     truth = 2.0 * rng.standard_normal((n, n_classes))
     truth[np.arange(n), rng.integers(0, n_classes, n)] += 2.5 + np.log(n_classes)
@@ -42,7 +42,7 @@ def network(n: int, n_classes: int) -> tuple[Any, Any]:
 
 
 def textbook_numpy(logits: Any, correct: Any, gamma: float, temperature: float) -> float:
-    """One point of the grid as one would write it: the map, the confidence, equal-mass bins."""
+    """One grid point in textbook code: the map, the confidence, equal-mass bins."""
     z = logits / np.float32(temperature)
     q = np.exp(z - z.max(axis=1, keepdims=True))
     q /= q.sum(axis=1, keepdims=True)
@@ -79,7 +79,7 @@ def seconds_a_point(point: Callable[[float, float], float]) -> float:
 
 
 def seconds_of_exponentials(logits: Any) -> float:
-    """One exponential for each logit and temperature: the floor of any direct search."""
+    """One exponential per logit and temperature: the lower bound of any direct search."""
     tensor = torch.from_numpy(logits)
     out = torch.empty_like(tensor)
     torch.exp(tensor, out=out)
@@ -90,7 +90,7 @@ def seconds_of_exponentials(logits: Any) -> float:
 
 
 def exact(logits: Any, labels: Any, gamma: float, temperature: float) -> float:
-    """The criterion of one point through the public functions, in double precision."""
+    """The criterion at one point by the public functions, in double precision."""
     log_probs = focal.focal_log_probs(
         logits.astype(np.float64), gamma=gamma, temperature=temperature
     )
@@ -101,7 +101,7 @@ def search(n: int, n_classes: int) -> None:
     """The grid search against trying all points."""
     logits, labels = network(n, n_classes)
     correct = (logits.argmax(axis=1) == labels).astype(np.float32)
-    tensor, right = torch.from_numpy(logits), torch.from_numpy(correct)
+    tensor, is_correct = torch.from_numpy(logits), torch.from_numpy(correct)
     scaling = FocalTemperatureScaling()
     seconds = side_by_side({"ours": lambda: scaling.fit(logits, labels)}, rounds=5)["ours"]
     tracemalloc.start()
@@ -113,7 +113,7 @@ def search(n: int, n_classes: int) -> None:
         "every point, NumPy": n_points
         * seconds_a_point(lambda g, t: textbook_numpy(logits, correct, g, t)),
         "every point, torch": n_points
-        * seconds_a_point(lambda g, t: textbook_torch(tensor, right, g, t)),
+        * seconds_a_point(lambda g, t: textbook_torch(tensor, is_correct, g, t)),
         "500 exponentials a logit, torch": seconds_of_exponentials(logits),
     }
     print(f"\ngrid search by ada_ece, {n} x {n_classes}, float32")
@@ -138,7 +138,7 @@ def search(n: int, n_classes: int) -> None:
 
 
 def choosing(n: int, n_classes: int) -> None:
-    """Fits that look beyond one temperature against temperature scaling."""
+    """Fits with more parameters against temperature scaling."""
     logits, labels = network(n, n_classes)
     auto = AutoCalibration()
     seconds = side_by_side(
@@ -180,7 +180,7 @@ for method in calibrant.FocalTemperatureScaling(), calibrant.TopRestScaling():
 
 
 def first_calls() -> None:
-    """The first fit in a process, with nothing compiled yet and with what is kept on disk."""
+    """The first fit of a process, without and with compiled code on disk."""
     with tempfile.TemporaryDirectory() as kept:
         environment = {**os.environ, "NUMBA_CACHE_DIR": kept, "PYTHONWARNINGS": "ignore"}
         for state in ("nothing compiled yet", "compiled before, kept on disk"):

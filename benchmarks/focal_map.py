@@ -15,7 +15,7 @@ SHAPES = ((50_000, 10), (5_000, 100), (5_000, 1000))
 
 
 def textbook(logits: Any) -> Any:
-    """The map as the papers print it, from probabilities: NaN where a row is nearly one-hot."""
+    """The map as printed in the papers, from probabilities: NaN for nearly one-hot rows."""
     q = torch.softmax(logits, dim=-1)
     h = q / ((1 - q) ** GAMMA - GAMMA * (1 - q) ** (GAMMA - 1) * q * torch.log(q))
     return h / h.sum(dim=-1, keepdim=True)

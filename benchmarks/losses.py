@@ -1,16 +1,15 @@
-"""A step of training, forward and backward: our losses against cross-entropy and the textbook.
+"""Training steps, forward and backward: our losses against cross-entropy and textbook code.
 
-Focal losses of other packages are measured where they are installed, which is in the environment of
-``make bench-peers``; each is called so that it means the mean over the batch, and its value and
-gradient stand beside ours. Memory is what torch allocates at its peak during the step, by its own
-profiler, and counts the gradient of the logits. Measured with one thread and with torch's default:
-where others use the machine too, several operations of a step wait for the second thread, and the
-two tables differ widely.
+Focal losses of other packages are measured if they are installed, as in the environment of
+``make bench-peers``; each is called so that it returns the mean over the batch, and its value and
+gradient are compared with ours. Memory is torch's peak allocation during the step, by its own
+profiler, including the gradient of the logits. Measured with one thread and with torch's default:
+on a shared machine, several operations of a step wait for the second thread, and the two tables
+differ widely.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -20,16 +19,16 @@ import torch.nn.functional as F  # noqa: N812 (its name everywhere)
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.timing import print_ratios, side_by_side
+from benchmarks.timing import peer, print_ratios, side_by_side
 from calibrant.losses import LOSSES, FocalLoss
 
 SHAPES = ((128, 10), (8192, 1000), (1024, 50257))
 ROUNDS, ROUNDS_IF_SMALL = 7, 1000
-"""How often each loss takes its turn: a short step is easily disturbed, and cheap to repeat."""
+"""Rounds of each loss: a short step is easily disturbed, and cheap to repeat."""
 GAMMA = 3.0
 PLAIN, OURS = "F.cross_entropy", "calibrant focal"
 GAPS = (17.0, 120.0)
-"""By how much the largest logit is ahead of the others, or the label behind it."""
+"""Lead of the largest logit over the others or over the label."""
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -45,14 +44,14 @@ def textbook(gamma: float) -> Loss:
 
 
 def textbook_flsd(logits: Tensor, labels: Tensor) -> Tensor:
-    """The same with a gamma for each sample."""
+    """The same with a gamma per sample."""
     p = torch.softmax(logits, dim=1).gather(1, labels.unsqueeze(1)).squeeze(1)
     gamma = torch.where(p.detach() < 0.2, 5.0, 3.0)
     return (-((1 - p) ** gamma) * torch.log(p)).mean()
 
 
 def peers(gamma: float) -> dict[str, Loss]:
-    """The focal losses of other packages, called so that they give the mean over the batch."""
+    """The focal losses of other packages, called so that they return the mean over the batch."""
     losses: dict[str, Loss] = {}
     if kornia := peer("kornia.losses"):
         # Its mean is over all entries of the logits.
@@ -81,7 +80,7 @@ def adafocal(logits: Tensor, labels: Tensor) -> Loss:
 
 
 def candidates(logits: Tensor, labels: Tensor) -> dict[str, Loss]:
-    """Every loss that is installed."""
+    """All installed losses."""
     return {
         PLAIN: F.cross_entropy,
         "textbook focal": textbook(GAMMA),
@@ -92,14 +91,6 @@ def candidates(logits: Tensor, labels: Tensor) -> dict[str, Loss]:
         "calibrant AdaFocal": adafocal(logits, labels),
         **peers(GAMMA),
     }
-
-
-def peer(name: str) -> Any:
-    """The module, or None where it is not installed."""
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError:
-        return None
 
 
 def step(loss: Loss, logits: Tensor, labels: Tensor) -> Callable[[], None]:
@@ -113,9 +104,9 @@ def step(loss: Loss, logits: Tensor, labels: Tensor) -> Callable[[], None]:
 
 
 def peak_memory(run: Callable[[], None], logits: Tensor) -> float:
-    """Megabytes that torch allocates at most during ``run``, beyond what is there before."""
+    """Peak megabytes that torch allocates during ``run``."""
     run()
-    logits.grad = None  # what is freed during the run must have been allocated in it
+    logits.grad = None  # so that everything freed in the run is allocated in it
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as measured:
         run()
     results: Any = measured.profiler
@@ -128,7 +119,7 @@ def peak_memory(run: Callable[[], None], logits: Tensor) -> float:
 
 
 def problem(n: int, n_classes: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Logits of which about half point to the label."""
+    """Logits whose largest is at the label in about half of the rows."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(n, n_classes, generator=generator)
     labels = torch.randint(n_classes, (n,), generator=generator)
@@ -137,7 +128,7 @@ def problem(n: int, n_classes: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]
 
 
 def compare(n: int, n_classes: int, dtype: torch.dtype) -> None:
-    """Time, and for large inputs memory, side by side."""
+    """Compare time, and for large inputs memory."""
     logits, labels = problem(n, n_classes, dtype)
     losses = candidates(logits, labels)
     small = n * n_classes < 100_000
@@ -155,14 +146,14 @@ def compare(n: int, n_classes: int, dtype: torch.dtype) -> None:
 
 
 def print_peers(what: str, measured: dict[str, float]) -> None:
-    """How many times as much as ours the other packages take."""
+    """Ratios of the other packages to ours."""
     ratios = [f"{name} {measured[name] / measured[OURS]:.2f}" for name in peers(GAMMA)]
     if ratios:
         print(f"  {what}, as a multiple of {OURS}: {', '.join(ratios)}")
 
 
 def print_agreement(n: int, n_classes: int) -> None:
-    """How far value and gradient of the other focal losses are from ours in float64."""
+    """Differences of the other focal losses and their gradients from ours in float64."""
     logits, labels = problem(n, n_classes, torch.float32)
     exact, direction = found(FocalLoss(gamma=GAMMA), logits.detach().double(), labels)
     print(f"\ndifference from float64, {n} x {n_classes}, float32, relative: value, gradient")
@@ -174,8 +165,8 @@ def print_agreement(n: int, n_classes: int) -> None:
 
 
 def print_gaps(gamma: float) -> None:
-    """The gradient of the largest logit, where it is the label and where it is not."""
-    print(f"\nslope at the largest logit, gamma = {gamma:g}, float32, gaps {GAPS}: right, wrong")
+    """The gradient of the largest logit, if it is the label and if it is not."""
+    print(f"\ngradient at the largest, gamma = {gamma:g}, float32, gaps {GAPS}: correct, wrong")
     ours: dict[str, Loss] = {OURS: FocalLoss(gamma=gamma), "textbook": textbook(gamma)}
     for name, loss in (ours | peers(gamma)).items():
         slopes = [

@@ -1,11 +1,10 @@
-"""Calibration errors against NumPy, and against whichever other packages are installed.
+"""Calibration errors against NumPy, and against other installed packages.
 
 The other packages are in the environment of ``make bench-peers``; ``make bench`` does without.
 """
 
 from __future__ import annotations
 
-import importlib
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -15,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from benchmarks.timing import print_ratios, side_by_side
+from benchmarks.timing import peer, print_ratios, side_by_side
 from calibrant import classwise_ece, ece
 
 SHAPES = ((1_000_000, 10), (50_000, 1000))
@@ -27,7 +26,7 @@ Run = Callable[[], object]
 
 
 def problem(n: int, n_classes: int) -> tuple[Floats, Floats, npt.NDArray[np.int64]]:
-    """Logits and probabilities in float32, and labels of which about half are predicted."""
+    """Logits and probabilities in float32; about half of the predictions are correct."""
     rng = np.random.default_rng(0)
     logits = 3.0 * rng.standard_normal((n, n_classes), dtype=np.float32)
     probs = torch.softmax(torch.from_numpy(logits), dim=-1).numpy()
@@ -35,16 +34,8 @@ def problem(n: int, n_classes: int) -> tuple[Floats, Floats, npt.NDArray[np.int6
     return logits, probs, labels
 
 
-def peer(name: str) -> Any:
-    """The module, or None where it is not installed."""
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError:
-        return None
-
-
 def numpy_ece(confidence: Floats, correct: Floats) -> float:
-    """The textbook: three histograms."""
+    """Textbook code: three histograms."""
     index = np.clip(np.ceil(confidence * N_BINS).astype(int) - 1, 0, N_BINS - 1)
     claimed = np.bincount(index, weights=confidence, minlength=N_BINS)
     seen = np.bincount(index, weights=correct, minlength=N_BINS)
@@ -52,12 +43,12 @@ def numpy_ece(confidence: Floats, correct: Floats) -> float:
 
 
 def numpy_classwise(probs: Floats, labels: Floats) -> float:
-    """The textbook over each class in turn."""
+    """Textbook code over each class in turn."""
     return float(np.mean([numpy_ece(probs[:, k], labels == k) for k in range(probs.shape[1])]))
 
 
 def eces(probs: Floats, labels: Floats) -> dict[str, Run]:
-    """The same ECE of probabilities by every package that is installed."""
+    """The same ECE of probabilities by every installed package."""
     tensors = torch.from_numpy(probs), torch.from_numpy(labels)
     n_classes = probs.shape[1]
     runs: dict[str, Run] = {
@@ -84,7 +75,7 @@ def eces(probs: Floats, labels: Floats) -> dict[str, Run]:
 
 
 def eces_of_logits(logits: Floats, labels: Floats) -> dict[str, Run]:
-    """The same from logits; a package that does not take them gets the softmax of torch."""
+    """The same from logits; packages that do not take them get torch's softmax."""
     tensors = torch.from_numpy(logits), torch.from_numpy(labels)
     n_classes = logits.shape[1]
 
@@ -112,7 +103,7 @@ def eces_of_logits(logits: Floats, labels: Floats) -> dict[str, Run]:
 
 
 def extra_memory(run: Run) -> float:
-    """Megabytes that ``run`` allocates through NumPy at its peak, beyond what is there before."""
+    """Peak megabytes that ``run`` allocates through NumPy."""
     run()
     tracemalloc.start()
     run()

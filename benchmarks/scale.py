@@ -1,4 +1,4 @@
-"""Data sets of growing size on local workers: time, rows a second, peak memory.
+"""Data sets of growing size on local workers: time, rows per second, peak memory.
 
 ``python -m benchmarks.scale [ROWS ...]``; without sizes 1, 10 and 100 million rows of 10 classes.
 The files of 100 million take 4.5 GB, are made in parts of a million rows, and are deleted at the
@@ -27,13 +27,13 @@ SIZES = (1_000_000, 10_000_000, 100_000_000)
 CLASSES = 10
 ROWS_OF_FILE = 1_000_000
 ON_PAPER = 10**11, 100
-"""Rows, and workers, for which the time is extrapolated."""
+"""Rows and workers to extrapolate the time to."""
 LOOK_EVERY = 0.05
-"""Seconds between two looks at the memory."""
+"""Seconds between two samples of the memory."""
 
 
 def write(folder: Path, rows: int) -> None:
-    """Random logits in float32 and labels that follow them, a million rows a file."""
+    """Random float32 logits and labels drawn from them, a million rows per file."""
     for number, start in enumerate(range(0, rows, ROWS_OF_FILE)):
         rng = np.random.default_rng(number)
         n = min(ROWS_OF_FILE, rows - start)
@@ -46,15 +46,15 @@ def write(folder: Path, rows: int) -> None:
 
 
 class Memory:
-    """The most that this process and those it has started have held, in megabytes."""
+    """Peak memory of this process and its children, in megabytes."""
 
     def __init__(self) -> None:
         self.together = 0.0
         self.one = 0.0
-        """The largest of them alone."""
+        """Peak of the largest process."""
 
     def look(self) -> None:
-        """Add up what each process holds now; what they share is counted for each."""
+        """Add up the memory of all processes; shared memory counts for each."""
         here = psutil.Process()
         held = []
         for process in (here, *here.children(recursive=True)):
@@ -68,7 +68,7 @@ class Memory:
 
 @contextmanager
 def watched() -> Iterator[Memory]:
-    """Look at the memory all the time."""
+    """Sample the memory continuously."""
     memory, ended = Memory(), threading.Event()
 
     def watch() -> None:
@@ -85,7 +85,7 @@ def watched() -> Iterator[Memory]:
 
 
 def reading(folder: Path, client: Client | None) -> None:
-    """What no evaluation can do without: every column of every file, decoded."""
+    """The lower bound of any evaluation: decode every column of every file."""
     files = sorted(map(str, folder.iterdir()))
     if client is None:
         sum(map(_read, files))
@@ -111,7 +111,7 @@ WORK: tuple[Callable[[Path, Client | None], None], ...] = (reading, evaluating, 
 
 
 def measured(folder: Path, rows: int, n_workers: int) -> float:
-    """Print what each kind of work takes; the seconds of evaluating."""
+    """Print the cost of each task; return the seconds of evaluation."""
     taken = {}
     with (
         LocalCluster(
@@ -141,7 +141,7 @@ def measured(folder: Path, rows: int, n_workers: int) -> float:
 
 
 def main(sizes: tuple[int, ...] = SIZES) -> None:
-    """Every size on two workers, and the one in the middle on one."""
+    """Measure every size on two workers, and the middle one on one."""
     print(f"\n{CLASSES} classes, float32, on local workers; memory of all processes together")
     for rows in sizes:
         with tempfile.TemporaryDirectory() as name:

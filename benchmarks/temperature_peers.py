@@ -1,4 +1,4 @@
-"""Temperature scaling by NLL against whichever other packages are installed, in one run.
+"""Temperature scaling by NLL against other installed packages, in one run.
 
 Every package gets the input that suits it: float32 logits, or probabilities where it takes no
 logits (made beforehand, so that this is not part of its time). Beside the times stand the
@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from benchmarks.timing import print_ratios, side_by_side
+from benchmarks.timing import peer, print_ratios, side_by_side
 from calibrant import TemperatureScaling
 from experiments.scoreboard.peers import given_logits
 
@@ -37,7 +37,7 @@ OURS = "calibrant"
 
 Floats = npt.NDArray[Any]
 Run = Callable[[], float]
-"""A fit; the temperature it finds."""
+"""A fit that returns the temperature."""
 
 
 def problem(n: int, n_classes: int) -> tuple[Floats, npt.NDArray[np.int64]]:
@@ -49,10 +49,10 @@ def problem(n: int, n_classes: int) -> tuple[Floats, npt.NDArray[np.int64]]:
 
 
 def runs(logits: Floats, labels: npt.NDArray[np.int64]) -> dict[str, Run]:
-    """The fit of every package that is installed."""
+    """The fits of all installed packages."""
     tensor, target = torch.from_numpy(logits), torch.from_numpy(labels)
     fits: dict[str, Run] = {OURS: lambda: TemperatureScaling().fit(logits, labels).temperature_}
-    if calibration := peer("sklearn.calibration"):
+    if calibration := peer("sklearn.calibration", report=True):
         frozen = import_module("sklearn.frozen").FrozenEstimator(given_logits(logits.shape[1]))
 
         def scikit_learn() -> float:
@@ -61,7 +61,7 @@ def runs(logits: Floats, labels: npt.NDArray[np.int64]) -> dict[str, Run]:
             return 1.0 / float(fitted.calibrators[0].beta_)
 
         fits["scikit-learn"] = scikit_learn
-    if calibrators := peer("probmetrics.calibrators"):
+    if calibrators := peer("probmetrics.calibrators", report=True):
         given = import_module("probmetrics.distributions").CategoricalLogits
 
         def probmetrics(name: str) -> Run:
@@ -74,7 +74,7 @@ def runs(logits: Floats, labels: npt.NDArray[np.int64]) -> dict[str, Run]:
 
         fits["probmetrics"] = probmetrics("temp-scaling")
         fits["torch-uncertainty, as in probmetrics"] = probmetrics("torchunc-ts")
-    if scaling := peer("netcal.scaling"):
+    if scaling := peer("netcal.scaling", report=True):
         single = torch.softmax(tensor, dim=-1).numpy()
 
         def netcal(probs: Floats) -> Run:
@@ -88,7 +88,7 @@ def runs(logits: Floats, labels: npt.NDArray[np.int64]) -> dict[str, Run]:
 
         fits["netcal, float32"] = netcal(single)
         fits["netcal, float64"] = netcal(torch.softmax(tensor.double(), dim=-1).numpy())
-    if post_processing := peer("torch_uncertainty.post_processing"):
+    if post_processing := peer("torch_uncertainty.post_processing", report=True):
         batches = torch.utils.data.DataLoader(
             torch.utils.data.TensorDataset(tensor, target), batch_size=len(labels)
         )
@@ -102,17 +102,8 @@ def runs(logits: Floats, labels: npt.NDArray[np.int64]) -> dict[str, Run]:
     return fits
 
 
-def peer(name: str) -> Any:
-    """The module, or None where it, or something that it imports, is not installed."""
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as missing:
-        print(f"  {name.split('.')[0]} is not measured: no module {missing.name}")
-        return None
-
-
 def nll(logits: Floats, labels: npt.NDArray[np.int64], temperature: float) -> float:
-    """Of softmax(logits / T), in float64 whatever the package computed in."""
+    """NLL of softmax(logits / T), always in float64."""
     scaled = torch.from_numpy(logits).double() / temperature
     return float(torch.nn.functional.cross_entropy(scaled, torch.from_numpy(labels)))
 
@@ -120,12 +111,12 @@ def nll(logits: Floats, labels: npt.NDArray[np.int64], temperature: float) -> fl
 def findings(
     logits: Floats, labels: npt.NDArray[np.int64], fits: dict[str, Run]
 ) -> Iterator[tuple[str, float, float, bool]]:
-    """What each package finds: its name, T, the NLL there, and whether T is right."""
+    """Name, T and NLL of each package, and whether T is correct."""
     ours = fits[OURS]()
     for name, fit in fits.items():
         temperature = fit()
-        right = abs(temperature / ours - 1.0) <= WRONG
-        yield name, temperature, nll(logits, labels, temperature), right
+        is_correct = abs(temperature / ours - 1.0) <= WRONG
+        yield name, temperature, nll(logits, labels, temperature), is_correct
 
 
 def main() -> None:
@@ -141,19 +132,19 @@ def main() -> None:
         fits = runs(logits, labels)
         width = max(map(len, fits))
         correct = []
-        for name, temperature, value, right in findings(logits, labels, fits):
+        for name, temperature, value, is_correct in findings(logits, labels, fits):
             print(
                 f"  {name:<{width}}  T {temperature:.6f}  NLL {value:.8f}"
-                f"{'' if right else '  WRONG'}"
+                f"{'' if is_correct else '  WRONG'}"
             )
-            correct += [name] if right else []
+            correct += [name] if is_correct else []
         seconds = side_by_side(fits, rounds=ROUNDS[shape[0]])
         print_ratios(f"fit, {shape[0]} x {shape[1]}", seconds, against=OURS)
         others = {name: seconds[name] for name in correct if name != OURS}
         if others:
             fastest = min(others, key=lambda name: others[name])
             ratio = others[fastest] / seconds[OURS]
-            print(f"  {OURS} is {ratio:.1f} times as fast as {fastest}, the fastest right one")
+            print(f"  {OURS} is {ratio:.1f} times as fast as {fastest}, the fastest correct one")
     print(f"\nload average {os.getloadavg()[0]:.1f} at the end")
 
 

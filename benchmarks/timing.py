@@ -1,16 +1,18 @@
-"""How long something takes, measured fairly against something else."""
+"""Fair comparisons of running times."""
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable, Mapping
 from statistics import median
+from typing import Any
 
 
 def side_by_side(
     candidates: Mapping[str, Callable[[], object]], *, rounds: int = 7
 ) -> dict[str, float]:
-    """Median seconds of each candidate, all warm, taking turns so that noise hits them alike."""
+    """Median seconds of each candidate, warmed up, in alternation so that noise affects all."""
     for run in candidates.values():
         run()
     taken: dict[str, list[float]] = {name: [] for name in candidates}
@@ -23,8 +25,18 @@ def side_by_side(
 
 
 def print_ratios(title: str, seconds: Mapping[str, float], *, against: str) -> None:
-    """A small table: milliseconds, and how many times the time of ``against``."""
+    """Print milliseconds, and multiples of the time of ``against``."""
     print(f"\n{title}")
     width = max(map(len, seconds))
     for name, value in seconds.items():
         print(f"  {name:<{width}}  {value * 1e3:9.2f} ms   {value / seconds[against]:6.2f} x")
+
+
+def peer(name: str, *, report: bool = False) -> Any:
+    """The module, or None if it or one of its imports is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as missing:
+        if report:
+            print(f"  {name.split('.')[0]} is not measured: no module {missing.name}")
+        return None

@@ -1,11 +1,10 @@
 """Training with :mod:`calibrant.training` against the plain PyTorch loop.
 
-The same network, loss, optimiser, batches and number of threads; random images, which cost what
-others do. After each step of ours the plain loop takes one, so that noise hits both alike. A step
-of ours is all that passes from one to the next: batch, forward, backward, optimiser, Lightning.
-What the module adds is the median over pairs of neighbouring steps. It adds the same milliseconds
-whatever the network, so they are measured with a network that takes none as well: on a machine that
-others use too, that is the figure to trust.
+The same network, loss, optimiser, batches and number of threads; random images, which cost as much
+as others. After each of our steps the plain loop takes one, so that noise affects both. Our step
+includes everything: batch, forward, backward, optimiser, Lightning. The overhead is the median over
+pairs of neighbouring steps. It is the same number of milliseconds for every network, so it is also
+measured with a network that takes almost no time: on a shared machine, trust that figure.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from calibrant.training.models import build
 N_TRAIN, N_REST, BATCH, EPOCHS = 128 * 20, 64, 128, 2
 PLAIN, OURS = "plain PyTorch", "calibrant"
 TARGET = 3.0
-"""Percent that the module may add."""
+"""Allowed overhead in percent."""
 
 
 class Images(Split):
@@ -45,10 +44,10 @@ class Images(Split):
 
 
 class PlainLoop:
-    """Training as one writes it by hand."""
+    """A training loop as written by hand."""
 
-    def __init__(self, part: Images, network: nn.Module) -> None:
-        self.part = part
+    def __init__(self, split: Images, network: nn.Module) -> None:
+        self.split = split
         self.network = network
         self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.loss = LOSSES["fl-3"]()
@@ -59,10 +58,10 @@ class PlainLoop:
 
     def step(self) -> None:
         """One batch."""
-        start = self.at % len(self.part)
+        start = self.at % len(self.split)
         if start == 0:
-            self.order = torch.randperm(len(self.part))
-        inputs, targets = self.part.batch(self.order[start : start + BATCH])
+            self.order = torch.randperm(len(self.split))
+        inputs, targets = self.split.batch(self.order[start : start + BATCH])
         self.optimizer.zero_grad()
         inputs = inputs.contiguous(memory_format=torch.channels_last)
         loss = self.loss(self.network(inputs), targets)
@@ -72,7 +71,7 @@ class PlainLoop:
 
 
 class Turns:
-    """Called before each step of ours: takes a plain one, and the time of both."""
+    """Called before each of our steps: makes a plain step, and times both."""
 
     def __init__(self, plain: PlainLoop) -> None:
         self.plain = plain
@@ -80,9 +79,9 @@ class Turns:
         self.seconds: dict[str, list[float]] = {PLAIN: [], OURS: []}
 
     def __call__(self, epoch: int, step: int, n_steps: int) -> None:
-        """The first steps of an epoch do not count."""
+        """Make a plain step; the first steps of an epoch are not timed."""
         come = time.perf_counter()
-        torch.use_deterministic_algorithms(False)  # as a plain loop is run
+        torch.use_deterministic_algorithms(False)  # as in a plain loop
         start = time.perf_counter()
         self.plain.step()
         end = time.perf_counter()
@@ -94,21 +93,21 @@ class Turns:
 
 
 def nearly_nothing() -> nn.Module:
-    """A network whose step takes next to no time."""
+    """A network whose step takes almost no time."""
     return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 10))
 
 
 def measured(threads: int, make: Callable[[], nn.Module]) -> dict[str, list[float]]:
     """Seconds of the steps of both."""
-    parts = [Images(n, seed) for seed, n in enumerate((N_TRAIN, N_REST, N_REST))]
+    splits = [Images(n, seed) for seed, n in enumerate((N_TRAIN, N_REST, N_REST))]
     data = DataSet(
         name="random",
         kind="images",
         input_shape=(3, 32, 32),
         class_names=tuple("0123456789"),
-        train=parts[0],
-        val=parts[1],
-        test=parts[2],
+        train=splits[0],
+        val=splits[1],
+        test=splits[2],
         record={},
     )
     recipe = Recipe(
@@ -120,7 +119,7 @@ def measured(threads: int, make: Callable[[], nn.Module]) -> dict[str, list[floa
         weight_decay=5e-4,
         observed=0,
     )
-    turns = Turns(PlainLoop(parts[0], make()))
+    turns = Turns(PlainLoop(splits[0], make()))
     with tempfile.TemporaryDirectory() as folder:
         train(
             recipe,
@@ -135,7 +134,7 @@ def measured(threads: int, make: Callable[[], nn.Module]) -> dict[str, list[floa
 
 
 def main() -> None:
-    """Print images a second, and what the module adds."""
+    """Print images per second, and the overhead of the module."""
     print(f"\nTraining ResNet-8, 32 x 32 images, batches of {BATCH}; target: at most {TARGET:g}%")
     for threads in sorted({1, torch.get_num_threads()}):
         seconds = measured(threads, lambda: build("resnet8", 10))
@@ -147,7 +146,7 @@ def main() -> None:
         empty = measured(threads, nearly_nothing)
         cost = median(empty[OURS]) - median(empty[PLAIN])
         share = 100 * cost / median(seconds[PLAIN])
-        print(f"  {threads} threads, without a network {1e3 * cost:.2f} ms a step: {share:+.1f}%")
+        print(f"  {threads} threads, without a network {1e3 * cost:.2f} ms per step: {share:+.1f}%")
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ def added_by_the_map(few, many):
     ],
 )
 def test_the_map_must_help_with_many_images_and_hurt_with_few(few, many, expected):
-    judge = JUDGES["the map helps where data is plentiful and hurts where the network overfits"]
+    judge = JUDGES["the map helps with plenty of data and hurts if the network overfits"]
     assert judge(added_by_the_map(few, many))[0] == expected
 
 
@@ -163,8 +163,8 @@ def rises(*runs):
     }
 
 
-def test_a_rise_is_of_mistakes_alone_where_right_samples_fall():
-    judge = JUDGES["late in training the test NLL rises through the mistakes alone"]
+def test_a_rise_is_of_mistakes_alone_where_correct_samples_fall():
+    judge = JUDGES["late in training the test NLL rises only through the mistakes"]
     assert judge(rises(*[(0.1, 1.2, -0.1)] * 6))[0] == HOLDS
     assert judge(rises(*[(0.1, 0.5, 0.1)] * 6))[0] == FAILS
     assert judge(rises(*[(0.1, 0.95, 0.01)] * 6))[0] == FAILS
@@ -262,5 +262,5 @@ def test_on_most_tables_focal_loss_must_be_worse_and_the_map_help(worse, change,
             f"{name}: low end of the change by the map, %": change[0],
             f"{name}: high end of the change by the map, %": change[1],
         }
-    claim = "on most data sets focal loss is worse than cross-entropy, and the map mends it"
+    claim = "on most data sets focal loss is worse than cross-entropy, and the map corrects it"
     assert JUDGES[claim](values)[0] == expected

@@ -1,4 +1,4 @@
-"""A run that is killed goes on to the same bits; what cannot run is refused before it begins."""
+"""A killed run resumes to the same bits; errors are found before a run starts."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def whole(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", KILLS)
-def test_a_killed_run_goes_on_to_the_same_bits(how, whole, tmp_path):
+def test_a_killed_run_resumes_to_the_same_bits(how, whole, tmp_path):
     folder = tmp_path / "run"
     killed(folder, KILLS[how])
     assert checkpoints.newest(folder / "checkpoints")["epoch"] == NEXT_EPOCH[how]
@@ -207,7 +207,7 @@ def test_a_finished_run_is_not_run_again(whole, tmp_path):
 
 
 @pytest.mark.slow
-def test_other_bits_of_the_machine_are_said(whole, tmp_path):
+def test_another_environment_is_noted(whole, tmp_path):
     folder = shutil.copytree(whole, tmp_path / "run")
     (start,) = json.loads((folder / "environment.json").read_text())
     (folder / "environment.json").write_text(json.dumps([{**start, "threads": 99}]))
@@ -228,7 +228,7 @@ def test_a_finished_run_without_its_checkpoints_stays_as_it_is(whole, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_that_begins_anew_says_so(whole, tmp_path):
+def test_a_run_that_starts_again_says_so(whole, tmp_path):
     folder = shutil.copytree(whole, tmp_path / "run")
     (folder / "predictions.npz").unlink()
     for path in checkpoints.found(folder / "checkpoints"):
@@ -255,7 +255,7 @@ def test_two_processes_do_not_share_a_folder(whole, tmp_path):
     ("optimizer", "loss", "choice"),
     [("sgd", "fls-532", "last"), ("adam", "adafocal", "best"), ("adagrad", "mmce", "best")],
 )
-def test_every_optimiser_goes_on_to_the_same_bits(optimizer, loss, choice, tmp_path, monkeypatch):
+def test_every_optimiser_resumes_to_the_same_bits(optimizer, loss, choice, tmp_path, monkeypatch):
     changes = {"optimizer": optimizer, "loss": loss, "choice": choice, "weight_decay": 1e-3}
     more = {"learning_rate": 0.01, "epochs": 3, "steps": [2], "clip_norm": 0.5, "observed": 50}
     made = Recipe.from_dict({**RECIPE.to_dict(), **changes, **more})
@@ -276,7 +276,7 @@ def test_every_optimiser_goes_on_to_the_same_bits(optimizer, loss, choice, tmp_p
     assert measured(tmp_path / "cut") == measured(tmp_path / "whole")
 
 
-def test_seconds_of_the_process_are_beside_those_of_the_wall(whole):
+def test_cpu_time_is_recorded_beside_wall_time(whole):
     records = RunFolder(whole).records()
     result = json.loads((whole / "result.json").read_text())
     for record in records:
@@ -287,7 +287,7 @@ def test_seconds_of_the_process_are_beside_those_of_the_wall(whole):
     assert result["cpu_seconds"] > 0.0
 
 
-def test_time_asleep_counts_on_the_wall_alone(tmp_path, monkeypatch):
+def test_time_asleep_counts_as_wall_time_only(tmp_path, monkeypatch):
     monkeypatch.setattr("calibrant.training.run.METHODS", ("identity",))
     made = Recipe.from_dict({**RECIPE.to_dict(), "epochs": 1, "steps": []})
     run = train(made, tmp_path / "run", accelerator="cpu", on_step=lambda *_: time.sleep(0.05))

@@ -30,6 +30,13 @@ class Entry:
 
 
 PAPERS = ("mukhoti2020", "komisarenko2024", "charoenphakdee2021")
+_SGD = {
+    "optimizer": "sgd",
+    "momentum": 0.9,
+    "learning_rate": 0.1,
+    "weight_decay": 5e-4,  # not in App. D of paper 1; from paper 2, mainly consistent with it
+    "batch_size": 128,
+}
 
 RECIPES: tuple[Entry, ...] = (
     Entry(
@@ -38,13 +45,9 @@ RECIPES: tuple[Entry, ...] = (
         data=("cifar10", "cifar100"),
         models=("resnet50", "resnet110-bottleneck", "wide-resnet-26-10", "densenet121"),
         settings={
-            "optimizer": "sgd",
-            "momentum": 0.9,
-            "learning_rate": 0.1,
+            **_SGD,
             "steps": (150, 250),  # 0.1 for 150 epochs, 0.01 for the next 100, 0.001 for 100
             "epochs": 350,
-            "batch_size": 128,
-            "weight_decay": 5e-4,  # not in App. D; from paper 2, mainly consistent with its set-up
             # Weights of the last epoch: not in App. D; paper 2 states it for its own runs.
             "data_options": {"augment": "crop-flip"},
         },
@@ -86,13 +89,9 @@ RECIPES: tuple[Entry, ...] = (
         data=("cifar10", "cifar100"),
         models=("resnet50",),
         settings={
-            "optimizer": "sgd",
-            "momentum": 0.9,
-            "weight_decay": 5e-4,
-            "learning_rate": 0.1,
+            **_SGD,
             "steps": (150, 250),
             "epochs": 350,
-            "batch_size": 128,
             "data_options": {"augment": "crop-flip"},  # not in Sec. 5.1; as paper 1
         },
     ),
@@ -102,10 +101,7 @@ RECIPES: tuple[Entry, ...] = (
         data=("tinyimagenet",),
         models=("resnet50-tiny",),
         settings={
-            "optimizer": "sgd",
-            "momentum": 0.9,
-            "weight_decay": 5e-4,
-            "learning_rate": 0.1,
+            **_SGD,
             "steps": (40, 60),  # 0.1 for 40 epochs, 0.01 for 20, 0.001 for the last 40
             "epochs": 100,
             "batch_size": 64,
@@ -118,13 +114,9 @@ RECIPES: tuple[Entry, ...] = (
         data=("cifar10",),
         models=("resnet8", "resnet20", "resnet44", "resnet110"),
         settings={
-            "optimizer": "sgd",
-            "momentum": 0.9,
-            "learning_rate": 0.1,
+            **_SGD,
             "steps": (80, 150),
             "epochs": 200,
-            "batch_size": 128,
-            "weight_decay": 5e-4,
             "data_options": {"augment": "crop-flip"},  # not in Sec. 6
         },
     ),
@@ -134,20 +126,15 @@ RECIPES: tuple[Entry, ...] = (
         data=("svhn",),
         models=("resnet8", "resnet20", "resnet44", "resnet110"),
         settings={
-            "optimizer": "sgd",
-            "momentum": 0.9,
-            "learning_rate": 0.1,
+            **_SGD,
             "steps": (25, 40),
             "epochs": 50,
-            "batch_size": 128,
-            "weight_decay": 5e-4,
             "data_options": {"augment": "crop"},  # not in Sec. 6; digits are not flipped
         },
     ),
 )
 
-_OF_CIFAR = MappingProxyType(dict(RECIPES[5].settings))
-_OF_SVHN = MappingProxyType(dict(RECIPES[6].settings))
+_CIFAR, _SVHN = RECIPES[5].settings, RECIPES[6].settings
 
 OTHERS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -166,10 +153,10 @@ OTHERS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "epochs": 60,
             "batch_size": 128,
         },
-        "mnist": {**_OF_SVHN, "model": "resnet20", "data_options": {}},
-        "fashion-mnist": {**_OF_SVHN, "model": "resnet20", "data_options": {}},
-        "cifar10-jpeg": {**_OF_CIFAR, "model": "resnet20"},
-        "svhn-subset": {**_OF_SVHN, "model": "resnet20"},
+        "mnist": {**_SVHN, "model": "resnet20", "data_options": {}},
+        "fashion-mnist": {**_SVHN, "model": "resnet20", "data_options": {}},
+        "cifar10-jpeg": {**_CIFAR, "model": "resnet20"},
+        "svhn-subset": {**_SVHN, "model": "resnet20"},
     }
 )
 

@@ -110,7 +110,7 @@ def train(
         >>> len(run.records), run.comparison["focal"].params
         (2, {'gamma': 3.0})
     """
-    place, first = RunFolder(folder), is_first_process()
+    run_folder, first = RunFolder(folder), is_first_process()
     _inputs.choice(logger, "logger", LOGGERS)
     processes = math.prod(
         _inputs.whole_number(count, name, allowed=range(1, 2**16))
@@ -118,53 +118,57 @@ def train(
     )
     loss = loss_of(recipe)
     if resume:
-        place.refuse_other(recipe)
+        run_folder.refuse_other(recipe)
     elif first:
-        place.refuse_unless_new()
-    note = _tensorboard(place) if logger == "tensorboard" else None
+        run_folder.refuse_unless_new()
+    tensorboard = _tensorboard(run_folder) if logger == "tensorboard" else None
     own_data = data is None
     if data is None:
         data = _loaded(recipe, data_folder, embeddings)
     files = {"data": _text(data_folder), "embeddings": _text(embeddings)} if own_data else {}
     if resume:
-        place.refuse_other_data(data)
-        if place.is_finished():
-            return _known(place, recipe, loss) if first else None
+        run_folder.refuse_other_data(data)
+        if run_folder.is_finished():
+            return _known(run_folder, recipe, loss) if first else None
     _check_enough_samples("batch_size", recipe.batch_size, processes)
     _check_enough_samples("the training split", len(data.train), processes)
     with contextlib.ExitStack() as stack:
         stack.enter_context(_reproducible(accelerator))
         if resume and first:
-            stack.enter_context(place.held())
+            stack.enter_context(run_folder.held())
         torch.manual_seed(recipe.seed)
         if network is None:
             network = build(recipe.model, data.n_classes, **network_options(recipe, data))
         _set_threads(threads, network)
         _try_out(network, recipe, data)
-        state = checkpoints.newest(place.checkpoints) if resume else None
+        state = checkpoints.newest(run_folder.checkpoints) if resume else None
         module = TrainingModule(recipe, data, network, loss, on_step=on_step)
         if state is not None:
             module.resume(state)
-        trainer = _trainer(module, place, devices, nodes, accelerator)
+        trainer = _trainer(module, run_folder, devices, nodes, accelerator)
         notes: list[str] = []
         if first:
-            place.prepare(bytes_needed(recipe, data, network))
+            run_folder.prepare(bytes_needed(recipe, data, network))
             if not resume:
-                stack.enter_context(place.held())
-                place.begin(recipe, data, files)
+                stack.enter_context(run_folder.held())
+                run_folder.begin(recipe, data, files)
             started = {"devices": devices, "nodes": nodes, "accelerator": accelerator}
             starting = environment(from_epoch=module.first_epoch, **started)
-            notes = _notes(place.note_environment(starting))
-            if state is None and place.records():
+            if differing := run_folder.note_environment(starting):
+                notes.append(
+                    f"The run was resumed with another {', '.join(differing)} than it was started "
+                    "with: its last bits may differ from those of an uninterrupted run."
+                )
+            if state is None and run_folder.records():
                 notes.append("No checkpoint of the run could be read: it started again.")
-            place.rewrite_records(place.records(before=module.first_epoch))
-        if not place.predictions.exists() or module.first_epoch < recipe.epochs:
-            module.on_epoch = _Writer(place, module, first, logger, note, on_epoch)
+            run_folder.rewrite_records(run_folder.records(before=module.first_epoch))
+        if not run_folder.predictions.exists() or module.first_epoch < recipe.epochs:
+            module.on_epoch = _Writer(run_folder, module, first, logger, tensorboard, on_epoch)
             _fit(trainer, module, accelerator)
             if module.final is None or not is_first_process():
                 return None
-            place.write_predictions(data, module.final)
-        return _finished(place, recipe, loss, notes)
+            run_folder.write_predictions(data, module.final)
+        return _finished(run_folder, recipe, loss, notes)
 
 
 def loss_of(recipe: Recipe) -> Loss:
@@ -193,31 +197,27 @@ def fixed_gamma(loss: Loss) -> float | None:
     return loss.gamma
 
 
+@dataclass
 class _Writer:
     """Writes a record, then a checkpoint, after every epoch."""
 
-    def __init__(
-        self,
-        place: RunFolder,
-        module: TrainingModule,
-        first: bool,
-        logger: str,
-        note: Any,
-        on_epoch: Callable[[Record], None] | None,
-    ) -> None:
-        self.place, self.module, self.first = place, module, first
-        self.logger, self.note, self.on_epoch = logger, note, on_epoch
+    run_folder: RunFolder
+    module: TrainingModule
+    first: bool
+    logger: str
+    tensorboard: Any
+    on_epoch: Callable[[Record], None] | None
 
     def __call__(self, record: Record) -> None:
         if not self.first:
             return
-        self.place.add_record(record)
+        self.run_folder.add_record(record)
         if self.logger == "csv":
-            self.place.write_table(self.place.records())
-        if self.note is not None:
-            self.note.log_metrics(flat(record), step=record["epoch"])
+            self.run_folder.write_table(self.run_folder.records())
+        if self.tensorboard is not None:
+            self.tensorboard.log_metrics(flat(record), step=record["epoch"])
         # Last: an epoch that is killed before this is repeated.
-        checkpoints.save(self.place.checkpoints, self.module.state())
+        checkpoints.save(self.run_folder.checkpoints, self.module.state())
         if self.on_epoch is not None:
             self.on_epoch(record)
 
@@ -244,7 +244,7 @@ def _try_out(network: nn.Module, recipe: Recipe, data: DataSet) -> None:
 
 
 def _trainer(
-    module: TrainingModule, place: RunFolder, devices: int, nodes: int, accelerator: str
+    module: TrainingModule, run_folder: RunFolder, devices: int, nodes: int, accelerator: str
 ) -> lightning.Trainer:
     """Lightning's trainer for the remaining epochs."""
     for chatty in ("lightning.pytorch", "lightning.fabric"):
@@ -263,7 +263,7 @@ def _trainer(
             strategy="auto" if devices * nodes == 1 else "ddp",
             max_epochs=module.recipe.epochs - module.first_epoch,
             gradient_clip_val=module.recipe.clip_norm,
-            default_root_dir=place.path,
+            default_root_dir=run_folder.path,
             reload_dataloaders_every_n_epochs=1,  # each epoch has its own order
             use_distributed_sampler=False,
             # Off: what costs time in each step, and what is done differently here.
@@ -305,28 +305,21 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _notes(differing: list[str]) -> list[str]:
-    if not differing:
-        return []
-    return [
-        f"The run was resumed with another {', '.join(differing)} than it was started with: its "
-        "last bits may differ from those of an uninterrupted run."
-    ]
-
-
-def _known(place: RunFolder, recipe: Recipe, loss: Loss) -> Run:
+def _known(run_folder: RunFolder, recipe: Recipe, loss: Loss) -> Run:
     """A run that was finished before."""
-    result = place.read_result() or {}
-    comparison = _compared(_stored_logits(place), recipe, loss)
-    return Run(place.path, recipe, place.records(), comparison, tuple(result.get("notes", ())))
+    result = run_folder.read_result() or {}
+    comparison = _compared(_stored_logits(run_folder), recipe, loss)
+    return Run(
+        run_folder.path, recipe, run_folder.records(), comparison, tuple(result.get("notes", ()))
+    )
 
 
-def _finished(place: RunFolder, recipe: Recipe, loss: Loss, notes: list[str]) -> Run:
+def _finished(run_folder: RunFolder, recipe: Recipe, loss: Loss, notes: list[str]) -> Run:
     """Calibrate, and write the result."""
-    arrays = _stored_logits(place)
+    arrays = _stored_logits(run_folder)
     comparison = _compared(arrays, recipe, loss)
-    records = place.records()
-    place.write_result(
+    records = run_folder.records()
+    run_folder.write_result(
         {
             "hash": recipe.hash,
             "name": recipe.name,
@@ -339,14 +332,16 @@ def _finished(place: RunFolder, recipe: Recipe, loss: Loss, notes: list[str]) ->
             "comparison": comparison.to_dict(),
         }
     )
-    return Run(place.path, recipe, records, comparison, tuple(notes))
+    return Run(run_folder.path, recipe, records, comparison, tuple(notes))
 
 
-def _stored_logits(place: RunFolder) -> dict[str, Any]:
+def _stored_logits(run_folder: RunFolder) -> dict[str, Any]:
     names = ("val_logits", "val_labels", "test_logits", "test_labels")
     with (
-        _inputs.refusing(f"{place.predictions} cannot be read", "Remove it and resume the run"),
-        np.load(place.predictions, allow_pickle=False) as stored,
+        _inputs.refusing(
+            f"{run_folder.predictions} cannot be read", "Remove it and resume the run"
+        ),
+        np.load(run_folder.predictions, allow_pickle=False) as stored,
     ):
         return {name: stored[name] for name in names}
 
@@ -376,11 +371,11 @@ def _text(path: str | os.PathLike[str] | None) -> str | None:
     return None if path is None else str(Path(path).resolve())
 
 
-def _tensorboard(place: RunFolder) -> Any:
+def _tensorboard(run_folder: RunFolder) -> Any:
     _inputs.installed("tensorboard", extra="tensorboard", purpose="--logger tensorboard")
     from lightning.pytorch.loggers import TensorBoardLogger
 
-    return TensorBoardLogger(place.path, name="", version="tensorboard")
+    return TensorBoardLogger(run_folder.path, name="", version="tensorboard")
 
 
 def _set_threads(threads: int | None, network: nn.Module) -> None:

@@ -99,7 +99,16 @@ def test_every_image_is_one_of_its_shifts(flip, shape):
     assert {mirrored for _, _, mirrored in seen} == ({True, False} if flip else {False})
 
 
-def test_augmentation_is_seeded_and_anew():
+def test_random_state_may_be_a_generator_or_none():
+    drawn = load("digits", random_state=np.random.default_rng(3))
+    other = load("digits", random_state=None)
+    again = load("digits", random_state=drawn.record["seed"])
+    assert again.train.ids.tolist() == drawn.train.ids.tolist()
+    assert other.record["seed"] != drawn.record["seed"]
+    assert other.train.ids.tolist() != drawn.train.ids.tolist()
+
+
+def test_augmentation_is_seeded_and_redone_for_each_batch():
     change = CropAndFlip(fill=torch.zeros(3))
     images = torch.randn(32, 3, 32, 32)
     generator = torch.Generator().manual_seed(3)
@@ -136,7 +145,7 @@ def test_batches_do_not_share_memory():
 
 @pytest.mark.parametrize("share", [0.02, 0.5])
 def test_a_share_of_the_labels_of_digits_is_drawn_at_random(share):
-    """All classes alike, in every part, and neither parts nor images change with it."""
+    """All classes and splits alike; neither splits nor images change with it."""
     clean, noisy = load("digits", random_state=1), load("digits", random_state=1, label_noise=share)
     n_changed = 0
     for part in ("train", "val", "test"):
@@ -171,7 +180,7 @@ def test_a_channel_of_one_value():
 # Text
 
 
-def test_the_vocabulary_is_the_training_parts(tmp_path):
+def test_the_vocabulary_is_the_training_splits(tmp_path):
     data = newsgroups(tmp_path, "folder").load(random_state=1)
     kept = {int(name.rpartition("/")[2]) - 1000 for name in data.train.ids}
     held = set(range(20)) - kept
@@ -384,7 +393,7 @@ def test_trees_move_to_a_device(tmp_path):
 # Tables
 
 
-def test_a_table_is_standardised_by_its_training_part(tmp_path):
+def test_a_table_is_standardised_by_its_training_split(tmp_path):
     data = table(tmp_path, "npz").load()
     inputs, _ = data.train.batch(torch.arange(len(data.train)))
     assert inputs.shape == (24, 3)
@@ -442,7 +451,7 @@ def test_numbers_of_any_size(tmp_path):
 # A data set of one's own
 
 
-def test_a_part_of_ones_own():
+def test_a_split_of_ones_own():
     class Numbers(Split):
         def __init__(self, n):
             self.labels = torch.arange(n) % 2

@@ -375,7 +375,7 @@ def whole(part: Any) -> tuple[Any, torch.Tensor]:
     return part.batch(torch.arange(len(part)))
 
 
-def test_parts_are_disjoint_and_recorded(made):
+def test_splits_are_disjoint_and_recorded(made):
     data = made.load()
     ids = np.concatenate([part.ids for part in (data.train, data.val, data.test)])
     assert len(set(ids)) == len(ids)
@@ -445,7 +445,7 @@ IMAGES = [name for name in sorted(MAKE) if name.startswith(("cifar", "svhn", "ti
 
 @pytest.mark.parametrize("form", [form for form in IMAGES if form != "svhn-subset"])
 def test_images_are_those_in_the_files(form, tmp_path):
-    """Undoing the normalisation gives the bytes back; its constants are the training part's."""
+    """Undoing the normalisation gives the bytes back; its constants are the training split's."""
     made = MAKE[form](tmp_path)
     data = made.load(limit=11)
     mean, sd = (np.array(data.record["normalisation"][k]).reshape(-1, 1, 1) for k in ("mean", "sd"))

@@ -44,7 +44,7 @@ def test_one_step_on_64_pixels():
 
 @pytest.mark.parametrize("name", ["resnet50", "wide-resnet-26-10", "densenet121"])
 def test_one_batch_is_learnt_by_heart(name):
-    """Random labels of random images: right on all, nearly sure, within 30 steps."""
+    """Random labels of random images: all correct, with high confidence, within 30 steps."""
     torch.manual_seed(0)
     network = build(name, 4)
     images, labels = a_batch(8, 32, 4)

@@ -115,7 +115,7 @@ def read_cifar(
         for file, content in _contents(files, place, version)
     }
     return hold_out_images(
-        name,
+        files,
         classes,
         _pool("train", [pieces[file] for file in version.train]),
         _pool("test", [pieces[version.test]]),
@@ -123,7 +123,6 @@ def read_cifar(
         limit=limit,
         val_size=val_size,
         augment=augment,
-        files=files.read,
         published=(50000, 10000),
     )
 

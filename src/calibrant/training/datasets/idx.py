@@ -67,7 +67,7 @@ def read_mnist(
         augment = "crop-flip" if fashion else "none"
     files = Files.of(name, folder, page)
     return hold_out_images(
-        name,
+        files,
         CLOTHES if fashion else DIGITS,
         _pool(files, "train", page),
         _pool(files, "t10k", page),
@@ -75,7 +75,6 @@ def read_mnist(
         limit=limit,
         val_size=val_size,
         augment=augment,
-        files=files.read,
         published=(60000, 10000),
     )
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from calibrant import _inputs
 from calibrant.training.datasets.base import Augment, DataSet, Split
-from calibrant.training.datasets.sources import size_notes
+from calibrant.training.datasets.sources import Files, size_notes
 from calibrant.training.datasets.splitting import Rows, hold_out
 
 AUGMENTATIONS = ("crop-flip", "crop", "none")
@@ -144,7 +144,7 @@ def image_data_set(
 
 
 def hold_out_images(
-    name: str,
+    source: Files,
     class_names: Sequence[str],
     train: Pool,
     test: Pool,
@@ -153,7 +153,6 @@ def hold_out_images(
     limit: int | None,
     val_size: int,
     augment: str,
-    files: Mapping[str, Any],
     published: tuple[int, int],
     notes: Sequence[str] = (),
 ) -> DataSet:
@@ -163,14 +162,14 @@ def hold_out_images(
     """
     rows, held = hold_out(len(train), val_size, seed)
     return image_data_set(
-        name,
+        source.data_set,
         class_names,
         {"train": (train, rows), "val": (train, held), "test": (test, np.arange(len(test)))},
         limit=limit,
         augment=augment,
         record={
             "seed": seed,
-            "files": dict(files),
+            "files": source.read,
             "split": f"val: {len(held)} of the {len(train)} published training images, drawn by "
             f"the seed; test: the {len(test)} published {test.name} images",
             "notes": [*notes, *size_notes((len(train), len(test)), published)],

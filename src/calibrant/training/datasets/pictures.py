@@ -69,14 +69,13 @@ def read_tiny_imagenet(
     if path.is_dir():
         files.note_folder(path, digest.hexdigest(), len(train) + len(test))
     return hold_out_images(
-        "tinyimagenet",
+        files,
         [words.get(wnid, wnid) for wnid in classes],
         *pools,
         seed=seed,
         limit=limit,
         val_size=val_size,
         augment=augment,
-        files=files.read,
         published=(100000, 10000),
     )
 
@@ -104,14 +103,13 @@ def read_cifar10_jpeg(
         _complete(path, chosen, CIFAR10_CLASSES)
         pools.append(_pool(split, chosen, number, contents.pop, 32, path))
     return hold_out_images(
-        "cifar10-jpeg",
+        files,
         CIFAR10_CLASSES,
         *pools,
         seed=seed,
         limit=limit,
         val_size=val_size,
         augment=augment,
-        files=files.read,
         published=(50000, 10000),
         notes=["JPEG-compressed, not the lossless original"],
     )

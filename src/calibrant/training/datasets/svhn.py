@@ -51,7 +51,7 @@ def read_svhn(
     )
     test = Pool("test", *_mat(files, TEST))
     return hold_out_images(
-        "svhn",
+        files,
         DIGITS,
         train,
         test,
@@ -59,7 +59,6 @@ def read_svhn(
         limit=limit,
         val_size=val_size,
         augment=augment,
-        files=files.read,
         published=(604388 if extra else 73257, 26032),
         notes=["with the extra training images"] if extra else [],
     )

@@ -13,7 +13,7 @@ from calibrant.training.models.mlp import MLP
 from calibrant.training.models.registry import MODELS, build
 from calibrant.training.models.resnet import ResNet, bottleneck_resnet, cifar_resnet, wide_resnet
 from calibrant.training.models.text_cnn import TextCNN
-from calibrant.training.models.tree_lstm import TreeLSTM, Trees
+from calibrant.training.models.tree_lstm import TreeLSTM
 
 __all__ = [
     "MLP",
@@ -23,7 +23,6 @@ __all__ = [
     "ResNet",
     "TextCNN",
     "TreeLSTM",
-    "Trees",
     "bottleneck_resnet",
     "build",
     "cifar_resnet",

@@ -5,38 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from calibrant._types import Array
 from calibrant.training import checks
+from calibrant.training.datasets import TreeBatch
 from calibrant.training.models.words import looked_up, word_vectors
-
-
-class Trees(Protocol):
-    """A batch of binary trees with nodes numbered by height, as in ``datasets.TreeBatch``.
-
-    Leaves come first, then the nodes whose children are leaves, and so on: children have smaller
-    numbers than their parents, and the numbers of a level are consecutive.
-    """
-
-    @property
-    def tokens(self) -> Tensor:
-        """(leaves,) token ids; leaf i is node i."""
-
-    @property
-    def children(self) -> Tensor:
-        """(nodes, 2) left and right child of each node; -1 for leaves."""
-
-    @property
-    def levels(self) -> Sequence[Tensor]:
-        """Node numbers of each height, from the leaves upwards."""
-
-    @property
-    def rows(self) -> Tensor:
-        """(m,) nodes whose logits are wanted."""
 
 
 class TreeLSTM(nn.Module):
@@ -111,13 +87,13 @@ class TreeLSTM(nn.Module):
         for parameter in self.inner.parameters():
             nn.init.uniform_(parameter, -1.0 / math.sqrt(memory), 1.0 / math.sqrt(memory))
 
-    def forward(self, trees: Trees) -> Tensor:
+    def forward(self, trees: TreeBatch) -> Tensor:
         """Logits (m, classes) of the nodes ``trees.rows``."""
         hidden = self._states(trees)[:, self.memory :]
         logits: Tensor = self.classifier(self.dropout(hidden[trees.rows]))
         return logits
 
-    def _states(self, trees: Trees) -> Tensor:
+    def _states(self, trees: TreeBatch) -> Tensor:
         """c and h of every node, concatenated.
 
         Every state is passed only to the level of its parent: looking up the children among all
@@ -149,7 +125,7 @@ class TreeLSTM(nn.Module):
 
 
 def _deliveries(
-    trees: Trees,
+    trees: TreeBatch,
 ) -> tuple[list[tuple[Tensor, list[int], list[int]]], Sequence[Tensor]]:
     """Which states each level sends to which later level.
 

@@ -1,13 +1,13 @@
-"""Fits on the 64 largest of 100,000 logits: time, passes, peak memory, and what the bounds say.
+"""Fits on the 64 largest of 100,000 logits: time, passes, peak memory and bounds.
 
-``python -m benchmarks.top_classes [ROWS]``, one million without. The files take half a gigabyte a
-million rows, are made in parts, and are deleted at the end. Not among ``python -m benchmarks``,
-because it takes minutes.
+``python -m benchmarks.truncated [ROWS]``, default one million. The files take half a
+gigabyte per million rows, are written in parts, and are deleted at the end. Not part of
+``python -m benchmarks``, because it takes minutes.
 
-Drawing 100,000 logits for every row would take longer than all the rest, so rows come from a few
-hundred *templates*, whole rows whose probabilities fall like a power of the rank. A row takes the
-classes below the 64 largest from its template as they are, so their sum at any temperature is
-known; the 64 largest get noise of their own, but stay the largest. Its label is drawn from all
+Drawing 100,000 logits for every row would dominate the time, so rows come from a few hundred
+*templates*, whole rows whose probabilities fall like a power of the rank. A row takes the classes
+below the 64 largest unchanged from its template, so their sum at any temperature is known; the 64
+largest get their own noise, but stay the largest. Its label is drawn from all
 100,000 classes at ``TRUE_TEMPERATURE``.
 """
 
@@ -38,15 +38,15 @@ TEMPLATES = 256
 ROWS_OF_FILE = 50_000
 TRUE_TEMPERATURE = 1.25
 LABELS_OF_TAIL = 512
-"""Labels below the 64 largest that are drawn for each template."""
+"""Number of labels below the 64 largest to draw for each template."""
 WHOLE_ROWS = 200
-"""Rows of all logits on which the fit of everyday is timed."""
+"""Number of complete rows on which an ordinary fit is timed."""
 
 Floats = npt.NDArray[np.float64]
 
 
 def whole_row(number: int) -> Floats:
-    """The logits of a template, from the largest to the smallest; the order is the class."""
+    """Logits of a template in decreasing order; the position is the class."""
     rng = np.random.default_rng(number)
     ranks = np.log(np.arange(1, CLASSES + 1))
     logits = -rng.uniform(1.0, 1.8) * ranks + 0.6 * rng.standard_normal(CLASSES)
@@ -56,7 +56,7 @@ def whole_row(number: int) -> Floats:
 
 @dataclass(frozen=True)
 class Templates:
-    """What rows take from templates."""
+    """Values that rows take from their templates."""
 
     top: Floats
     """(templates, 65): the largest logits, and the largest of the others."""
@@ -68,7 +68,7 @@ class Templates:
 
     @classmethod
     def made(cls) -> Templates:
-        """All of them, one after the other."""
+        """Draw all templates."""
         top, rest, labels, logits = [], [], [], []
         for number in range(TEMPLATES):
             row = whole_row(number)
@@ -109,19 +109,20 @@ def write(folder: Path, rows: int, templates: Templates) -> None:
 
 
 def peak_memory() -> float:
-    """Of this process so far, in megabytes."""
+    """Peak memory of this process so far, in megabytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
 
 
-def everyday_fit() -> float:
-    """Seconds a row of fitting a temperature on whole rows held in memory, by scipy."""
+def ordinary_fit() -> float:
+    """Seconds per row of fitting a temperature by scipy on complete rows in memory."""
     logits = np.array([whole_row(number) for number in range(WHOLE_ROWS)], dtype=np.float32)
     labels = np.random.default_rng(0).integers(0, 10, WHOLE_ROWS)
     of_label = logits[np.arange(WHOLE_ROWS), labels]
 
     def nll(log_t: float) -> float:
-        beta = float(np.exp(-log_t))
-        return float((logsumexp(beta * logits, axis=1) - beta * of_label).mean())
+        inverse_temperature = float(np.exp(-log_t))
+        scaled = inverse_temperature * logits
+        return float((logsumexp(scaled, axis=1) - inverse_temperature * of_label).mean())
 
     start = time.perf_counter()
     minimize_scalar(nll, bounds=(-3.0, 3.0), method="bounded")
@@ -131,10 +132,10 @@ def everyday_fit() -> float:
 def main(rows: int = ROWS) -> None:
     """Each fit on two workers."""
     print(f"\n{rows:,} rows of the {KNOWN} largest of {CLASSES:,} logits, on two local workers")
-    per_row = everyday_fit()
+    per_row = ordinary_fit()
     print(
-        f"  scipy on whole rows in memory: {1e3 * per_row:.1f} ms a row, so {per_row * rows:,.0f} "
-        f"s and {4e-9 * rows * CLASSES:,.0f} GB for all of them"
+        f"  scipy on complete rows in memory: {1e3 * per_row:.1f} ms per row, so "
+        f"{per_row * rows:,.0f} s and {4e-9 * rows * CLASSES:,.0f} GB for all of them"
     )
     methods: list[Calibrator] = [
         TemperatureScaling(),
@@ -163,7 +164,7 @@ def main(rows: int = ROWS) -> None:
             seconds = time.perf_counter() - start
             peaks: dict[str, Any] = client.run(peak_memory)
             print(f"  {method!r}: {seconds:.1f} s, {found.passes} passes, peak ", end="")
-            print(f"{max(peaks.values()):.0f} MB a worker\n    {found.calibrator.state_}")
+            print(f"{max(peaks.values()):.0f} MB per worker\n    {found.calibrator.state_}")
             print(f"    {found.tail}")
 
 
