@@ -7,8 +7,10 @@ READY := $(VENV)/ready
 PEERS := .venv-peers
 PEERS_READY := $(PEERS)/ready
 
-# A test process on each core, so the libraries in them use one thread (ours two, to be tested).
-ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=2
+# One test process per core: the libraries in it use one thread, calibrant two, to test both. Each
+# process takes a run of consecutive tests, so that most fixtures of a module are built once.
+PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=2 $(BIN)/python -m pytest
+IN_PARALLEL := -n auto --dist worksteal
 
 .PHONY: help demo test test-slow test-hostile test-browser lint format bench bench-peers peers scoreboard docs experiments train-real reproduce-quick clean
 
@@ -18,21 +20,21 @@ help: ## show the targets
 demo: $(READY) ## train four networks, calibrate each, and write pages to look at
 	$(BIN)/calibrant demo --out out/demo
 
-test: lint $(READY) ## lint, then every test and doctest
-	$(ONE_THREAD) $(BIN)/python -m pytest -n auto
+test: lint $(READY) ## lint, types, unit tests, contracts and doctests
+	$(PYTEST) $(IN_PARALLEL)
 
-test-slow: test-hostile ## the tests that take minutes: hostile input, large networks
-	$(BIN)/python -m pytest -m slow
+test-slow: $(READY) ## distributed, Dask, resume, docs build, large networks, hostile input
+	$(PYTEST) $(IN_PARALLEL) -m 'slow or hostile' tests
 
 test-hostile: $(READY) ## bad files, signals, full disks, missing packages, open ports
-	$(ONE_THREAD) $(BIN)/python -m pytest -n auto -m hostile tests/hostile
+	$(PYTEST) $(IN_PARALLEL) -m hostile tests/hostile
 
 test-browser: $(READY) ## the report page in a real browser, which is installed if it is missing
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt playwright
 	@command -v chromium || command -v chromium-browser || command -v google-chrome \
 	  || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq chromium > /dev/null; } \
 	  || echo "no browser was found or could be installed, so nothing is tested: on Debian, apt-get install chromium"
-	$(ONE_THREAD) $(BIN)/python -m pytest tests/browser
+	$(PYTEST) -m browser tests/browser
 
 lint: $(READY) ## ruff, mypy strict, and the layers
 	$(BIN)/ruff check .

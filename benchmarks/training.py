@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from calibrant.losses import LOSSES
 from calibrant.training import Recipe, train
-from calibrant.training.datasets import DataSet, Part
+from calibrant.training.datasets import DataSet, Split
 from calibrant.training.models import build
 
 N_TRAIN, N_REST, BATCH, EPOCHS = 128 * 20, 64, 128, 2
@@ -30,7 +30,7 @@ TARGET = 3.0
 """Percent that the module may add."""
 
 
-class Images(Part):
+class Images(Split):
     """Random 32 x 32 images, normalised batch by batch."""
 
     def __init__(self, n: int, seed: int) -> None:

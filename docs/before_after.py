@@ -26,7 +26,7 @@ def main(network: str, picture: str) -> None:
     figure = Figure(figsize=(7.6, 3.7), layout="constrained")
     for ax, (title, given) in zip(figure.subplots(1, 2), scores.items(), strict=True):
         curve = calibrant.reliability_curve(**given, labels=test.labels)
-        plot_reliability(ax, curve, counts=False)
+        plot_reliability(curve, ax, counts=False)
         ax.set_title(f"{title}: error {curve.ece:.1%}", fontsize=11)
         print(title, f"{curve.ece:.4f}")
     # The same bytes whenever the same numbers are drawn.

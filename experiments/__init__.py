@@ -1,1 +1,1 @@
-"""The papers' tables and figures, beside what they print: ``python -m experiments --list``."""
+"""The papers' tables and figures, compared with our results: ``python -m experiments --list``."""

@@ -1,7 +1,7 @@
-"""Regenerate one result of the papers, or all that take minutes.
+"""Reproduce one result of the papers, or all quick ones.
 
-TARGET is one of those below, or `quick` for all under ten minutes, each checked against its
-expected values, or `page` to write what was published into docs/reproduction.md.
+TARGET is one of those below; `quick` runs all under ten minutes and checks them against their
+expected values; `page` writes the published results into docs/reproduction.md.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def main(argv: list[str] | None = None) -> None:
     )
     names = [*experiments, "quick", "page"]
     parser.add_argument("target", nargs="?", metavar="TARGET")
-    parser.add_argument("--list", action="store_true", help="show every target")
+    parser.add_argument("--list", action="store_true", help="list all targets")
     parser.add_argument(
-        "options", nargs=argparse.REMAINDER, help="those of the target; TARGET --help lists them"
+        "options", nargs=argparse.REMAINDER, help="options of the target; see TARGET --help"
     )
     arguments = parser.parse_args(argv)
     if arguments.target not in (None, *names):
@@ -55,17 +55,17 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def run_one(experiment: Experiment, options: list[str]) -> int:
-    """Run, write, compare; 0 where all is as expected."""
+    """Run, write and compare one experiment; return 0 if all values are as expected."""
     from experiments.results import reproduce
 
     parser = argparse.ArgumentParser(
         prog=f"python -m experiments {experiment.name}", description=experiment.config["title"]
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("out") / experiment.name, help="where results go"
+        "--out", type=Path, default=Path("out") / experiment.name, help="output folder"
     )
     parser.add_argument(
-        "--publish", action="store_true", help="keep the result beside its config, for the page"
+        "--publish", action="store_true", help="store the result beside its config, for the page"
     )
     arguments = parser.parse_args(options)
     refuse_without_files(experiment)
@@ -75,12 +75,14 @@ def run_one(experiment: Experiment, options: list[str]) -> int:
 
 
 def run_quick(experiments: dict[str, Experiment], options: list[str]) -> int:
-    """Everything under ten minutes, one after the other; 0 where all is as expected."""
+    """Run all experiments under ten minutes; return 0 if all values are as expected."""
     from experiments.results import reproduce
 
     parser = argparse.ArgumentParser(prog="python -m experiments quick")
-    parser.add_argument("--out", type=Path, default=Path("out"), help="a folder for each result")
-    parser.add_argument("--publish", action="store_true", help="keep the results for the page")
+    parser.add_argument(
+        "--out", type=Path, default=Path("out"), help="folder of the output folders"
+    )
+    parser.add_argument("--publish", action="store_true", help="store the results for the page")
     arguments = parser.parse_args(options)
     said: list[str] = []
     failed = False
@@ -88,16 +90,16 @@ def run_quick(experiments: dict[str, Experiment], options: list[str]) -> int:
         if not experiment.is_quick:
             continue
         if experiment.missing:
-            said.append(f"{name:<28}skipped: {experiment.missing} is not there")
+            said.append(f"{name:<28}skipped: {experiment.missing} is missing")
             continue
         print(f"\n## {name}: {experiment.config['title']}\n", flush=True)
         started = time.perf_counter()
         try:
             wrong = reproduce(experiment, arguments.out / name, publish=arguments.publish)
-        except NothingToReadError as absent:  # a folder that is there may lack what is needed
+        except NothingToReadError as absent:  # the folder exists but lacks runs
             said.append(f"{name:<28}skipped: {absent}")
             continue
-        except Exception as error:  # the others are run all the same, and the exit code says so
+        except Exception as error:  # the others still run; the exit code reports it
             traceback.print_exc()
             wrong = [f"failed: {error!r}"]
         verdict = (
@@ -110,16 +112,16 @@ def run_quick(experiments: dict[str, Experiment], options: list[str]) -> int:
 
 
 def refuse_without_files(experiment: Experiment) -> None:
-    """Stop where files are missing that the experiment needs."""
+    """Exit if a file that the experiment needs is missing."""
     if experiment.missing:
         how = "see its README"
         if experiment.missing.startswith("out/trained"):
-            how = "make it with: python -m experiments trained"
-        sys.exit(f"{experiment.name} needs {experiment.missing}, which is not there; {how}")
+            how = "create it with: python -m experiments trained"
+        sys.exit(f"{experiment.name} needs {experiment.missing}, which is missing; {how}")
 
 
 def listed(experiments: dict[str, Experiment]) -> str:
-    """Every target with what it shows, what it needs and how long it takes."""
+    """All targets with title, required files and duration."""
     lines = []
     for name, experiment in experiments.items():
         config = experiment.config

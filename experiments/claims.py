@@ -1,4 +1,4 @@
-"""The empirical claims of the papers, and how the published results judge them."""
+"""The papers' empirical claims, judged by the published results."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ UNTESTED = "cannot be tested here"
 
 LEVEL = 0.95
 SURE_ENOUGH = 2
-"""Networks on either side, each surely so, from which on a claim is said to hold in part."""
+"""Number of significant networks on both sides from which a claim holds in part."""
 NOISE = 0.01
-"""A smaller rise of the test NLL, measured on a thousand samples, is not looked at."""
+"""Smaller rises of the test NLL, measured on a thousand samples, are ignored."""
 
 Values = Mapping[str, float]
 Verdict = tuple[str, str]
-"""One of the five, and the numbers behind it."""
+"""One of the five verdicts, and its evidence."""
 
 MUKHOTI = "Mukhoti et al. (2020)"
 KOMISARENKO = "Komisarenko and Kull (2024)"
@@ -32,13 +32,13 @@ CHAROENPHAKDEE = "Charoenphakdee et al. (2021)"
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper says of networks, and which results judge it.
+    """A paper's claim about networks, and the results that judge it.
 
     Attributes:
         says: The claim in a few words.
         source: Paper and place.
-        experiments: Whose published values are looked at.
-        judge: From the values of each to a verdict.
+        experiments: Experiments whose published values are used.
+        judge: Function of their values that returns a verdict.
     """
 
     says: str
@@ -47,7 +47,7 @@ class Claim:
     judge: Callable[..., Verdict]
 
     def judged(self, published: Mapping[str, Experiment]) -> Verdict:
-        """The verdict of the published runs; none without them."""
+        """The verdict by the published runs."""
         values = []
         for name in self.experiments:
             result = published[name].published() if name in published else None
@@ -59,16 +59,16 @@ class Claim:
 
 
 def by_counts(better: float, worse: float) -> str:
-    """A claim about networks, judged by how many are for it and how many against it.
+    """Judge a claim by the numbers of networks for and against it.
 
-    It holds where the interval of the share (Clopper and Pearson) is above one half.
+    It holds if the interval of the share (Clopper and Pearson) is above one half.
     """
     low, high = share_interval(better, better + worse)
     return HOLDS if low > 0.5 else FAILS if high < 0.5 else OPEN
 
 
 def share_interval(count: float, n: float) -> tuple[float, float]:
-    """The exact interval of a share of which ``count`` in ``n`` were seen."""
+    """The exact interval of a share, observed as ``count`` of ``n``."""
     if n == 0:
         return 0.0, 1.0
     found = binomtest(round(count), round(n)).proportion_ci(LEVEL, method="exact")
@@ -82,12 +82,12 @@ def counted(count: float, n: float) -> str:
 
 
 def by_interval(low: float, high: float) -> str:
-    """A claim that something is above 0, judged by its interval."""
+    """Judge a claim that a value is above 0 by its interval."""
     return HOLDS if low > 0 else FAILS if high < 0 else OPEN
 
 
 def by_parts(verdicts: Sequence[str]) -> str:
-    """A claim of several parts, each surely so, surely not, or neither."""
+    """Judge a claim by the verdicts on its parts."""
     if len(set(verdicts)) == 1:
         return verdicts[0]
     return PARTLY if {HOLDS, FAILS} <= set(verdicts) else OPEN
@@ -98,15 +98,18 @@ def smaller_error(first: str, second: str) -> Callable[[Values, Values], Verdict
 
     def judge(networks: Values, digits: Values) -> Verdict:
         name = f"{first} against {second}, ECE before T"
-        better, worse = networks[f"{name}: surely smaller"], networks[f"{name}: surely larger"]
+        better, worse = (
+            networks[f"{name}: significantly smaller"],
+            networks[f"{name}: significantly larger"],
+        )
         n = better + worse + networks[f"{name}: noise"]
         verdict = by_counts(better, worse)
         if verdict == OPEN and min(better, worse) >= SURE_ENOUGH:
             verdict = PARTLY
         return verdict, (
-            f"ECE surely smaller on {better:.0f} of {n:.0f} networks, surely larger on "
-            f"{worse:.0f}: {counted(better, better + worse)} of those that differ; one seed each, "
-            "95% intervals on the same test samples; over five seeds of digits "
+            f"ECE significantly smaller on {better:.0f} of {n:.0f} networks, significantly larger "
+            f"on {worse:.0f}: {counted(better, better + worse)} of those that differ; one seed "
+            "each, 95% intervals on the same test samples; over five seeds of digits "
             f"{_against_on_digits(digits, first, second)}"
         )
 
@@ -114,7 +117,7 @@ def smaller_error(first: str, second: str) -> Callable[[Values, Values], Verdict
 
 
 def _against_on_digits(values: Values, first: str, second: str) -> str:
-    """Both are compared with cross-entropy there, seed by seed."""
+    """The comparison on digits, where both losses are compared with cross-entropy by seed."""
     if second == "cross-entropy":
         name = f"{first} minus {second}: ECE %"
         return f"{values[name]:+.1f} ± {values[f'{name}, half interval']:.1f} points"
@@ -135,23 +138,23 @@ def temperature_near_one(values: Values) -> Verdict:
 
 
 def sure_predictions_kept(values: Values) -> Verdict:
-    """Has FLA-53 more predictions above 0.99 than cross-entropy once both are scaled?"""
-    name = "S99 after T by {}: FLA-53 has surely {} than cross-entropy"
+    """Does FLA-53 have more predictions above 0.99 than cross-entropy after scaling?"""
+    name = "S99 after T by {}: FLA-53 has significantly {} than cross-entropy"
     more, fewer = ([values[name.format(by, how)] for by in CHOICES] for how in ("more", "fewer"))
     verdict = by_counts(more[0], fewer[0])  # by ECE, as the paper chooses T
     if verdict == OPEN and min(more[0], fewer[0]) >= SURE_ENOUGH:
         verdict = PARTLY
     n = values["networks trained here"]
     return verdict, (
-        "predictions above 0.99 after scaling, T by ECE as in the paper: FLA-53 has surely more "
-        f"than cross-entropy on {more[0]:.0f} of {n:.0f} networks, surely fewer on {fewer[0]:.0f}: "
-        f"{counted(more[0], more[0] + fewer[0])} of those that differ; T by NLL: more on "
-        f"{more[1]:.0f}, fewer on {fewer[1]:.0f}"
+        "predictions above 0.99 after scaling, T by ECE as in the paper: FLA-53 has significantly "
+        f"more than cross-entropy on {more[0]:.0f} of {n:.0f} networks, significantly fewer on "
+        f"{fewer[0]:.0f}: {counted(more[0], more[0] + fewer[0])} of those that differ; T by NLL: "
+        f"more on {more[1]:.0f}, fewer on {fewer[1]:.0f}"
     )
 
 
 def rise_from_mistakes(values: Values) -> Verdict:
-    """Where the test NLL rises late, do mistakes make the rise, and right samples fall?"""
+    """If the test NLL rises late, is this due to mistakes, while correct samples improve?"""
     ending = ": rise of the test NLL after its lowest epoch"
     runs = [name.removesuffix(ending) for name in values if name.endswith(ending)]
     rising = [run for run in runs if values[f"{run}{ending}"] > NOISE]
@@ -161,18 +164,18 @@ def rise_from_mistakes(values: Values) -> Verdict:
         run
         for run in rising
         if values[f"{run}: part of that rise from mistakes"] > 0.9
-        and values[f"{run}: rise of the mean NLL of right samples"] < 0.0
+        and values[f"{run}: rise of the mean NLL of correct samples"] < 0.0
     ]
     plain = [sum(run.endswith("cross-entropy") for run in some) for some in (alone, rising)]
     return by_counts(len(alone), len(rising) - len(alone)), (
-        "mistakes make more than 90% of the rise, and the NLL of right samples falls, in "
+        "mistakes make more than 90% of the rise, and the NLL of correct samples falls, in "
         f"{counted(len(alone), len(rising))} runs in which it rises by more than {NOISE:g} "
         f"(cross-entropy: {plain[0]} of {plain[1]}); all losses, one seed each"
     )
 
 
 def norms_cross(values: Values) -> Verdict:
-    """Is the last layer of FL-3 the larger one early and the smaller one late?"""
+    """Is the last layer of FL-3 larger early and smaller late?"""
     ratio = "last-layer norm, FL-3 / cross-entropy"
     places = [name.removesuffix(f": {ratio}, last epoch") for name in values]
     places = [place for place in places if f"{place}: {ratio}, last epoch" in values]
@@ -221,27 +224,27 @@ def gamma_by_data(values: Values) -> Verdict:
 
 
 def focal_temperature_gain(public: Values) -> Verdict:
-    """Does focal temperature scaling have the smaller ECE, at the same predictions?"""
+    """Does focal temperature scaling have a smaller ECE at the same predictions?"""
     name, shown = "gain in ECE of focal temperature over temperature, %", []
     for family in FAMILIES:
         n = public[f"{family}: networks"]
-        low, high = (public[f"{family}: {name}: networks redrawn, {end}"] for end in FROM_TO)
+        low, high = (public[f"{family}: {name}: networks resampled, {end}"] for end in FROM_TO)
         shown.append(
             f"{family}: {_gain(public, f'{family}: {name}')}, and {low:.0f} to {high:.0f} with the "
-            f"{n:.0f} networks redrawn"
+            f"{n:.0f} networks resampled"
         )
     parts = [
         by_interval(*(public[f"All: {name}: {of} {end}"] for end in FROM_TO))
-        for of in ("95%", "networks redrawn,")
+        for of in ("95%", "networks resampled,")
     ]
     return by_parts(parts), (
-        f"{'; '.join(shown)}; first intervals with test images redrawn; predictions changed: "
+        f"{'; '.join(shown)}; first intervals from resampled test images; predictions changed: "
         f"{public[CHANGED]:.0f}"
     )
 
 
 def choice_by_error(public: Values, trained: Values) -> Verdict:
-    """Are the parameters better chosen by ECE than by NLL, for both methods, on all networks?"""
+    """Is it better to select the parameters by ECE than by NLL, for both methods?"""
     parts, shown = [], []
     for method in ("focal temperature", "temperature"):
         for values, family, title in (
@@ -252,7 +255,7 @@ def choice_by_error(public: Values, trained: Values) -> Verdict:
             parts.append(by_interval(*(values[f"{name}: 95% {end}"] for end in FROM_TO)))
             n = values[f"{family}: networks"]
             shown.append(f"{method}, {n:.0f} {title}: {_gain(values, name)}")
-    return by_parts(parts), f"{'; '.join(shown)}; 95% intervals with test images redrawn"
+    return by_parts(parts), f"{'; '.join(shown)}; 95% intervals from resampled test images"
 
 
 def temperature_falls(values: Values) -> Verdict:
@@ -285,7 +288,7 @@ def temperatures_on_a_line(values: Values) -> Verdict:
 
 
 def worse_on_tables(values: Values) -> Verdict:
-    """Has focal loss the larger ECE on most tables, and does the map bring it down?"""
+    """Does the focal loss have a larger ECE on most tables, and does the map reduce it?"""
     n, shown, parts = values["data sets"], [], []
     for setting in SETTINGS:
         name = f"{setting}, FL-3"
@@ -301,7 +304,7 @@ def worse_on_tables(values: Values) -> Verdict:
 
 
 def map_on_tables(values: Values) -> Verdict:
-    """Does the map help on most tables with many rows, and hurt on most with few, overfitted?"""
+    """Does the map help on most tables with many rows, and hurt when overfitting few rows?"""
     shown, counts = [], {}
     for setting in SETTINGS:
         for rows in ("many", "few"):
@@ -347,7 +350,7 @@ def _best_gammas(values: Values, panel: str) -> list[float]:
 
 
 def _larger_gammas(first: list[float], second: list[float]) -> Verdict:
-    """Is the first gamma mostly the larger one?"""
+    """Is the first gamma larger in most pairs?"""
     larger, smaller = (
         sum(sign * (a - b) > 0 for a, b in zip(first, second, strict=True)) for sign in (1, -1)
     )
@@ -391,7 +394,7 @@ CLAIMS = (
         sure_predictions_kept,
     ),
     Claim(
-        "late in training the test NLL rises through the mistakes alone",
+        "late in training the test NLL rises only through the mistakes",
         f"{MUKHOTI}, Fig. 1",
         ("dynamics",),
         rise_from_mistakes,
@@ -403,7 +406,7 @@ CLAIMS = (
         norms_cross,
     ),
     Claim(
-        "the map helps where data is plentiful and hurts where the network overfits",
+        "the map helps with plenty of data and hurts if the network overfits",
         f"{CHAROENPHAKDEE}, Fig. 5",
         ("map-on-images",),
         map_by_data,
@@ -415,7 +418,7 @@ CLAIMS = (
         map_on_tables,
     ),
     Claim(
-        "on most data sets focal loss is worse than cross-entropy, and the map mends it",
+        "on most data sets focal loss is worse than cross-entropy, and the map corrects it",
         f"{CHAROENPHAKDEE}, Sec. 6.3",
         ("many-data-sets",),
         worse_on_tables,

@@ -1,4 +1,4 @@
-"""The page that sets the papers' numbers beside those of the published runs."""
+"""The page that compares the papers' numbers with those of the published runs."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ SAME = {True: "yes", False: "**no**", None: ""}
 
 
 def write_page(path: Path, experiments: dict[str, Experiment]) -> None:
-    """Put the published results between the marks of a page."""
+    """Write the published results between the marks of a page."""
     path.write_text(with_results(path.read_text(), experiments))
 
 
 def with_results(text: str, experiments: dict[str, Experiment]) -> str:
-    """A page with everything between its marks made anew."""
+    """A page with new content between its marks."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     published = {name: each for name, each in experiments.items() if each.published() is not None}
-    parts = ["## What the papers claim, and what holds here", verdicts(published)]
-    parts += ["## The papers' numbers beside ours", tally(published)]
+    parts = ["## Claims of the papers", verdicts(published)]
+    parts += ["## Numbers of the papers", tally(published)]
     for paper in (MUKHOTI, KOMISARENKO, CHAROENPHAKDEE, ""):
         members = [each for each in experiments.values() if paper_of(each) == paper]
-        parts.append(f"## {paper or 'Of our own'}")
+        parts.append(f"## {paper or 'Own questions'}")
         parts += [section(each) for each in members if each.name in published]
         parts += [waiting(each) for each in members if each.pending]
     return "\n\n".join([f"{before}{BEGIN}", *parts, f"{END}{after}"])
 
 
 def paper_of(experiment: Experiment) -> str | None:
-    """The paper that a result is of; nothing for one of our own, None for studies."""
+    """The paper of a result; empty for our own, None for studies."""
     return None if experiment.is_study else str(experiment.config["source"]).partition(", ")[0]
 
 
 def tally(published: dict[str, Experiment]) -> str:
-    """How many of the papers' numbers are the same here."""
+    """How many of the papers' numbers are reproduced."""
     rows = []
     for paper in (MUKHOTI, KOMISARENKO, CHAROENPHAKDEE):
         counts = Counter(
@@ -52,7 +52,7 @@ def tally(published: dict[str, Experiment]) -> str:
             if each.paper
         )
         rows.append([paper, *(str(counts[same]) for same in (True, False, None))])
-    return markdown(["", "same", "not the same, and why", "in words that cannot be compared"], rows)
+    return markdown(["", "same", "not the same, with a reason", "not comparable (words)"], rows)
 
 
 def waiting(experiment: Experiment) -> str:
@@ -65,7 +65,7 @@ def waiting(experiment: Experiment) -> str:
 
 
 def verdicts(published: dict[str, Experiment]) -> str:
-    """Every empirical claim with what our own runs say of it."""
+    """Every empirical claim with the verdict of our runs."""
     rows = []
     for claim in CLAIMS:
         verdict, evidence = claim.judged(published)
@@ -85,7 +85,7 @@ def section(experiment: Experiment) -> str:
     )
     expected = experiment.expected()
     printed = {name for name, each in expected.items() if each.paper}
-    # Where the paper prints nothing, a few values say it all, and many belong in a file.
+    # Without printed values, show a short list and leave a long one to the file.
     chosen = [name for name in expected if name in printed or len(expected) <= FEW]
     rows = []
     for name in chosen:
@@ -106,10 +106,10 @@ def section(experiment: Experiment) -> str:
 
 
 def shown(value: float) -> str:
-    """A number as short as it can be read."""
+    """A number in short form."""
     return f"{value:.0f}" if value == int(value) and abs(value) < 1e6 else f"{value:.4g}"
 
 
 def headed(title: str) -> str:
-    """A title with its first letter large."""
+    """A title with a capital first letter."""
     return title[:1].upper() + title[1:]

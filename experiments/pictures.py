@@ -1,4 +1,4 @@
-"""Pictures as small SVG files that are the same in every run."""
+"""Pictures as small, reproducible SVG files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a picture; text stays text, and an SVG has no date in it."""
+    """Write a picture; an SVG keeps its text and has no date."""
     path.parent.mkdir(parents=True, exist_ok=True)
     metadata = {"Date": None} if path.suffix == ".svg" else None
     with mpl.rc_context({"svg.hashsalt": "calibrant", "svg.fonttype": "none"}):

@@ -1,4 +1,4 @@
-"""Processes side by side, each on one thread."""
+"""Pools of single-threaded processes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUM
 def single_threads(processes: int | None = None) -> Iterator[ProcessPoolExecutor]:
     """A pool of new processes, which use the cores better than the threads of any package.
 
-    The environment is as it was afterwards: Numba looks at it again whenever it compiles, and
-    refuses another number of threads than it has started.
+    The environment is restored afterwards: Numba reads it again whenever it compiles, and refuses
+    another number of threads than it has started.
     """
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ |= dict.fromkeys(ONE_THREAD, "1")

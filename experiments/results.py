@@ -1,4 +1,4 @@
-"""What a run has found: written with where it came from, compared with what it should be."""
+"""Results of a run: written with their origin, and compared with the expected values."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from experiments.pictures import save
 from experiments.tables import Table
 
 NOT_CODE = (":(top,exclude)experiments/*/result.json", ":(top,exclude)docs", ":(top,exclude)*.md")
-"""What may differ from a commit when a result is made by it."""
+"""Files that may differ from the commit of a result."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a run has found.
+    """The result of a run.
 
     Attributes:
         values: Single numbers by name; those in ``expected.toml`` are checked.
-        tables: By the names of their files.
-        pictures: By the names of their files.
-        notes: What a reader should know.
+        tables: Tables by file name.
+        pictures: Pictures by file name.
+        notes: Remarks for the reader.
     """
 
     values: Mapping[str, float]
@@ -41,7 +41,7 @@ class Result:
 
 
 def reproduce(experiment: Experiment, out: Path, *, publish: bool = False) -> list[str]:
-    """Run, write, print; what is not as expected, a line each."""
+    """Run, write and print an experiment; return a line for each unexpected value."""
     started = time.perf_counter()
     result: Result = experiment.module.run(experiment.parameters)
     record = recorded(experiment, result, seconds=time.perf_counter() - started)
@@ -60,7 +60,7 @@ def reproduce(experiment: Experiment, out: Path, *, publish: bool = False) -> li
 
 
 def recorded(experiment: Experiment, result: Result, *, seconds: float) -> dict[str, Any]:
-    """The result as plain data, with what made it."""
+    """The result as plain data, with its origin."""
     return {
         "experiment": experiment.name,
         "parameters": experiment.parameters,
@@ -78,7 +78,7 @@ def recorded(experiment: Experiment, result: Result, *, seconds: float) -> dict[
 
 
 def write(result: Result, record: Mapping[str, Any], out: Path) -> None:
-    """``result.json``, each table in three forms, each picture."""
+    """Write ``result.json``, each table in three formats, and each picture."""
     out.mkdir(parents=True, exist_ok=True)
     (out / "result.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
     for name, table in result.tables.items():
@@ -90,11 +90,11 @@ def write(result: Result, record: Mapping[str, Any], out: Path) -> None:
 
 
 def differences(experiment: Experiment, values: Mapping[str, float]) -> list[str]:
-    """What a run should have found and has not."""
+    """The values of a run that are not as expected."""
     wrong = []
     for name, expected in experiment.expected().items():
         if name not in values:
-            wrong.append(f"{experiment.name}: {name} is expected and was not found")
+            wrong.append(f"{experiment.name}: {name} is expected but missing")
         elif not expected.holds(values[name]):
             wrong.append(
                 f"{experiment.name}: {name} is {values[name]:.6g}; "
@@ -104,7 +104,7 @@ def differences(experiment: Experiment, values: Mapping[str, float]) -> list[str
 
 
 def changed_verdicts(experiment: Experiment, values: Mapping[str, float]) -> list[str]:
-    """The claims on which a run says something else than the published one."""
+    """The claims on which the verdict differs from that of the published run."""
     published = experiment.published()
     if published is None or published["config_hash"] != experiment.hash:
         return []
@@ -112,7 +112,7 @@ def changed_verdicts(experiment: Experiment, values: Mapping[str, float]) -> lis
     changed = []
     for claim in alone:
         now, before = claim.judge(values)[0], UNTESTED
-        with suppress(KeyError):  # published before the claim looked at these values
+        with suppress(KeyError):  # published before the claim used these values
             before = claim.judge(published["values"])[0]
         if now != before:
             changed.append(f"{experiment.name}: {claim.says}: {now}; published: {before}")
@@ -120,7 +120,7 @@ def changed_verdicts(experiment: Experiment, values: Mapping[str, float]) -> lis
 
 
 def commit() -> str:
-    """The commit of this checkout, with ``+changes`` where files differ from it."""
+    """The commit of this checkout, with ``+changes`` if files differ from it."""
 
     def said(*command: str) -> str:
         finished = subprocess.run(

@@ -1,4 +1,4 @@
-"""Tables as people pass them on: Markdown, CSV and LaTeX."""
+"""Tables in Markdown, CSV and LaTeX."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ LATEX = {
 
 @dataclass(frozen=True)
 class Table:
-    """A table of cells that are ready to read.
+    """A table of formatted cells.
 
     Attributes:
-        title: What it shows.
+        title: Title.
         head: Names of the columns.
-        rows: Cells as text; ``**`` around a cell makes it bold where that is possible.
+        rows: Cells as text; ``**`` around a cell makes it bold where possible.
     """
 
     title: str
@@ -39,11 +39,11 @@ class Table:
     rows: Sequence[Sequence[str]]
 
     def markdown(self) -> str:
-        """As documents have it."""
+        """The table in Markdown."""
         return markdown(self.head, self.rows)
 
     def csv(self) -> str:
-        """As programs read it."""
+        """The table as CSV."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(self.head)
@@ -51,7 +51,7 @@ class Table:
         return out.getvalue()
 
     def latex(self) -> str:
-        """As papers have it."""
+        """The table in LaTeX."""
         return latex(self.title, self.head, self.rows)
 
 

@@ -1,4 +1,4 @@
-"""What the tests share: the array libraries, and how hypothesis searches."""
+"""What the tests share: their tiers, the array libraries, and how hypothesis searches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,18 @@ from hypothesis import settings
 settings.register_profile("calibrant", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("calibrant")
 
-SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+HERE = Path(__file__).resolve().parent
+SHARED_DATA = HERE.parents[1] / "shared" / "data"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test belongs to the tier of its folder; one that reads the data folder is slow."""
+    for item in items:
+        for tier in ("browser", "hostile"):
+            if item.path.is_relative_to(HERE / tier):
+                item.add_marker(tier)
+        if "shared_data" in getattr(item, "fixturenames", ()):
+            item.add_marker("slow")
 
 
 class Library:

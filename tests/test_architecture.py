@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.processes import run_python
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAVY = ("torch", "matplotlib", "sklearn", "scipy", "numba", "dask", "lightning")
@@ -16,7 +16,7 @@ HEAVY = ("torch", "matplotlib", "sklearn", "scipy", "numba", "dask", "lightning"
 def loaded_by(statement: str) -> set[str]:
     """Top-level modules in memory after ``statement``, in a fresh interpreter."""
     code = f"{statement}\nimport sys\nprint(*{{name.split('.')[0] for name in sys.modules}})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_python("-c", code, check=True)
     return set(done.stdout.split())
 
 
@@ -49,11 +49,5 @@ def test_public_names_only(folder):
 
 
 def test_the_experiments_are_listed():
-    done = subprocess.run(
-        [sys.executable, "-m", "experiments", "--list"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_python("-m", "experiments", "--list", cwd=ROOT, check=True)
     assert "closest-temperature" in done.stdout

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
-import sys
 
 import pytest
 
@@ -14,6 +12,7 @@ from calibrant.errors import CalibrantError
 from calibrant.losses import LOSSES
 from calibrant.training.datasets import DATASETS
 from calibrant.training.models import MODELS
+from tests.processes import run_python
 
 REGISTRIES = {
     "calibrators": (calibrant.CALIBRATORS, "top_rest", "temprature", "'temperature'"),
@@ -66,4 +65,4 @@ def test_packages_load_on_first_use():
         "assert callable(calibrant.report) and callable(calibrant.export)\n"
         "assert callable(calibrant.compare)\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
+    run_python("-c", code, check=True)

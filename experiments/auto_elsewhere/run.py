@@ -1,4 +1,4 @@
-"""Auto beside other calibrators on forests, boosting, tabular data, text and a shifted network."""
+"""Compare auto with other calibrators on forests, boosting, tables, text and a shifted network."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def measure(source: Source, data: Path) -> Row:
 
 
 def heading(rows: Sequence[Row]) -> str:
-    """What was done, in a paragraph."""
+    """The introductory paragraph."""
     return (
         f"{len(rows)} sources. Every method is fitted on the validation rows of a source and "
         f"measured on its test rows; errors over {N_BINS} bins. Brackets: {100 * LEVEL:g}% "
@@ -198,14 +198,14 @@ def summary(rows: Sequence[Row]) -> str:
 
 
 def bold_lowest(metric: str, values: Sequence[float]) -> list[str]:
-    """As they stand in a table."""
+    """The means as table cells."""
     lowest = min(values)
     texts = [f"{100 * v:.2f}" if metric in PERCENT else f"{v:.4f}" for v in values]
     return [f"**{t}**" if v <= lowest + TIE else t for t, v in zip(texts, values, strict=True)]
 
 
 def chance(rows: Sequence[Row]) -> str:
-    """What the counts would be if nothing were better than anything."""
+    """The counts to expect by chance if both were equally good."""
     tail = (1.0 - LEVEL) / 2.0
     differ = [row for row in rows if abs(row.differences["nll"].value) > TIE]
     lost = {m: sum(row.verdict(m) == "loss" for row in rows) for m in METRICS}
@@ -245,7 +245,7 @@ def shown(metric: str, one: Interval) -> str:
 
 
 def notes(rows: Sequence[Row], without: Sequence[str]) -> Iterator[str]:
-    """What was left out, and what the fits warned of."""
+    """Skipped sources, and warnings of the fits."""
     if without:
         yield (
             f"- Left out: {', '.join(without)}. They need scikit-learn: "

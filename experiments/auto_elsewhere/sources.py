@@ -23,7 +23,7 @@ Labels = npt.NDArray[np.int64]
 SEED = 0
 FEWEST_ROWS, MOST_ROWS = 800, 50_000
 FEWEST_IN_A_CLASS = 40
-"""So that every part of a tabular set has some of every class."""
+"""Minimum, so that every split of a table has samples of every class."""
 
 STORED, TABULAR, TEXT, SHIFT = "stored probabilities", "tabular", "text", "shift"
 NEEDS_SKLEARN = (TABULAR, TEXT)
@@ -43,7 +43,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class Source:
-    """Where scores come from: a data set and a model; for a shift, what is fitted on."""
+    """The source of the scores: a data set and a model; for a shift, the data of the fit."""
 
     group: str
     name: str
@@ -101,7 +101,7 @@ def stored(data: Path, name: str, model: str) -> Scores:
 
 
 def tabular_names(data: Path) -> list[str]:
-    """The sets with enough rows, and not too many; every class with enough of them."""
+    """The tables with enough rows, not too many, and enough of every class."""
     index = data / "tabular" / "index.json"
     if not index.exists():
         return []
@@ -171,7 +171,7 @@ def scored(model: Any, val: tuple[Any, Labels], test: tuple[Any, Labels]) -> Sco
             kind, scores = "probs", np.asarray(model.predict_proba(features))
         columns = np.searchsorted(classes, labels)
         if not np.array_equal(classes[columns.clip(max=len(classes) - 1)], labels):
-            raise SystemExit("a class of the validation or test part is not in the training part")
+            raise SystemExit("a class of the validation or test set is not in the training set")
         parts.append((scores.astype(np.float64), columns.astype(np.int64)))
     (val_scores, val_labels), (test_scores, test_labels) = parts
     return Scores(kind, val_scores, val_labels, test_scores, test_labels)
@@ -213,11 +213,11 @@ TEXTS: dict[str, tuple[str, Callable[[Path], Iterator[Texts]]]] = {
         lambda folder: (_sst2(folder, part) for part in ("train", "dev", "test")),
     ),
 }
-"""A file that must be there, and what gives the texts to train, fit and measure on."""
+"""The required file, and a function that returns the texts to train, fit and measure on."""
 
 
 def held_out(read: Callable[[Path, str], Texts], folder: Path, n: int) -> Iterator[Texts]:
-    """The training texts without ``n`` at random, these, and the test texts."""
+    """The training texts without a random ``n``, these ``n``, and the test texts."""
     documents, labels = read(folder, "train")
     order = np.random.default_rng(SEED).permutation(len(labels))
     for rows in (order[n:], order[:n]):

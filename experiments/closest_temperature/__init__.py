@@ -1,1 +1,1 @@
-"""How close a temperature comes to the focal map (Komisarenko and Kull 2024, Sec. 3)."""
+"""The distance of temperature scaling from the focal map (Komisarenko and Kull 2024, Sec. 3)."""

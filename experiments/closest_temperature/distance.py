@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def two_level_rows(n_classes: int, *, largest_gap: float, step: float) -> Floats:
-    """Logits with a top of one or more classes, a second level below it, and the rest lowest."""
+    """Logits of three levels: one or more largest classes, a second level, and the rest."""
     gaps = step * np.arange(round(largest_gap / step) + 1)
     blocks = []
     for n_top in range(1, n_classes):

@@ -95,7 +95,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
 
 
 def hundredths(grid: Mapping[str, int]) -> Floats:
-    """A grid in steps of hundredths, without the error of adding a step many times."""
+    """A grid in steps of hundredths, without accumulated rounding."""
     return np.arange(grid["first"], grid["last"] + 1, grid["step"]) / 100.0
 
 

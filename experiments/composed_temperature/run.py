@@ -23,9 +23,9 @@ from experiments.temperature_line.closest import closest_after
 
 PLAIN_LOSS = "ce"
 FOCAL_PREFIX = "fl-"
-"""Losses with one gamma for all samples; what follows is the gamma."""
+"""Prefix of losses with one gamma for all samples; the gamma follows."""
 ENOUGH = 3
-"""Pairs for an interval: with two it would span everything."""
+"""Smallest number of pairs for an interval; two would give a useless one."""
 
 
 @dataclass(frozen=True)
@@ -106,22 +106,22 @@ def run(parameters: Mapping[str, Any]) -> Result:
         pictures={"pairs": draw(trained, printed)},
         notes=[
             "Composed: T of the network trained with cross-entropy times the temperature that is "
-            "closest to the map. All T by NLL on the validation part; ratios are geometric means "
+            "closest to the map. All T by NLL on the validation set; ratios are geometric means "
             f"over pairs, from {ENOUGH} pairs on with 95% intervals by Student's t.",
             f"The map's T on the simplex is that of {parameters['n_classes']} classes, or fewer "
             "where there are fewer: more are not computed. Own outputs: those of the focal-trained "
-            "network on its validation part.",
+            "network on its validation set.",
         ],
     )
 
 
 def gamma_of(loss: str) -> float:
-    """Of a loss that has one gamma for all samples."""
+    """Gamma of a loss with one gamma for all samples."""
     return float(loss.removeprefix(FOCAL_PREFIX))
 
 
 def pair_of(where: str, gamma: float, plain: Network, focal: Network, n_classes: int) -> Pair:
-    """The temperatures of two networks that differ in the loss alone."""
+    """The temperatures of two networks that differ only in the loss."""
     logits, labels = focal.part("val")
     return Pair(
         where=where,
@@ -148,7 +148,7 @@ def pairs_of_the_paper(rows: Mapping[tuple[str, str], Row], n_classes: int) -> I
 
 
 def mean_ratio(ratios: Sequence[float]) -> Interval:
-    """Geometric mean, and its 95% interval by Student's t where there are enough pairs."""
+    """Geometric mean, and its 95% interval by Student's t if there are enough pairs."""
     logs = np.log(ratios)
     mean = float(np.exp(logs.mean()))
     if len(logs) < ENOUGH:
@@ -158,7 +158,7 @@ def mean_ratio(ratios: Sequence[float]) -> Interval:
 
 
 def off_by(pairs: Sequence[Pair]) -> dict[str, float]:
-    """By which factor several guesses of T are off, typically: e to the mean |log ratio|."""
+    """Typical error factor of several predictions of T: e to the mean |log ratio|."""
     guesses = {
         "composed on own outputs": [pair.by_own for pair in pairs],
         "composed on the simplex": [pair.by_simplex for pair in pairs],

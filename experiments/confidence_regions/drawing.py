@@ -1,4 +1,4 @@
-"""Fig. 1: phi and its regions. Fig. 2: what an optimum says against what is true."""
+"""Fig. 1: phi and its regions. Fig. 2: the output of an optimum against the truth."""
 
 from __future__ import annotations
 
@@ -73,6 +73,6 @@ def _draw_relation(ax: Axes, gammas: Sequence[float], k: int, limits: tuple[floa
 
 
 def _style(i: int, gamma: float) -> dict[str, Any]:
-    """Of curve number ``i``; dots of the usual width would be faint."""
+    """Style of curve ``i``; dots of the usual width would be faint."""
     label = rf"$\gamma$ = {gamma:g}"
     return {"color": look(i).color, "linestyle": DASHES[i], "linewidth": 1.8, "label": label}

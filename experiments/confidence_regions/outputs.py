@@ -1,4 +1,4 @@
-"""Outputs of a classifier to search through, and the gammas at which they change sides."""
+"""Classifier outputs to search, and the gammas at which over-confidence ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def random_outputs(n: int, n_classes: int, rng: np.random.Generator) -> Floats:
-    """Rows from nearly one-hot to nearly flat; in a third of them some classes share the top."""
+    """Rows from nearly one-hot to nearly flat; in a third of them several classes are largest."""
     spread = 10.0 ** rng.uniform(-1.0, 3.0, size=(n, 1))
     drawn = np.maximum(rng.gamma(spread, size=(n, n_classes)), 1e-300)
     probs = drawn / drawn.sum(axis=1, keepdims=True)
@@ -39,7 +39,7 @@ def one_below(bottom: Floats, n_classes: int) -> Floats:
 
 
 def all_of_three_classes(n: int) -> Floats:
-    """A grid over all outputs of three classes, from the largest to the smallest, without ends."""
+    """A grid over all sorted outputs of three classes, without the ends."""
     top, share = np.meshgrid(np.linspace(1 / 3, 1.0, n + 2)[1:-1], np.linspace(0.0, 1.0, n))
     # The second lies between half of what is left and the top, or all of what is left.
     low, high = (1.0 - top) / 2, np.minimum(top, 1.0 - top)
@@ -49,7 +49,7 @@ def all_of_three_classes(n: int) -> Floats:
 
 
 def largest_gamma(probs: Floats) -> float:
-    """The gamma up to which one of these outputs is over-confident; 0 where none is."""
+    """The largest gamma at which one of these outputs is over-confident, or 0."""
 
     def is_over(gamma: float) -> bool:
         return bool((np.asarray(confidence_bias(probs, gamma=gamma)) > 0).any())
@@ -58,7 +58,7 @@ def largest_gamma(probs: Floats) -> float:
 
 
 def last_true(holds: Callable[[float], bool], *, low: float, high: float) -> float:
-    """Where something that holds at first ends, by bisection; 0 where it does not begin."""
+    """The end of the range in which a condition holds, by bisection; 0 if it never holds."""
     if not holds(low):
         return 0.0
     while high - low > 1e-12 * high:

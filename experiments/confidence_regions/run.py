@@ -29,7 +29,7 @@ SMALL = np.r_[np.geomspace(1e-300, 1e-3, 600), np.linspace(1e-3, 0.25, 200)]
 
 
 def run(parameters: Mapping[str, Any]) -> Result:
-    """Thresholds, a search for exceptions, and how few classes and how much gamma it takes."""
+    """Thresholds, a search for exceptions, and the classes and gammas of over-confidence."""
     gammas, marked, many = (parameters[key] for key in ("gammas", "marked_gamma", "many_classes"))
     oc, uc = confidence_thresholds(gamma=marked)
     searched = exceptions(parameters)
@@ -62,7 +62,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
 
 
 def exceptions(parameters: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Theorem 8 and its corollaries: how many cases were looked at, and how many do otherwise."""
+    """Theorem 8 and its corollaries: number of cases, and of exceptions."""
     rng = np.random.default_rng(parameters["seed"])
     n_gammas = parameters["n_threshold_gammas"]
     pairs = [confidence_thresholds(gamma=g) for g in np.geomspace(1e-6, 100.0, n_gammas)]
@@ -90,7 +90,7 @@ def exceptions(parameters: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
 
 
 def few_classes(parameters: Mapping[str, Any]) -> dict[str, float]:
-    """Footnote 2: how few classes can be over-confident, and up to which gamma."""
+    """Footnote 2: the fewest classes that can be over-confident, and the largest gamma."""
     nearest, grid = parameters["nearest"], all_of_three_classes(parameters["n_grid"])
     near = {k: largest_gamma(one_above(np.array([1 / k + nearest]), k)) for k in range(2, 7)}
     anywhere = {k: largest_gamma(one_below(SMALL, k)) for k in range(2, 5)}
@@ -113,7 +113,7 @@ def few_classes(parameters: Mapping[str, Any]) -> dict[str, float]:
 
 
 def over_confidence(gamma: float, n_classes: int) -> tuple[float, float, float]:
-    """Where one class among equals stops being over-confident; the largest excess, and where."""
+    """The gamma at which one class among equals stops being over-confident; the largest excess."""
     from scipy.optimize import brentq, minimize_scalar
 
     def excess(top: float) -> float:

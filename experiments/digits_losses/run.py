@@ -1,4 +1,4 @@
-"""Train every loss from five seeds, and compare each with cross-entropy seed by seed."""
+"""Train every loss with five seeds, and compare it with cross-entropy by seed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
     tables = {
         "means": Table(
             f"Digits, {len(runs[0].test.labels)} test samples, means over {n_seeds} seeds with "
-            "95% intervals; T by NLL on the validation part",
+            "95% intervals; T by NLL on the validation set",
             ["loss", *measured["ce"]],
             means,
         ),
@@ -74,7 +74,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
 
 
 def train_all(jobs: Sequence[Job], folder: Path, processes: int) -> None:
-    """Train the runs that are not there yet, several at once."""
+    """Train the missing runs, several at once."""
     waiting = [job for job in jobs if RunFolder(folder_of(job, folder)).read_result() is None]
     if not waiting:
         return
@@ -86,14 +86,14 @@ def train_all(jobs: Sequence[Job], folder: Path, processes: int) -> None:
 
 
 def train_one(job: Job, folder: Path) -> None:
-    """One run, or what is left of it."""
+    """One run, resumed if it was started before."""
     place = RunFolder(folder_of(job, folder))
     begun = place.config.exists()
     train(job.recipe, place.path, resume=begun, accelerator="cpu", threads=1, logger="none")
 
 
 def read(job: Job, folder: Path) -> TrainedRun:
-    """A run that is finished."""
+    """A finished run."""
     place = RunFolder(folder_of(job, folder))
     result = place.read_result()
     assert result is not None
@@ -107,7 +107,7 @@ def measure(runs: Sequence[TrainedRun], loss: str) -> dict[str, Floats]:
 
 
 def of_run(run: TrainedRun) -> dict[str, float]:
-    """What one run is like on its test part, before and after temperature scaling."""
+    """The measurements of one run on its test set, before and after temperature scaling."""
     temperature = calibrant.TemperatureScaling().fit(run.val.logits, run.val.labels).temperature_
     logits, labels = run.test.logits, run.test.labels
     before: dict[str, Any] = {"logits": logits, "labels": labels}

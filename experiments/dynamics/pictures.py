@@ -1,4 +1,4 @@
-"""Figures 1 to 4 of Mukhoti et al. (2020), drawn from what a run measured after each epoch."""
+"""Figures 1 to 4 of Mukhoti et al. (2020), from the measurements after each epoch."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ apart."""
 
 PANELS = (
     ("nll", "test NLL", 1.0),
-    ("nll_right", "test NLL, right samples", 1.0),
+    ("nll_correct", "test NLL, correct samples", 1.0),
     ("nll_wrong", "test NLL, wrong samples", 1.0),
     ("entropy_wrong", "entropy, wrong samples", 1.0),
-    ("true_prob_right", "true-class probability, right", 1.0),
+    ("true_prob_correct", "true-class probability, correct", 1.0),
     ("true_prob_wrong", "true-class probability, wrong", 1.0),
     ("ece", "test ECE, %", 100.0),
 )
 
 
 def epoch_at(moment: float, epochs: int) -> int:
-    """The place of the epoch that ends at this part of a run."""
+    """The index of the epoch that ends at this fraction of a run."""
     return max(round(moment * epochs), 1) - 1
 
 
 def series(records: Sequence[Record], part: str, quantity: str) -> Floats:
-    """One quantity over the epochs; a gap where no sample was so classified."""
+    """One quantity over the epochs; a gap where there are no such samples."""
     found = [record[part][quantity] for record in records]
     return np.array([np.nan if value is None else value for value in found])
 
 
 def overfitting(where: str, run: TrainedRun) -> Figure:
-    """Fig. 1: NLL and entropy of right and wrong samples, errors, ECE."""
+    """Fig. 1: NLL and entropy of correct and wrong samples, errors, ECE."""
     figure = Figure(figsize=(10.0, 4.2), layout="constrained")
     figure.suptitle(f"{where}, {title(run.recipe.loss)}", fontsize="medium")
     left, middle, right = figure.subplots(1, 3)
@@ -50,7 +50,7 @@ def overfitting(where: str, run: TrainedRun) -> Figure:
     for ax, part in ((left, "train"), (middle, "test")):
         for ending, color, words in (
             ("", INK, "all"),
-            ("_right", UNDER, "right"),
+            ("_correct", UNDER, "correct"),
             ("_wrong", OVER, "wrong"),
         ):
             nll = series(run.records, part, f"nll{ending}")
@@ -77,7 +77,7 @@ def overfitting(where: str, run: TrainedRun) -> Figure:
 
 
 def reliability(where: str, run: TrainedRun, moments: Sequence[float]) -> Figure:
-    """Fig. 2: accuracy in 25 bins of confidence, and how many training samples each holds."""
+    """Fig. 2: accuracy and number of training samples in 25 bins of confidence."""
     figure = Figure(figsize=(10.0, 4.6), layout="constrained")
     figure.suptitle(f"{where}, {title(run.recipe.loss)}: training samples", fontsize="medium")
     rows = figure.subplots(2, len(moments), sharex=True, sharey="row", squeeze=False)
@@ -123,7 +123,7 @@ def losses(where: str, runs: Mapping[str, TrainedRun]) -> Figure:
 
 
 def gradients(where: str, runs: Mapping[str, TrainedRun], moments: Sequence[float]) -> Figure:
-    """Figs 4b to 4d: how large the gradients of single training samples are."""
+    """Figs 4b to 4d: gradient norms of single training samples."""
     figure = Figure(figsize=(10.0, 3.2), layout="constrained")
     figure.suptitle(f"{where}: training samples", fontsize="medium")
     axes = figure.subplots(1, len(moments), sharey=True)

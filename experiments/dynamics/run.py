@@ -1,4 +1,4 @@
-"""What was measured after each epoch, as the paper's pictures and as numbers for its sentences."""
+"""The measurements after each epoch: the paper's figures, and numbers for its statements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from experiments.tables import Table
 from experiments.trained.runs import TrainedRun, finished, missing, title
 
 PLAIN, FOCAL = "ce", "fl-3"
-"""The two losses that the paper's sentences compare."""
+"""The two losses that the paper compares."""
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,13 @@ class Rise:
     """How the test NLL rises from its lowest epoch to the last.
 
     The NLL is a sum of two parts, that of the right and that of the wrong samples:
-    ``(1 - error) * nll_right + error * nll_wrong``.
+    ``(1 - error) * nll_correct + error * nll_wrong``.
 
     Attributes:
         epoch: The lowest, counted from 1.
         total: By how much the NLL rises.
         from_wrong: By how much its part of the wrong samples does.
-        mean_correct: By how much the mean NLL of the right samples does.
+        mean_correct: By how much the mean NLL of the correct samples does.
     """
 
     epoch: int
@@ -37,7 +37,7 @@ class Rise:
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> Rise:
-        """From what was measured on the test part."""
+        """The rise in the records of the test set."""
         tests = [record["test"] for record in records]
         lowest = min(range(len(tests)), key=lambda epoch: tests[epoch]["nll"])
         first, last = tests[lowest], tests[-1]
@@ -45,7 +45,7 @@ class Rise:
             epoch=lowest + 1,
             total=last["nll"] - first["nll"],
             from_wrong=part_of_wrong(last) - part_of_wrong(first),
-            mean_correct=last["nll_right"] - first["nll_right"],
+            mean_correct=last["nll_correct"] - first["nll_correct"],
         )
 
 
@@ -74,7 +74,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
     tables = {
         "rise": Table(
             "Test NLL from its lowest epoch to the last, and how much of the rise is of mistakes",
-            ["data", "network", "loss", "lowest at", "of", "rise", "of mistakes", "NLL of right"],
+            ["data", "network", "loss", "lowest at", "of", "rise", "of mistakes", "NLL of correct"],
             rises,
         ),
         "norms": Table(
@@ -99,7 +99,7 @@ GRADIENT_HEAD = ("gradient, early", "middle", "late")
 
 
 def part_of_wrong(test: Mapping[str, Any]) -> float:
-    """What the wrong samples add to the mean NLL; nothing where there are none."""
+    """The contribution of the wrong samples to the mean NLL."""
     return float(test["error"] * test["nll_wrong"]) if test["error"] > 0.0 else 0.0
 
 
@@ -111,7 +111,7 @@ def rise_cells(values: dict[str, float], where: str, run: TrainedRun) -> list[st
     share = ""
     if rise.total > 0.0:
         values[f"{name}: part of that rise from mistakes"] = rise.from_wrong / rise.total
-        values[f"{name}: rise of the mean NLL of right samples"] = rise.mean_correct
+        values[f"{name}: rise of the mean NLL of correct samples"] = rise.mean_correct
         share = f"{100.0 * rise.from_wrong / rise.total:.0f} %"
     epochs = str(len(run.records))
     cells = [str(rise.epoch), epochs, f"{rise.total:.4f}", share]
@@ -144,7 +144,7 @@ def norm_cells(
 
 
 def confidence(values: dict[str, float], where: str, runs: Mapping[str, TrainedRun]) -> None:
-    """How sure right and wrong answers are (Figs 3d to 3f)."""
+    """Confidence of correct and wrong predictions (Figs 3d to 3f)."""
     pairs = list(zip(runs[FOCAL].records, runs[PLAIN].records, strict=True))
     wrong = [
         (f["test"], p["test"]) for f, p in pairs if f["test"]["error"] * p["test"]["error"] > 0
@@ -158,8 +158,8 @@ def confidence(values: dict[str, float], where: str, runs: Mapping[str, TrainedR
         values[name] = higher / len(wrong)
     for loss in (PLAIN, FOCAL):
         last = runs[loss].records[-1]["test"]
-        values[f"{where}, {title(loss)}: confidence of right test samples, last epoch"] = last[
-            "true_prob_right"
+        values[f"{where}, {title(loss)}: confidence of correct test samples, last epoch"] = last[
+            "true_prob_correct"
         ]
 
 
@@ -177,7 +177,7 @@ def in_top_bin(values: dict[str, float], where: str, plain: TrainedRun) -> None:
 
 
 def counts(values: dict[str, float], places: Sequence[str], sure: float) -> None:
-    """The paper's sentences as counts over the networks."""
+    """The paper's statements as counts over the networks."""
 
     def of(*templates: str) -> list[tuple[float, ...]]:
         rows = [[values.get(text.format(place)) for text in templates] for place in places]
@@ -191,7 +191,7 @@ def counts(values: dict[str, float], places: Sequence[str], sure: float) -> None
     shares = of("{}, cross-entropy: part of that rise from mistakes")
     norms = of(norm % "first", norm % "last")
     at_some_time = of("{}: last-layer norm, FL-3 / cross-entropy, largest", norm % "last")
-    right = of("{}, FL-3: confidence of right test samples, last epoch")
+    right = of("{}, FL-3: confidence of correct test samples, last epoch")
     values |= {
         "networks": len(places),
         "test NLL rises after its lowest epoch, cross-entropy": sum(x > 0.0 for (x,) in rises),
@@ -213,13 +213,13 @@ def counts(values: dict[str, float], places: Sequence[str], sure: float) -> None
         "entropy of wrong samples higher with FL-3 in every epoch": sum(
             x == 1.0 for (x,) in of(entropy)
         ),
-        f"right samples still above {sure:g} with FL-3 after the last epoch": sum(
+        f"correct samples still above {sure:g} with FL-3 after the last epoch": sum(
             x > sure for (x,) in right
         ),
     }
 
 
 NOTE = (
-    "Measured on 1000 samples of the training and of the test part after each epoch (digits: on "
+    "Measured on 1000 samples of the training and of the test set after each epoch (digits: on "
     "all), so a mean over the mistakes is one over some dozens to hundreds of samples."
 )

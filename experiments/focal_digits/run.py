@@ -1,4 +1,4 @@
-"""Digits under the focal loss: as it is, the map, a temperature, and both."""
+"""Digits with the focal loss: raw, with the map, with a temperature, and with both."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Setting:
     """0 is a linear model."""
     steps: int
     mislabelled: float = 0.0
-    """Part of all labels, of every set, drawn at random."""
+    """Share of random labels in every set."""
 
 
 SETTINGS = (
@@ -76,7 +76,7 @@ def logits_of(setting: Setting, seed: int) -> tuple[Part, Part]:
 
 
 def mapped(logits: Floats) -> Floats:
-    """Logarithms of what the focal map makes of logits."""
+    """Log-probabilities after the focal map of the logits."""
     return np.asarray(focal_log_probs(logits, gamma=GAMMA))
 
 
@@ -102,7 +102,7 @@ def at_prediction(val: Part, test: Floats) -> tuple[dict[str, Floats], dict[str,
 
 
 def table(setting: Setting, n_seeds: int) -> str:
-    """Means over seeds of the figures of the test part."""
+    """Means over seeds of the figures of the test set."""
     rows: dict[str, list[list[float]]] = {}
     errors = []
     for seed in range(n_seeds):

@@ -1,1 +1,1 @@
-"""What minimises the expected focal loss: right decisions, wrong probabilities, one way back."""
+"""The minimiser of the expected focal loss: correct decisions, wrong probabilities."""

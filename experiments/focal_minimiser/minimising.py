@@ -1,4 +1,4 @@
-"""The smallest expected focal loss, found by gradients and without the map."""
+"""The smallest expected focal loss, found by gradient descent without the map."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ def minimise(posteriors: Floats, gamma: float) -> Floats:
 
 
 def expected_loss(probs: Floats, posteriors: Floats, gamma: float) -> Floats:
-    """Eq. 7 of the paper for the focal loss, as it is written there."""
+    """Eq. 7 of the paper for the focal loss, as printed."""
     return np.asarray(-(posteriors * (1.0 - probs) ** gamma * np.log(probs)).sum(axis=-1))

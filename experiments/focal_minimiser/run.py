@@ -1,4 +1,4 @@
-"""Charoenphakdee et al. (2021): what minimises the focal risk, and what it stands for."""
+"""Charoenphakdee et al. (2021): the minimiser of the focal risk."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
 
 
 def slides(truth: float, gammas: list[float]) -> tuple[dict[str, float], Table]:
-    """Two classes: what the focal loss wants said, and what the map makes of it."""
+    """Two classes: the focal optimum, and its value after the map."""
     posterior = np.array([truth, 1.0 - truth])
     values, rows = {}, []
     for gamma in gammas:
@@ -53,7 +53,7 @@ def slides(truth: float, gammas: list[float]) -> tuple[dict[str, float], Table]:
 
 
 def searched(parameters: Mapping[str, Any]) -> dict[str, float]:
-    """Theorems 3 and 5, Propositions 6 and 12: how many posteriors do otherwise."""
+    """Theorems 3 and 5, Propositions 6 and 12: number of exceptions."""
     rng = np.random.default_rng(parameters["seed"])
     order, proper, decision, apart, same = 0, 0, 0, 0.0, 0.0
     for n_classes in parameters["n_classes"]:
@@ -81,7 +81,7 @@ def searched(parameters: Mapping[str, Any]) -> dict[str, float]:
 
 
 def recovered(parameters: Mapping[str, Any]) -> dict[str, float]:
-    """Theorem 11: the loss is minimised by gradients, and the map applied to what comes out."""
+    """Theorem 11: minimise the loss by gradient descent and apply the map."""
     rng = np.random.default_rng(parameters["seed"])
     back, other = 0.0, np.inf
     for n_classes in parameters["minimised_classes"]:
@@ -107,13 +107,13 @@ def posteriors(n: int, n_classes: int, rng: np.random.Generator) -> Floats:
 
 
 def uniform_over_some(n_classes: int) -> Floats:
-    """For each number of classes that are possible, the row in which those are equal."""
+    """For each number of possible classes, the row in which they are equal."""
     lower = np.tri(n_classes)
     return np.asarray(lower / lower.sum(axis=1, keepdims=True))
 
 
 def out_of_order(truth: Floats, output: Floats) -> int:
-    """Neighbours by the truth that the output does not have in that order."""
+    """Number of adjacent classes whose order in the output differs from the truth."""
     by_truth = np.argsort(truth, axis=1)
     steps, said = (
         np.diff(np.take_along_axis(each, by_truth, axis=1), axis=1) for each in (truth, output)

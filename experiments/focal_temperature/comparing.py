@@ -23,7 +23,7 @@ HEAD = (
     "ECE %, temperature (T)",
     "ECE %, focal temperature (gamma, T)",
 )
-"""As Table 1: log-loss is of what was chosen by NLL, ECE of what was chosen by ECE."""
+"""As in Table 1: log-loss with parameters selected by NLL, ECE with those selected by ECE."""
 
 
 def gains_of(results: ByMethod) -> dict[str, Interval]:
@@ -49,7 +49,7 @@ def gains_of(results: ByMethod) -> dict[str, Interval]:
 
 
 def values_of(results: ByMethod) -> dict[str, float]:
-    """Means, gains with their intervals, and on how many networks there is a gain."""
+    """Means, gains with their intervals, and the number of networks with a gain."""
     by_ece, by_nll = PLAIN["ada_ece"], PLAIN["nll"]
     smaller, larger = counts(results[FOCAL["ada_ece"]], results[by_ece], "ada_ece")
     floors = [result.floors["ada_ece"] for result in results[by_ece]]
@@ -72,22 +72,22 @@ def values_of(results: ByMethod) -> dict[str, float]:
             found |= {f"{name}: 95% from": each.low, f"{name}: 95% to": each.high}
     name = "gain in ECE of focal temperature over temperature, %"
     low, high = over_networks(results[FOCAL["ada_ece"]], results[by_ece], "ada_ece")
-    found |= {f"{name}: networks redrawn, from": low, f"{name}: networks redrawn, to": high}
+    found |= {f"{name}: networks resampled, from": low, f"{name}: networks resampled, to": high}
     return found
 
 
 def mean_fact(results: Sequence[Result], fact: str) -> float:
-    """Mean over networks of what a fit has found."""
+    """Mean over networks of a fitted parameter."""
     return float(np.mean([result.facts[fact] for result in results]))
 
 
 def changed_predictions(results: ByMethod) -> int:
-    """By any of the methods, over all networks."""
+    """Predictions changed by any of the methods, over all networks."""
     return sum(result.facts[CHANGED] for each in results.values() for result in each)
 
 
 def accuracy(network: Network) -> float:
-    """On the test part."""
+    """On the test set."""
     logits, labels = network.part("test")
     return float(np.mean(logits.argmax(axis=1) == labels))
 

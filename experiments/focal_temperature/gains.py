@@ -1,4 +1,4 @@
-"""By how much one method makes a metric smaller than another does, over several networks."""
+"""The gain of one method over another in a metric, over several networks."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from experiments.scoreboard.measuring import Result
 from experiments.scoreboard.resampling import Interval, interval
 from experiments.scoreboard.tables import TIE
 
-REDRAWN = 10_000
+RESAMPLED = 10_000
 
 
 def gain(mine: Sequence[Result], reference: Sequence[Result], metric: str) -> Interval:
     """1 - (mean of a metric) / (mean of the reference), in percent; above 0 is better.
 
-    The interval is of redrawn test images, drawn once for all networks that saw the same. For the
+    The interval is of resampled test images, drawn once for all networks that saw the same. For the
     ECE it spans models as far from calibrated as what was seen, and calibrated ones, as those of
     the scoreboard do.
     """
     seen, seen_reference = mean_of(mine, metric), mean_of(reference, metric)
-    redrawn, redrawn_reference = (
-        np.mean([result.redrawn[metric] for result in results], axis=0)
+    resampled, resampled_reference = (
+        np.mean([result.resampled[metric] for result in results], axis=0)
         for results in (mine, reference)
     )
-    off = [seen / seen_reference - redrawn / redrawn_reference]
+    off = [seen / seen_reference - resampled / resampled_reference]
     if metric == "ada_ece":
         noise, noise_reference = (
-            np.mean([result.redrawn["ada_ece_noise"] for result in results], axis=0)
+            np.mean([result.resampled["ada_ece_noise"] for result in results], axis=0)
             for results in (mine, reference)
         )
         off.append((noise_reference - noise) / seen_reference)
@@ -38,10 +38,10 @@ def gain(mine: Sequence[Result], reference: Sequence[Result], metric: str) -> In
 def over_networks(
     mine: Sequence[Result], reference: Sequence[Result], metric: str
 ) -> tuple[float, float]:
-    """The 95% interval of the gain with networks redrawn, all else as it was measured."""
+    """The 95% interval of the gain from resampled networks."""
     seen = np.array([[each.values[metric] for each in results] for results in (mine, reference)])
     n = seen.shape[1]
-    drawn = np.random.default_rng(0).integers(n, size=(REDRAWN, n))
+    drawn = np.random.default_rng(0).integers(n, size=(RESAMPLED, n))
     sums = seen[:, drawn].sum(axis=-1)
     low, high = np.quantile(100.0 * (1.0 - sums[0] / sums[1]), [0.025, 0.975])
     return float(low), float(high)
@@ -53,7 +53,7 @@ def mean_of(results: Sequence[Result], metric: str) -> float:
 
 
 def counts(mine: Sequence[Result], reference: Sequence[Result], metric: str) -> tuple[int, int]:
-    """On how many networks a metric is smaller, and larger; the others are ties."""
+    """On how many networks a metric is smaller, and larger; the rest are ties."""
     seen = [a.values[metric] - b.values[metric] for a, b in zip(mine, reference, strict=True)]
     return sum(one < -TIE for one in seen), sum(one > TIE for one in seen)
 

@@ -1,4 +1,4 @@
-"""What is compared: temperature and focal temperature scaling, each chosen by ECE and by NLL."""
+"""The methods: temperature and focal temperature scaling, each selected by ECE and by NLL."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ AS_IT_IS = "as it is"
 PLAIN = {"ada_ece": "temperature by ECE", "nll": "temperature by NLL"}
 FOCAL = {"ada_ece": "focal temperature by ECE", "nll": "focal temperature by NLL"}
 CHANGED = "changed predictions"
-"""The fact that says how many test samples got another class."""
+"""Name of the number of test samples whose predicted class has changed."""
 
 
 def compared() -> list[Method]:
-    """Every method, counting the predictions that it changes."""
+    """Every method, with a count of the predictions that it changes."""
 
     def plain(criterion: str) -> Method:
         return calibrant_method(PLAIN[criterion], lambda: TemperatureScaling(criterion=criterion))
@@ -34,7 +34,7 @@ def compared() -> list[Method]:
 
 
 def counting(method: Method) -> Method:
-    """The same method; its facts say how many predictions it has changed where it was applied."""
+    """The same method; its facts count the predictions that it has changed."""
 
     def fit(logits: Floats, labels: Labels) -> Fitted:
         fitted = method.fit(logits, labels)

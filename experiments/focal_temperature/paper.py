@@ -1,4 +1,4 @@
-"""Table 1 of Komisarenko and Kull (2024), as it is printed."""
+"""Table 1 of Komisarenko and Kull (2024), as printed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Row:
 
     @property
     def cells(self) -> list[str]:
-        """As they stand in our tables, with "the paper" in front; before scaling it has none."""
+        """The cells in our tables, with "the paper" in front; it has none before scaling."""
         return [
             self.accuracy,
             f"{self.nll} ({self.nll_t})",

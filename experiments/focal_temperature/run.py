@@ -28,7 +28,7 @@ from experiments.tables import Table
 
 KEPT = Path("out/focal-temperature/results")
 TRAINED_WITH = "ce"
-"""The rows of Table 1 to compare with: the public networks were not trained with a focal loss."""
+"""Rows of Table 1 to compare with: the public networks were not trained with a focal loss."""
 
 
 def run(parameters: Mapping[str, Any]) -> Result:
@@ -71,7 +71,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
 def table(
     networks: Sequence[Network], results: ByMethod, paper: Mapping[tuple[str, str], Row]
 ) -> Table:
-    """Every network, and below the families of CIFAR what the paper prints."""
+    """Every network, with the paper's values below the CIFAR families."""
     rows: list[list[str]] = []
     for data, prefix in {"CIFAR-10": "c10_", "CIFAR-100": "c100_", "": ""}.items():
         left = [n for n in networks if n.name not in {row[0] for row in rows}]
@@ -84,7 +84,7 @@ def table(
 
 
 def said_of_the_paper(rows: Sequence[Row]) -> str:
-    """What Table 1 says of itself."""
+    """The gains in Table 1 itself."""
     ratios = [float(row.focal_ece) / float(row.ece) for row in rows]
     smaller = sum(ratio < 1.0 for ratio in ratios)
     worse = sum(float(row.focal_nll) > float(row.nll) for row in rows)

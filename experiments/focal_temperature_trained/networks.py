@@ -1,4 +1,4 @@
-"""The finished runs of the grids of ``experiments/trained``, as networks with two parts."""
+"""The finished runs of ``experiments/trained`` as networks with validation and test sets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ByLoss = dict[str, Network]
 
 
 def trained_networks(grids: Sequence[str], folder: str) -> dict[Place, ByLoss]:
-    """By data set and network, then by loss. Other runs in the folder are not looked at."""
+    """Runs by data set and network, then by loss. Other runs in the folder are ignored."""
     return {
         place: {loss: network_of(run) for loss, run in runs.items()}
         for place, runs in finished(grids, folder).items()
@@ -20,14 +20,14 @@ def trained_networks(grids: Sequence[str], folder: str) -> dict[Place, ByLoss]:
 
 
 def network_of(run: TrainedRun) -> Network:
-    """What a run predicts, under a name that tells it from the others."""
+    """The predictions of a run, under a unique name."""
     recipe, path = run.recipe, run.folder.predictions
     name = f"{recipe.data}-{recipe.model}-{recipe.loss}-{path.parent.name[:6]}"
     return replace(Network.of(path), name=name)
 
 
 def complete(found: Mapping[Place, ByLoss], losses: Sequence[str]) -> dict[Place, ByLoss]:
-    """The places at which every one of the losses is finished, with these in their order."""
+    """The settings in which all losses are finished, with the losses in order."""
     return {
         place: {loss: by_loss[loss] for loss in losses}
         for place, by_loss in found.items()
@@ -36,5 +36,5 @@ def complete(found: Mapping[Place, ByLoss], losses: Sequence[str]) -> dict[Place
 
 
 def said_of(place: Place) -> str:
-    """A data set and a network, as they stand in tables."""
+    """A data set and a network, as in the tables."""
     return ", ".join(place)

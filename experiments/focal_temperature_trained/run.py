@@ -50,11 +50,11 @@ OF_ALL = (
     "networks with a smaller ECE by focal temperature",
     "networks with a larger ECE by focal temperature",
 )
-"""What each setting is said to have; the whole has everything."""
+"""Values reported for each setting; for all of them together, every value is."""
 
 
 def run(parameters: Mapping[str, Any]) -> Result:
-    """Measure every finished run; numbers are of the settings in which no loss is missing."""
+    """Measure every finished run; values are for the settings in which no loss is missing."""
     found = trained_networks(parameters["grids"], parameters["folder"])
     whole = complete(found, parameters["losses"])
     networks = [each for by_loss in found.values() for each in by_loss.values()]
@@ -97,7 +97,7 @@ def only(results: ByMethod, networks: Sequence[Network]) -> ByMethod:
 
 
 def table(found: Mapping[Place, ByLoss], results: ByMethod) -> Table:
-    """Every run, and below those that the paper has too, what it prints."""
+    """Every run, with the paper's values below those that it also has."""
     rows, paper = [], table_1()
     for place, by_loss in found.items():
         for loss, network in by_loss.items():
@@ -112,7 +112,7 @@ Lines = Mapping[str, Mapping[str, Mapping[str, Line]]]
 
 
 def of_lines(lines: Lines) -> dict[str, float]:
-    """How straight they are, and whether training with a focal loss lowers them."""
+    """Straightness of the lines, and whether training with a focal loss lowers them."""
     found: dict[str, float] = {}
     for criterion in CRITERIA:
         each = [by[criterion] for of_setting in lines.values() for by in of_setting.values()]
@@ -171,7 +171,7 @@ def draw(lines: Lines) -> Figure:
 def notes(
     found: Mapping[Place, ByLoss], whole: Mapping[Place, ByLoss], of_whole: ByMethod
 ) -> list[str]:
-    """What was there, what is missing, and what the paper has."""
+    """Notes on the runs found, the missing ones, and the paper's settings."""
     lines = [said("Settings in which every loss is finished", of_whole)] if whole else []
     missing = [
         f"{said_of(place)} ({', '.join(by_loss)} finished)"

@@ -1,4 +1,4 @@
-"""What Mukhoti et al. (2020) state of the factor, each as a number that a search has found."""
+"""Statements of Mukhoti et al. (2020) about the factor, each as the result of a search."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def gradients_apart(
 
 
 def closed_form(p0: Floats, branch: int) -> Floats:
-    """Prop. 2: gamma by the Lambert W function, on the branch that is asked for."""
+    """Prop. 2: gamma by the Lambert W function, on the given branch."""
     a, b = 1.0 - p0, p0 * np.log(p0)
     return np.asarray(a / b + lambertw(argument_of_w(p0), k=branch).real / np.log(a))
 
 
 def argument_of_w(p0: Floats) -> Floats:
-    """What W is taken of in Prop. 2; never below -1/e, where W ends."""
+    """The argument of W in Prop. 2; never below -1/e, where W ends."""
     a, b = 1.0 - p0, p0 * np.log(p0)
     return np.asarray(-(a ** (1.0 - a / b)) / b * np.log(a))
 
@@ -97,5 +97,5 @@ def below_the_bound(
 
 
 def entropy(probs: Floats) -> Floats:
-    """Of each row."""
+    """Entropy of each row."""
     return np.asarray(-(probs * np.log(probs)).sum(axis=-1))

@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def run(parameters: Mapping[str, Any]) -> Result:
-    """The numbers behind both pictures, and a search for exceptions to what the paper states."""
+    """The numbers behind both figures, and a search for exceptions to the paper's statements."""
     gammas, n = parameters["gammas"], parameters["n_probabilities"]
     rng = np.random.default_rng(parameters["seed"])
     random = [
@@ -83,7 +83,7 @@ def factor(p: Floats, gamma: float) -> Floats:
 
 
 def optimal_output(p: Floats, gamma: float) -> Floats:
-    """What the focal loss wants a model of two classes to say where the truth is ``p``."""
+    """The focal optimum of two classes if the truth is ``p``."""
     return np.asarray(inverse_focal_map(np.stack([p, 1.0 - p], axis=-1), gamma=gamma)[..., 0])
 
 
@@ -120,7 +120,7 @@ def draw_optimum(gammas: Sequence[float]) -> Figure:
 
 
 def _style(i: int, gamma: float) -> dict[str, Any]:
-    """Of curve number ``i``; dots of the usual width would be faint."""
+    """Style of curve ``i``; dots of the usual width would be faint."""
     label = rf"$\gamma$ = {gamma:g}"
     return {"color": look(i).color, "linestyle": DASHES[i], "linewidth": 1.8, "label": label}
 

@@ -1,1 +1,1 @@
-"""How many validation samples does ``auto`` need to be worth more than one temperature?"""
+"""How many validation samples does ``auto`` need to beat temperature scaling?"""

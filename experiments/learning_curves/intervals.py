@@ -1,4 +1,4 @@
-"""Error bars of auto minus temperature: test images and subsets are redrawn, for all at once."""
+"""Error bars of auto minus temperature, from joint resamples of test images and subsets."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from experiments.scoreboard.resampling import RESAMPLES, SEED, Interval, interva
 def paired(fits: Sequence[Fits], metric: str) -> Interval:
     """Auto minus temperature, mean over networks of the mean over subsets.
 
-    A resample redraws the test images and the subsets, each once for all networks that saw the
+    A resample resamples the test images and the subsets, each once for all networks that saw the
     same images. Subsets on which a likelihood is 0 are left out.
     """
     usable = [each for each in fits if np.isfinite(each.difference(metric)).any()]
     if not usable:
         return Interval(float("nan"), None, None)
     seen = float(np.mean([np.nanmean(each.difference(metric)) for each in usable]))
-    off = [np.mean([redrawn_mean(e, metric, e.redrawn[metric]) for e in usable], axis=0) - seen]
+    off = [np.mean([resampled_mean(e, metric, e.resampled[metric]) for e in usable], axis=0) - seen]
     if metric == "ada_ece":
         # As noise lifts the error of a calibrated model; the subsets differ as they were seen to.
         lifted = [
-            redrawn_mean(e, metric, e.redrawn["ada_ece_noise"] + e.difference(metric)[:, None])
+            resampled_mean(e, metric, e.resampled["ada_ece_noise"] + e.difference(metric)[:, None])
             for e in usable
         ]
         off.append(np.mean(lifted, axis=0) - seen)
     return interval(seen, off)
 
 
-def redrawn_mean(fits: Fits, metric: str, values: Floats) -> Floats:
+def resampled_mean(fits: Fits, metric: str, values: Floats) -> Floats:
     """Mean of (subsets, resamples) over the subsets that each resample drew."""
     finite = np.isfinite(fits.difference(metric))
     weight = subset_draws(fits)[:, finite]

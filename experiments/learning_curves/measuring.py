@@ -1,4 +1,4 @@
-"""One network at one number of samples: fitted on several subsets, measured on the test part."""
+"""One network at one number of samples: fitted on several subsets, measured on the test set."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ METHODS: dict[str, Callable[[], Calibrator]] = {
 METRICS = ("nll", "ada_ece")
 N_BINS = 15
 ROUNDING = 1e-12
-"""Probabilities that differ by less are the same, computed in another order."""
+"""Smaller differences of probabilities are rounding errors."""
 
 SEEDS = {50: 10, 100: 10, 200: 8, 500: 6, 1000: 5, 2000: 4, 5000: 3}
 """Samples to fit on, and how many subsets of that size: the more, the smaller they are. A network
@@ -38,20 +38,20 @@ class Fits:
 
     network: Network
     size: int
-    """Samples asked for; a network that has fewer was given all."""
+    """Requested number of samples; a network with fewer uses all."""
     values: dict[str, dict[str, Floats]]
     """By metric and method: one value for each subset."""
-    redrawn: dict[str, Floats]
-    """(subsets, resamples): auto minus temperature on redrawn test images, for each metric and
+    resampled: dict[str, Floats]
+    """(subsets, resamples): auto minus temperature on resampled test images, for each metric and
     the noise of ``ada_ece``."""
     chosen: tuple[str, ...]
-    """What auto chose on each subset."""
+    """The method that auto selected on each subset."""
     warned: Counter[str]
-    """What the fits warned of, and how often."""
+    """Warnings of the fits, and their counts."""
 
     @property
     def n_subsets(self) -> int:
-        """How often every method was fitted."""
+        """Number of fits of each method."""
         return len(self.chosen)
 
     def difference(self, metric: str) -> Floats:
@@ -78,7 +78,7 @@ def measure(network: Network, size: int) -> Fits:
     test_logits, test_labels = network.part("test")
     counts = resampling.draws(network.images, len(test_labels))
     found: dict[str, dict[str, list[float]]] = {m: {name: [] for name in METHODS} for m in METRICS}
-    redrawn: dict[str, list[Floats]] = {"nll": [], "ada_ece": [], "ada_ece_noise": []}
+    resampled: dict[str, list[Floats]] = {"nll": [], "ada_ece": [], "ada_ece_noise": []}
     chosen, warned = [], Counter[str]()
     for rows in subsets(len(labels), size):
         probs = {}
@@ -92,42 +92,42 @@ def measure(network: Network, size: int) -> Fits:
                 found[metric][name].append(calibrant.METRICS[metric](probs[name], test_labels))
             if isinstance(fitted, AutoCalibration):
                 chosen.append(fitted.chosen_)
-        for key, draws in redrawn_difference(
+        for key, draws in resampled_difference(
             probs[AUTO], probs[TEMPERATURE], test_labels, counts
         ).items():
-            redrawn[key].append(draws)
+            resampled[key].append(draws)
     return Fits(
         network=network,
         size=size,
         values={m: {name: np.array(v) for name, v in of.items()} for m, of in found.items()},
-        redrawn={key: np.array(draws) for key, draws in redrawn.items()},
+        resampled={key: np.array(draws) for key, draws in resampled.items()},
         chosen=tuple(chosen),
         warned=warned,
     )
 
 
-def redrawn_difference(a: Floats, b: Floats, labels: Labels, counts: Floats) -> dict[str, Floats]:
+def resampled_difference(a: Floats, b: Floats, labels: Labels, counts: Floats) -> dict[str, Floats]:
     """The metrics of ``a`` minus those of ``b`` in every resample of the test images."""
     if np.allclose(a, b, rtol=0.0, atol=ROUNDING):  # as where auto stays with temperature scaling
         return dict.fromkeys(("nll", "ada_ece", "ada_ece_noise"), np.zeros(len(counts)))
-    of_a, of_b = (redrawn_metrics(probs, labels, counts) for probs in (a, b))
+    of_a, of_b = (resampled_metrics(probs, labels, counts) for probs in (a, b))
     with np.errstate(invalid="ignore"):
         return {key: of_a[key] - of_b[key] for key in of_a}
 
 
-def redrawn_metrics(probs: Floats, labels: Labels, counts: Floats) -> dict[str, Floats]:
+def resampled_metrics(probs: Floats, labels: Labels, counts: Floats) -> dict[str, Floats]:
     """The metrics in every resample."""
     with np.errstate(divide="ignore"):
         nll = -np.log(probs[np.arange(len(labels)), labels])
     confidence, correct = probs.max(axis=1), probs.argmax(axis=1) == labels
     return {
-        "nll": resampling.redrawn_mean(nll, counts),
-        **resampling.redrawn_ada_ece(confidence, correct, counts, N_BINS),
+        "nll": resampling.resampled_mean(nll, counts),
+        **resampling.resampled_ada_ece(confidence, correct, counts, N_BINS),
     }
 
 
 def noise_floor(network: Network) -> float:
-    """The ``ada_ece`` that a calibrated model would show on the test part.
+    """The ``ada_ece`` that a calibrated model would show on the test set.
 
     At the confidences of temperature scaling fitted on all validation samples.
     """

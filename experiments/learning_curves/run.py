@@ -81,13 +81,13 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def groups(networks: Sequence[Network]) -> dict[str, list[Network]]:
-    """What means are taken over; but for the last, no network is in two of them."""
+    """Groups of networks; except for the last, they are disjoint."""
     cifar = {"CIFAR-10": "c10_", "CIFAR-100": "c100_"}
     parts = {
         title: [n for n in networks if n.name.startswith(start)] for title, start in cifar.items()
     }
     parts["Others"] = [n for n in networks if not n.name.startswith(tuple(cifar.values()))]
-    # Top-rest scaling and auto were designed on the validation parts of every second network.
+    # Top-rest scaling and auto were designed on the validation sets of every second network.
     parts[CHECK] = list(networks[1::2])
     return {title: members for title, members in parts.items() if members}
 
@@ -118,15 +118,15 @@ def measure_all(
 
 
 def heading(networks: Sequence[Network]) -> str:
-    """What was done, in a paragraph."""
+    """The introductory paragraph."""
     seeds = ", ".join(f"{n} at {size}" for size, n in SEEDS.items())
     return (
         f"{len(networks)} networks. Every method is fitted on random subsets of the validation "
         f"part ({seeds} samples; seeds 0, 1, ...; once, on all, where a network has no more) and "
-        "measured on the test part. Values are means over networks of the mean over subsets. "
+        "measured on the test set. Values are means over networks of the mean over subsets. "
         f"Brackets: {100 * LEVEL:g}% intervals of auto minus temperature from {RESAMPLES} "
         "resamples of the test images and of the subsets, each drawn once for all networks that "
-        "saw the same images; bold where auto is better for certain. Where a network was fitted "
+        "saw the same images; bold where auto is significantly better. Where a network was fitted "
         "once, the interval is about other test images only."
     )
 
@@ -151,7 +151,7 @@ def group_table(curve: Curve, rows: dict[int, list[Fits]]) -> str:
 
 
 def shown(metric: str, value: float) -> str:
-    """A mean as it stands in a table."""
+    """A mean as a table cell."""
     return f"{100 * value:.2f}" if metric in PERCENT else f"{value:.4f}"
 
 
@@ -171,7 +171,7 @@ Verdicts = dict[tuple[str, int], dict[str, Interval]]
 
 
 def count_table(verdicts: Verdicts) -> str:
-    """On how many networks auto is better or worse for certain, at every size."""
+    """On how many networks auto is significantly better or worse, at every size."""
     head = ["samples"]
     for metric in METRICS:
         head += [f"{metric}: differ", "better", "worse"]
@@ -188,13 +188,13 @@ def count_table(verdicts: Verdicts) -> str:
 
 
 def counts(intervals: Sequence[Interval]) -> tuple[int, int, int]:
-    """How many are no ties, below 0 for certain, and above it for certain."""
+    """How many are no ties, significantly below 0 and significantly above 0."""
     differ = [one for one in intervals if abs(one.value) > TIE]
     return len(differ), sum(one.better for one in differ), sum(one.worse for one in differ)
 
 
 def chance(verdicts: Verdicts) -> str:
-    """What the counts would be if nothing were better than anything."""
+    """The counts to expect by chance if both were equally good."""
     tail = (1.0 - LEVEL) / 2.0
     parts = []
     for metric in METRICS:
@@ -211,7 +211,7 @@ def chance(verdicts: Verdicts) -> str:
 
 
 def worst(verdicts: Verdicts) -> Iterator[str]:
-    """Where auto loses for certain, by name."""
+    """Where auto loses significantly, by name."""
     for metric in METRICS:
         lost = [(key, of[metric]) for key, of in verdicts.items() if counts([of[metric]])[2]]
         lost.sort(key=lambda pair: -pair[1].value)
@@ -219,11 +219,11 @@ def worst(verdicts: Verdicts) -> Iterator[str]:
             listed = [
                 f"- {name} at {size}: {shown_interval(metric, one)}" for (name, size), one in lost
             ]
-            yield f"Worse in {metric} for certain, the most first:\n\n" + "\n".join(listed)
+            yield f"Significantly worse in {metric}, the most first:\n\n" + "\n".join(listed)
 
 
 def notes(fits: dict[tuple[str, int], Fits]) -> Iterator[str]:
-    """Likelihoods of 0, networks with few samples, and what the fits warned of."""
+    """Likelihoods of 0, networks with few samples, and warnings of the fits."""
     for size in SEEDS:
         of_size = [each for (_, n), each in fits.items() if n == size]
         infinite = {

@@ -56,7 +56,7 @@ def searches() -> list[Method]:
 
 
 def run(parameters: Mapping[str, Any]) -> Outcome:
-    """Measure what is missing, then what each search loses."""
+    """Measure the missing results, then the loss of each search."""
     networks, methods = all_networks(), searches()
     measured = measure_all(networks, methods, KEPT, source=searches)
     values: dict[str, float] = {"networks": len(networks)}
@@ -78,14 +78,14 @@ def run(parameters: Mapping[str, Any]) -> Outcome:
             "paper's to compare with. Losses are in percent of what the grid reaches, means over "
             "networks; below 0 is better than the grid, which both searches can be, since they try "
             "other points.",
-            "95% intervals of the test part are in the tables; they come from redrawn images, "
+            "95% intervals of the test set are in the tables; they come from resampled images, "
             "drawn once for all networks that saw the same.",
         ],
     )
 
 
 def lost(search: str, criterion: str, results: ByMethod) -> Iterator[tuple[str, float]]:
-    """What a search loses against the grid, on validation and on test, and how much it tries."""
+    """Loss of a search against the grid, on validation and test data, and its trials."""
     mine, grid = results[title_of(search, criterion)], results[title_of("grid", criterion)]
     reached = np.array([[r.facts["after"] for r in each] for each in (mine, grid)])
     yield "loss on validation, %", 100.0 * float(reached[0].mean() / reached[1].mean() - 1.0)
@@ -97,7 +97,7 @@ def lost(search: str, criterion: str, results: ByMethod) -> Iterator[tuple[str, 
 
 
 def table(title: str, criterion: str, results: ByMethod) -> Table:
-    """What each search finds on validation and what that is worth on test."""
+    """The parameters that each search finds on validation data, and their test metrics."""
     grid = title_of("grid", criterion)
     compared = [(metric, grid) for metric in CRITERIA]
     chosen = {

@@ -50,11 +50,11 @@ NEAR = Clusters()
 
 @dataclass(frozen=True)
 class Run:
-    """One loss: the way of its weights, and what it says of the test set."""
+    """One loss: the path of its weights, and its outputs on the test set."""
 
     gamma: float
     points: Floats
-    """Those of the test set."""
+    """Inputs of the test set."""
     iterations: npt.NDArray[np.int64]
     weights: Floats
     """(recorded, 2)."""
@@ -63,22 +63,22 @@ class Run:
 
     @property
     def confidence(self) -> Floats:
-        """That of the predicted class."""
+        """Probability of the predicted class."""
         return np.asarray(1.0 / (1.0 + np.exp(-np.abs(self.logits))))
 
     @property
     def wrong(self) -> npt.NDArray[np.bool_]:
-        """Where the prediction is not the label."""
+        """Samples whose prediction is not the label."""
         return np.asarray((self.logits > 0) != self.labels.astype(bool))
 
     @property
     def probs(self) -> Floats:
-        """Of both classes."""
+        """Probabilities of both classes."""
         return np.asarray(torch.softmax(self._two_logits(), -1).numpy())
 
     @property
     def mapped(self) -> Floats:
-        """Those after the focal map of this gamma."""
+        """Probabilities after the focal map."""
         return np.asarray(focal_log_probs(self._two_logits(), gamma=self.gamma).exp())
 
     def _two_logits(self) -> Tensor:

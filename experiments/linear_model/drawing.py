@@ -15,7 +15,7 @@ from calibrant.plots.palette import INK, look
 from experiments.linear_model.clusters import Run
 
 N_SHOWN = 120
-"""Points in the pictures, which would be large with all of them."""
+"""Number of points in the pictures, to keep the files small."""
 
 LEVELS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 """Probabilities between which the bands of the pictures lie."""
@@ -71,7 +71,7 @@ def draw_mistakes(runs: Mapping[str, Run]) -> Figure:
 
 
 def _draw_decisions(ax: Axes, run: Run) -> Any:
-    """What a model says in the plane, and the test samples; returns the bands."""
+    """Draw a model's probabilities in the plane and the test samples; return the bands."""
     corners = np.array([-EXTENT, EXTENT])
     x, y = np.meshgrid(corners, corners)
     # Lines of equal logit are straight, so that four corners give them exactly.

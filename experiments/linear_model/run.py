@@ -67,7 +67,7 @@ def measured(run: Run) -> list[float]:
 
 
 def compared(runs: Mapping[str, Run]) -> dict[str, float]:
-    """What the paper says of the two losses, as numbers."""
+    """The paper's statements about the two losses, as numbers."""
     plain, focal = runs.values()
     norm, direction, error, sure, above, ece, _ = measured(plain)
     focal_norm, focal_direction, _, focal_sure, focal_above, focal_ece, mapped = measured(focal)

@@ -1,4 +1,4 @@
-"""The cells of one run, made as the paper makes them."""
+"""The cells of one run, computed as in the paper."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Measured:
 
     Attributes:
         run: What was measured.
-        temperature: By criterion: the best on the validation part, for ece, ada_ece and nll.
+        temperature: By criterion: the best on the validation set, for ece, ada_ece and nll.
         cells: By quantity and stage, before or after; s99 also after the T of the smallest NLL.
     """
 
@@ -31,13 +31,13 @@ class Measured:
     cells: dict[tuple[str, str], float]
 
     def logits(self, stage: str) -> Floats:
-        """Of the test part; ``after`` is by the temperature of the smallest ECE."""
+        """Test-set measurements; ``after`` uses the temperature with the smallest ECE."""
         by = {"before": 1.0, "after": self.temperature["ece"], BY_NLL: self.temperature["nll"]}
         return self.run.test.logits / by[stage]
 
 
 def measure(run: TrainedRun, tenths: Sequence[int]) -> Measured:
-    """ECE, AdaECE, NLL, MCE and the sure predictions; T by ECE but for AdaECE, as in the paper."""
+    """ECE, AdaECE, NLL, MCE and S99; T is selected by ECE except for AdaECE, as in the paper."""
     logits, labels = run.test.logits, run.test.labels
     best = {
         name: best_temperature(run.val.logits, run.val.labels, metric, tenths)
@@ -61,10 +61,10 @@ def measure(run: TrainedRun, tenths: Sequence[int]) -> Measured:
     return Measured(run, best, cells)
 
 
-def surely_more_sure(a: Measured, b: Measured, stage: str) -> int:
-    """1 where a has surely more predictions above 0.99 than b, -1 where surely fewer, else 0.
+def significantly_more_sure(a: Measured, b: Measured, stage: str) -> int:
+    """1 if a has significantly more predictions above 0.99 than b, -1 if fewer, else 0.
 
-    An exact sign test at 5% on the test samples of which only one of the two is so sure.
+    An exact sign test at 5% on the test samples for which only one of the two is above 0.99.
     """
     above = [top(each.logits(stage)) > SURE for each in (a, b)]
     only_a, only_b = int((above[0] & ~above[1]).sum()), int((above[1] & ~above[0]).sum())
@@ -81,7 +81,7 @@ def top(logits: Floats) -> Floats:
 
 
 def has_learned(run: TrainedRun, part: float) -> bool:
-    """Whether the test error is below this part of that of always naming the commonest class."""
+    """Whether the test error is below this share of the majority class's error."""
     labels = run.test.labels
     commonest = np.bincount(labels).max() / len(labels)
     return bool(run.result["test"]["error"] < part * (1.0 - commonest))
@@ -93,7 +93,7 @@ def best_temperature(
     """The first of T = 0.1, 0.2, ... with the smallest error: the paper's grid search (Sec. 6).
 
     Args:
-        logits: (n, K) of the validation part.
+        logits: (n, K) of the validation set.
         labels: (n,).
         metric: What is to be small.
         tenths: The first and the last T, in tenths.

@@ -1,4 +1,4 @@
-"""What Mukhoti et al. (2020) print in Tables 1 to 13, and what their cells say when counted."""
+"""Tables 1 to 13 of Mukhoti et al. (2020), and counts over their cells."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from experiments.loss_tables.measuring import (
     difference,
     has_learned,
     measure,
-    surely_more_sure,
+    significantly_more_sure,
 )
 from experiments.results import Result
 from experiments.tables import Table
@@ -28,7 +28,7 @@ PAIRS = (
     ("fla-53", "mmce"),
     ("adafocal", "ce"),
 )
-"""Whose ECE is compared on the same test samples: the first minus the second."""
+"""Pairs whose ECE is compared on the same test samples: the first minus the second."""
 TABLES = {
     "ece": "ECE %, before / after temperature scaling (T by ECE): Tables 1, 4 and 7",
     "ada_ece": "AdaECE %, before / after (T by AdaECE): Tables 2, 5 and 8",
@@ -95,7 +95,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
 def compared(
     values: dict[str, float], ours: Runs, printed: paper.Cells, a: str, b: str
 ) -> list[list[str]]:
-    """One pair of losses on every network: differences, and how many are more than noise."""
+    """One pair of losses on every network: differences, and how many are significant."""
     pair, rows = f"{title(a)} against {title(b)}", []
     verdicts: dict[str, list[str]] = {"before": [], "after": []}
     for (data, network), of_place in ours.items():
@@ -118,8 +118,8 @@ def compared(
         errors = " / ".join(f"{each.cells['error', 'before']:.2f}" for each in (one, other))
         rows.append([f"{title(a)} - {title(b)}", data, network, n, *cells, errors])
     for stage, seen in verdicts.items():
-        values[f"{pair}, ECE {stage} T: surely smaller"] = seen.count("better")
-        values[f"{pair}, ECE {stage} T: surely larger"] = seen.count("worse")
+        values[f"{pair}, ECE {stage} T: significantly smaller"] = seen.count("better")
+        values[f"{pair}, ECE {stage} T: significantly larger"] = seen.count("worse")
         values[f"{pair}, ECE {stage} T: noise"] = seen.count("not distinguishable")
         if a in paper.LOSSES:
             counted = paper.smaller(printed, stage, a, b)
@@ -149,7 +149,7 @@ def same_networks(values: dict[str, float], ours: Runs) -> None:
 def temperatures(
     values: dict[str, float], ours: Runs, printed: paper.Cells, near_one: list[float]
 ) -> None:
-    """Whether the best temperature of a focal loss lies near 1, and that of others does not."""
+    """Whether the best temperature is near 1 for focal losses, and not for others."""
     low, high = near_one
     for loss in ("ce", "mmce", "fl-3", "fla-53"):
         found = [of[loss].temperature["ece"] for of in ours.values() if loss in of]
@@ -173,7 +173,7 @@ def away_from_one(one: Measured) -> float:
 
 
 def sure(values: dict[str, float], ours: Runs) -> None:
-    """How many predictions are above 0.99, and whether a focal loss keeps them after scaling."""
+    """Predictions above 0.99, and whether a focal loss keeps them after scaling."""
     stages = {"before T": "before", "after T by ECE": "after", "after T by NLL": BY_NLL}
     for (data, network), of_place in ours.items():
         for loss, each in of_place.items():
@@ -188,9 +188,9 @@ def sure(values: dict[str, float], ours: Runs) -> None:
             more = [of["fla-53"].cells["s99", stage] > of[loss].cells["s99", stage] for of in both]
             name = f"S99 {words}: FLA-53 has {{}} than {title(loss)}"
             values[name.format("fewer")], values[name.format("more")] = sum(fewer), sum(more)
-            sided = [surely_more_sure(of["fla-53"], of[loss], stage) for of in both]
-            values[name.format("surely fewer")] = sided.count(-1)
-            values[name.format("surely more")] = sided.count(1)
+            sided = [significantly_more_sure(of["fla-53"], of[loss], stage) for of in both]
+            values[name.format("significantly fewer")] = sided.count(-1)
+            values[name.format("significantly more")] = sided.count(1)
 
 
 def side_by_side(quantity: str, printed: paper.Cells, ours: Runs) -> list[list[str]]:

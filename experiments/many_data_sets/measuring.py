@@ -1,4 +1,4 @@
-"""One table: divided, learned, calibrated, measured."""
+"""One table: split, trained, calibrated, measured."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 
 BINS = 10
-"""Of the paper, Sec. 6."""
+"""From the paper, Sec. 6."""
 METRICS = ("ece", "nll", "classwise ece", "error")
 
 
 @dataclass(frozen=True)
 class Division:
-    """A table cut into three by one seed, standardised by its training part."""
+    """A table split in three by one seed, standardised by its training set."""
 
     train: tuple[Tensor, Tensor]
     val: tuple[Tensor, Tensor]
@@ -43,13 +43,13 @@ class Measured:
     Attributes:
         name: Of the table.
         n_classes: Of the whole table.
-        sizes: Rows of the training, validation and test part.
+        sizes: Rows of the training, validation and test set.
         scores: Setting -> method -> (metrics, divisions).
         changed: Test predictions that the focal map changed, of all networks.
         at_limit: Fits of a temperature that ended at T -> 0 or T -> infinity.
         fits: Fits of a temperature.
-        unlearned: Test rows of classes that the training part does not have, all divisions.
-        absent: Classes without a row in the test part, all divisions.
+        unlearned: Test rows of classes that the training set does not have, all divisions.
+        absent: Classes without a row in the test set, all divisions.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Measured:
 
 
 def loss_name(gamma: float) -> str:
-    """As the tables have it."""
+    """The name in the tables."""
     return f"FL-{gamma:g}" if gamma else "CE"
 
 
@@ -126,7 +126,7 @@ def divided(
     """
     found = []
     for seed in seeds:
-        data = load("tabular", path, seed=seed)
+        data = load("tabular", path, random_state=seed)
         parts = {
             name: part.batch(torch.arange(min(len(part), most[name])))
             for name, part in (("train", data.train), ("val", data.val), ("test", data.test))
@@ -146,7 +146,7 @@ def said(networks: Networks, rows: Tensor, plan: Plan) -> Floats:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """What one network says of the test part.
+    """What one network says of the test set.
 
     Attributes:
         log_probs: By method.
@@ -160,7 +160,7 @@ class Calibrated:
 
 
 def calibrated(val: Floats, labels: Labels, test: Floats, gamma: float) -> Calibrated:
-    """As it is, after a temperature, and after the focal map of the gamma it was trained with."""
+    """Raw, after a temperature, and after the focal map of the training gamma."""
     loss = loss_name(gamma)
     with warnings.catch_warnings():
         # Of few samples and of limits. The second are counted, the first are in the table.

@@ -1,4 +1,4 @@
-"""The pictures: mean ranks on a line, and what the map does by the size of the data set."""
+"""The pictures: mean ranks, and the effect of the map by the size of the data set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def draw_ranks(rankings: Mapping[str, Ranking]) -> Figure:
-    """Demsar's diagram of each setting: a bar joins what the test cannot tell apart."""
+    """Demsar's diagram of each setting; bars join methods that do not differ significantly."""
     n_methods = max(len(each.methods) for each in rankings.values())
     height = 0.95 + 0.2 * ((n_methods + 1) // 2)
     figure = Figure(figsize=(7.2, height * len(rankings)), layout="constrained")
@@ -60,7 +60,7 @@ def _draw_ranking(ax: Axes, ranking: Ranking) -> None:
 
 
 def draw_changes(rows: Floats, changes: Mapping[str, Floats], *, gamma: float) -> Figure:
-    """What the map does to the calibration error of each data set, over its training rows."""
+    """Effect of the map on the calibration error of each data set, over its training rows."""
     figure = Figure(figsize=(8.4, 3.2), layout="constrained")
     axes = figure.subplots(1, len(changes), sharex=True, sharey=True, squeeze=False)[0]
     for i, (ax, (title, of)) in enumerate(zip(axes, changes.items(), strict=True)):

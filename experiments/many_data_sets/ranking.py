@@ -36,11 +36,11 @@ class Ranking:
     alpha: float
 
     def order(self) -> list[int]:
-        """Places of the methods, the best first."""
+        """Indices of the methods, best first."""
         return [int(place) for place in np.argsort(self.average, kind="stable")]
 
     def alike(self) -> list[tuple[int, int]]:
-        """Longest runs (first, last) in :meth:`order` that the test cannot tell apart."""
+        """Longest runs (first, last) in :meth:`order` without significant differences."""
         ranks = self.average[self.order()]
         runs: list[tuple[int, int]] = []
         for first, rank in enumerate(ranks):
@@ -93,7 +93,7 @@ class Mean:
 def resampled_mean(
     values: Floats, groups: Sequence[int], *, level: float, resamples: int, seed: int = 0
 ) -> Mean:
-    """The mean of ``values`` with the percentile interval of redrawn groups.
+    """The mean of ``values`` with the percentile interval of resampled groups.
 
     Data sets of one group are drawn together: views of the same objects are no news of each other.
     """

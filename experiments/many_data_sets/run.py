@@ -103,7 +103,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
 
 
 def measure_all(paths: Sequence[Path], parameters: Mapping[str, Any]) -> list[Measured]:
-    """Every table, in the order of ``paths``; each in one thread, two side by side."""
+    """All tables, in the order of ``paths``; each in one thread, two at a time."""
     spawn = multiprocessing.get_context("spawn")
     one_thread = partial(torch.set_num_threads, 1)
     largest_first = sorted(paths, key=lambda path: (-path.stat().st_size, path))
@@ -128,7 +128,7 @@ def means(measured: Sequence[Measured], setting: str, metric: str) -> dict[str, 
 
 
 def grouped(names: Sequence[str], related: Sequence[Sequence[str]]) -> list[int]:
-    """A number for each data set, the same for those of the same objects or the same source."""
+    """A number for each data set, shared by those of the same objects or source."""
     first = {name: members[0] for members in related for name in members}
     numbers: dict[str, int] = {}
     return [numbers.setdefault(first.get(name, name), len(numbers)) for name in names]
@@ -149,7 +149,7 @@ def of_each_set(measured: Sequence[Measured], setting: str, errors: Mapping[str,
 
 
 def of_ranks(measured: Sequence[Measured], rankings: Mapping[str, Ranking]) -> Table:
-    """Mean ranks by each metric, and the middle of each metric over the data sets."""
+    """Mean ranks by each metric, and its median over the data sets."""
     rows = []
     for setting, by_ece in rankings.items():
         others = {
@@ -177,7 +177,7 @@ def of_ranks(measured: Sequence[Measured], rankings: Mapping[str, Ranking]) -> T
 def notes(
     measured: Sequence[Measured], rankings: Mapping[str, Ranking], parameters: Mapping[str, Any]
 ) -> list[str]:
-    """What a reader should know."""
+    """Notes on the result."""
     largest = max(each.p_value for each in rankings.values())
     unlearned = {each.name: each.unlearned for each in measured if each.unlearned}
     absent = [each.name for each in measured if each.absent]
@@ -193,13 +193,13 @@ def notes(
         f"the seed are taken, {most['train']}, {most['val']} and {most['test']} at most.",
         f"That all methods are alike has p at most {largest:.1g} (Iman and Davenport's F of "
         "Friedman's ranks).",
-        "Intervals redraw data sets; those made from the same objects are drawn together.",
-        f"{limits} of {fits} temperatures lie at a limit, such as T -> 0 where the validation part "
+        "Intervals resample data sets; those made from the same objects are drawn together.",
+        f"{limits} of {fits} temperatures lie at a limit, such as T -> 0 where the validation set "
         "holds no mistake. They stay in; their NLL can be huge, hence ranks and medians.",
     ]
     if absent:
         said.append(
-            f"Some class has no row in the test part of some division: {', '.join(absent)}. "
+            f"Some class has no row in the test set of some division: {', '.join(absent)}. "
             "Its column counts in classwise ECE."
         )
     if unlearned:

@@ -29,7 +29,7 @@ class Plan:
         steps: Of Adam.
         batch_size: Rows in a step, or all of them where there are fewer.
         learning_rate: Of Adam.
-        look_every: Steps between two looks at the validation part.
+        look_every: Steps between two looks at the validation set.
     """
 
     hidden: Sequence[int]
@@ -53,11 +53,11 @@ class Networks:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """All that is trained."""
+        """All trained tensors."""
         return [*self.weights, *self.offsets]
 
     def copy(self) -> Networks:
-        """The same numbers, kept."""
+        """A copy of the weights."""
         return Networks(
             [each.detach().clone() for each in self.weights],
             [each.detach().clone() for each in self.offsets],
@@ -76,7 +76,7 @@ class Trained:
     """One training, taken at two moments.
 
     Attributes:
-        stopped: Each network where its own loss on the validation part was smallest.
+        stopped: Each network where its own loss on the validation set was smallest.
         last: After the last step.
     """
 
@@ -156,7 +156,7 @@ def train(
 
 
 def epoch(n: int, size: int, sources: Sequence[torch.Generator]) -> list[Tensor]:
-    """Batches (divisions, size) of places, in a new order; rows that fill no batch wait."""
+    """Shuffled batches (divisions, size) of row indices; an incomplete last batch is left out."""
     order = torch.stack([torch.randperm(n, generator=source) for source in sources])
     return list(torch.split(order[:, : n - n % size], size, dim=1))
 
@@ -164,7 +164,7 @@ def epoch(n: int, size: int, sources: Sequence[torch.Generator]) -> list[Tensor]
 def first_networks(
     sizes: Sequence[int], n_gammas: int, sources: Sequence[torch.Generator]
 ) -> Networks:
-    """Weights and offsets drawn as ``torch.nn.Linear`` draws them, the same for every gamma."""
+    """Weights and offsets initialised like ``torch.nn.Linear``, the same for every gamma."""
 
     def drawn(shape: tuple[int, int], reach: float) -> Tensor:
         one = [(2.0 * torch.rand(shape, generator=source) - 1.0) * reach for source in sources]

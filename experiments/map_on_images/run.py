@@ -1,4 +1,4 @@
-"""Train with focal losses of several gammas, and see what the map does to the calibration error."""
+"""Train with focal losses of several gammas, and measure the effect of the map on the ECE."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Panel:
 
     @property
     def title(self) -> str:
-        """For tables and pictures."""
+        """Title in tables and pictures."""
         return f"{self.data}, {self.model}, {self.images} images"
 
     def job(self, gamma: int, seed: int, label_smoothing: float) -> Job:
@@ -105,7 +105,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
             **{f"fig-6-ls-{name}": draw_errors(some) for name, some in by_data(groups, SMOOTHED)},
         },
         [
-            f"ECE in {parameters['n_bins']} equal bins on the whole test part, in percent.",
+            f"ECE in {parameters['n_bins']} equal bins on the whole test set, in percent.",
             "The networks are far smaller runs than the paper's: part of the images, no "
             "augmentation, a few dozen epochs in place of 50 and 200, at most 44 layers of 110.",
             f"Intervals: Student's t over {len(parameters['seeds'])} seeds, level {LEVEL:.0%}.",
@@ -139,7 +139,7 @@ def measure(panel: Panel, gamma: int, seed: int, file: Path, n_bins: int) -> lis
 
 
 def mapped(logits: Floats, gamma: int) -> Floats:
-    """Logarithms of the probabilities that the map recovers."""
+    """Log-probabilities after the map."""
     return np.asarray(focal_log_probs(logits, gamma=float(gamma)))
 
 
@@ -161,7 +161,7 @@ def by_data(
 
 
 def changes(group: Sequence[Measured]) -> dict[str, float]:
-    """What the map does to the error with gamma above 0, and which gamma is best without it."""
+    """Effect of the map on the error for gamma above 0, and the best gamma without it."""
     name = f"{group[0].paradigm}: {group[0].panel.title}"
     seeds = dict.fromkeys(each.seed for each in group)
     by_seed = [
@@ -189,7 +189,7 @@ def smallest(group: Sequence[Measured]) -> int:
 
 
 def t_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Of the mean of independent values; everything where there is but one."""
+    """Interval of the mean of independent values; infinite for a single one."""
     if len(values) < 2:
         return -np.inf, np.inf
     reach = stats.t.ppf((1 + LEVEL) / 2, len(values) - 1) * stdev(values) / np.sqrt(len(values))
@@ -197,7 +197,7 @@ def t_interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def table_of_errors(groups: Sequence[list[Measured]]) -> Table:
-    """Figs 5 and 6 in numbers: means over seeds, with their deviations."""
+    """Figs 5 and 6 in numbers: means and standard deviations over seeds."""
     head = ["paradigm", "data, network, training set", "gamma", "seeds", "error %"]
     head += ["ECE % raw", "ECE % with the map"]
     rows = []
@@ -218,7 +218,7 @@ def shown(values: Sequence[float]) -> str:
 
 
 def table_of_changes(groups: Sequence[list[Measured]]) -> Table:
-    """One row a group: does the map help."""
+    """One row per group: does the map help?"""
     head = ["paradigm", "data, network, training set", "map adds, points of ECE", "interval"]
     head += ["best gamma without the map"]
     rows = []

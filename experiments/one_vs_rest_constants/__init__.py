@@ -1,1 +1,1 @@
-"""How the constants of the one-vs-rest calibrators were chosen, on validation parts alone."""
+"""How the constants of the one-vs-rest calibrators were chosen, on validation sets only."""

@@ -106,7 +106,7 @@ def main(argv: list[str] | None = None) -> None:
         for size in SIZES:
             values = np.stack([measured[path][size] for path in members], axis=1)
             parts += [
-                f"## Networks {title}: {len(members)}; fitted on a {size} of the validation part",
+                f"## Networks {title}: {len(members)}; fitted on a {size} of the validation set",
                 table(values),
             ]
     text = "\n\n".join(parts) + "\n"
@@ -116,7 +116,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def measure_all(files: Sequence[Path]) -> dict[Path, dict[str, Floats]]:
-    """What ``measure`` gives for every file."""
+    """The results of ``measure`` for every file."""
     measured = {}
     with (
         single_threads() as pool,
@@ -131,7 +131,7 @@ def measure_all(files: Sequence[Path]) -> dict[Path, dict[str, Floats]]:
 
 
 def measure(path: Path) -> dict[str, Floats]:
-    """(candidate, split, metric) for each size; only the validation part is read."""
+    """(candidate, split, metric) for each size; only the validation set is read."""
     kind, scores, labels = validation_part(path)
     found: dict[str, list[list[tuple[float, float]]]] = {size: [] for size in SIZES}
     for candidates in all_candidates().values():
@@ -147,7 +147,7 @@ def measure(path: Path) -> dict[str, Floats]:
 
 
 def validation_part(path: Path) -> tuple[str, Floats, npt.NDArray[np.int64]]:
-    """``"logits"`` or ``"probs"``, these, and the labels."""
+    """The kind (``"logits"`` or ``"probs"``), the scores and the labels."""
     with np.load(path) as file:
         kind = "logits" if "val_logits" in file else "probs"
         scores: npt.NDArray[Any] = file[f"val_{kind}"]

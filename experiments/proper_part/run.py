@@ -1,4 +1,4 @@
-"""Sec. 3.1, Props 1 and 2, Fig. 1: what the focal loss wants, its map and its proper part."""
+"""Sec. 3.1, Props 1 and 2, Fig. 1: the focal optimum, the map and the proper part of the loss."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ def run(parameters: Mapping[str, Any]) -> Result:
 
 
 def count(found: npt.NDArray[np.bool_]) -> int:
-    """How many there are."""
+    """The number of true values."""
     return int(np.count_nonzero(found))
 
 
 def minimiser(truth: float, gamma: float) -> float:
-    """The prediction with the smallest expected loss, found by trying."""
+    """The prediction with the smallest expected loss, by search."""
 
     def expected(prediction: float) -> float:
         logits = np.log([[prediction, 1.0 - prediction]] * 2)
@@ -109,19 +109,19 @@ def optimum(truth: float, gamma: float) -> float:
 
 
 def printed_map(q: Floats, gamma: float) -> Floats:
-    """The map of Prop. 2 for two classes, as the paper has it."""
+    """The map of Prop. 2 for two classes, as in the paper."""
     ratio = ((1.0 - q) - gamma * q * np.log(q)) / (q - gamma * (1.0 - q) * np.log(1.0 - q))
     return np.asarray(1.0 / (1.0 + ((1.0 - q) / q) ** gamma * ratio))
 
 
 def log_odds(rows: Floats, gamma: float) -> Floats:
-    """Of the map of two classes: they keep their digits where the map is 1."""
+    """Log-odds of the map of two classes; they stay precise where the map is 1."""
     log_probs = np.asarray(focal_log_probs(np.log(rows), gamma=gamma))
     return np.asarray(log_probs[:, 0] - log_probs[:, 1])
 
 
 def side(p: Floats) -> Floats:
-    """-1 for probabilities below 1/2 and 1 for those above; none for 1/2 itself."""
+    """-1 for probabilities below 1/2 and 1 for those above, without 1/2 itself."""
     return np.asarray(np.sign(p[p != 0.5] - 0.5))
 
 

@@ -9,16 +9,11 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from calibrant._numerics.simplex import Floats, to_plane, to_simplex
 from calibrant.focal import proper_focal_loss
 from calibrant.plots.palette import OVER, look
 from experiments.results import Result
-from experiments.simplex_maps.triangle import (
-    Floats,
-    draw_triangle,
-    from_paper,
-    on_paper,
-    rows_of_probabilities,
-)
+from experiments.simplex_maps.triangle import draw_triangle, rows_of_probabilities
 from experiments.tables import Table
 
 Risk = Callable[[Floats], Floats]
@@ -72,15 +67,15 @@ def proper_focal_risk(rows: Floats, *, truth: Floats, gamma: float) -> Floats:
 def isoline(risk: Risk, truth: Floats, level: float, n_angles: int) -> Floats:
     """Points in the picture at which the risk has a level, one in each direction of the truth."""
     angles = 2.0 * np.pi * np.arange(n_angles) / n_angles
-    start = on_paper(truth)
+    start = to_plane(truth)
     directions = np.stack([np.cos(angles), np.sin(angles)], axis=-1)
     # How each probability changes along a direction: the edge is where the first of them is 0.
-    change = from_paper(directions) - from_paper(np.zeros(2))
+    change = to_simplex(directions) - to_simplex(np.zeros(2))
     to_edge = np.where(change < 0.0, -truth / np.minimum(change, -1e-300), np.inf).min(axis=-1)
     low, high = np.zeros(n_angles), to_edge * (1.0 - 1e-9)
     for _ in range(45):
         middle = (low + high) / 2.0
-        below = risk(from_paper(start + middle[:, None] * directions)) < level
+        below = risk(to_simplex(start + middle[:, None] * directions)) < level
         low, high = np.where(below, middle, low), np.where(below, high, middle)
     return np.asarray(start + low[:, None] * directions)
 
@@ -108,11 +103,11 @@ def harmonics(points: Floats) -> tuple[float, float]:
 def draw(rows: Floats, truth: Floats, drawn: Mapping[str, tuple[Floats, Floats]]) -> Figure:
     """Fig. 4: the isolines of each loss."""
     figure = Figure(figsize=(7.0, 6.4), layout="constrained")
-    points = on_paper(rows)
+    points = to_plane(rows)
     panels = figure.subplots(2, 2).flat
     for i, (ax, (name, (risk, levels))) in enumerate(zip(panels, drawn.items(), strict=True)):
         draw_triangle(ax)
         ax.tricontour(*points.T, risk, levels=levels, colors=look(i).color)
-        ax.plot(*on_paper(truth), "+", color=OVER, markersize=8)
+        ax.plot(*to_plane(truth), "+", color=OVER, markersize=8)
         ax.set_title(name, fontsize=10)
     return figure

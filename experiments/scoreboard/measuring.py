@@ -1,4 +1,4 @@
-"""One method on one network: fitted on the validation part, measured on the test part, kept.
+"""One method on one network: fitted on the validation set, measured on the test set, kept.
 
 A result is one file, so a run that was stopped goes on where it was, and a method whose code or
 options changed is measured again.
@@ -20,7 +20,7 @@ import calibrant
 from experiments.scoreboard import resampling
 from experiments.scoreboard.methods import Method
 from experiments.scoreboard.networks import Floats, Labels, Network
-from experiments.scoreboard.resampling import REDRAWN
+from experiments.scoreboard.resampling import RESAMPLED
 
 MEASURED = ("ada_ece", "ece", "nll", "brier")
 N_BINS = 15
@@ -28,16 +28,16 @@ N_BINS = 15
 
 @dataclass(frozen=True)
 class Result:
-    """What one method did on one network; without values where it failed or was not run."""
+    """The result of one method on one network; without values if it failed or was not run."""
 
     network: str
     method: str
     values: dict[str, float]
-    """The metrics of the test part."""
+    """The metrics of the test set."""
     floors: dict[str, float]
-    """What a calibrated model with these confidences would show of the calibration errors."""
-    redrawn: dict[str, Floats]
-    """The metrics of every resample, by the names of ``REDRAWN``."""
+    """Calibration errors of a perfectly calibrated model with these confidences."""
+    resampled: dict[str, Floats]
+    """The metrics of every resample, by the names of ``RESAMPLED``."""
     facts: dict[str, Any]
     impossible: int = 0
     """Test samples whose true class got probability 0, which makes the NLL infinite."""
@@ -47,8 +47,8 @@ class Result:
 
 
 def measure(network: Network, method: Method) -> Result:
-    """Fit, apply, measure; whatever a method raises is its result."""
-    empty: dict[str, Any] = {"values": {}, "floors": {}, "redrawn": {}, "facts": {}}
+    """Fit, apply and measure; an exception is recorded as the result."""
+    empty: dict[str, Any] = {"values": {}, "floors": {}, "resampled": {}, "facts": {}}
     if network.n_classes > method.most_classes:
         return Result(network.name, method.title, **empty, skipped=method.too_slow)
     test_logits, labels = network.part("test")
@@ -87,17 +87,17 @@ def _measured(
         nll = -np.log(true)
     counts = resampling.draws(network.images, len(labels))
     confidence, correct = probs.max(axis=1), probs.argmax(axis=1) == labels
-    redrawn = {
-        **resampling.redrawn_ada_ece(confidence, correct, counts, N_BINS),
-        "nll": resampling.redrawn_mean(nll, counts),
-        "brier": resampling.redrawn_mean((probs**2).sum(axis=1) - 2.0 * true + 1.0, counts),
+    resampled = {
+        **resampling.resampled_ada_ece(confidence, correct, counts, N_BINS),
+        "nll": resampling.resampled_mean(nll, counts),
+        "brier": resampling.resampled_mean((probs**2).sum(axis=1) - 2.0 * true + 1.0, counts),
     }
     return Result(
         network=network.name,
         method=method.title,
         values=values,
         floors={floor.name: floor.expected for floor in noise.noise_floors},
-        redrawn=redrawn,
+        resampled=resampled,
         facts=facts,
         impossible=int((true == 0.0).sum()),
         seconds=seconds,
@@ -105,7 +105,7 @@ def _measured(
 
 
 def fingerprint(network: Network, method: Method) -> str:
-    """What a result depends on."""
+    """Key of everything that a result depends on."""
     parts = (
         network.digest,
         method.fingerprint(),
@@ -122,13 +122,13 @@ def place(folder: Path, network: Network, method: Method) -> Path:
 
 
 def keep(path: Path, result: Result, mark: str) -> None:
-    """Write beside, then rename: a run that is stopped leaves no half file."""
+    """Write to a temporary file, then rename, so that an interrupted run leaves no partial file."""
     about = {
         "mark": mark,
-        **{key: value for key, value in vars(result).items() if key != "redrawn"},
+        **{key: value for key, value in vars(result).items() if key != "resampled"},
     }
     beside = path.with_suffix(".part.npz")
-    arrays: dict[str, Any] = result.redrawn
+    arrays: dict[str, Any] = result.resampled
     np.savez(beside, about=np.array(json.dumps(about)), **arrays)
     os.replace(beside, path)
 
@@ -141,5 +141,5 @@ def kept(path: Path, mark: str) -> Result | None:
         about = json.loads(str(file["about"]))
         if about.pop("mark") != mark:
             return None
-        redrawn = {name: file[name] for name in REDRAWN if name in file}
-    return Result(**about, redrawn=redrawn)
+        resampled = {name: file[name] for name in RESAMPLED if name in file}
+    return Result(**about, resampled=resampled)

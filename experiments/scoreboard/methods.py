@@ -1,4 +1,4 @@
-"""What is compared: every calibrator of calibrant, and the best of other packages."""
+"""The methods: every calibrator of calibrant, and the best of other packages."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ BY_NLL = "temperature by nll"
 BY_ADA_ECE = "temperature by ada_ece"
 AUTO = "auto"
 MODULES = {"netcal": "netcal", "probmetrics": "probmetrics", "scikit-learn": "sklearn"}
-"""What to import of each package."""
+"""Module to import for each package."""
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """A fitted method: what it does to new logits, and what it has to say of the fit."""
+    """A fitted method: its map of new logits, and facts about the fit."""
 
     apply: Apply
     facts: dict[str, Any]
@@ -43,15 +43,15 @@ class Method:
     fit: Callable[[Floats, Labels], Fitted]
     most_classes: int = 10**9
     too_slow: str = ""
-    """Why it is not run on more classes than that."""
+    """Reason for the limit of classes."""
 
     @property
     def title(self) -> str:
-        """The name, behind that of its package where it is not ours."""
+        """The name, with its package in front if it is not ours."""
         return self.name if self.package == OURS else f"{self.package} {self.name}"
 
     def fingerprint(self) -> str:
-        """Changes with the code that is measured, so that old results are not taken for new."""
+        """Version of the measured code, so that outdated results are not reused."""
         if self.package == OURS:
             return _source_digest()
         adapter = hashlib.sha256(Path(peers.__file__).read_bytes()).hexdigest()[:16]
@@ -64,12 +64,12 @@ def all_methods() -> list[Method]:
 
 
 def missing_packages() -> list[str]:
-    """Packages that are compared where they are installed, and are not."""
+    """Packages to compare that are not installed."""
     return [name for name, module in MODULES.items() if not importlib.util.find_spec(module)]
 
 
 def left_out() -> dict[str, str]:
-    """Calibrators of ours that have no row, and why."""
+    """Our calibrators without a row, and the reason."""
     return {
         name: f"needs {', '.join(needed)}, which nothing here says: the networks were not trained "
         "with a focal loss, as far as their sources tell"
@@ -79,7 +79,7 @@ def left_out() -> dict[str, str]:
 
 
 def calibrant_method(name: str, make: Callable[[], Calibrator]) -> Method:
-    """A calibrator of ours as a method."""
+    """One of our calibrators as a method."""
 
     def fit(logits: Floats, labels: Labels) -> Fitted:
         with warnings.catch_warnings():
@@ -99,7 +99,7 @@ def calibrant_method(name: str, make: Callable[[], Calibrator]) -> Method:
 
 
 def _ours() -> Iterator[Method]:
-    """Both criteria of the temperatures, top-rest without class terms too; others as they come."""
+    """Both criteria of the temperatures, also top-rest without class terms; others by default."""
     variants: dict[str, dict[str, dict[str, Any]]] = {
         "temperature": {
             BY_NLL: {"criterion": "nll"},
@@ -160,7 +160,7 @@ def _required(kind: type[Calibrator]) -> list[str]:
 
 @cache
 def _source_digest() -> str:
-    """Of the code that the calibrators are made of."""
+    """Digest of the calibrators' code."""
     root = Path(calibrant.__file__).parent
     files = sorted([*root.glob("*.py"), *root.glob("calibrators/*.py"), *root.glob("focal/*.py")])
     whole = b"".join(file.read_bytes() for file in files)

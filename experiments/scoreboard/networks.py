@@ -1,4 +1,4 @@
-"""The networks: where their outputs are, which belong together, and which saw the same images."""
+"""The networks: files, families, and which of them saw the same images."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "logits"
 
 @dataclass(frozen=True)
 class Network:
-    """One file of logits: a validation part to fit on, a test part to measure on."""
+    """One file of logits: a validation set to fit on, a test set to measure on."""
 
     name: str
     path: Path
@@ -32,7 +32,7 @@ class Network:
 
     @classmethod
     def of(cls, path: Path) -> Network:
-        """What has to be known of a file before anything is fitted."""
+        """Read the properties of a file that are needed before fitting."""
         with np.load(path) as file:
             labels = file["test_labels"].astype(np.int64)
             n_classes = int(file["test_logits"].shape[1])
@@ -61,9 +61,9 @@ def all_networks(folder: Path = DATA) -> list[Network]:
 
 
 def families(networks: Iterable[Network]) -> dict[str, list[Network]]:
-    """The groups that means are taken over, by the title they get in the tables."""
+    """Groups of networks to average over, by their title in the tables."""
     networks = list(networks)
-    # Top-rest scaling and auto were designed on the validation parts of every second network.
+    # Top-rest scaling and auto were designed on the validation sets of every second network.
     others = networks[1::2]
     parts = {
         "CIFAR-10": _starting("c10_", networks),

@@ -1,4 +1,4 @@
-"""Error bars of means over networks: images are redrawn, for all networks that saw them at once.
+"""Error bars of means over networks: images are resampled, for all networks that saw them at once.
 
 Networks are not independent samples: those of one family were measured on the same images. So a
 resample is a number of repetitions for each *image*, and every network and method that saw these
@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 SEED = 0
 RESAMPLES = 200
 LEVEL = 0.95
-REDRAWN = ("ada_ece", "ada_ece_noise", "nll", "brier")
+RESAMPLED = ("ada_ece", "ada_ece_noise", "nll", "brier")
 
 
 def draws(images: str, n: int) -> Floats:
@@ -29,20 +29,20 @@ def draws(images: str, n: int) -> Floats:
     return np.array(rows, dtype=np.float64)
 
 
-def redrawn_mean(rows: Floats, counts: Floats) -> Floats:
-    """A mean of rows in every resample; infinite where a row that is drawn is."""
+def resampled_mean(rows: Floats, counts: Floats) -> Floats:
+    """Mean of rows in every resample; infinite if a drawn row is."""
     infinite = np.isinf(rows)
     means: Floats = counts @ np.where(infinite, 0.0, rows) / rows.size
     means[(counts[:, infinite] > 0).any(axis=1)] = np.inf
     return means
 
 
-def redrawn_ada_ece(
+def resampled_ada_ece(
     confidence: Floats, correct: npt.NDArray[np.bool_], counts: Floats, n_bins: int
 ) -> dict[str, Floats]:
     """Equal-mass ECE of every resample, with bins of its own; and that of its noise alone.
 
-    The second is the error that the redrawn bin sums would show if those seen were 0: how far
+    The second is the error that the resampled bin sums would show if those seen were 0: how far
     noise lifts the error of a calibrated model.
     """
     errors, noise = np.empty(len(counts)), np.empty(len(counts))
@@ -58,7 +58,7 @@ def redrawn_ada_ece(
 
 
 class Interval(NamedTuple):
-    """A difference and where it lies."""
+    """A difference and its interval."""
 
     value: float
     low: float | None
@@ -66,12 +66,12 @@ class Interval(NamedTuple):
 
     @property
     def better(self) -> bool:
-        """Whether the difference is below 0 for certain."""
+        """Whether the difference is significantly below 0."""
         return self.high is not None and self.high < 0.0
 
     @property
     def worse(self) -> bool:
-        """Whether it is above 0 for certain."""
+        """Whether it is significantly above 0."""
         return self.low is not None and self.low > 0.0
 
 

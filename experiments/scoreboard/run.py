@@ -1,4 +1,4 @@
-"""Every method on every network: means, differences on the same images, failures."""
+"""All methods on all networks: means, differences on the same images, failures."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def grouped(
 
 
 def heading(networks: Sequence[Network], methods: Sequence[Method]) -> str:
-    """What was done, in a paragraph."""
+    """The introductory paragraph."""
     images: dict[str, int] = {}
     for network in networks:
         images[network.images] = images.get(network.images, 0) + 1
@@ -97,12 +97,13 @@ def heading(networks: Sequence[Network], methods: Sequence[Method]) -> str:
     packages = sorted({method.fingerprint().rsplit(" ", 1)[0] for method in methods})
     return (
         f"{len(networks)} networks, {len(methods)} methods ({', '.join(packages)}). Each is fitted "
-        "on the validation part and measured on the test part of a network, means are over "
+        "on the validation set and measured on the test set of a network, means are over "
         f"networks, errors over {measuring.N_BINS} bins. Brackets: {100 * resampling.LEVEL:g}% "
         f"intervals from {resampling.RESAMPLES} resamples of the test images (seed "
         f"{resampling.SEED}), drawn once for all networks that saw the same images (groups of "
-        f"{shared}; the others alone), bold where the method is better for certain. w-l-t: on how "
-        "many networks the method is better, worse, or within "
+        f"{shared}; the others separately),"
+        " bold where the method is significantly better. w-l-t: number "
+        "of networks on which the method is better, worse, or within "
         f"{tables.TIE:g} of the reference. Noise floor: what a calibrated model would show."
     )
 
@@ -171,7 +172,7 @@ def measure_all(
 
 
 def found(folder: Path, network: Network, method: Method) -> Result | None:
-    """The result of an earlier run that still holds."""
+    """The result of an earlier run, if it is still valid."""
     path = measuring.place(folder, network, method)
     return measuring.kept(path, measuring.fingerprint(network, method))
 

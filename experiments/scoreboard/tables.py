@@ -19,7 +19,7 @@ from experiments.scoreboard.resampling import Floats, Interval, interval
 
 PERCENT = ("ada_ece", "ece")
 TIE = 1e-5
-"""Differences that are smaller are ties: the tables would not show them."""
+"""Smaller differences count as ties: the tables would not show them."""
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,12 @@ def _difference(
     by_network = {result.network: result for result in reference if result.values}
     pairs = [(r, by_network[r.network]) for r in measured if r.network in by_network]
     seen = np.array([_minus(a.values[metric], b.values[metric]) for a, b in pairs])
-    off = [_mean_of([_minus(a.redrawn[metric], b.redrawn[metric]) for a, b in pairs]) - seen.mean()]
+    off = [
+        _mean_of([_minus(a.resampled[metric], b.resampled[metric]) for a, b in pairs]) - seen.mean()
+    ]
     if metric == "ada_ece":
         noise = f"{metric}_noise"
-        off.append(_mean_of([a.redrawn[noise] - b.redrawn[noise] for a, b in pairs]))
+        off.append(_mean_of([a.resampled[noise] - b.resampled[noise] for a, b in pairs]))
     return Difference(
         metric=metric,
         against=against,
@@ -136,7 +138,7 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def _rank(row: Row, reference: str) -> tuple[float, str]:
-    """By the difference to the reference, which is fair where networks are missing."""
+    """Sort key: the difference to the reference, which is fair if networks are missing."""
     found = row.difference("ada_ece", reference)
     if found is not None:
         return found.interval.value, row.method
@@ -144,14 +146,14 @@ def _rank(row: Row, reference: str) -> tuple[float, str]:
 
 
 def shown(metric: str, value: float) -> str:
-    """A mean as it stands in a table."""
+    """A mean as a table cell."""
     if not np.isfinite(value):
         return "inf" if value > 0 else "-"
     return f"{100 * value:.2f}" if metric in PERCENT else f"{value:.4f}"
 
 
 def shown_difference(one: Difference | None) -> tuple[str, str]:
-    """The difference with its interval, bold where better for certain; and wins, losses, ties."""
+    """The difference with its interval, bold where significantly better; and wins, losses, ties."""
     if one is None:
         return "", ""
     counts = f"{one.wins}-{one.losses}-{one.ties}"

@@ -1,4 +1,4 @@
-"""Figs 5 and 7: where the focal map and the closest temperature move the rows of three classes."""
+"""Figs 5 and 7: how the focal map and the closest temperature move rows of three classes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from calibrant._numerics.simplex import Floats, to_plane
 from calibrant.focal import closest_temperature, confidence_bias, focal_map
 from calibrant.plots.palette import INK
 from experiments.results import Result
-from experiments.simplex_maps.triangle import Floats, draw_triangle, on_paper, rows_of_probabilities
+from experiments.simplex_maps.triangle import draw_triangle, rows_of_probabilities
 from experiments.tables import Table
 
 
 def run(parameters: Mapping[str, Any]) -> Result:
-    """Count what the text says of the arrows, and find where the two differ most."""
+    """Check the text's statements about the arrows, and find the largest difference."""
     rows = rows_of_probabilities(parameters["parts"], inside=False)
     top = rows.max(axis=-1)
     gammas = sorted({*parameters["arrows"], *parameters["heatmaps"]})
@@ -75,7 +76,7 @@ def scaled(rows: Floats, temperature: float) -> Floats:
 
 
 def draw_arrows(gammas: Sequence[float], temperatures: Mapping[float, float], parts: int) -> Figure:
-    """Fig. 5: from each row to where it is moved, by the map and by the temperature."""
+    """Fig. 5: arrows from each row to its image under the map and the temperature."""
     rows = rows_of_probabilities(parts, inside=True)
     figure = Figure(figsize=(7.0, 6.6), layout="constrained")
     panels = figure.subplots(2, len(gammas))
@@ -90,7 +91,7 @@ def draw_arrows(gammas: Sequence[float], temperatures: Mapping[float, float], pa
 def arrows(ax: Axes, rows: Floats, moved: Floats) -> None:
     """One triangle of arrows."""
     draw_triangle(ax)
-    start, step = on_paper(rows), on_paper(moved) - on_paper(rows)
+    start, step = to_plane(rows), to_plane(moved) - to_plane(rows)
     same_units: dict[str, Any] = {"angles": "xy", "scale_units": "xy", "scale": 1.0}
     ax.quiver(*start.T, *step.T, color=INK, width=0.005, **same_units)
 
@@ -103,7 +104,7 @@ def draw_differences(
 ) -> Figure:
     """Fig. 7: the largest difference of a probability at every row."""
     figure = Figure(figsize=(8.0, 3.6), layout="constrained")
-    points = on_paper(rows)
+    points = to_plane(rows)
     for ax, gamma in zip(figure.subplots(1, len(gammas)), gammas, strict=True):
         shades = ax.tricontourf(*points.T, differences[gamma], levels=12, cmap="cividis")
         draw_triangle(ax)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 
-Floats = npt.NDArray[np.float64]
+from calibrant._numerics.simplex import CORNERS, Floats
 
-CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(3.0) / 2.0]])
-"""Where the classes are certain."""
 NAMES = {"class 1": (-0.02, -0.06), "class 2": (1.02, -0.06), "class 3": (0.5, 0.9)}
 
 
@@ -18,18 +15,6 @@ def rows_of_probabilities(parts: int, *, inside: bool) -> Floats:
     first, second = np.meshgrid(np.arange(parts + 1), np.arange(parts + 1), indexing="ij")
     counts = np.stack([first, second, parts - first - second], axis=-1).reshape(-1, 3)
     return np.asarray(counts[counts.min(axis=-1) >= (1 if inside else 0)] / parts)
-
-
-def on_paper(rows: Floats) -> Floats:
-    """The points of rows of probabilities in the picture."""
-    return np.asarray(rows @ CORNERS)
-
-
-def from_paper(points: Floats) -> Floats:
-    """The rows of probabilities of points in the picture."""
-    third = points[..., 1] / CORNERS[2, 1]
-    second = points[..., 0] - third / 2.0
-    return np.stack([1.0 - second - third, second, third], axis=-1)
 
 
 def draw_triangle(ax: Axes) -> None:

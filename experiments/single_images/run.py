@@ -1,4 +1,4 @@
-"""Images that all losses classify right, and images that none does: who is how sure of them?"""
+"""Confidence on images that all losses classify correctly, and that none does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from experiments.tables import Table
 from experiments.trained.runs import Floats, Labels, TrainedRun, finished, missing, title
 
 BRIGHTEST = {"digits": 16.0}
-"""The largest value of a pixel, where it is not 255."""
+"""Largest pixel value, if not 255."""
 STAGES = ("before", "after")
 
 Rows = npt.NDArray[np.int64]
@@ -28,14 +28,14 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Answers:
-    """What one network says of every test image, before and after temperature scaling."""
+    """Predictions of one network on the test images, before and after temperature scaling."""
 
     predicted: Labels
     confidence: dict[str, Floats]
 
     @classmethod
     def of(cls, run: TrainedRun, tenths: Sequence[int]) -> Answers:
-        """T is the paper's: the smallest ECE on the validation part."""
+        """Predictions with T as in the paper: the smallest ECE on the validation set."""
         t = best_temperature(run.val.logits, run.val.labels, calibrant.ece, tenths)
         confidence = {"before": top(run.test.logits), "after": top(run.test.logits / t)}
         return cls(run.test.logits.argmax(axis=1), confidence)
@@ -53,10 +53,10 @@ def run(parameters: Mapping[str, Any]) -> Result:
         of_losses = {loss: runs[loss] for loss in losses}
         answers = {loss: Answers.of(each, parameters["tenths"]) for loss, each in of_losses.items()}
         labels = runs[losses[0]].test.labels
-        right = np.stack([each.predicted == labels for each in answers.values()])
+        correct = np.stack([each.predicted == labels for each in answers.values()])
         groups = {
-            "all right": np.flatnonzero(right.all(axis=0)),
-            "all wrong": np.flatnonzero(~right.any(axis=0)),
+            "all correct": np.flatnonzero(correct.all(axis=0)),
+            "all wrong": np.flatnonzero(~correct.any(axis=0)),
         }
         for group, places in groups.items():
             values[f"{data}, {network}: test images {group}"] = len(places)
@@ -74,8 +74,8 @@ def run(parameters: Mapping[str, Any]) -> Result:
         figures[f"{data}-{network}"] = picture(of_losses[losses[0]], answers, chosen)
     counts(values, [f"{data}, {network}" for data, network in found])
     table = Table(
-        "Mean confidence over the test images that all four networks classify right, or wrong",
-        ["data", "network", "loss", *(f"{g}, {s} T" for g in ("right", "wrong") for s in STAGES)],
+        "Mean confidence over the test images that all four networks classify correctly or wrongly",
+        ["data", "network", "loss", *(f"{g}, {s} T" for g in ("correct", "wrong") for s in STAGES)],
         rows,
     )
     notes = missing(parameters["grids"], found)
@@ -83,8 +83,8 @@ def run(parameters: Mapping[str, Any]) -> Result:
 
 
 def counts(values: dict[str, float], places: Sequence[str]) -> None:
-    """On how many networks the focal loss is the less sure one, where all are right or wrong."""
-    for group in ("right", "wrong"):
+    """On how many networks the focal loss is less confident where all are correct or wrong."""
+    for group in ("correct", "wrong"):
         for stage in STAGES:
             name = "{}, {}: mean confidence where all {}, {} T"
             pairs = [
@@ -99,13 +99,13 @@ def counts(values: dict[str, float], places: Sequence[str]) -> None:
 
 
 def drawn(places: Rows, parameters: Mapping[str, Any]) -> Rows:
-    """Some of the images, chosen by the seed and by nothing else."""
+    """Some of the images, drawn by the seed."""
     rng = np.random.default_rng(parameters["seed"])
     return np.sort(rng.permutation(places)[: parameters["images"]])
 
 
 def picture(run: TrainedRun, answers: Mapping[str, Answers], chosen: Sequence[Rows]) -> Figure:
-    """The images, each with what every loss says of it, before and after temperature scaling."""
+    """The images, each with all losses' predictions before and after temperature scaling."""
     data = load_once(run.recipe.data, run.job.data_folder, run.recipe.seed, run.recipe.limit)
     columns = max(map(len, chosen))
     figure = Figure(figsize=(2.7 * columns, 7.2), layout="constrained")
@@ -133,12 +133,12 @@ def picture(run: TrainedRun, answers: Mapping[str, Answers], chosen: Sequence[Ro
 
 @cache
 def load_once(name: str, folder: str | None, seed: int, limit: int | None) -> DataSet:
-    """A data set as the runs had it; two networks share it."""
-    return load(name, folder, seed=seed, limit=limit)
+    """The data set of the runs, cached: two networks share it."""
+    return load(name, folder, random_state=seed, limit=limit)
 
 
 def pixels(data: DataSet, name: str) -> Floats:
-    """One test image, from 0 to 1, as matplotlib takes it."""
+    """One test image with values from 0 to 1, for matplotlib."""
     (place,) = np.flatnonzero(data.test.ids == name)
     inputs, _ = data.test.batch(torch.tensor([place]))
     scale = data.record["normalisation"]

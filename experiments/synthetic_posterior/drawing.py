@@ -1,4 +1,4 @@
-"""Fig. 3: the data, and what each network says of it."""
+"""Fig. 3: the data, and the outputs of each network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WAYS = tuple(WORDS)
 
 
 class Panel(NamedTuple):
-    """What one network says over the inputs, and how good that is."""
+    """The outputs of one network over the inputs, and their errors."""
 
     gamma: float
     way: str
@@ -27,13 +27,13 @@ class Panel(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Of the loss and of what was done after it."""
+        """Title: the loss and the calibration."""
         loss = rf"focal loss, $\gamma$ = {self.gamma:g}" if self.gamma else "cross-entropy"
         return loss + WORDS[self.way]
 
 
 def draw(data: Normals, x: Floats, panels: Sequence[Panel]) -> Figure:
-    """Densities, posterior and a panel for each network and each way."""
+    """Densities, posterior, and a panel for each network and calibration."""
     figure = Figure(figsize=(9.6, 8.4), layout="constrained")
     axes = figure.subplots(3, 3, sharex=True).flatten()
     truth = data.posterior(x)

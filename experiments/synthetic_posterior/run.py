@@ -18,11 +18,11 @@ from experiments.synthetic_posterior.training import logits_of, train
 from experiments.tables import Table
 
 SHOWN = np.linspace(-5.0, 5.0, 401)
-"""Inputs at which the pictures show what a network says."""
+"""Inputs of the pictures."""
 
 
 def run(parameters: Mapping[str, Any]) -> Result:
-    """Train every loss with every seed; measure what it says as it is, scaled and mapped."""
+    """Train every loss with every seed; measure its outputs raw, scaled and mapped."""
     torch.set_num_threads(1)
     data = Normals(parameters["means"])
     found: dict[tuple[float, str], list[tuple[float, ...]]] = {}
@@ -59,7 +59,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
 def ways(
     gamma: float, scaled: calibrant.TemperatureScaling
 ) -> dict[str, Callable[[Floats], Floats]]:
-    """What can be made of logits; for cross-entropy the paper shows them as they are only."""
+    """Outputs raw, scaled and mapped; for cross-entropy the paper shows only the raw ones."""
 
     def raw(logits: Floats) -> Floats:
         return np.asarray(np.exp(calibrant.focal.focal_log_probs(logits, gamma=0.0)))

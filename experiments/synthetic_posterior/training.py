@@ -38,11 +38,11 @@ def train(
 
 
 def logits_of(network: MLP, inputs: Floats) -> npt.NDArray[np.float64]:
-    """What the network says, in double precision."""
+    """Logits of the network, in double precision."""
     with torch.no_grad():
         return np.asarray(network(column(inputs)).double().numpy())
 
 
 def column(inputs: Floats) -> Tensor:
-    """One number for each sample, as a network takes it."""
+    """One input per sample, as a column."""
     return torch.tensor(inputs[:, None], dtype=torch.float32)

@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def run(parameters: Mapping[str, Any]) -> Result:
-    """Compare the bounds with what is found on the paper's grid of logits."""
+    """Compare the bounds with the tightest ones on the paper's grid of logits."""
     per_one = parameters["steps_of_logit"]
     logits = np.arange(1, round(parameters["largest_logit"] * per_one) + 1) / per_one
     gamma = parameters["example_gamma"]
@@ -74,7 +74,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
 
 
 def effective_inverse_temperature(logits: Floats, gamma: float) -> Floats:
-    """logit(FC(s)) / s, in log space: it keeps its digits where FC(s) is 0 or 1."""
+    """logit(FC(s)) / s, in log space: precise also where FC(s) is 0 or 1."""
     rows = np.stack([logits, np.zeros_like(logits)], axis=-1)
     log_probs = np.asarray(focal_log_probs(rows, gamma=gamma))
     return np.asarray((log_probs[:, 0] - log_probs[:, 1]) / logits)

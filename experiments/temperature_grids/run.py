@@ -39,17 +39,17 @@ class Fit:
 
     @property
     def is_fine(self) -> bool:
-        """Whether it is over logits, and not over coarse probabilities."""
+        """Whether it is over logits rather than coarse probabilities."""
         return "gaps" in self.over
 
     @property
     def name(self) -> str:
-        """The points, and what they are over where that is not the fine grid of logits."""
+        """The points, and their grid if that is not the fine one of logits."""
         return self.points if self.is_fine else f"{self.points}, {self.over}"
 
     @property
     def printed(self) -> list[str]:
-        """Slope and offset with two digits, as the paper has them."""
+        """Slope and offset with two digits, as in the paper."""
         return [f"{self.slope:.2f}", f"{self.offset:.2f}"]
 
 

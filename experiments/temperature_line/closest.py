@@ -15,7 +15,7 @@ from calibrant import FocalCalibration
 from experiments.temperature_line.lines import Floats
 
 LARGEST = 2.0
-"""How many times gamma + 1, the largest 1/T of two classes, the search goes to."""
+"""Upper end of the search, in multiples of gamma + 1, the largest 1/T of two classes."""
 
 
 def closest_before(logits: Floats, gamma: float) -> float:

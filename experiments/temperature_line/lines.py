@@ -21,7 +21,7 @@ REACH = 0.4
 """How far the search goes, in log T, beyond T(0) and (1 + gamma) T(0): the map as a temperature
 lies between these, the second for two classes and the first for very many."""
 STEP, FINE_STEP, AROUND = 0.04, 0.005, 8
-"""In log T; and how many of the fine steps are tried on each side of the best of the others."""
+"""In log T; and the number of fine steps on each side of the best coarse one."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Line:
 
     @property
     def bend(self) -> float:
-        """How far T over gamma is from its chord: see :func:`bend`."""
+        """Distance of T over gamma from its chord: see :func:`bend`."""
         return bend(self.gammas, self.temperatures)
 
     @property
@@ -82,7 +82,7 @@ def bend(x: Floats, y: Floats) -> float:
 
 
 def r_squared(x: Floats, y: Floats) -> float:
-    """The part of the variance of ``y`` that a straight line in ``x`` explains."""
+    """The share of the variance of ``y`` that a straight line in ``x`` explains."""
     return float(np.corrcoef(x, y)[0, 1] ** 2)
 
 

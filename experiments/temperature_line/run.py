@@ -26,7 +26,7 @@ WITH_LINES = {2: "2 classes", 10: "10 classes", 100: "100 classes"}
 
 @dataclass(frozen=True)
 class Measured:
-    """One network: its best temperatures, and the T(gamma)/T(0) that would leave it as it was."""
+    """One network: its best temperatures, and the T(gamma)/T(0) that undoes the map."""
 
     name: str
     n_classes: int
@@ -36,13 +36,13 @@ class Measured:
 
     @property
     def slope_of_closest(self) -> float:
-        """Slope of the line that theory lets expect on its own outputs."""
+        """Slope of the line that theory predicts on its own outputs."""
         gammas = self.lines["nll"].gammas
         return float(np.polyfit(gammas[gammas >= 0.0], self.closest, deg=1)[0])
 
 
 def run(parameters: Mapping[str, Any]) -> Result:
-    """Find the temperatures on every network, fit the lines, set the theory beside them."""
+    """Find the temperatures on every network, fit the lines, and compare with theory."""
     gammas = np.array(parameters["gammas"])
     networks = all_networks()
     measured = []
@@ -70,7 +70,7 @@ def closest_on_simplex(gammas: Floats, n_classes: int) -> Floats:
 
 
 def values(measured: Sequence[Measured], theory: Mapping[int, float]) -> dict[str, float]:
-    """How straight, how steep, and how steep it would be if map and temperature were the same."""
+    """Straightness and slope, and the slope if map and temperature were the same."""
     gammas = measured[0].lines[CRITERIA[0]].gammas
     # What is bent, and what is straight? A square root is a measure that everybody knows.
     root = bend(gammas, np.sqrt(1.0 + gammas))
@@ -117,7 +117,7 @@ def by_classes(measured: Sequence[Measured]) -> dict[int, list[Measured]]:
 
 
 def slopes(measured: Sequence[Measured], theory: Mapping[int, float]) -> Table:
-    """How steep the lines are, by the number of classes, beside the theory."""
+    """Slopes of the lines by the number of classes, compared with theory."""
     rows = []
     for n_classes, members in by_classes(measured).items():
         own = [each.slope_of_closest for each in members]
@@ -167,7 +167,7 @@ def per_network(measured: Sequence[Measured]) -> Table:
 
 
 def draw(measured: Sequence[Measured], theory: Mapping[int, Floats]) -> Figure:
-    """Every line by ECE, relative to its T at gamma = 0, as Fig. 8 has them; NLL beside it."""
+    """Every line by ECE, relative to its T at gamma = 0, as in Fig. 8; NLL beside it."""
     figure = Figure(figsize=(8.4, 3.8), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     for ax, criterion in zip(axes, CRITERIA, strict=True):
@@ -197,13 +197,13 @@ def draw(measured: Sequence[Measured], theory: Mapping[int, Floats]) -> Figure:
 
 
 def notes(measured: Sequence[Measured]) -> list[str]:
-    """What a reader should know."""
+    """Notes on the result."""
     first = measured[0].lines["nll"].gammas
     return [
         f"{len(measured)} public networks trained without a focal loss; the paper's are ResNet-50 "
         "trained with it. Its Fig. 8 is a picture without printed numbers; the text says that the "
         "relation is close to linear.",
-        f"Gammas {', '.join(f'{g:g}' for g in first)}; T on the validation part, in steps of 4%, "
+        f"Gammas {', '.join(f'{g:g}' for g in first)}; T on the validation set, in steps of 4%, "
         "then of 0.5% around the best.",
         "If the map were a temperature, T(gamma)/T(0) would be 1/T of the temperature closest to "
         "it. That line depends on which outputs count: over the whole simplex it is steeper than "

@@ -18,7 +18,7 @@ def rising_rows(n_classes: int, parts: int) -> Floats:
 
 
 def two_level_rows(n_classes: int, steps: int) -> Floats:
-    """Rows of some equal top classes that hold more than their share, and the others equal."""
+    """Rows with some equal largest classes and the others equal."""
     rows = []
     for n_top in sorted({1, 2, 3, n_classes // 4, n_classes // 2, n_classes - 1}):
         for held in n_top / n_classes + (1.0 - n_top / n_classes) * np.arange(1, steps) / steps:

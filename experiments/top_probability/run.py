@@ -62,7 +62,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
 def largest_fall(
     rows: Floats, falls: Mapping[float, npt.NDArray[np.bool_]]
 ) -> tuple[float, float, float]:
-    """Gamma, top before and top after, where the top loses the largest share of itself."""
+    """Gamma, top before and top after, where the top loses its largest share."""
     found = []
     for gamma, falling in falls.items():
         if falling.any():

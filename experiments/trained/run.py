@@ -1,4 +1,4 @@
-"""Train what is missing of two grids, and set all runs in a table: before and after calibration."""
+"""Train the missing runs of two grids, and tabulate all before and after calibration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEASURED = (
     "MCE %",
     "NLL",
     "S99 %",
-    "right in S99 %",
+    "correct in S99 %",
 )
 BEFORE = (
     "data",
@@ -46,7 +46,7 @@ AFTER = (
 
 
 def run(parameters: Mapping[str, Any]) -> Result:
-    """Train, then measure every run on its whole test part."""
+    """Train, then measure every run on its whole test set."""
     grids, folder = parameters["grids"], parameters["folder"]
     trained = run_grid(jobs(grids), folder, say=print)
     found = finished(grids, folder)
@@ -63,9 +63,9 @@ def run(parameters: Mapping[str, Any]) -> Result:
             before.append([data, network, title(loss), *before_calibration(each)])
             after.append([data, network, title(loss), *after_calibration(each)])
     tables = {
-        "before": Table("Trained here: test part, as trained; 95% intervals", BEFORE, before),
+        "before": Table("Trained here: test set, as trained; 95% intervals", BEFORE, before),
         "after": Table(
-            "The same after calibration on the validation part; T by NLL, unless named otherwise",
+            "The same after calibration on the validation set; T by NLL, unless named otherwise",
             AFTER,
             after,
         ),
@@ -75,7 +75,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
 
 
 def before_calibration(run: TrainedRun) -> list[str]:
-    """What a run was, and how honest its softmax is."""
+    """The settings of a run, and the calibration of its softmax."""
     recipe = run.recipe
     return [
         str(recipe.seed),
@@ -91,7 +91,7 @@ def before_calibration(run: TrainedRun) -> list[str]:
 
 
 def after_calibration(run: TrainedRun) -> list[str]:
-    """What temperature scaling, focal temperature scaling and auto make of it."""
+    """The same after temperature scaling, focal temperature scaling and auto."""
     scaling = calibrant.TemperatureScaling().fit(run.val.logits, run.val.labels)
     scaled = run.test.logits / scaling.temperature_
     return [
@@ -106,7 +106,7 @@ def after_calibration(run: TrainedRun) -> list[str]:
 
 
 def from_logits(logits: Floats, labels: Labels) -> list[str]:
-    """Classwise ECE, MCE, NLL, and how many are sure, and how many of those right."""
+    """Classwise ECE, MCE, NLL, S99 and its accuracy."""
     scores: dict[str, Any] = {"logits": logits, "labels": labels}
     sure = s99(**scores)
     return [
@@ -130,7 +130,7 @@ def with_interval(measured: Mapping[str, float]) -> str:
 
 
 def about(found: Mapping[tuple[str, str], Mapping[str, TrainedRun]]) -> list[str]:
-    """What each data set is here."""
+    """Notes on the data sets."""
     runs = [next(iter(of_place.values())) for of_place in found.values()]
     return [
         f"{run.recipe.data}, {run.recipe.model}: {run.sizes['train']} training samples, "

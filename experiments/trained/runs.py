@@ -1,4 +1,4 @@
-"""The runs of grids, read from the folders that `calibrant train --grid` leaves."""
+"""The runs of grids, read from the folders of `calibrant train --grid`."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ Place = tuple[str, str]
 """A data set and a network."""
 
 
-class Predicted(NamedTuple):
-    """One part as a network sees it."""
+class StoredPredictions(NamedTuple):
+    """Stored predictions of one split."""
 
     logits: Floats
     labels: Labels
@@ -49,48 +49,48 @@ class TrainedRun:
 
     @property
     def recipe(self) -> Recipe:
-        """What it was trained by."""
+        """Its recipe."""
         return self.job.recipe
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
-        """Of the three parts."""
+        """Sizes of the three splits."""
         found: Mapping[str, int] = self.folder.stored()["data"]["sizes"]
         return found
 
     @cached_property
     def records(self) -> list[dict[str, Any]]:
-        """What was measured after each epoch."""
+        """Records of the epochs."""
         return self.folder.records()
 
     @cached_property
-    def val(self) -> Predicted:
-        """The validation part."""
+    def val(self) -> StoredPredictions:
+        """The validation set."""
         return self._part("val")
 
     @cached_property
-    def test(self) -> Predicted:
-        """The test part."""
+    def test(self) -> StoredPredictions:
+        """The test set."""
         return self._part("test")
 
     def measured(self, method: str, metric: str) -> dict[str, float]:
-        """``value``, ``low`` and ``high`` of a calibrator's metric on the test part."""
+        """``value``, ``low`` and ``high`` of a calibrator's metric on the test set."""
         found: dict[str, float] = self.result["comparison"]["methods"][method]["metrics"][metric]
         return found
 
-    def _part(self, name: str) -> Predicted:
+    def _part(self, name: str) -> StoredPredictions:
         with np.load(self.folder.predictions, allow_pickle=False) as stored:
             logits, labels, ids = (stored[f"{name}_{what}"] for what in ("logits", "labels", "ids"))
-        return Predicted(logits.astype(np.float64), labels, ids)
+        return StoredPredictions(logits.astype(np.float64), labels, ids)
 
 
 def jobs(grids: Sequence[str]) -> list[Job]:
-    """The runs of grids that stand beside this file."""
+    """The runs of grids beside this file."""
     return [job for name in grids for job in jobs_of(read_grid(HERE / name))]
 
 
 def finished(grids: Sequence[str], folder: str) -> dict[Place, dict[str, TrainedRun]]:
-    """The runs that are there, by data set and network, then by loss: the grids have one seed."""
+    """The finished runs by data set and network, then by loss; the grids have one seed."""
     found: dict[Place, dict[str, TrainedRun]] = {}
     for job in jobs(grids):
         place = RunFolder(folder_of(job, Path(folder)))
@@ -107,7 +107,7 @@ def finished(grids: Sequence[str], folder: str) -> dict[Place, dict[str, Trained
 
 
 def missing(grids: Sequence[str], found: Mapping[Place, Mapping[str, TrainedRun]]) -> list[str]:
-    """A line that names the runs of the grids that are not there, or nothing."""
+    """A line that names the missing runs of the grids, if any."""
     absent: dict[str, list[str]] = {}
     for job in jobs(grids):
         data, model, loss = job.recipe.data, job.recipe.model, job.recipe.loss
@@ -128,5 +128,5 @@ def test_logits(a: TrainedRun, b: TrainedRun) -> tuple[Floats, Floats, Labels]:
 
 
 def title(loss: str) -> str:
-    """A loss as tables and pictures name it."""
+    """Name of a loss in tables and pictures."""
     return TITLES.get(loss, loss.upper())

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from calibrant import ece, reliability_curve
+from calibrant._numerics.simplex import simplex_grid, to_plane
 from calibrant.focal import focal_log_probs
 from calibrant.report.render import percent
-from calibrant.report.simplex import corners, grid
+from calibrant.report.simplex import STEPS
 
 from .conftest import HANDLER, IMAGE, SCREENSHOTS, SCRIPT
 
@@ -134,8 +135,10 @@ def test_the_arrows_are_those_of_the_map(written, visit, point):
     ends = svg.locator(".arrow").evaluate_all(
         "all => all.map((a) => ['x2', 'y2'].map((n) => Number(a.getAttribute(n))))"
     )
-    mapped = np.exp(focal_log_probs(np.log(grid()), gamma=gamma, temperature=temperature))
-    expected = mapped @ corners()
+    mapped = np.exp(
+        focal_log_probs(np.log(simplex_grid(STEPS)), gamma=gamma, temperature=temperature)
+    )
+    expected = to_plane(mapped)
     found = np.stack(
         [(np.array(ends)[:, 0] - left) / size, (floor - np.array(ends)[:, 1]) / size], axis=-1
     )

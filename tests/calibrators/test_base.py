@@ -16,30 +16,16 @@ import torch
 import calibrant
 from calibrant.calibrators import CALIBRATORS, CalibrationWarning, FitReport, NotFittedError
 from calibrant.calibrators.data import PROBS_FLOOR
+from tests.builders import REQUIRED, build, draw_samples
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
-
-REQUIRED = {"focal": {"gamma": 2.0}}
-"""Arguments that a constructor has no default for."""
 
 EVERY = sorted(CALIBRATORS)
 
 
-def build(name, **params):
-    return CALIBRATORS[name](**REQUIRED.get(name, {}), **params)
-
-
-def drawn(seed=0, n=400, k=3, spread=2.0):
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(0, k, size=n)
-    logits = spread * rng.normal(size=(n, k))
-    logits[np.arange(n), labels] += 2.0
-    return logits, labels
-
-
 @functools.cache
 def fitted(name):
-    return build(name).fit(*drawn())
+    return build(name).fit(*draw_samples())
 
 
 every_method = pytest.mark.parametrize("name", EVERY)
@@ -105,7 +91,7 @@ def test_a_parameter_is_changed_by_name():
 def test_fitting_leaves_the_parameters_alone(name):
     calibrator = build(name)
     before = copy.deepcopy(calibrator.get_params())
-    calibrator.fit(*drawn())
+    calibrator.fit(*draw_samples())
     assert calibrator.get_params() == before
 
 
@@ -114,7 +100,7 @@ def test_fitting_leaves_the_parameters_alone(name):
 
 @every_method
 def test_nothing_works_before_the_fit(name, tmp_path):
-    logits, _ = drawn(n=3)
+    logits, _ = draw_samples(3)
     for call in (
         lambda c: c.predict_proba(logits),
         lambda c: c.predict_log_proba(logits),
@@ -133,15 +119,15 @@ def test_nothing_works_before_the_fit(name, tmp_path):
 
 @every_method
 def test_a_second_fit_forgets_the_first(name):
-    calibrator = build(name).fit(*drawn(seed=1, spread=5.0))
-    assert calibrator.fit(*drawn()) is calibrator
+    calibrator = build(name).fit(*draw_samples(seed=1, spread=5.0))
+    assert calibrator.fit(*draw_samples()) is calibrator
     same_state(calibrator, fitted(name))
     assert calibrator.report_ == fitted(name).report_
 
 
 @every_method
 def test_a_fit_that_fails_leaves_what_was_there(name):
-    calibrator = build(name).fit(*drawn())
+    calibrator = build(name).fit(*draw_samples())
     with pytest.raises(ValueError, match="NaN"):
         calibrator.fit(np.full((5, 3), np.nan), np.zeros(5, dtype=int))
     same_state(calibrator, fitted(name))
@@ -149,7 +135,7 @@ def test_a_fit_that_fails_leaves_what_was_there(name):
 
 @every_method
 def test_copies_and_pickles_predict_the_same(name):
-    logits, _ = drawn(seed=2, n=50)
+    logits, _ = draw_samples(50, seed=2)
     expected = fitted(name).predict_proba(logits)
     for other in (copy.deepcopy(fitted(name)), pickle.loads(pickle.dumps(fitted(name)))):
         np.testing.assert_array_equal(other.predict_proba(logits), expected)
@@ -158,7 +144,7 @@ def test_copies_and_pickles_predict_the_same(name):
 
 @every_method
 def test_inputs_are_left_alone(name):
-    logits, labels = drawn()
+    logits, labels = draw_samples()
     weight = np.linspace(0.0, 2.0, len(labels))
     copies = [part.copy() for part in (logits, labels, weight)]
     build(name).fit(logits, labels, weight).predict_proba(logits)
@@ -171,7 +157,7 @@ def test_inputs_are_left_alone(name):
 
 @every_method
 def test_predictions_are_probabilities(name):
-    logits, _ = drawn(seed=3, n=100)
+    logits, _ = draw_samples(100, seed=3)
     probs = fitted(name).predict_proba(logits)
     assert probs.shape == logits.shape
     assert ((probs >= 0) & (probs <= 1)).all()
@@ -183,12 +169,12 @@ def test_predictions_are_probabilities(name):
 
 @every_method
 def test_the_promise_to_keep_the_class_is_kept(name):
-    logits, _ = drawn(seed=4, n=1000)
+    logits, _ = draw_samples(1000, seed=4)
     calibrator = fitted(name)
     if calibrator.KEEPS_ARGMAX:
         assert (calibrator.predict(logits) == logits.argmax(axis=1)).all()
         assert calibrator.report_.accuracy_before == calibrator.report_.accuracy_after
-    fit_logits, fit_labels = drawn()
+    fit_logits, fit_labels = draw_samples()
     report = calibrator.report_
     assert report.accuracy_before == np.mean(fit_logits.argmax(axis=1) == fit_labels)
     assert report.accuracy_after == np.mean(calibrator.predict(fit_logits) == fit_labels)
@@ -196,7 +182,7 @@ def test_the_promise_to_keep_the_class_is_kept(name):
 
 @every_method
 def test_rows_are_independent_of_each_other(name):
-    logits, _ = drawn(seed=5, n=64)
+    logits, _ = draw_samples(64, seed=5)
     together = fitted(name).predict_proba(logits)
     apart = np.concatenate([fitted(name).predict_proba(row[None]) for row in logits])
     assert together == pytest.approx(apart, rel=1e-13, abs=1e-300)
@@ -204,7 +190,7 @@ def test_rows_are_independent_of_each_other(name):
 
 @every_method
 def test_leading_axes(name, tmp_path):
-    logits, labels = drawn()
+    logits, labels = draw_samples()
     grid_logits, grid_labels = logits.reshape(4, 20, 5, 3), labels.reshape(4, 20, 5)
     weight = np.ones((4, 20, 5))
     calibrator = build(name).fit(grid_logits, grid_labels, weight)
@@ -242,7 +228,7 @@ def test_hostile_logits_give_probabilities(name):
 
 @every_method
 def test_float32_predictions_are_close_to_float64(name):
-    logits, _ = drawn(seed=6, n=100)
+    logits, _ = draw_samples(100, seed=6)
     single = logits.astype(np.float32)
     wide = fitted(name).predict_proba(single.astype(np.float64))
     assert fitted(name).predict_proba(single) == pytest.approx(wide, abs=1e-5)
@@ -250,7 +236,7 @@ def test_float32_predictions_are_close_to_float64(name):
 
 @every_method
 def test_torch_in_torch_out(name):
-    logits, labels = drawn()
+    logits, labels = draw_samples()
     calibrator = build(name).fit(torch.from_numpy(logits), torch.from_numpy(labels))
     probs = calibrator.predict_proba(torch.from_numpy(logits))
     assert isinstance(probs, torch.Tensor)
@@ -266,7 +252,7 @@ def test_torch_in_torch_out(name):
 
 @every_method
 def test_rows_of_weight_zero_are_absent(name):
-    logits, labels = drawn()
+    logits, labels = draw_samples()
     rng = np.random.default_rng(8)
     strange = np.concatenate([logits, 50.0 * rng.normal(size=(30, 3))])
     strange[400:, 1] = -math.inf
@@ -274,23 +260,23 @@ def test_rows_of_weight_zero_are_absent(name):
     weight = np.concatenate([np.ones(400), np.zeros(30)])
     found = build(name).fit(strange, strange_labels, weight)
     assert found.report_.n_samples == 400
-    probe = drawn(seed=9, n=40)[0]
+    probe = draw_samples(40, seed=9)[0]
     assert found.predict_proba(probe) == pytest.approx(fitted(name).predict_proba(probe), abs=1e-9)
 
 
 @every_method
 def test_whole_weights_are_repetitions(name):
-    logits, labels = drawn()
+    logits, labels = draw_samples()
     weight = np.random.default_rng(10).integers(0, 4, size=400)
     one = build(name).fit(logits, labels, weight)
     other = build(name).fit(np.repeat(logits, weight, axis=0), np.repeat(labels, weight))
-    probe = drawn(seed=11, n=40)[0]
+    probe = draw_samples(40, seed=11)[0]
     assert one.predict_proba(probe) == pytest.approx(other.predict_proba(probe), abs=1e-5)
 
 
 @every_method
 def test_what_cannot_be_fitted_is_refused(name):
-    logits, labels = drawn(n=5)
+    logits, labels = draw_samples(5)
     make = functools.partial(build, name)
     with pytest.raises(ValueError, match="exactly one of logits or probs"):
         make().fit(labels=labels)
@@ -319,7 +305,7 @@ def test_what_cannot_be_fitted_is_refused(name):
 @every_method
 def test_missing_labels_get_a_clear_line(name):
     with pytest.raises(ValueError, match="labels are needed"):
-        build(name).fit(drawn(n=5)[0])
+        build(name).fit(draw_samples(5)[0])
 
 
 @every_method
@@ -334,7 +320,7 @@ def test_another_number_of_classes_is_refused(name):
 
 @every_method
 def test_probs_are_logits_by_another_name(name):
-    logits, labels = drawn()
+    logits, labels = draw_samples()
     probs = np.exp(logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)))
     found = build(name).fit(probs=probs, labels=labels)
     assert found.predict_proba(probs=probs) == pytest.approx(
@@ -361,9 +347,9 @@ def test_exact_zeros_count_as_the_floor(name):
 @every_method
 def test_logits_given_as_probs_are_refused(name):
     with pytest.raises(ValueError, match="If these are logits"):
-        build(name).fit(probs=drawn()[0], labels=drawn()[1])
+        build(name).fit(probs=draw_samples()[0], labels=draw_samples()[1])
     with pytest.raises(ValueError, match="If these are logits"):
-        fitted(name).predict_proba(probs=drawn()[0])
+        fitted(name).predict_proba(probs=draw_samples()[0])
 
 
 # --- the report ----------------------------------------------------------------------------------
@@ -385,7 +371,7 @@ def test_the_report_says_how_it_went(name):
 def test_every_warning_is_given_and_kept(name):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = build(name).fit(*drawn(n=12))
+        found = build(name).fit(*draw_samples(12))
     messages = [str(w.message) for w in caught]
     assert {w.category for w in caught} <= {CalibrationWarning}
     assert messages == [f"{name}: {warning}" for warning in found.report_.warnings]
@@ -395,7 +381,7 @@ def test_every_warning_is_given_and_kept(name):
 
 @every_method
 def test_a_class_without_samples_is_no_obstacle(name):
-    logits, labels = drawn()
+    logits, labels = draw_samples()
     found = build(name).fit(logits, np.minimum(labels, 1))
     probs = found.predict_proba(logits)
     assert np.isfinite(probs).all()
@@ -424,7 +410,7 @@ def test_a_saved_calibrator_comes_back_the_same(name, tmp_path):
     assert loaded.n_classes_ == 3
     assert loaded.report_ == fitted(name).report_
     same_state(loaded, fitted(name))
-    logits, _ = drawn(seed=13, n=100)
+    logits, _ = draw_samples(100, seed=13)
     for given in (logits, logits.astype(np.float32), logits.astype(np.float16)):
         np.testing.assert_array_equal(
             loaded.predict_proba(given), fitted(name).predict_proba(given)
@@ -435,6 +421,6 @@ def test_a_saved_calibrator_comes_back_the_same(name, tmp_path):
 
 @every_method
 def test_a_loaded_calibrator_can_be_fitted_again(name, tmp_path):
-    build(name).fit(*drawn(seed=14, spread=6.0)).save(tmp_path / "cal.json")
-    found = calibrant.load(tmp_path / "cal.json").fit(*drawn())
+    build(name).fit(*draw_samples(seed=14, spread=6.0)).save(tmp_path / "cal.json")
+    found = calibrant.load(tmp_path / "cal.json").fit(*draw_samples())
     same_state(found, fitted(name))

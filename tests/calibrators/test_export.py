@@ -8,7 +8,6 @@ import itertools
 import json
 import logging
 import re
-import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -25,11 +24,12 @@ from calibrant import FocalCalibration, TemperatureScaling
 from calibrant.calibrators import CALIBRATORS, NotFittedError
 from calibrant.calibrators.export import export, onnx_model
 from calibrant.calibrators.export.numpy_source import TEMPLATES, source
+from tests.builders import build, draw_samples
+from tests.processes import run_python
 from tests.reference import focal_mpmath
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
 
-REQUIRED = {"focal": {"gamma": 2.0}}
 """Arguments that a constructor has no default for."""
 METHODS = sorted(CALIBRATORS)
 CLASSES = (2, 3, 10, 200, 1000)
@@ -49,23 +49,15 @@ def taking_turns(first=0):
 cases = functools.partial(pytest.mark.parametrize, ("name", "k", "dtype"))
 
 
-def drawn(k, n=600, seed=0):
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(0, k, size=n)
-    logits = 2.0 * rng.normal(size=(n, k))
-    logits[np.arange(n), labels] += 2.0
-    return logits, labels
-
-
 @functools.cache
 def fitted(name, k=3, size=1.0):
     """Fitted on logits of this size: where it is small, the map is steep."""
-    calibrator = CALIBRATORS[name](**REQUIRED.get(name, {}))
-    logits, labels = drawn(k)
+    calibrator = build(name)
+    logits, labels = draw_samples(600, k)
     if "matrix" not in calibrator.STATE or k <= 10:
         return calibrator.fit(size * logits, labels)
     # A fit of so many numbers takes long, and what they are does not matter here.
-    calibrator.fit(*drawn(3))
+    calibrator.fit(*draw_samples(600))
     rng = np.random.default_rng(0)
     calibrator.n_classes_ = k
     calibrator.state_["temperature"] = size
@@ -176,9 +168,7 @@ for name in {[name.replace("-", "_") for name in METHODS]!r}:
     probs = importlib.import_module(name).predict_proba([[1.0, 2.0, -numpy.inf], [1e4, 0.0, 0.0]])
     assert abs(probs.sum(axis=1) - 1.0).max() < 1e-12, probs
 """
-    done = subprocess.run(
-        [sys.executable, "-I", "-W", "error", "-c", program], capture_output=True, text=True
-    )
+    done = run_python("-I", "-W", "error", "-c", program)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -228,7 +218,7 @@ gammas = st.one_of(st.floats(-1.0, 20.0), st.sampled_from([-1.0, -1.0 + 1e-9, 0.
     ),
 )
 def test_the_focal_file_against_high_precision(gamma, logits):
-    calibrator = FocalCalibration(gamma=gamma).fit(*drawn(3, n=20))
+    calibrator = FocalCalibration(gamma=gamma).fit(*draw_samples(20))
     found = function_of(source(calibrator))(logits)
     exact = focal_mpmath.stable(focal_mpmath.focal_log_probs, logits, gamma)
     np.testing.assert_allclose(found, np.exp(np.array(exact, dtype=float)), rtol=1e-9, atol=1e-12)
@@ -260,7 +250,10 @@ def test_the_layer_agrees(name, k, size):
 @pytest.mark.parametrize("gamma", [-1.0, 10.0, 20.0, 1e4])
 @pytest.mark.parametrize("k", CLASSES)
 def test_the_focal_layer_and_file_agree_for_every_gamma(gamma, k):
-    calibrator, logits = FocalCalibration(gamma=gamma).fit(*drawn(k)), rows(k, "float32")
+    calibrator, logits = (
+        FocalCalibration(gamma=gamma).fit(*draw_samples(600, k)),
+        rows(k, "float32"),
+    )
     layer = calibrator.as_module()
     assert_agrees(layer.probs(torch.from_numpy(logits)).numpy(), calibrator, logits)
     assert_agrees(function_of(source(calibrator))(logits), calibrator, logits)
@@ -290,9 +283,7 @@ loaded = torch.export.load({str(tmp_path / "cal.pt2")!r}, extra_files=about)
 print(about["calibrant.json"])
 print(loaded.module()(torch.tensor([[1.0, 2.0, -float("inf")]])).sum().item())
 """
-    done = subprocess.run(
-        [sys.executable, "-I", "-W", "error", "-c", program], capture_output=True, text=True
-    )
+    done = run_python("-I", "-W", "error", "-c", program)
     assert (done.returncode, done.stderr) == (0, "")
     about, total = done.stdout.splitlines()
     assert json.loads(about) == {
@@ -339,7 +330,7 @@ def test_a_single_model_computes_in_double(name, tmp_path):
 
 
 def test_a_model_whose_temperature_single_precision_cannot_hold(tmp_path):
-    logits, labels = drawn(3)
+    logits, labels = draw_samples(600)
     calibrator = TemperatureScaling().fit(1e-60 * logits, labels)
     export(calibrator, tmp_path / "cal.onnx", dtype="float32")
     (found,) = session(tmp_path / "cal.onnx").run(["probs"], {"logits": rows(3, "float32")})

@@ -15,11 +15,9 @@ from calibrant import FocalCalibration, Identity, TemperatureScaling
 from calibrant._numerics import precision
 from calibrant.calibrators import CALIBRATORS, NotFittedError, torch_layer
 from calibrant.calibrators.torch_layer import CalibratorModule
+from tests.builders import build, draw_samples
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
-
-REQUIRED = {"focal": {"gamma": 2.0}}
-"""Arguments that a constructor has no default for."""
 
 IN_STEPS = ("histogram", "bbq")
 """Methods that are constant between jumps, and have no gradient."""
@@ -27,17 +25,9 @@ IN_STEPS = ("histogram", "bbq")
 every_method = pytest.mark.parametrize("name", sorted(CALIBRATORS))
 
 
-def drawn(k=3, n=600, seed=0):
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(0, k, size=n)
-    logits = 2.0 * rng.normal(size=(n, k))
-    logits[np.arange(n), labels] += 2.0
-    return logits, labels
-
-
 @functools.cache
 def fitted(name, k=3):
-    return CALIBRATORS[name](**REQUIRED.get(name, {})).fit(*drawn(k))
+    return build(name).fit(*draw_samples(600, k))
 
 
 def rows(k=3, dtype=torch.float64):
@@ -134,7 +124,7 @@ def test_gradients_in_single_precision_are_those_in_double(name):
 
 @pytest.mark.parametrize("calibrator", [Identity(), FocalCalibration(gamma=2.0)])
 def test_gradients_are_those_of_the_map(calibrator):
-    module = calibrator.fit(*drawn()).as_module()
+    module = calibrator.fit(*draw_samples(600)).as_module()
     assert torch.autograd.gradcheck(module, rows()[:10].requires_grad_())
 
 
@@ -198,8 +188,8 @@ def test_indices_are_taken_with_broadcasting():
 
 @every_method
 def test_is_saved_with_the_network(name, tmp_path):
-    logits, labels = drawn(seed=5)
-    calibrator = CALIBRATORS[name](**REQUIRED.get(name, {})).fit(0.3 * logits, labels)
+    logits, labels = draw_samples(600, seed=5)
+    calibrator = build(name).fit(0.3 * logits, labels)
     module, other = fitted(name).as_module(), calibrator.as_module()
     expected = module(rows())
     torch.save(module.state_dict(), tmp_path / "state.pt")
@@ -213,7 +203,9 @@ def test_is_saved_with_the_network(name, tmp_path):
 
 
 def test_a_temperature_is_loaded_too():
-    one, other = (TemperatureScaling().fit(c * drawn()[0], drawn()[1]) for c in (1.0, 0.2))
+    one, other = (
+        TemperatureScaling().fit(c * draw_samples(600)[0], draw_samples(600)[1]) for c in (1.0, 0.2)
+    )
     module = one.as_module()
     assert not torch.equal(module(rows()), other.as_module()(rows()))
     module.load_state_dict(other.as_module().state_dict())
@@ -230,15 +222,15 @@ def test_a_state_that_no_calibrator_has_is_refused():
 
 
 def test_stays_as_it_is_when_the_calibrator_is_fitted_again():
-    calibrator = TemperatureScaling().fit(*drawn())
+    calibrator = TemperatureScaling().fit(*draw_samples(600))
     module = calibrator.as_module()
     before = module(rows())
-    calibrator.fit(5.0 * drawn()[0], drawn()[1])
+    calibrator.fit(5.0 * draw_samples(600)[0], draw_samples(600)[1])
     assert torch.equal(module(rows()), before)
 
 
 def test_says_what_it_is():
-    module = FocalCalibration(gamma=2.5).fit(*drawn()).as_module()
+    module = FocalCalibration(gamma=2.5).fit(*draw_samples(600)).as_module()
     assert repr(module) == "CalibratorModule(FocalCalibration(gamma=2.5), n_classes=3, gamma=2.5)"
     assert module.n_classes == 3
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 from calibrant import CALIBRATORS, TemperatureScaling, evaluate
 from calibrant.calibrators.registry import required_params
-from calibrant.cli import Commands
-from calibrant.cli.compare import compare
 from calibrant.files import write_predictions
+from tests.processes import run_calibrant
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 5, 400)
@@ -21,10 +20,7 @@ LOGITS = 3.0 * (RNG.standard_normal((400, 5)) + 1.5 * np.eye(5)[LABELS])
 PROBS = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
 VAL, TEST = slice(0, 200), slice(200, 400)
 
-
-def run(*arguments: object) -> Result:
-    group = Commands(commands=[compare])
-    return CliRunner().invoke(group, ["compare", *(str(argument) for argument in arguments)])
+run = functools.partial(run_calibrant, "compare")
 
 
 @pytest.fixture

@@ -15,11 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import calibrant
 from calibrant import _writing
-from calibrant.cli import main
 from calibrant.cli.demo import EXTRAS, TRAINED_WITH, run
 from calibrant.cli.demo.folder import DemoFolder
 from calibrant.cli.demo.training import LABEL_NOISE, data_of, gamma_of, recipe_of
@@ -28,6 +26,7 @@ from calibrant.losses import LOSSES
 from calibrant.report.render import percent
 from calibrant.training import Recipe
 from calibrant.training.folders import RunFolder
+from tests.processes import run_calibrant
 
 ROOT = Path(__file__).resolve().parents[2]
 METHODS = ["identity", "temperature", "auto"]
@@ -92,7 +91,7 @@ def test_the_runs_are_those_of_calibrant_train(written):
 def test_calibrant_train_goes_on_with_a_run(written, tmp_path):
     shutil.copytree(written / "ce", tmp_path / "ce")
     (tmp_path / "ce" / "result.json").unlink()
-    done = CliRunner().invoke(main, ["train", "--resume", str(tmp_path / "ce"), "--json"])
+    done = run_calibrant("train", "--resume", tmp_path / "ce", "--json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["hash"] == recipe_of("ce", seed=0, epochs=2).hash
 
@@ -199,7 +198,7 @@ def test_what_it_prints_at_the_end_runs(commands, leave, watched, monkeypatch):
     monkeypatch.chdir(folder)
     for words in next_lines(printed):
         if words[1] in commands:
-            done = CliRunner().invoke(main, words[1:])
+            done = run_calibrant(*words[1:])
             assert done.exit_code == 0, done.output
     assert leave <= {path.name for path in folder.iterdir()}
 
@@ -225,7 +224,7 @@ def test_without_what_it_needs_one_line_says_what_to_install(tmp_path, monkeypat
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name in missing else found(name)
     )
-    done = CliRunner().invoke(main, ["demo", "--out", str(tmp_path / "demo")])
+    done = run_calibrant("demo", "--out", tmp_path / "demo")
     assert done.exit_code == 2
     found_none = f"found no {', '.join(missing)}. "
     assert f"{found_none}Run: pip install 'calibrant[lightning,sklearn,report]'" in done.output
@@ -249,7 +248,7 @@ def test_what_it_needs_are_extras_of_the_package():
 def test_bad_input_gets_one_line_and_status_two(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("taken").write_text("mine")
-    done = CliRunner().invoke(main, ["demo", *arguments])
+    done = run_calibrant("demo", *arguments)
     assert done.exit_code == 2
     assert message in done.output
     assert Path("taken").read_text() == "mine"

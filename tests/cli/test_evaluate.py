@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 from calibrant import ece
-from calibrant.cli import main
+from tests.processes import run_calibrant
 
 RNG = np.random.default_rng(0)
 LOGITS = 2.0 * RNG.standard_normal((400, 5))
 LABELS = RNG.integers(0, 5, 400)
 
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["evaluate", *arguments])
+run = functools.partial(run_calibrant, "evaluate")
 
 
 @pytest.fixture

@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import runpy
 import sys
 
-import click
 import numpy as np
 import onnxruntime
 import pytest
 import torch
-from click.testing import CliRunner, Result
 
 from calibrant import FocalCalibration
 from calibrant.calibrators.export import FORMATS
-from calibrant.cli import Commands
-from calibrant.cli.export import export
+from tests.processes import run_calibrant
 
 RNG = np.random.default_rng(0)
 LOGITS = 2.0 * RNG.standard_normal((400, 5))
 CALIBRATOR = FocalCalibration(gamma=2.0).fit(LOGITS, RNG.integers(0, 5, 400))
 
-
-@click.group(cls=Commands)
-def main():
-    """A command like ours, with nothing but the export in it."""
-
-
-main.add_command(export)
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(main, ["export", *map(str, arguments)])
+run = functools.partial(run_calibrant, "export")
 
 
 @pytest.fixture
@@ -73,7 +61,7 @@ def test_the_ending_of_out_tells_the_format(file):
 
 
 def test_an_onnx_model_of_either_type(file, capfd):
-    result = CliRunner().invoke(export, [str(file), "--format", "onnx", "--dtype", "float64"])
+    result = run(file, "--format", "onnx", "--dtype", "float64")
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
     assert capfd.readouterr() == ("", "")
@@ -158,7 +146,7 @@ def test_a_missing_file_or_package_is_named(file, monkeypatch):
 
 
 def test_the_help_teaches():
-    result = CliRunner().invoke(export, ["--help"])
+    result = run("--help")
     assert result.exit_code == 0
     assert "calibrant export cal.json --format numpy" in result.output
     assert max(map(len, result.output.splitlines())) <= 80

@@ -10,13 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 from calibrant import CALIBRATORS, TemperatureScaling, load
-from calibrant.cli import Commands
-from calibrant.cli.apply import apply
-from calibrant.cli.fit import fit
 from calibrant.files import read_predictions, write_predictions
+from tests.processes import run_calibrant
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 5, 400)
@@ -26,16 +23,10 @@ NAMES = ("a", "b", "c", "d", "e")
 FORMATS = (".npz", ".parquet", ".csv")
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(
-        Commands(commands=[fit, apply]), [str(argument) for argument in arguments]
-    )
-
-
 def refused(folder: Path, message: str, *arguments: object) -> None:
     """One line, status 2, and nothing written."""
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    result = run(*arguments)
+    result = run_calibrant(*arguments)
     assert result.exit_code == 2, result.output
     assert message in result.stderr
     assert result.stderr.startswith("Error: ")
@@ -60,7 +51,9 @@ def calibrator(tmp_path):
 
 
 def test_fit_writes_what_the_library_fits(file, tmp_path):
-    result = run("fit", f"{file}::val", "--method", "temperature", "-o", tmp_path / "cal.json")
+    result = run_calibrant(
+        "fit", f"{file}::val", "--method", "temperature", "-o", tmp_path / "cal.json"
+    )
     assert result.exit_code == 0, result.output
     expected = TemperatureScaling().fit(LOGITS, LABELS)
     fitted = load(tmp_path / "cal.json")
@@ -74,7 +67,7 @@ def test_fit_writes_what_the_library_fits(file, tmp_path):
 def test_fit_reads_every_format(tmp_path, ending):
     path = tmp_path / f"val{ending}"
     write_predictions(path, probs=PROBS, labels=LABELS)
-    result = run("fit", path, "--method", "temperature", "-o", tmp_path / "cal.json")
+    result = run_calibrant("fit", path, "--method", "temperature", "-o", tmp_path / "cal.json")
     assert result.exit_code == 0, result.output
     expected = TemperatureScaling().fit(probs=PROBS, labels=LABELS).temperature_
     assert load(tmp_path / "cal.json").temperature_ == pytest.approx(expected, rel=1e-12)
@@ -82,7 +75,7 @@ def test_fit_reads_every_format(tmp_path, ending):
 
 def test_fit_as_json(file, tmp_path):
     out = tmp_path / "cal.json"
-    result = run("fit", f"{file}::val", "--method", "temperature", "-o", out, "--json")
+    result = run_calibrant("fit", f"{file}::val", "--method", "temperature", "-o", out, "--json")
     report = json.loads(result.stdout)
     assert report == load(out).report_.to_dict()
     assert report["n_samples"] == 400
@@ -92,7 +85,7 @@ def test_fit_says_what_speaks_against_it_once(tmp_path):
     # Warnings are errors in these tests, so one that got out would fail here.
     path = tmp_path / "few.npz"
     np.savez(path, logits=LOGITS[:30], labels=LABELS[:30])
-    result = run("fit", path, "--method", "temperature", "-o", tmp_path / "cal.json")
+    result = run_calibrant("fit", path, "--method", "temperature", "-o", tmp_path / "cal.json")
     assert result.exit_code == 0, result.output
     assert result.output.count("30 samples only") == 1
     assert result.stderr == ""
@@ -101,19 +94,23 @@ def test_fit_says_what_speaks_against_it_once(tmp_path):
 @pytest.mark.parametrize("text", ["3", "3.0", "0.3e1"])
 def test_a_parameter_is_set(file, tmp_path, text):
     out = tmp_path / "cal.json"
-    result = run("fit", f"{file}::val", "--method", "focal", "--set", f"gamma={text}", "-o", out)
+    result = run_calibrant(
+        "fit", f"{file}::val", "--method", "focal", "--set", f"gamma={text}", "-o", out
+    )
     assert result.exit_code == 0, result.output
     assert load(out).get_params() == {"gamma": 3.0}
 
 
 def test_a_word_is_set(file, tmp_path):
     out = tmp_path / "cal.json"
-    run("fit", f"{file}::val", "--method", "temperature", "--set", "criterion=nll", "-o", out)
+    run_calibrant(
+        "fit", f"{file}::val", "--method", "temperature", "--set", "criterion=nll", "-o", out
+    )
     assert load(out).get_params()["criterion"] == "nll"
 
 
 def test_help_lists_every_method_with_what_it_is():
-    text = "".join(run("fit", "--help").stdout.split())  # lines may be broken at hyphens
+    text = "".join(run_calibrant("fit", "--help").stdout.split())  # lines may be broken at hyphens
     for name, cls in CALIBRATORS.items():
         assert name in text
         assert "".join(cls.__doc__.splitlines()[0].split()) in text
@@ -177,13 +174,13 @@ def test_fit_writes_nowhere_it_should_not(file, tmp_path):
 
 
 def test_fit_needs_an_output(file):
-    result = run("fit", f"{file}::val", "--method", "temperature")
+    result = run_calibrant("fit", f"{file}::val", "--method", "temperature")
     assert result.exit_code == 2
     assert "Missing option" in result.stderr
 
 
 def test_fit_chooses_a_method_where_none_is_given(file, tmp_path):
-    assert run("fit", f"{file}::val", "-o", tmp_path / "cal.json").exit_code == 0
+    assert run_calibrant("fit", f"{file}::val", "-o", tmp_path / "cal.json").exit_code == 0
     assert load(tmp_path / "cal.json").NAME == "auto"
 
 
@@ -195,7 +192,7 @@ def test_apply_gives_what_the_library_gives(tmp_path, calibrator, start, ending,
     source, out = tmp_path / f"in{start}", tmp_path / f"out{ending}"
     names = None if start == ".csv" else NAMES
     write_predictions(source, probs=PROBS, labels=LABELS, ids=ids, class_names=names)
-    result = run("apply", calibrator, source, "-o", out)
+    result = run_calibrant("apply", calibrator, source, "-o", out)
     assert result.exit_code == 0, result.output
     written = read_predictions(out)
     expected = load(calibrator).predict_proba(probs=PROBS)
@@ -210,7 +207,7 @@ def test_apply_gives_what_the_library_gives(tmp_path, calibrator, start, ending,
 
 
 def test_apply_sums_up_in_one_line(file, tmp_path, calibrator):
-    result = run("apply", calibrator, f"{file}::test", "-o", tmp_path / "out.npz")
+    result = run_calibrant("apply", calibrator, f"{file}::test", "-o", tmp_path / "out.npz")
     (line,) = result.stdout.splitlines()
     after = load(calibrator).predict_proba(LOGITS).max(axis=1).mean()
     assert line.startswith("400 rows of 5 classes calibrated by temperature: ")
@@ -229,7 +226,9 @@ def test_apply_says_how_many_predictions_change(tmp_path, file, monkeypatch):
 
     monkeypatch.setitem(CALIBRATORS, "turned", Turned)
     Turned().fit(LOGITS, LABELS).save(tmp_path / "cal.json")
-    result = run("apply", tmp_path / "cal.json", f"{file}::test", "-o", tmp_path / "out.npz")
+    result = run_calibrant(
+        "apply", tmp_path / "cal.json", f"{file}::test", "-o", tmp_path / "out.npz"
+    )
     changed = (LOGITS.argmax(axis=1) != 4 - LOGITS.argmax(axis=1)).sum()
     assert f"after, {changed} predicted classes changed." in result.stdout
 
@@ -242,7 +241,9 @@ def test_apply_to_strange_logits(tmp_path, calibrator, dtype, ending):
         [[0.0] * 5, [largest, -largest, 0, 1, -np.inf], [1e4, 1e4, -1e4, 0, 0]], dtype=dtype
     )
     np.savez(tmp_path / "in.npz", logits=logits)
-    result = run("apply", calibrator, tmp_path / "in.npz", "-o", tmp_path / f"out{ending}")
+    result = run_calibrant(
+        "apply", calibrator, tmp_path / "in.npz", "-o", tmp_path / f"out{ending}"
+    )
     assert result.exit_code == 0, result.output
     probs = read_predictions(tmp_path / f"out{ending}").probs
     np.testing.assert_allclose(
@@ -343,8 +344,8 @@ def test_other_mistakes(file, tmp_path, calibrator):
 def test_a_real_network_becomes_calibrated(shared_data, tmp_path):
     net = shared_data / "logits" / "c10_resnet20.npz"
     cal, out = tmp_path / "cal.json", tmp_path / "out.parquet"
-    assert run("fit", f"{net}::val", "--method", "temperature", "-o", cal).exit_code == 0
-    assert run("apply", cal, f"{net}::test", "-o", out).exit_code == 0
+    assert run_calibrant("fit", f"{net}::val", "--method", "temperature", "-o", cal).exit_code == 0
+    assert run_calibrant("apply", cal, f"{net}::test", "-o", out).exit_code == 0
     written = read_predictions(out)
     gap = written.probs.max(axis=1).mean() - (written.probs.argmax(axis=1) == written.labels).mean()
     assert math.fabs(gap) < 0.01

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
-from click.testing import CliRunner, Result
 
-from calibrant.cli import main
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, arguments)
+from tests.processes import run_calibrant, run_python
 
 
 def test_theory_prints_what_the_library_computes():
-    text = run("theory", "--gamma", "3", "--classes", "3").output
+    text = run_calibrant("theory", "--gamma", "3", "--classes", "3").output
     for fact in ("0.085461", "0.252584", "T = 0.2500", "T = 0.3563", "gamma = 4.8506"):
         assert fact in text
 
 
 def test_theory_as_json():
     facts = json.loads(
-        run("theory", "--gamma", "1", "--classes", "1000", "--posterior", "0.1", "--json").output
+        run_calibrant(
+            "theory", "--gamma", "1", "--classes", "1000", "--posterior", "0.1", "--json"
+        ).output
     )
     assert facts["over_confident_up_to"] == pytest.approx(0.135335, abs=1e-6)
     assert facts["closest_temperature"] is None
@@ -34,17 +29,17 @@ def test_theory_as_json():
 
 
 def test_theory_of_cross_entropy():
-    facts = json.loads(run("theory", "--gamma", "0", "--json").output)
+    facts = json.loads(run_calibrant("theory", "--gamma", "0", "--json").output)
     assert facts["under_confident_from"] is None
     assert facts["closest_temperature"] == pytest.approx(1.0, abs=1e-5)
     assert {row["output_is"] for row in facts["optimum"]} == {"exact"}
-    assert "cross-entropy" in run("theory", "--gamma", "0").output
+    assert "cross-entropy" in run_calibrant("theory", "--gamma", "0").output
 
 
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_theory_draws(tmp_path, ending):
     target = tmp_path / f"theory.{ending}"
-    result = run("theory", "--classes", "5", "--plot", str(target))
+    result = run_calibrant("theory", "--classes", "5", "--plot", str(target))
     assert result.exit_code == 0, result.output
     start = target.read_bytes()[:8]
     assert start.startswith(b"\x89PNG" if ending == "png" else b"<?xml")
@@ -60,14 +55,14 @@ def test_theory_draws(tmp_path, ending):
         (["--classes", "1"], "n_classes must be from 2"),
         (["--classes", "3", "--posterior", "0.2"], "at least 1/3"),
         (["--posterior", "1.2"], "between 0 and 1"),
-        (["--threshold", "0.6"], "p0 must be above 0"),
+        (["--threshold", "0.6"], "p0 must be between 1e-300 and 0.5"),
         (["--plot", "missing/folder/t.png"], "there is no folder"),
         (["--plot", "t.docx"], "must end in .png"),
     ],
 )
 def test_bad_input_gets_one_line_and_status_two(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = run("theory", *arguments)
+    result = run_calibrant("theory", *arguments)
     assert result.exit_code == 2
     assert message in result.output
     assert "Traceback" not in result.output
@@ -75,7 +70,5 @@ def test_bad_input_gets_one_line_and_status_two(arguments, message, tmp_path, mo
 
 
 def test_runs_as_a_module():
-    done = subprocess.run(
-        [sys.executable, "-m", "calibrant", "--version"], capture_output=True, text=True, check=True
-    )
+    done = run_python("-m", "calibrant", "--version", check=True)
     assert done.stdout.startswith("calibrant, version")

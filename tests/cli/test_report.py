@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 from calibrant import CALIBRATORS
-from calibrant.cli import Commands
-from calibrant.cli.report import report
 from calibrant.files import write_predictions
+from tests.processes import run_calibrant
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 4, 400)
@@ -20,10 +19,7 @@ PROBS = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
 VAL, TEST = slice(0, 200), slice(200, 400)
 QUICK = ("--method", "temperature")
 
-
-def run(*arguments: object) -> Result:
-    group = Commands(commands=[report])
-    return CliRunner().invoke(group, ["report", *(str(argument) for argument in arguments)])
+run = functools.partial(run_calibrant, "report")
 
 
 @pytest.fixture

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import signal
 import sys
 
 import pytest
-from click.testing import CliRunner, Result
 
-from calibrant.cli import Commands
-from calibrant.cli.train import _watched, train
+from calibrant.cli.train import _watched
 from calibrant.losses import LOSSES
 from calibrant.training import recipe
 from calibrant.training.models import MODELS
+from tests.processes import run_calibrant
 
 NESTEROV = ("--set", "optimizer=sgd", "--set", "nesterov=true")
 THREE = ("--set", "model_options=3")
 SHORT = ("--epochs", 2, "--limit", 128, "--observed", 50, "--accelerator", "cpu")
 
-
-def run(*arguments: object) -> Result:
-    group = Commands(commands=[train])
-    return CliRunner().invoke(group, ["train", *(str(argument) for argument in arguments)])
+run = functools.partial(run_calibrant, "train")
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +112,7 @@ def test_a_bar_where_somebody_watches(tmp_path, monkeypatch):
         (("digits", "--epochs", 0, "-o", "FOLDER/new"), "epochs must be"),
         (("cifar10", "-o", "FOLDER/new"), "cifar10"),
         (("digits", "-o", "FOLDER/run"), "must be new or empty; found a run in it"),
-        (("digits", "--resume", "FOLDER/run"), "was begun with another recipe"),
+        (("digits", "--resume", "FOLDER/run"), "was started with another recipe"),
         (("--resume", "FOLDER/nothing"), "holds no run to resume"),
         (("digits", "-o", "/proc/run"), "cannot write to /proc/run"),
         (("digits", "--grid", "grid.toml", "-o", "FOLDER/grid"), "Leave it out"),
@@ -221,6 +218,7 @@ def test_the_help_lists_the_names():
         assert name in said
 
 
+@pytest.mark.slow
 def test_a_grid(tmp_path):
     (tmp_path / "grid.json").write_text(
         json.dumps(

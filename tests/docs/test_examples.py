@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.processes import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_example_recovers_the_posterior(tmp_path):
     picture = tmp_path / "demo.png"
-    done = subprocess.run(
-        [sys.executable, "examples/recover_posterior.py", "--out", str(picture)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_python("examples/recover_posterior.py", "--out", picture, cwd=ROOT, check=True)
     assert picture.read_bytes().startswith(b"\x89PNG")
     rows = re.findall(r"^gamma (\d)  (.+?) {2,}(\S+) +(\S+)$", done.stdout, flags=re.MULTILINE)
     assert len(rows) == 6

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import calibrant
 from calibrant.cli import main
 from calibrant.files import write_top_predictions
 from experiments.catalogue import catalogue
+from tests.processes import run_calibrant
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -75,6 +75,7 @@ def folder(tmp_path_factory):
     return where
 
 
+@pytest.mark.slow
 def test_every_console_line_of_the_pages_runs(folder, monkeypatch):
     monkeypatch.chdir(folder)
     lines = [
@@ -91,7 +92,7 @@ def test_every_console_line_of_the_pages_runs(folder, monkeypatch):
     ]
     assert len(lines) > 10
     for line in lines:
-        done = CliRunner().invoke(main, shlex.split(line)[1:])
+        done = run_calibrant(*shlex.split(line)[1:])
         assert done.exit_code == 0, f"{line}: {done.output}"
     written = {"report.html", "cal.json", "calibrated.npz", "rel.png", "cal.onnx"}
     assert written <= {path.name for path in folder.iterdir()}
@@ -196,6 +197,7 @@ def test_the_parser_sees_what_is_loaded(tmp_path):
     assert loaded_by(page).addresses == ["https://x", "//y"]
 
 
+@pytest.mark.slow
 def test_the_built_pages_load_nothing_from_the_network(built):
     pages = list(built.rglob("*.html"))
     assert len(pages) > 20
@@ -206,6 +208,7 @@ def test_the_built_pages_load_nothing_from_the_network(built):
         assert not re.search(r"(url\(|@import)\s*['\"]?(https?:)?//", sheet.read_text()), sheet
 
 
+@pytest.mark.slow
 def test_formulas_are_in_the_pages(built):
     assert loaded_by(built / "mathematics.html").n_formulas > 30
     assert loaded_by(built / "api.html").n_formulas > 20
@@ -213,6 +216,7 @@ def test_formulas_are_in_the_pages(built):
         assert not re.search(r"\\\(|\\\[", page.read_text()), f"{page.name} has formulas as LaTeX"
 
 
+@pytest.mark.slow
 def test_the_reference_has_every_public_name(built):
     documented = set()
     for name in re.findall(r'<dt class="sig[^"]*" id="(calibrant[\w.]+)"', page_of(built, "api")):

@@ -125,8 +125,8 @@ def test_both_larger_networks_count():
 def test_a_loss_is_compared_on_every_network(smaller, larger, expected):
     name = "FL-3 against cross-entropy, ECE before T"
     networks = {
-        f"{name}: surely smaller": smaller,
-        f"{name}: surely larger": larger,
+        f"{name}: significantly smaller": smaller,
+        f"{name}: significantly larger": larger,
         f"{name}: noise": 2,
     }
     of_digits = "FL-3 minus cross-entropy: ECE %"
@@ -150,11 +150,11 @@ def test_a_temperature_near_one_is_between_0_9_and_1_1(within, expected):
 
 
 def rises(*runs):
-    """Runs as: rise of the NLL, part of it from mistakes, rise of that of right samples."""
+    """Runs as: rise of the NLL, part of it from mistakes, rise of that of correct samples."""
     names = (
         "rise of the test NLL after its lowest epoch",
         "part of that rise from mistakes",
-        "rise of the mean NLL of right samples",
+        "rise of the mean NLL of correct samples",
     )
     return {
         f"data, network {i}, cross-entropy: {name}": value
@@ -204,7 +204,7 @@ def test_a_gain_must_outlast_other_images_and_other_networks(images, networks, e
     for family in ("CIFAR-10", "CIFAR-100", "All"):
         values |= gains(family, name, *images)
         for end, value in zip(("from", "to"), networks, strict=True):
-            values[f"{family}: {name}: networks redrawn, {end}"] = value
+            values[f"{family}: {name}: networks resampled, {end}"] = value
     claim = "focal temperature scaling beats temperature scaling in ECE at equal accuracy"
     assert JUDGES[claim](values)[0] == expected
 

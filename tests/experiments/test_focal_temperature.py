@@ -59,10 +59,10 @@ def test_the_closest_temperature_on_many_outputs_is_that_of_the_simplex(gamma):
 
 
 def result(name: str, value: float, rng: np.random.Generator, spread: float) -> Result:
-    redrawn = value + spread * rng.normal(size=200)
+    resampled = value + spread * rng.normal(size=200)
     noise = np.abs(spread * rng.normal(size=200))
     return Result(
-        name, "m", {"ada_ece": value}, {}, {"ada_ece": redrawn, "ada_ece_noise": noise}, {}
+        name, "m", {"ada_ece": value}, {}, {"ada_ece": resampled, "ada_ece_noise": noise}, {}
     )
 
 

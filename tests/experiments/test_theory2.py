@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from calibrant._numerics.simplex import to_plane, to_simplex
 from calibrant.focal import closest_temperature, phi
 from experiments.catalogue import catalogue
 from experiments.closest_temperature.distance import (
@@ -16,7 +17,7 @@ from experiments.closest_temperature.distance import (
 )
 from experiments.proper_part.run import printed_map
 from experiments.risk_isolines.run import harmonics
-from experiments.simplex_maps.triangle import from_paper, on_paper, rows_of_probabilities
+from experiments.simplex_maps.triangle import rows_of_probabilities
 from experiments.temperature_bounds.run import effective_inverse_temperature, tightest
 from experiments.top_probability.rows import rising_rows, two_level_rows as two_level_probabilities
 from experiments.top_probability.run import inflection
@@ -99,7 +100,7 @@ def test_the_curve_of_prop_5_bends_one_way_below_the_inflection_and_the_other_ab
 def test_triangle_and_back():
     rows = rows_of_probabilities(12, inside=False)
     assert len(rows) == 13 * 14 // 2
-    assert from_paper(on_paper(rows)) == pytest.approx(rows)
+    assert to_simplex(to_plane(rows)) == pytest.approx(rows)
     assert rows_of_probabilities(12, inside=True).min() == pytest.approx(1 / 12)
 
 

@@ -21,7 +21,7 @@ from experiments.loss_tables.measuring import (
     best_temperature,
     has_learned,
     measure,
-    surely_more_sure,
+    significantly_more_sure,
     top,
 )
 from experiments.loss_tables.run import COLUMNS, run as loss_tables
@@ -45,12 +45,12 @@ def record(epoch, *, error, right, wrong, norm):
         "n": 100,
         "error": error,
         "nll": (1 - error) * right + error * wrong,
-        "nll_right": right,
+        "nll_correct": right,
         "nll_wrong": wrong,
         "ece": 0.1,
     }
     for name in ("entropy", "true_prob"):
-        part |= {name: 0.5, f"{name}_right": 1 - right, f"{name}_wrong": 1 / norm}
+        part |= {name: 0.5, f"{name}_correct": 1 - right, f"{name}_wrong": 1 / norm}
     bins = {"count": [0.0] * 24 + [100.0], "confidence": [None] * 25, "accuracy": [None] * 25}
     gradients = {"mean": norm, "median": norm, "count": [1] * 46}
     train = {**part, "reliability": bins, "gradient_norm": gradients}
@@ -186,7 +186,7 @@ def test_other_test_samples_are_not_compared(folder):
 def test_a_loss_that_is_honest_wins_before_scaling_alone(tables):
     values = tables.values
     pair = "FL-3 against cross-entropy, ECE"
-    assert values[f"{pair} before T: surely smaller"] == 2
+    assert values[f"{pair} before T: significantly smaller"] == 2
     assert values[f"{pair} after T: noise"] == 2
     assert values["cross-entropy: T by ECE from 0.9 to 1.1"] == 0
     assert values["FL-3: T by ECE from 0.9 to 1.1"] == 2
@@ -305,7 +305,7 @@ def test_a_product_of_temperatures_is_compared_with_what_is_found(folder):
 def test_sure_predictions_differ_surely_or_not(folder):
     runs = finished(GRIDS, folder)["digits", "mlp"]
     plain, focal = (measure(runs[loss], [1, 100]) for loss in ("ce", "fl-3"))
-    assert surely_more_sure(plain, focal, "before") == 1  # twice as sure as it should be
-    assert surely_more_sure(focal, plain, "before") == -1
-    assert surely_more_sure(focal, focal, "before") == 0
-    assert surely_more_sure(focal, plain, "after") == 0  # both are honest then
+    assert significantly_more_sure(plain, focal, "before") == 1  # twice as sure as it should be
+    assert significantly_more_sure(focal, plain, "before") == -1
+    assert significantly_more_sure(focal, focal, "before") == 0
+    assert significantly_more_sure(focal, plain, "after") == 0  # both are honest then

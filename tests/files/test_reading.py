@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import subprocess
-import sys
 import tracemalloc
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from calibrant.files import (
     read_predictions,
     write_predictions,
 )
+from tests.processes import run_python
 
 ROWS, CLASSES = 23, 4
 FIELDS = ("logits", "probs", "labels", "confidence", "correct", "ids")
@@ -445,9 +444,7 @@ def test_streaming_a_parquet_file_holds_only_batches(tmp_path):
         "seen = sum(len(b) for b in iter_predictions(sys.argv[1], batch_rows=1000))\n"
         "print(seen, pyarrow.default_memory_pool().max_memory())\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
-    )
+    done = run_python("-c", code, path, check=True)
     seen, peak = map(int, done.stdout.split())
     assert seen == rows
     assert peak < size / 4
@@ -476,9 +473,7 @@ def test_reading_npz_needs_no_pyarrow(tmp_path):
         "    except ImportError as error:\n"
         "        print(error)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
-    )
+    done = run_python("-c", code, tmp_path, check=True)
     assert done.stdout.splitlines() == [
         str(ROWS),
         "reading Parquet and CSV needs pyarrow: pip install 'calibrant[files]'",

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 from mpmath import mp, mpf
 
 from calibrant.focal import focal_log_probs, focal_map, phi
-from calibrant.focal.scalar import phi_slope
+from calibrant.focal.scalar import phi_gradient
 from tests.reference import focal_mpmath as oracle
 
 GAMMAS = (-0.9, -0.5, -0.25, 0.0, 1e-8, 0.05, 0.5, 1.0, 2.0, 3.0, 5.0, 7.0, 20.0, 100.0)
@@ -52,7 +52,9 @@ def worst_error(rows: list[np.ndarray], gamma: float, temperature: float) -> flo
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("temperature", TEMPERATURES)
+@pytest.mark.parametrize(
+    "temperature", [1.0, *(pytest.param(t, marks=pytest.mark.slow) for t in (0.01, 100.0))]
+)
 @pytest.mark.parametrize("gamma", GAMMAS)
 def test_log_probs_agree_with_the_oracle(gamma, temperature, dtype):
     rows = [
@@ -66,12 +68,12 @@ def test_log_probs_agree_with_the_oracle(gamma, temperature, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("gamma", GAMMAS)
-def test_log_probs_agree_with_the_oracle_for_many_classes(gamma, dtype):
+@pytest.mark.parametrize("n_classes", [100, pytest.param(1000, marks=pytest.mark.slow)])
+def test_log_probs_agree_with_the_oracle_for_many_classes(n_classes, gamma, dtype):
     seed = GAMMAS.index(gamma)
-    for n_classes in (100, 1000):
-        scale = SCALES[seed % len(SCALES)]
-        row = hostile_rows(n_classes, scale, seed)[seed % 6].astype(dtype)
-        assert worst_error([row], gamma, TEMPERATURES[seed % 3]) <= 16
+    scale = SCALES[seed % len(SCALES)]
+    row = hostile_rows(n_classes, scale, seed)[seed % 6].astype(dtype)
+    assert worst_error([row], gamma, TEMPERATURES[seed % 3]) <= 16
 
 
 @pytest.mark.parametrize("gamma", GAMMAS)
@@ -228,14 +230,14 @@ def test_phi_agrees_with_the_oracle(library, gamma):
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 3.0])
 def test_the_slope_of_phi_is_that_of_the_oracle(gamma):
     cross_entropy = np.array([1e-6, 1e-3, 0.1, 0.7, 3.0, 40.0])
-    said = phi_slope(cross_entropy, gamma)
+    said = phi_gradient(cross_entropy, gamma)
     with mp.workdps(60):
         exact = [
             float(mp.diff(lambda log_p: oracle.phi(mp.exp(log_p), gamma), -mp.mpf(float(c))))
             for c in cross_entropy
         ]
     np.testing.assert_allclose(said, exact, rtol=1e-9, atol=1e-12)
-    ends = phi_slope(np.array([0.0, 1e-300, 1e150]), gamma)
+    ends = phi_gradient(np.array([0.0, 1e-300, 1e150]), gamma)
     assert np.isfinite(ends).all()
     assert ends[2] == 0.0
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.processes import run_python
+
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "calibrant"
-TIMEOUT = 600
 
 # One small function: whatever is wrong with a cache shows in any of them.
 BINS = """
@@ -28,13 +29,8 @@ WARNING = "compiled functions are not cached: "
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """A process whose standard output says what is read from the cache and written to it."""
-    return subprocess.run(
-        [sys.executable, *arguments],
-        env={**os.environ, "NUMBA_DEBUG_CACHE": "1", "NUMBA_NUM_THREADS": "1", **environment},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=False,
+    return run_python(
+        *arguments, environment={"NUMBA_DEBUG_CACHE": "1", "NUMBA_NUM_THREADS": "1", **environment}
     )
 
 

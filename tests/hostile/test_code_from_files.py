@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import io
 import json
 import pickle
@@ -19,16 +20,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 import calibrant
-from calibrant.cli import main
 from calibrant.files import read_predictions
 from calibrant.integrations.hugging_face import TrainerLoss
 from calibrant.losses import LOSSES
 from calibrant.training import Recipe, recipe, train
 from calibrant.training.datasets import load as load_data
 from calibrant.training.grid import read_grid, run_grid
+from tests.processes import run_calibrant
 
 CANARY = "canary_of_files"
 OWN = f"{CANARY}:network"
@@ -51,8 +52,7 @@ def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop(CANARY, None)
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(main, ["train", *(str(argument) for argument in arguments)])
+run = functools.partial(run_calibrant, "train")
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,6 @@ import lzma
 import os
 import pickle
 import re
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from scipy.io import loadmat, savemat
 
 from calibrant.training.datasets import DATASETS, load
 from calibrant.training.datasets.pickles import StoredArray, read_plain_pickle
+from tests.processes import run_python
 from tests.training.datasets.test_formats import (
     MAKE,
     Made,
@@ -88,10 +87,10 @@ def test_wrong_arguments(tmp_path):
         load("digits", sneed=3)
     with pytest.raises(ValueError, match="no option 'neutral'"):
         load("sst-fine", tmp_path, neutral="class")
-    with pytest.raises(ValueError, match="seed must be from 0"):
-        load("digits", seed=-1)
-    with pytest.raises(ValueError, match="seed must be a whole number"):
-        load("digits", seed=1.5)
+    with pytest.raises(ValueError, match="random_state must be from 0"):
+        load("digits", random_state=-1)
+    with pytest.raises(ValueError, match="random_state must be a whole number"):
+        load("digits", random_state=1.5)
     with pytest.raises(ValueError, match="limit must be from 1"):
         load("digits", limit=0)
     with pytest.raises(ValueError, match="augment must be one of crop-flip, crop, none"):
@@ -191,10 +190,10 @@ def test_a_hostile_pickle_is_not_executed(tmp_path, archive):
         packed(tmp_path / "cifar-10-python.tar.gz", files)
     else:
         (tmp_path / "cifar-10-batches-py" / "data_batch_2").write_bytes(content)
-    refused(made, r"it asks for (posix|nt).system, which has no place")
+    refused(made, r"it asks for (posix|nt).system, which a file")
     assert not marker.exists()
     code = f"import pickle; pickle.loads({content!r})"  # it would have been, by pickle itself
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run_python("-c", code, check=True)
     assert marker.exists()
 
 
@@ -261,7 +260,7 @@ def test_an_archive_without_a_file(tmp_path):
     packed(tmp_path / "cifar-10-binary.tar.gz", {"cifar-10-batches-bin/data_batch_1.bin": b"x"})
     refused(made, "bytes in data_batch_1.bin, not a multiple of 3073")
     packed(tmp_path / "cifar-10-binary.tar.gz", {"readme.html": b"x"})
-    refused(made, "has no data_batch_1.bin, data_batch_2.bin, .* in it")
+    refused(made, "lacks data_batch_1.bin, data_batch_2.bin, ")
 
 
 def test_an_unpacked_folder_without_a_file(tmp_path):
@@ -284,7 +283,7 @@ def test_idx_of_another_shape(tmp_path):
     path = tmp_path / "train-labels-idx1-ubyte"
     content = path.read_bytes()
     path.write_bytes(b"\0\0\x0d" + content[3:])
-    refused(made, "does not begin as an IDX file")
+    refused(made, "does not start like an IDX file")
     path.write_bytes(content + b"\0")
     refused(made, "must have 20 bytes for the shape .20,.; it has 21")
     path.write_bytes(idx(np.full(20, 11, np.uint8)))
@@ -355,19 +354,19 @@ def test_a_half_unpacked_tiny_imagenet(tmp_path):
     picture = root / "train/n02/images/n02_3.JPEG"
     content = picture.read_bytes()
     picture.unlink()
-    refused(made, "has 5 pictures of one class and 6 of another")
+    refused(made, "has 5 images of one class and 6 of another")
     picture.write_bytes(jpeg(np.zeros((65, 64, 3), np.uint8)))
-    refused(made, r"has a picture of \(64, 65\) pixels, train/n02/images/n02_3.JPEG")
+    refused(made, r"has an image of \(64, 65\) pixels, train/n02/images/n02_3.JPEG")
     picture.write_bytes(b"GIF89a" + content[6:])
     refused(made, "cannot be decoded, train/n02/images/n02_3.JPEG")
     picture.write_bytes(content)
     (root / "val/images/val_0_0.JPEG").unlink()
-    refused(made, "has val/images/val_0_0.JPEG in val/images or in val_annotations.txt alone")
+    refused(made, "has val/images/val_0_0.JPEG in only one of val/images and val_annotations.txt")
     (root / "val/val_annotations.txt").unlink()
-    refused(made, "has no val/val_annotations.txt in it")
+    refused(made, "lacks val/val_annotations.txt")
     (root / "wnids.txt").write_text("n01 n02")
     (root / "val/val_annotations.txt").write_text("")
-    refused(made, "has pictures of 'n03', which is none of its classes")
+    refused(made, "has images of 'n03', which is not one of its classes")
 
 
 def test_a_tar_of_something_else(tmp_path):
@@ -375,7 +374,7 @@ def test_a_tar_of_something_else(tmp_path):
     with tarfile.open(fileobj=target, mode="w") as archive:
         archive.addfile(tarfile.TarInfo("train/zebra/0.jpg"))
     (tmp_path / "any.tar.xz").write_bytes(lzma.compress(target.getvalue()))
-    refused(Made("cifar10-jpeg", tmp_path / "any.tar.xz"), "pictures of 'zebra', which is none")
+    refused(Made("cifar10-jpeg", tmp_path / "any.tar.xz"), "images of 'zebra', which is not one")
 
 
 def test_json_lines_of_something_else(tmp_path):
@@ -387,9 +386,9 @@ def test_json_lines_of_something_else(tmp_path):
     path.write_bytes(gzip.compress(b"\xff\xfe"))
     refused(made, "cannot be read as lines of UTF-8 text")
     path.write_bytes(gzip.compress(b'{"text": "a", "group": "b"}\n{"text": "c", "group": "b"}'))
-    refused(made, "tests on the group sci.space, without training it")
+    refused(made, "has the group sci.space in its test messages only")
     path.write_bytes(gzip.compress(b'{"text": "a", "group": "b", "id": 1}\n' * 2))
-    refused(made, "has messages of 20news-bydate-train that share an id")
+    refused(made, "has messages of 20news-bydate-train with the same id")
     refused(made, "headers must be true or false; found str 'no'", headers="no")
 
 
@@ -405,12 +404,12 @@ def test_json_lines_of_something_else(tmp_path):
 )
 def test_a_folder_where_a_file_is_looked_for(name, file, tmp_path):
     (tmp_path / file).mkdir(parents=True)
-    refused(Made(name, tmp_path), "is a folder, where a file is looked for")
+    refused(Made(name, tmp_path), "is a folder; expected a file")
 
 
 def test_nobody_is_told_to_unpickle(tmp_path):
     (tmp_path / "a.npz").write_bytes(b"hello")
-    refused(Made("svhn-subset", tmp_path / "a.npz"), "it is no .zip archive of arrays")
+    refused(Made("svhn-subset", tmp_path / "a.npz"), "it is not a .zip archive of arrays")
 
 
 def test_word_vectors_of_something_else(tmp_path):
@@ -418,7 +417,7 @@ def test_word_vectors_of_something_else(tmp_path):
     path = tmp_path / "vectors.txt"
     refused(made, "there is no file", FileNotFoundError, embeddings=tmp_path / "none.txt")
     for text, message in [
-        ("nothing 1 2\n", "has no vector for any word of the training part"),
+        ("nothing 1 2\n", "has no vector for any word of the training split"),
         ("the 1 2\norbit 1 2 3\n", "has 3 numbers, or one not finite, in line 2"),
         ("the 1 nan\n", "has 2 numbers, or one not finite, in line 1"),
         ("the a b\n", "cannot be read as lines of a word and its numbers"),
@@ -447,11 +446,11 @@ def test_word_vectors_of_something_else(tmp_path):
         ("(3 word (2 b))", "1 nodes and a word"),
         ("(3)", "a node has 0 nodes"),
         ("()", "a node has no label"),
-        ("(3 a b)", "two words, 'a' and 'b', share a node"),
-        ("(x a)", "'x' stands where a label must be"),
-        ("(\u0663 a)", "stands where a label must be"),
+        ("(3 a b)", "a node has two words, 'a' and 'b'"),
+        ("(x a)", "expected a label, got 'x'"),
+        ("(\u0663 a)", "expected a label, got"),
         ("(7 a)", "a label is not 0 to 4"),
-        ("3 a", "'3' stands outside the tree"),
+        ("3 a", "'3' is outside the tree"),
     ],
 )
 def test_trees_of_something_else(tmp_path, line, message):
@@ -481,15 +480,15 @@ def test_tables_of_something_else(tmp_path):
         ({"X": x, "y": y * np.nan}, "has a label y that is not finite"),
         ({"X": x, "y": y * 0}, "there must be two or more classes"),
         ({"X": x, "y": y * 0, "classes": np.array(["a", "b"])}, "two or more classes"),
-        ({"X": x[:2], "y": y[:2]}, "each part must have a row; found 2 rows in all"),
+        ({"X": x[:2], "y": y[:2]}, "each split must have a row; found 2 rows in all"),
     ]:
         np.savez(tmp_path / "a.npz", **arrays)
         refused(made, message)
     made = table(tmp_path, "csv")
     for text, message in [
-        ("", "must have a line of names and rows"),
-        ("a,label\n", "must have a line of names and rows; it has 1 lines"),
-        ("a,b\n1,2\n", "one column must be called label, class, target, y; found 0 among a, b"),
+        ("", "must have a header line and rows"),
+        ("a,label\n", "must have a header line and rows; it has 1 lines"),
+        ("a,b\n1,2\n", "one column must be named label, class, target, y; found 0 among a, b"),
         ("y,label\n1,2\n", "found 2 among y, label. Pass label='its name'"),
         ("a,label\n1,2\n1\n", "has 1 fields in row 2, not 2"),
         ("a,label\n1,2\ninf,3\n", "has an infinite number in a"),
@@ -497,7 +496,7 @@ def test_tables_of_something_else(tmp_path):
         ("a,label\n" + "1,x\n2,y\n3,?\n" * 9, "a class in the column 'label'; found none"),
         (
             "a,label\n" + "".join(f"1,{i / 7}\n" for i in range(50)),
-            "two or more rows a class on average; found 50 classes in 50 rows",
+            "two or more rows per class on average; found 50 classes in 50 rows",
         ),
         (
             "name,label\n" + "".join(f"n{i},{i % 2}\n" for i in range(3000)),
@@ -508,6 +507,6 @@ def test_tables_of_something_else(tmp_path):
         refused(made, message)
     (tmp_path / "a.csv").write_bytes(b"a,label\n\xff\xfe,2\n")
     refused(made, "cannot be read as CSV in UTF-8")
-    refused(Made("tabular", tmp_path), "tabular needs a file", FileNotFoundError)
+    refused(Made("tabular", tmp_path), "tabular needs a .npz", FileNotFoundError)
     (tmp_path / "a.xlsx").write_bytes(b"PK")
     refused(Made("tabular", tmp_path / "a.xlsx"), "must end in .npz, .csv or .csv.gz")

@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import resource
 import subprocess
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from calibrant import VectorScaling
-from calibrant.cli import main
 from calibrant.files import write_predictions
 from calibrant.training import checkpoints
+from tests.processes import run_calibrant, run_python
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 40, 4000)
@@ -57,10 +55,10 @@ def full_disk():
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_full_disk_gets_one_line(command, tmp_path):
     arguments, out = COMMANDS[command]
-    assert CliRunner().invoke(main, [*arguments, out]).exit_code == 0  # compiled, and cached
+    assert run_calibrant(*arguments, out).exit_code == 0  # compiled, and cached
     before = Path(out).read_bytes()
     with full_disk():
-        result = CliRunner().invoke(main, [*arguments, out])
+        result = run_calibrant(*arguments, out)
     assert result.exit_code == 2, (result.output, result.exception)
     expected = f"Error: cannot write {tmp_path / out}: File too large. Make room, or choose another"
     assert result.stderr == f"{expected} disk\n"
@@ -78,9 +76,7 @@ main(["export", "cal.json", "-o", "out.pt2"])
 
 
 def test_an_export_for_torch_gets_one_line_too():
-    done = subprocess.run(
-        [sys.executable, "-c", EXPORTS_TO_A_FULL_DISK], capture_output=True, text=True, timeout=600
-    )
+    done = run_python("-c", EXPORTS_TO_A_FULL_DISK)
     assert done.returncode == 2, done.stderr
     assert done.stderr.endswith("out.pt2: File too large. Make room, or choose another disk\n")
     assert len(done.stderr.splitlines()) == 1

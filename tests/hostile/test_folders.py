@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from calibrant.files import count_rows, read_predictions, write_predictions
 from calibrant.files.parquet import parquet_files
 from calibrant.scale import evaluate
+from tests.processes import run_python
 
 LABELS = np.arange(40) % 4
 PROBS = np.full((40, 4), 0.25)
@@ -98,13 +97,7 @@ main(["evaluate", "net.npz"])
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("name", ["class_names", "ids"])
 def test_a_number_that_is_no_character(name, order, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", NOT_TEXT, name, order],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    done = run_python("-c", NOT_TEXT, name, order, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert f"{name} must be text; found the code point 0xffffffff" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import struct
 import subprocess
 import sys
@@ -17,8 +16,8 @@ import pytest
 
 import calibrant
 from calibrant.files import read_predictions
+from tests.processes import run_python
 
-TIMEOUT = 600
 WIDTH = 1 << 27
 # What is compiled and loaded before does not count, so that the room is that of the data.
 COMMAND = """
@@ -40,14 +39,8 @@ on_linux = pytest.mark.skipif(
 
 def with_room(room: int, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A command that has ``room`` bytes for its data."""
-    return subprocess.run(
-        [sys.executable, "-c", COMMAND, str(room), *arguments],
-        cwd=folder,
-        env={**os.environ, "NUMBA_NUM_THREADS": "2"},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=False,
+    return run_python(
+        "-c", COMMAND, room, *arguments, cwd=folder, environment={"NUMBA_NUM_THREADS": "2"}
     )
 
 
@@ -138,12 +131,5 @@ def test_a_compiled_pass_that_runs_out_of_memory_says_so(tmp_path: Path, threads
         "except MemoryError:\n"
         "    print('out of memory')\n"
     )
-    done = subprocess.run(
-        [sys.executable, str(file)],
-        env={**os.environ, "NUMBA_NUM_THREADS": threads},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=False,
-    )
+    done = run_python(file, environment={"NUMBA_NUM_THREADS": threads})
     assert done.stdout == "out of memory\n", done.stderr

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+
+from tests.processes import run_python
 
 WITHOUT_TORCH = """
 import sys
@@ -51,13 +50,7 @@ fitted = calibrant.Identity().fit(numpy.eye(3)[labels], labels)
     ],
 )
 def test_the_extra_is_named(code, extra, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_TORCH + code],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    done = run_python("-c", WITHOUT_TORCH + code, cwd=tmp_path)
     said = done.stderr.strip().splitlines()[-1]
     assert said.startswith("calibrant.errors.MissingExtraError: ")
     assert "needs torch" in said
@@ -70,13 +63,7 @@ def test_the_command_line_says_it_in_one_line(tmp_path):
     cal = tmp_path / "cal.json"
     code = f"{WITHOUT_TORCH}{FITTED}fitted.save({str(cal)!r})\nfrom calibrant.cli import main\n"
     for arguments in (["export", str(cal), "--format", "torch"], ["train", "digits", "-o", "out"]):
-        done = subprocess.run(
-            [sys.executable, "-c", f"{code}main({arguments!r})"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
+        done = run_python("-c", f"{code}main({arguments!r})", cwd=tmp_path)
         assert done.returncode == 2
         (line,) = done.stderr.splitlines()
         assert "found no torch. Run: pip install 'calibrant[" in line

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +10,8 @@ import pytest
 
 import calibrant
 from calibrant.files import write_predictions
+from tests.processes import run_python
 
-TIMEOUT = 600
 OPTIONAL = (
     "jinja2",
     "markupsafe",
@@ -49,14 +48,7 @@ def run(
     missing: tuple[str, ...], folder: Path, *arguments: str, code: str = COMMAND
 ) -> subprocess.CompletedProcess[str]:
     """A process that does not find the packages ``missing``."""
-    return subprocess.run(
-        [sys.executable, "-c", WITHOUT.format(missing=missing) + code, *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=False,
-    )
+    return run_python("-c", WITHOUT.format(missing=missing) + code, *arguments, cwd=folder)
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from calibrant import TemperatureScaling, load
 from calibrant.calibrators.export import export
-from calibrant.cli import main
 from calibrant.files import write_predictions, written_whole
 from calibrant.report import write_report
+from tests.processes import run_calibrant
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 3, 300)
@@ -68,7 +68,7 @@ def no_work(inputs, monkeypatch):
 
 
 def run(command: str, out: object) -> Result:
-    return CliRunner().invoke(main, [*COMMANDS[command][0], str(out)])
+    return run_calibrant(*COMMANDS[command][0], out)
 
 
 def refused(result: Result, message: str) -> None:
@@ -141,7 +141,7 @@ class as_nobody:  # noqa: N801
 def test_a_demo_in_a_folder_that_takes_no_files(closed):
     for out in (closed, closed / "new"):
         with as_nobody():
-            result = CliRunner().invoke(main, ["demo", "--out", str(out)])
+            result = run_calibrant("demo", "--out", out)
         refused(result, f"cannot write to {out}: Permission denied. Choose another folder")
 
 
@@ -151,7 +151,7 @@ def test_an_apply_into_a_folder_that_takes_no_files(closed):
     for command in (["rows.parquet"], ["rows.parquet", "--scheduler", "local"]):
         out = str(closed / "out") + (".parquet" if len(command) == 1 else "")
         with as_nobody():
-            result = CliRunner().invoke(main, ["apply", "cal.json", *command, "-o", out])
+            result = run_calibrant("apply", "cal.json", *command, "-o", out)
         refused(result, f"cannot write to {closed}: Permission denied")
 
 
@@ -161,7 +161,7 @@ def test_an_apply_to_a_folder_that_is_a_link(target, inputs):
     write_predictions("rows.parquet", logits=LOGITS)
     Path("out").symlink_to(target)
     arguments = ["apply", "cal.json", "rows.parquet", "--scheduler", "local", "-o", "out"]
-    refused(CliRunner().invoke(main, arguments), "out is there already")
+    refused(run_calibrant(*arguments), "out is there already")
 
 
 @pytest.mark.parametrize("out", ["/dev/null", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
@@ -245,9 +245,9 @@ def test_a_fit_does_not_replace_what_is_no_calibrator(content, inputs):
 def test_a_fit_replaces_it_with_force(inputs):
     Path("package.json").write_text('{"name": "my-app"}')
     fit = [*COMMANDS["fit"][0], "package.json"]
-    assert CliRunner().invoke(main, [*fit, "--force"]).exit_code == 0
+    assert run_calibrant(*fit, "--force").exit_code == 0
     assert load("package.json").NAME == "temperature"
-    assert CliRunner().invoke(main, fit).exit_code == 0
+    assert run_calibrant(*fit).exit_code == 0
 
 
 def test_a_fit_replaces_a_calibrator_of_another_version(inputs):
@@ -267,6 +267,6 @@ def test_an_export_refuses_before_it_makes_the_file(inputs, monkeypatch):
 
 def test_an_export_onto_another_name_of_the_calibrator(inputs):
     os.link("cal.json", "hard")
-    result = CliRunner().invoke(main, ["export", "cal.json", "--format", "numpy", "-o", "hard"])
+    result = run_calibrant("export", "cal.json", "--format", "numpy", "-o", "hard")
     assert result.exit_code == 2
     assert "is the calibrator itself" in result.output

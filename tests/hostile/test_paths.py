@@ -7,7 +7,6 @@ import os
 import click
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from calibrant import TemperatureScaling, load
 from calibrant.calibrators.export import export
@@ -25,6 +24,7 @@ from calibrant.report import write_report
 from calibrant.scale import apply, evaluate, fit
 from calibrant.training import recipe, train
 from calibrant.training.grid import read_grid, run_grid
+from tests.processes import run_calibrant
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 3, 300)
@@ -67,7 +67,7 @@ def arguments_of(command: click.Command, empty: click.Parameter) -> list[str]:
 @pytest.mark.parametrize(("command", "parameter"), PARAMETERS)
 def test_every_command_refuses_an_empty_path(command, parameter, in_a_folder):
     before = sorted(os.listdir())
-    result = CliRunner().invoke(main, [command.name, *arguments_of(command, parameter)])
+    result = run_calibrant(command.name, *arguments_of(command, parameter))
     assert result.exit_code == 2, result.output
     assert f"{MESSAGE} ''" in result.output
     assert len(result.output.splitlines()) == 1

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pickle
 import struct
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from calibrant.training.datasets.pickles import MOST_INSTRUCTIONS, read_plain_pickle
+from tests.processes import run_python
 
 DEEP = 300_000
 WIDE = b")q\x00" + b"".join(b"h%c\x86q%c" % (i, i + 1) for i in range(60))
@@ -78,9 +77,7 @@ def test_bombs_are_refused(tmp_path):
     """In a process of their own: a crash or a flood of memory ends it, and not the tests."""
     for name, content in BOMBS.items():
         (tmp_path / name).write_bytes(content)
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=600
-    )
+    done = run_python("-c", PROGRAM, tmp_path)
     said = dict(line.split(": ") for line in done.stdout.splitlines())
     assert done.returncode == 0, (done.returncode, said, done.stderr)
     assert said.keys() == BOMBS.keys()

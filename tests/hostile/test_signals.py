@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from calibrant import TemperatureScaling, _writing
 from calibrant.cli import main
 from calibrant.files import read_predictions, written_whole
+from tests.processes import run_calibrant, run_python
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 3, 300)
@@ -107,7 +107,7 @@ def test_a_training_that_is_stopped_can_go_on():
         process.terminate()
         assert process.wait(PATIENCE) == 143
     assert list(Path("run").rglob(".*")) == []
-    result = CliRunner().invoke(main, ["train", "--resume", "run"])
+    result = run_calibrant("train", "--resume", "run")
     assert result.exit_code == 0, result.output
 
 
@@ -123,9 +123,9 @@ def test_a_signal_that_is_ignored_stays_ignored():
 def test_the_library_handles_no_signals():
     code = "import signal, calibrant, calibrant.cli, calibrant.training, calibrant.scale\n"
     code += "assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE)
+    run_python("-c", code, check=True)
     before = signal.getsignal(signal.SIGTERM)
-    assert CliRunner().invoke(main, ["theory"]).exit_code == 0
+    assert run_calibrant("theory").exit_code == 0
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -144,7 +144,7 @@ def test_what_a_kill_leaves_is_removed_by_the_next_command():
         process.kill()
         process.wait(PATIENCE)
         assert len(private()) == 1
-    subprocess.run([sys.executable, "-m", "calibrant", *APPLY], check=True, timeout=PATIENCE)
+    run_python("-m", "calibrant", *APPLY, check=True)
     assert private() == []
 
 
@@ -152,7 +152,7 @@ def test_what_a_living_process_writes_stays():
     with begun(APPLIES_SLOWLY, APPLY) as process:
         (of_the_other,) = private()
         _writing.sweep(Path())
-        assert CliRunner().invoke(main, [*APPLY[:-1], "other.npz"]).exit_code == 0
+        assert run_calibrant(*APPLY[:-1], "other.npz").exit_code == 0
         assert private() == [of_the_other]
         process.stdin.write("go on\n")
         process.stdin.flush()

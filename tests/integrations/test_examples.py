@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +10,7 @@ import pytest
 import torch
 
 import calibrant
+from tests.processes import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = {
@@ -38,17 +36,19 @@ def test_at_most_five_lines_are_added(name):
     assert "update(" not in body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_example_runs(name, tmp_path):
     out = [] if name == "train_plain" else ["--out", str(tmp_path)]
-    done = subprocess.run(
-        [sys.executable, f"examples/{name}.py", "--loss", "adafocal", *EXAMPLES[name], *out],
+    done = run_python(
+        f"examples/{name}.py",
+        "--loss",
+        "adafocal",
+        *EXAMPLES[name],
+        *out,
         cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
         check=True,
-        timeout=180,
+        environment={"OMP_NUM_THREADS": "1"},
     )
     assert re.search(PRINTED[name], done.stdout, flags=re.MULTILINE)
 

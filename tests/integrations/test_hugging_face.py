@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +28,7 @@ from calibrant.losses import (
     MMCELoss,
     SigmoidFocalLoss,
 )
+from tests.processes import run_ranks
 
 # Advice of transformers and accelerate that is not about this package.
 pytestmark = pytest.mark.filterwarnings("ignore:.*pin_memory")
@@ -271,16 +270,15 @@ def shown():
     return loss
 
 
+@pytest.mark.slow
 def test_two_processes_that_both_have_the_whole_set_find_what_one_finds(tmp_path):
     here, script = Path(__file__), tmp_path / "run.py"
     script.write_text(
-        TWO_PROCESSES.format(folder=str(here.parent), module=here.stem, out=str(tmp_path))
+        TWO_PROCESSES.format(
+            folder=str(here.parents[2]), module=f"tests.integrations.{here.stem}", out=str(tmp_path)
+        )
     )
-    running = [
-        subprocess.Popen([sys.executable, "-W", "ignore", str(script), str(rank)])
-        for rank in range(2)
-    ]
-    assert [process.wait(timeout=120) for process in running] == [0, 0]
+    run_ranks("-W", "ignore", script)
     one = shown().loss.state_dict()
     for rank in range(2):
         two = torch.load(tmp_path / f"found{rank}.pt", weights_only=True)

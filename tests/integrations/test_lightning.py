@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 from pathlib import Path
 
 import lightning
@@ -18,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import calibrant
 from calibrant.integrations.lightning import CalibrationCallback
 from calibrant.losses import LOSSES, AdaFocal, FocalLoss, ScheduledGamma
+from tests.processes import run_python
 
 # Lightning's own advice and deprecations, which are not about this package.
 pytestmark = [
@@ -443,19 +442,16 @@ def found_by(module, trainer):
     return dict(module.loss.gamma.state_dict(), **trainer.callback_metrics)
 
 
+@pytest.mark.slow
 def test_two_processes_find_what_one_finds(tmp_path):
     here = Path(__file__)
     script = tmp_path / "run.py"
     script.write_text(
-        TWO_PROCESSES.format(folder=str(here.parent), module=here.stem, out=str(tmp_path))
+        TWO_PROCESSES.format(
+            folder=str(here.parents[2]), module=f"tests.integrations.{here.stem}", out=str(tmp_path)
+        )
     )
-    subprocess.run(
-        [sys.executable, "-W", "ignore", str(script)],
-        check=True,
-        timeout=180,
-        cwd=tmp_path,
-        capture_output=True,
-    )
+    run_python("-W", "ignore", script, check=True, cwd=tmp_path)
     two = torch.load(tmp_path / "found.pt", weights_only=True)
     module = quiet("adafocal")
     trainer = trainer_of(tmp_path, CalibrationCallback())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pickle
 import re
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -41,7 +39,8 @@ import calibrant
 from calibrant import FocalCalibration, TemperatureScaling
 from calibrant.calibrators import CALIBRATORS, CalibrationWarning
 from calibrant.integrations.scikit_learn import CalibratedClassifier
-from tests.calibrators.test_base import EVERY, REQUIRED, build, drawn
+from tests.builders import REQUIRED, build, draw_samples
+from tests.processes import run_python
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
 
@@ -517,7 +516,7 @@ def test_a_method_that_needs_more_than_its_name_says_so():
         CalibratedClassifier(GaussianNB(), method="focal").fit(X, y)
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", sorted(CALIBRATORS))
 @pytest.mark.parametrize("k", [2, 3])
 def test_every_method(name, k):
     X, y, X_new, _ = problem(k=k)  # noqa: N806
@@ -585,15 +584,15 @@ def test_warnings_of_the_calibrator_point_at_the_caller():
 
 def test_importing_calibrant_does_not_import_scikit_learn():
     code = "import calibrant, sys; assert 'sklearn' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run_python("-c", code, check=True)
 
 
 # --- calibrators as scikit-learn sees them -------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", sorted(CALIBRATORS))
 def test_calibrators_can_be_cloned(name):
-    fitted = build(name).fit(*drawn())
+    fitted = build(name).fit(*draw_samples())
     copied = clone(fitted)
     assert type(copied) is type(fitted)
     assert copied.get_params() == fitted.get_params()
@@ -601,65 +600,65 @@ def test_calibrators_can_be_cloned(name):
     assert clone([fitted, copied])[0].get_params() == fitted.get_params()
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", sorted(CALIBRATORS))
 def test_parameters_are_set_as_scikit_learn_sets_them(name):
     check_set_params(name, build(name))
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", sorted(CALIBRATORS))
 def test_no_attribute_ends_in_an_underscore_before_the_fit(name):
     assert not [key for key in vars(build(name)) if key.endswith("_")]
-    fitted = build(name).fit(*drawn())
+    fitted = build(name).fit(*draw_samples())
     new = set(vars(fitted)) - set(vars(build(name)))
     assert new
     assert all(key.endswith("_") for key in new)
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", sorted(CALIBRATORS))
 def test_fitting_twice_gives_the_same(name):
-    logits, labels = drawn()
+    logits, labels = draw_samples()
     once = build(name).fit(logits, labels).predict_proba(logits)
     twice = build(name).fit(logits, labels).fit(logits, labels).predict_proba(logits)
     np.testing.assert_array_equal(once, twice)
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", sorted(CALIBRATORS))
 def test_the_order_of_rows_hardly_matters(name):
-    logits, labels = drawn()
+    logits, labels = draw_samples()
     order = np.random.default_rng(0).permutation(len(labels))
     one = build(name).fit(logits, labels)
     other = build(name).fit(logits[order], labels[order])
     assert one.predict_proba(logits) == pytest.approx(other.predict_proba(logits), abs=1e-6)
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", sorted(CALIBRATORS))
 def test_predictions_do_not_depend_on_the_batch(name):
-    logits, labels = drawn()
+    logits, labels = draw_samples()
     fitted = build(name).fit(logits, labels)
     halves = [fitted.predict_proba(half) for half in (logits[:7], logits[7:])]
     np.testing.assert_allclose(np.concatenate(halves), fitted.predict_proba(logits), rtol=1e-13)
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", sorted(CALIBRATORS))
 def test_reading_only_memory_is_enough(name):
-    logits, labels = drawn()
+    logits, labels = draw_samples()
     logits.setflags(write=False)
     labels.setflags(write=False)
     assert np.isfinite(build(name).fit(logits, labels).predict_proba(logits)).all()
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", sorted(CALIBRATORS))
 def test_is_fitted_is_known(name):
     from sklearn.utils.validation import check_is_fitted
 
     with pytest.raises(NotFittedError):
         check_is_fitted(build(name))
-    check_is_fitted(build(name).fit(*drawn()))
+    check_is_fitted(build(name).fit(*draw_samples()))
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", sorted(CALIBRATORS))
 def test_layouts_in_memory_do_not_matter(name):
-    logits, labels = drawn()
+    logits, labels = draw_samples()
     expected = build(name).fit(logits, labels).predict_proba(logits)
     for given in (np.asfortranarray(logits), np.repeat(logits, 2, axis=0)[::2], logits.tolist()):
         found = build(name).fit(given, labels).predict_proba(given)

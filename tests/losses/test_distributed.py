@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import textwrap
 
 import pytest
 import torch
 
 from calibrant.losses import LOSSES, MMCELoss
+from tests.processes import run_ranks
 
-pytestmark = pytest.mark.skipif(
-    not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
-    reason="torch has no gloo here",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
+        reason="torch has no gloo here",
+    ),
+]
 
 EPOCHS, N_TRAIN, N_VAL = 4, 48, 101
 
@@ -85,19 +87,7 @@ PROGRAM = SETUP + textwrap.dedent(
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory) -> list[dict]:
     folder = tmp_path_factory.mktemp("gloo")
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(rank), str(folder)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    answers = [process.communicate(timeout=120) for process in started]
-    for process, (_, errors) in zip(started, answers, strict=True):
-        assert process.returncode == 0, errors
-    return [json.loads(said) for said, _ in answers]
+    return [json.loads(said) for said in run_ranks("-c", PROGRAM, arguments=[folder])]
 
 
 @pytest.fixture(scope="module")

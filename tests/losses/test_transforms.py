@@ -47,6 +47,7 @@ def fresh_compiler():
     torch._dynamo.reset()
 
 
+@pytest.mark.slow
 @every_loss
 def test_compiles_in_one_piece(name):
     logits, labels = batch()

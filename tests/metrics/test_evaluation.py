@@ -11,19 +11,11 @@ from calibrant import METRICS, evaluate, paired_difference
 from calibrant.metrics import StreamedEvaluation
 from calibrant.metrics.evaluation import DEFAULT_METRICS
 from calibrant.metrics.resampling import ERRORS_WITHOUT_BINS
-
-
-def drawn(n: int, sharpness: float, seed: int, n_classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
-    """Labels drawn from a posterior, and what a model says that sharpens it."""
-    rng = np.random.default_rng(seed)
-    posterior = rng.dirichlet(np.ones(n_classes), size=n)
-    labels = (rng.random((n, 1)) > posterior.cumsum(axis=1)).sum(axis=1).clip(max=n_classes - 1)
-    said = posterior**sharpness
-    return said / said.sum(axis=1, keepdims=True), labels
+from tests.builders import draw_sharpened
 
 
 def test_values_are_those_of_the_metrics():
-    probs, labels = drawn(2000, 2.0, seed=0)
+    probs, labels = draw_sharpened(2000, 2.0, seed=0)
     result = evaluate(probs, labels, metrics=sorted(METRICS), n_resamples=50)
     for row in result.measured:
         assert row.value == METRICS[row.name](probs, labels)
@@ -36,7 +28,7 @@ def test_values_are_those_of_the_metrics():
 
 
 def test_the_same_seed_gives_the_same_result():
-    probs, labels = drawn(500, 2.0, seed=1)
+    probs, labels = draw_sharpened(500, 2.0, seed=1)
     first, again = (evaluate(probs, labels, n_resamples=100, random_state=5) for _ in range(2))
     assert first == again
     assert evaluate(probs, labels, n_resamples=100, random_state=6) != first
@@ -44,7 +36,7 @@ def test_the_same_seed_gives_the_same_result():
 
 def test_a_miscalibrated_model_is_told_from_a_calibrated_one():
     for sharpness, words in ((3.0, "Over-confident"), (0.4, "Under-confident"), (1.0, "No misc")):
-        result = evaluate(*drawn(4000, sharpness, seed=2))
+        result = evaluate(*draw_sharpened(4000, sharpness, seed=2))
         assert result.verdict().startswith(words)
         assert words in str(result)
     floor = result.noise_floors[0]
@@ -53,13 +45,15 @@ def test_a_miscalibrated_model_is_told_from_a_calibrated_one():
 
 
 def test_the_noise_floor_falls_with_the_square_root_of_n():
-    small, large = (evaluate(*drawn(n, 1.0, seed=3), metrics=["ece"]) for n in (1000, 64_000))
+    small, large = (
+        evaluate(*draw_sharpened(n, 1.0, seed=3), metrics=["ece"]) for n in (1000, 64_000)
+    )
     ratio = small.noise_floors[0].expected / large.noise_floors[0].expected
     assert ratio == pytest.approx(8.0, rel=0.1)
 
 
 def test_as_data_and_as_a_page():
-    probs, labels = drawn(300, 2.0, seed=4)
+    probs, labels = draw_sharpened(300, 2.0, seed=4)
     probs[0], labels[0] = [1.0, 0.0, 0.0, 0.0], 1
     result = evaluate(probs, labels, n_resamples=50)
     data = json.loads(result.to_json())
@@ -75,7 +69,7 @@ def test_as_data_and_as_a_page():
 def test_tiny_and_odd_samples():
     assert evaluate([[0.7, 0.3]], [0])["ece"].low is None
     for n in (2, 3, 14):
-        result = evaluate(*drawn(n, 1.0, seed=n), n_resamples=50)
+        result = evaluate(*draw_sharpened(n, 1.0, seed=n), n_resamples=50)
         assert result["ece"].low <= result["ece"].high <= 1.0
     certain = evaluate(np.eye(3)[[0, 1, 2]], [0, 1, 2], n_resamples=50)
     assert certain["ece"].value == certain["ece"].high == 0.0
@@ -83,7 +77,7 @@ def test_tiny_and_odd_samples():
 
 
 def test_weights_move_the_value_and_its_interval():
-    probs, labels = drawn(1000, 3.0, seed=5)
+    probs, labels = draw_sharpened(1000, 3.0, seed=5)
     right = probs.argmax(axis=1) == labels
     result = evaluate(probs, labels, sample_weight=np.where(right, 1.0, 0.1), n_resamples=200)
     assert result["error_rate"].high < evaluate(probs, labels)["error_rate"].low
@@ -91,7 +85,7 @@ def test_weights_move_the_value_and_its_interval():
 
 
 def test_unknown_names_and_levels_are_refused():
-    probs, labels = drawn(50, 1.0, seed=6)
+    probs, labels = draw_sharpened(50, 1.0, seed=6)
     with pytest.raises(ValueError, match=r"found 'adaece'. Did you mean 'ada_ece'\?"):
         evaluate(probs, labels, metrics=["adaece"])
     with pytest.raises(ValueError, match=r"level must lie strictly .* For 95% pass 0\.95"):
@@ -101,7 +95,7 @@ def test_unknown_names_and_levels_are_refused():
 
 
 def test_a_stream_gives_what_the_whole_gives():
-    probs, labels = drawn(30_000, 2.0, seed=7)
+    probs, labels = draw_sharpened(30_000, 2.0, seed=7)
     whole = evaluate(probs, labels)
     parts = [StreamedEvaluation() for _ in range(3)]
     for start in range(0, 30_000, 1000):
@@ -126,7 +120,7 @@ def test_a_stream_gives_what_the_whole_gives():
 
 
 def test_a_better_model_is_told_from_a_worse_one():
-    honest, labels = drawn(3000, 1.0, seed=8)
+    honest, labels = draw_sharpened(3000, 1.0, seed=8)
     bold = honest**2 / (honest**2).sum(axis=1, keepdims=True)
     result = paired_difference(honest, bold, labels)
     assert result["ece"].verdict == "better"
@@ -141,7 +135,7 @@ def test_a_better_model_is_told_from_a_worse_one():
 
 
 def test_a_row_without_weight_is_not_there():
-    probs, labels = drawn(200, 2.0, seed=9)
+    probs, labels = draw_sharpened(200, 2.0, seed=9)
     weight = np.ones(200)
     weight[:3] = 0.0
     probs[0] = [1.0, 0.0, 0.0, 0.0]
@@ -154,7 +148,7 @@ def test_a_row_without_weight_is_not_there():
 
 
 def test_weights_of_any_size():
-    probs, labels = drawn(200, 2.0, seed=10)
+    probs, labels = draw_sharpened(200, 2.0, seed=10)
     plain = evaluate(probs, labels, n_resamples=50)
     for size in (1e-300, 2.0**60, 1e19, 1e308):
         result = evaluate(probs, labels, sample_weight=np.full(200, size), n_resamples=50)
@@ -165,8 +159,8 @@ def test_weights_of_any_size():
 
 
 def test_what_has_no_interval_alone_has_none_in_a_comparison(monkeypatch):
-    probs, labels = drawn(300, 2.0, seed=11)
-    other = drawn(300, 1.0, seed=11)[0]
+    probs, labels = draw_sharpened(300, 2.0, seed=11)
+    other = draw_sharpened(300, 1.0, seed=11)[0]
     monkeypatch.setattr("calibrant.metrics.resampling.LARGEST_CLASSWISE", 100)
     names = [*ERRORS_WITHOUT_BINS, "classwise_ece"]
     alone = evaluate(probs, labels, metrics=names)
@@ -218,7 +212,7 @@ def test_equally_over_confident_models_are_not_distinguishable():
 def test_the_worst_bin_is_never_better_than_the_average_one():
     """An MCE is at least the ECE over the same bins, and so are the ends of its interval."""
     for seed, n in enumerate((20, 60, 200, 200, 1000, 5000)):
-        probs, labels = drawn(n, 0.5 + 0.3 * seed, seed=seed)
+        probs, labels = draw_sharpened(n, 0.5 + 0.3 * seed, seed=seed)
         stream = StreamedEvaluation()
         stream.update(probs, labels)
         for result in (evaluate(probs, labels), stream.result()):
@@ -230,7 +224,7 @@ def test_noise_is_not_taken_for_a_difference():
     """Two equally good models: the share of false alarms stays near 5%."""
     alarms = 0
     for seed in range(60):
-        probs, labels = drawn(800, 1.0, seed=100 + seed)
+        probs, labels = draw_sharpened(800, 1.0, seed=100 + seed)
         rng = np.random.default_rng(seed)
         other = probs * np.exp(0.3 * rng.standard_normal(probs.shape))
         twin = probs * np.exp(0.3 * rng.standard_normal(probs.shape))

@@ -24,31 +24,18 @@ from calibrant.metrics.reliability import (
     wilson_interval,
 )
 from calibrant.metrics.samples import ScoredSamples
+from tests.builders import draw_mixed
 from tests.reference import metrics_slow as slow
 
 SLOW_BINS = {"width": slow.width_bins, "mass": slow.mass_bins}
 
 
-def drawn(n: int, n_classes: int, seed: int, *, digits: int | None = None):
-    """Over-confident predictions; with ``digits`` they are rounded, so that many are tied."""
-    rng = np.random.default_rng(seed)
-    probs = rng.dirichlet(np.full(n_classes, 0.4), size=n)
-    labels = np.array([rng.choice(n_classes, p=0.7 * p + 0.3 / n_classes) for p in probs])
-    if digits is not None:
-        top = np.round(probs.max(axis=-1), digits)
-        probs = (1 - top)[:, None] * np.full(n_classes, 1 / (n_classes - 1))
-        probs[np.arange(n), labels] = top
-        labels = (labels + rng.integers(0, 2, n)) % n_classes
-        probs /= probs.sum(axis=-1, keepdims=True)
-    return probs, labels
-
-
 CASES = {
-    "ordinary": drawn(300, 5, seed=0),
-    "two classes": drawn(90, 2, seed=1),
-    "many ties": drawn(200, 3, seed=2, digits=1),
+    "ordinary": draw_mixed(300, 5, seed=0),
+    "two classes": draw_mixed(90, 2, seed=1),
+    "many ties": draw_mixed(200, 3, seed=2, digits=1),
     "one sample": (np.array([[0.7, 0.2, 0.1]]), np.array([2])),
-    "fewer samples than bins": drawn(6, 3, seed=3),
+    "fewer samples than bins": draw_mixed(6, 3, seed=3),
     "all tied": (np.full((20, 2), 0.5), np.arange(20) % 2),
     "all certain": (np.eye(3)[[0, 1, 2, 0]], np.array([0, 1, 2, 1])),
     "on the edges": (

@@ -104,15 +104,15 @@ def test_split_by_right_and_wrong():
     probs, labels = CASES["ordinary"]
     _, correct = slow.top_label(probs, labels)
     right, wrong = slow.split_by_correct(slow.entropy_rows(probs), correct)
-    assert metrics.entropy_right(probs, labels) == pytest.approx(right, rel=1e-12)
+    assert metrics.entropy_correct(probs, labels) == pytest.approx(right, rel=1e-12)
     assert metrics.entropy_wrong(probs, labels) == pytest.approx(wrong, rel=1e-12)
     soft = 0.99 * probs + 0.01 / 5
     right, wrong = slow.split_by_correct(slow.nll_rows(soft, labels), correct)
-    assert metrics.nll_right(soft, labels) == pytest.approx(right, rel=1e-12)
+    assert metrics.nll_correct(soft, labels) == pytest.approx(right, rel=1e-12)
     assert metrics.nll_wrong(soft, labels) == pytest.approx(wrong, rel=1e-12)
     own = [p[y] for p, y in zip(soft, labels, strict=True)]
     right, wrong = slow.split_by_correct(own, correct)
-    assert metrics.true_prob_right(soft, labels) == pytest.approx(right, rel=1e-12)
+    assert metrics.true_prob_correct(soft, labels) == pytest.approx(right, rel=1e-12)
     assert metrics.true_prob_wrong(soft, labels) == pytest.approx(wrong, rel=1e-12)
 
 
@@ -185,6 +185,7 @@ def test_logits_give_what_their_probabilities_give(name):
     assert narrow == pytest.approx(said, rel=0.1, abs=0.02)
 
 
+@pytest.mark.slow
 def test_twenty_million_samples_in_one_bin():
     n = 20_000_000
     probs = np.broadcast_to(np.array([0.95, 0.05], dtype=np.float32), (n, 2))

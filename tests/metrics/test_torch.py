@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 import textwrap
 
 import numpy as np
@@ -13,6 +11,7 @@ import torch
 
 from calibrant import ece, mce
 from calibrant.metrics.torch import CalibrationError
+from tests.processes import run_ranks
 
 RNG = np.random.default_rng(0)
 LOGITS = torch.from_numpy(3.0 * RNG.standard_normal((1000, 7)))
@@ -70,6 +69,7 @@ def test_half_precision_modules_still_count():
         assert metric.compute() == before
 
 
+@pytest.mark.slow
 def test_two_processes_add_up(tmp_path):
     """Each of two gloo processes sees half of the rows; both get the error of all of them."""
     np.savez(tmp_path / "data.npz", logits=LOGITS.numpy(), labels=LABELS.numpy())
@@ -90,16 +90,7 @@ def test_two_processes_add_up(tmp_path):
         torch.distributed.destroy_process_group()
         """
     )
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, str(rank), str(tmp_path)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    answers = [process.communicate(timeout=120)[0].split() for process in processes]
-    assert [process.returncode for process in processes] == [0, 0]
+    answers = [said.split() for said in run_ranks("-c", program, arguments=[tmp_path])]
     expected = ece(logits=LOGITS, labels=LABELS)
     for (value, own), rows in zip(answers, (300, 700), strict=True):
         assert float(value) == pytest.approx(expected, rel=1e-12)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import calibrant
+from tests.processes import run_python
 
 FITTING = """
 import numpy as np
@@ -22,13 +20,7 @@ calibrant.TemperatureScaling().fit(logits, labels)
 
 def printed(code: str, **environment: str) -> str:
     """What a new process prints: threads are started once in each."""
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    run = run_python("-c", code, check=True, environment=environment)
     return run.stdout.strip()
 
 
@@ -68,7 +60,7 @@ print(calibrant.classwise_ece(logits=logits, labels=labels).hex())
 def test_a_pass_without_rows() -> None:
     import numpy as np
 
-    from calibrant._numerics.compiled import bins_of
+    from calibrant.metrics.kernels import bins_of
 
     bins_of(np.empty(0), np.linspace(0.0, 1.0, 11), np.empty(0, dtype=np.intp))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import io
+import subprocess
+import sys
 from functools import partial
 
 import matplotlib
@@ -25,6 +27,7 @@ from calibrant.metrics.reliability import (
 )
 from calibrant.plots import palette, simplex
 
+matplotlib.use("agg")
 RNG = np.random.default_rng(0)
 
 
@@ -88,7 +91,7 @@ def points_of(container: ErrorbarContainer) -> tuple[np.ndarray, np.ndarray, np.
 def test_the_diagram_shows_the_curve(ax, case, binning):
     (probs, labels), options = HOSTILE[case]
     curve = reliability_curve(probs, labels, binning=binning, **options)
-    plots.plot_reliability(ax, curve, label="a name")
+    plots.plot_reliability(curve, ax, label="a name")
     full = curve.full
     (container,) = (c for c in ax.containers if isinstance(c, ErrorbarContainer))
     x, y, ends = points_of(container)
@@ -121,25 +124,25 @@ def test_the_diagram_shows_the_curve(ax, case, binning):
 
 def test_counts_are_written_out(ax):
     curve = reliability_curve(*OVER)
-    plots.plot_reliability(ax, curve)
+    plots.plot_reliability(curve, ax)
     said = [text.get_text() for text in ax.texts]
     assert said == [f"{count:,.0f}" for count in curve.count if count > 0]
 
 
 @pytest.mark.parametrize(("n_bins", "said"), [(7, "85 or 86 in each bin"), (6, "100 in each bin")])
 def test_equal_mass_counts_are_said_once(ax, n_bins, said):
-    plots.plot_reliability(ax, reliability_curve(*OVER, n_bins=n_bins, binning="mass"))
+    plots.plot_reliability(reliability_curve(*OVER, n_bins=n_bins, binning="mass"), ax)
     assert [text.get_text() for text in ax.texts] == [said]
 
 
 def test_without_counts_the_diagram_is_the_unit_square(ax):
-    plots.plot_reliability(ax, reliability_curve(*OVER), counts=False)
+    plots.plot_reliability(reliability_curve(*OVER), ax, counts=False)
     assert ax.get_ylim() == ax.get_xlim() == pytest.approx((-0.02, 1.02))
     assert not ax.texts
 
 
 def test_the_legend_leaves_the_data_free(ax):
-    plots.plot_reliability(ax, reliability_curve(*UNDER))
+    plots.plot_reliability(reliability_curve(*UNDER), ax)
     rendered(ax)
     corner = ax.get_legend().get_window_extent().transformed(ax.transData.inverted())
     assert corner.x0 > 0.3
@@ -148,7 +151,7 @@ def test_the_legend_leaves_the_data_free(ax):
 
 def test_one_class(ax):
     curve = classwise_curves(*OVER)[2]
-    plots.plot_reliability(ax, curve)
+    plots.plot_reliability(curve, ax)
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("probability of class 2", "share of class 2")
 
 
@@ -159,7 +162,7 @@ def test_curves_over_each_other(ax, case):
         "before": reliability_curve(probs, labels, **options),
         "after": reliability_curve(probs, labels, binning="mass", **options),
     }
-    plots.plot_reliability_overlay(ax, curves)
+    plots.plot_reliability_overlay(curves, ax)
     for container, curve in zip(ax.containers, curves.values(), strict=True):
         x, y, ends = points_of(container)
         assert x == pytest.approx(curve.confidence[curve.full])
@@ -174,7 +177,7 @@ def test_curves_over_each_other(ax, case):
 def test_the_histogram_shows_right_and_wrong(ax, case):
     (probs, labels), options = HOSTILE[case]
     histogram = confidence_histogram(probs, labels, **options)
-    plots.plot_confidence_histogram(ax, histogram)
+    plots.plot_confidence_histogram(histogram, ax)
     right, wrong = (patch for patch in ax.patches if isinstance(patch, StepPatch))
     for steps, counts in ((right, histogram.correct), (wrong, histogram.wrong)):
         values, edges, _ = steps.get_data()
@@ -197,7 +200,7 @@ def test_the_risk_curve_is_drawn_point_by_point(ax, case):
         "model": risk_coverage_curve(probs, labels, **options),
         "other": risk_coverage_curve(*OVER),
     }
-    plots.plot_risk_coverage(ax, curves)
+    plots.plot_risk_coverage(curves, ax)
     for line, (name, curve) in zip(ax.lines, curves.items(), strict=True):
         assert line.get_xdata().tolist() == curve.coverage.tolist()
         assert line.get_ydata().tolist() == curve.risk.tolist()
@@ -209,19 +212,19 @@ def test_the_risk_curve_is_drawn_point_by_point(ax, case):
 def test_names_are_shown_as_they_are(ax):
     name = r"_run $\bad{ $2 <b>"
     curve = reliability_curve(*OVER)
-    plots.plot_reliability_overlay(ax, {name: curve})
+    plots.plot_reliability_overlay({name: curve}, ax)
     assert legend_of(ax) == [f"{name}, ECE {curve.ece:.4f}"]
-    plots.plot_reliability(ax, curve, label=name)
+    plots.plot_reliability(curve, ax, label=name)
     assert rendered(ax)
     other = Figure().subplots()
-    plots.plot_risk_coverage(other, {name: risk_coverage_curve(*OVER)})
+    plots.plot_risk_coverage({name: risk_coverage_curve(*OVER)}, other)
     assert legend_of(other)[0].startswith(name)
     assert rendered(other)
 
 
 def test_no_curves_at_all(ax):
-    plots.plot_reliability_overlay(ax, {})
-    plots.plot_risk_coverage(ax, {})
+    plots.plot_reliability_overlay({}, ax)
+    plots.plot_risk_coverage({}, ax)
     assert ax.get_legend() is None
     assert rendered(ax)
 
@@ -255,7 +258,7 @@ def test_the_triangle_and_back():
     rows = RNG.dirichlet([1, 1, 1], size=50)
     assert simplex.to_simplex(simplex.to_plane(rows)) == pytest.approx(rows, abs=1e-15)
     with pytest.raises(ValueError, match="three classes; found 4"):
-        simplex.to_plane(np.full((1, 4), 0.25))
+        plots.plot_risk_isolines(squares, np.full(4, 0.25), Figure().subplots())
 
 
 @pytest.mark.parametrize("n", [1, 2, 30])
@@ -276,7 +279,7 @@ MAPS = {
 
 @pytest.mark.parametrize("name", sorted(MAPS))
 def test_arrows_go_from_q_to_the_map_of_q(ax, name):
-    plots.plot_map_arrows(ax, MAPS[name], n_steps=9)
+    plots.plot_map_arrows(MAPS[name], ax, n_steps=9)
     (arrows,) = (child for child in ax.get_children() if isinstance(child, Quiver))
     grid = simplex.simplex_grid(9)
     assert simplex.to_simplex(arrows.XY) == pytest.approx(grid, abs=1e-12)
@@ -287,7 +290,8 @@ def test_arrows_go_from_q_to_the_map_of_q(ax, name):
 
 
 def test_the_surface_is_the_largest_difference(ax):
-    surface = plots.plot_map_difference(ax, MAPS["identity"], MAPS["focal"], color_bar=True)
+    plots.plot_map_difference(MAPS["identity"], MAPS["focal"], ax, color_bar=True)
+    surface = ax.collections[0]
     grid = simplex.simplex_grid(simplex.FINE)
     expected = [max(abs(a - b)) for a, b in zip(grid, MAPS["focal"](grid), strict=True)]
     assert np.asarray(surface.get_array()) == pytest.approx(np.array(expected))
@@ -297,7 +301,8 @@ def test_the_surface_is_the_largest_difference(ax):
 
 
 def test_equal_maps_and_a_shared_limit(ax):
-    surface = plots.plot_map_difference(ax, MAPS["identity"], MAPS["identity"], limit=0.1)
+    plots.plot_map_difference(MAPS["identity"], MAPS["identity"], ax, limit=0.1)
+    surface = ax.collections[0]
     assert surface.get_clim() == (0.0, 0.1)
     assert surface.get_array().max() == 0.0
     assert len(ax.figure.axes) == 1
@@ -318,7 +323,7 @@ LOSSES = {
 @pytest.mark.parametrize("name", sorted(LOSSES))
 @pytest.mark.parametrize("posterior", [(0.55, 0.3, 0.15), (1.0, 0.0, 0.0), (1 / 3, 1 / 3, 1 / 3)])
 def test_isolines_hold_the_smallest_risks(ax, name, posterior):
-    plots.plot_risk_isolines(ax, LOSSES[name], posterior, percentiles=(20, 3))
+    plots.plot_risk_isolines(LOSSES[name], posterior, ax, percentiles=(20, 3))
     (lines,) = (child for child in ax.get_children() if isinstance(child, ContourSet))
     risk = simplex.conditional_risk(LOSSES[name], posterior, simplex.simplex_grid(simplex.FINE))
     one = 1 / len(risk)
@@ -336,19 +341,63 @@ def test_isolines_hold_the_smallest_risks(ax, name, posterior):
 
 
 def test_a_flat_loss_has_no_lines(ax):
-    plots.plot_risk_isolines(ax, lambda q, y: np.ones(len(q)), (0.5, 0.3, 0.2))
+    plots.plot_risk_isolines(lambda q, y: np.ones(len(q)), (0.5, 0.3, 0.2), ax)
     assert not any(isinstance(child, ContourSet) for child in ax.get_children())
     assert rendered(ax)
 
 
 def test_a_map_that_gives_no_probabilities_is_refused(ax):
     with pytest.raises(ValueError, match="sum to 1"):
-        plots.plot_map_arrows(ax, lambda q: 2 * q)
+        plots.plot_map_arrows(lambda q: 2 * q, ax)
     with pytest.raises(ValueError, match="sum to 1"):
-        plots.plot_risk_isolines(ax, squares, (0.5, 0.5, 0.5))
+        plots.plot_risk_isolines(squares, (0.5, 0.5, 0.5), ax)
 
 
-@pytest.mark.parametrize("draw", [plots.plot_phi, plots.plot_binary_map])
-def test_theory_is_drawn(ax, draw):
-    draw(ax, gamma=3.0)
+PLOTS = {
+    "reliability": partial(plots.plot_reliability, reliability_curve(*OVER)),
+    "overlay": partial(plots.plot_reliability_overlay, {"model": reliability_curve(*OVER)}),
+    "histogram": partial(plots.plot_confidence_histogram, confidence_histogram(*OVER)),
+    "risk": partial(plots.plot_risk_coverage, {"model": risk_coverage_curve(*OVER)}),
+    "arrows": partial(plots.plot_map_arrows, MAPS["focal"], n_steps=3),
+    "difference": partial(plots.plot_map_difference, MAPS["identity"], MAPS["focal"]),
+    "isolines": partial(plots.plot_risk_isolines, squares, (0.5, 0.3, 0.2)),
+    "phi": partial(plots.plot_phi, gamma=3.0),
+    "binary map": partial(plots.plot_binary_map, gamma=3.0),
+    "relation": partial(plots.plot_confidence_relation, gamma=3.0, n_classes=3),
+}
+
+
+@pytest.fixture
+def pyplot():
+    """pyplot without figures."""
+    from matplotlib import pyplot
+
+    pyplot.close("all")
+    yield pyplot
+    pyplot.close("all")
+
+
+@pytest.mark.parametrize("name", sorted(PLOTS))
+def test_a_plot_without_axes_is_drawn_on_the_current_ones(pyplot, name):
+    current = pyplot.gca()
+    assert PLOTS[name]() is current
+    assert current.has_data()
+    assert rendered(current)
+
+
+@pytest.mark.parametrize("name", sorted(PLOTS))
+def test_a_plot_with_axes_leaves_the_current_figure_alone(pyplot, ax, name):
+    assert PLOTS[name](ax=ax) is ax
+    assert ax.has_data()
     assert rendered(ax)
+    assert not pyplot.get_fignums()
+
+
+def test_every_plot_function_takes_the_axes_last():
+    drawn = {plot.func.__name__ for plot in PLOTS.values()}
+    assert drawn == {name for name in plots.__all__ if name.startswith("plot_")}
+
+
+def test_importing_plots_does_not_import_pyplot():
+    code = "import sys, calibrant.plots; sys.exit('matplotlib.pyplot' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

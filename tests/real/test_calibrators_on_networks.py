@@ -7,7 +7,6 @@ import warnings
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from calibrant import (
     CALIBRATORS,
@@ -18,8 +17,8 @@ from calibrant import (
     nll,
 )
 from calibrant.calibrators import CalibrationWarning
-from calibrant.cli import main
 from calibrant.files import read_predictions
+from tests.processes import run_calibrant
 
 
 def parts(shared_data, name):
@@ -98,7 +97,7 @@ def test_the_commands_on_a_network(shared_data, tmp_path):
     file = shared_data / "logits" / "c100_resnet44.npz"
 
     def run(*arguments):
-        result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+        result = run_calibrant(*arguments)
         assert result.exit_code == 0, result.output
         return result.stdout
 

@@ -53,7 +53,7 @@ def test_svhn_subset(shared_data):
 
 
 def test_cifar10_in_jpeg(shared_data):
-    data = load("cifar10-jpeg", shared_data / "images", seed=1)
+    data = load("cifar10-jpeg", shared_data / "images", random_state=1)
     assert sizes(data) == (45000, 5000, 10000)
     counts = np.bincount(data.train.labels) + np.bincount(data.val.labels)
     assert counts.tolist() == [5000] * 10

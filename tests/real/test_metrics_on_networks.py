@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from calibrant import ece, nll
-from calibrant.cli import main
 from calibrant.files import read_predictions
 from calibrant.metrics import METRICS
 from calibrant.metrics.samples import samples_of_confidence
+from tests.processes import run_calibrant
 
 AGREED = {
     "resnet110_c10": 0.0475035,
@@ -49,7 +48,7 @@ def test_printed_figures_of_the_networks(shared_data):
 def test_the_command_on_a_network(shared_data, tmp_path):
     picture = tmp_path / "reliability.png"
     file = shared_data / "logits" / "c10_resnet44.npz"
-    result = CliRunner().invoke(main, ["evaluate", f"{file}::test", "--plot", str(picture)])
+    result = run_calibrant("evaluate", f"{file}::test", "--plot", picture)
     assert result.exit_code == 0, result.output
     assert "0.0373" in result.output
     assert "Over-confident" in result.output

@@ -9,17 +9,16 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import calibrant
 from calibrant import CALIBRATORS, TemperatureScaling, ada_ece, classwise_ece, ece
 from calibrant.calibrators import FitReport, compare
-from calibrant.cli import main
 from calibrant.files import Predictions
 from calibrant.focal import focal_log_probs
 from calibrant.report import explorer as explorer_module, write_report
 from calibrant.report.methods import NANOSECONDS, methods_to_fit, too_slow
 from calibrant.report.render import safe_json
+from tests.processes import run_calibrant
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 5, 1200)
@@ -243,7 +242,7 @@ def test_what_the_page_says_to_write_can_be_written(tmp_path, monkeypatch):
     )
     for line in summary.lines_to_fit("focal"):
         words = shlex.split(line.replace("FILE", "net.npz::test"))[1:]
-        outcome = CliRunner().invoke(main, words)
+        outcome = run_calibrant(*words)
         assert outcome.exit_code == 0, outcome.output
 
     class Own(calibrant.TemperatureScaling):

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 
 from calibrant import TemperatureScaling, load, scale
-from calibrant.cli import data_sets, main
+from calibrant.cli import data_sets
 from calibrant.cli.data_sets import IN_PROCESS, LOCAL, passes_bar, scheduler_of
 from calibrant.files import read_predictions, write_predictions
+from tests.processes import run_calibrant
 
 RNG = np.random.default_rng(0)
 PROBS = RNG.dirichlet(np.ones(3), size=900)
@@ -100,7 +100,7 @@ def test_a_folder_that_is_there_stays(folder, calibrator, tmp_path):
 
 
 def run(*arguments: object) -> str:
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    result = run_calibrant(*arguments)
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -136,7 +136,7 @@ def test_the_commands(folder, tmp_path, in_process):
 
 def test_the_commands_say_what_they_left_out(folder, in_process):
     (folder / "b.parquet").write_bytes(b"PAR1")
-    result = CliRunner().invoke(main, ["evaluate", str(folder), "--scheduler", "local"])
+    result = run_calibrant("evaluate", folder, "--scheduler", "local")
     assert result.exit_code == 2
     assert "b.parquet cannot be read as Parquet" in result.output
     assert "1 whole files" in run("evaluate", folder, "--skip-bad")
@@ -145,7 +145,7 @@ def test_the_commands_say_what_they_left_out(folder, in_process):
 def test_a_file_is_not_a_folder(folder, tmp_path):
     TemperatureScaling().fit(probs=PROBS, labels=LABELS).save(tmp_path / "cal.json")
     arguments = ["apply", tmp_path / "cal.json", folder, "-o", tmp_path / "x.npz", "--skip-bad"]
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    result = run_calibrant(*arguments)
     assert result.exit_code == 2
     assert "write a folder" in result.output
 
@@ -159,7 +159,7 @@ def test_another_number_of_classes_than_the_files_have(folder, tmp_path, skip_ba
         arguments = [str(each) for each in (*command, *skip_bad)]
         if skip_bad and command[0] == "fit":
             arguments += ["--method", "temperature"]
-        result = CliRunner().invoke(main, [*arguments, "--classes", "7"])
+        result = run_calibrant(*arguments, "--classes", "7")
         assert result.exit_code == 2
         assert "has 3 classes; found n_classes = 7" in result.output
     assert not out.exists()

@@ -17,6 +17,8 @@ from calibrant.scale.engine import Cluster
 
 distributed = pytest.importorskip("distributed")
 
+pytestmark = pytest.mark.slow
+
 ROWS, CLASSES = 4000, 3
 
 

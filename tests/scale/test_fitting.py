@@ -257,7 +257,7 @@ def test_rows_with_masks_and_rows_of_other_sizes(tmp_path, method):
 
 @pytest.mark.parametrize("method", ["vector", "bias-corrected-temperature"])
 def test_with_many_parameters_the_search_is_another(tmp_path, monkeypatch, method):
-    monkeypatch.setattr("calibrant.calibrators.linear.solver.MOST_SECONDS", 0)
+    monkeypatch.setattr("calibrant.calibrators.linear.solver.MOST_NEWTON", 0)
     write(tmp_path / "a.parquet", LOGITS[:1000], LABELS[:1000])
     whole = calibrant.CALIBRATORS[method]().fit(LOGITS[:1000], LABELS[:1000])
     found = scale.fit(calibrant.CALIBRATORS[method](), tmp_path)

@@ -9,19 +9,10 @@ import pytest
 
 from calibrant import TopRestScaling, scale
 from calibrant.calibrators import CalibrationWarning
+from tests.builders import draw_overconfident
 from tests.scale.test_fitting import same_report, write
 
 ROWS = 6000
-
-
-def drawn(n: int, k: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Logits of a model that is surer of some classes than it should be."""
-    rng = np.random.default_rng(seed)
-    logits = 2.0 * rng.normal(size=(n, k))
-    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
-    top = logits.argmax(axis=1)
-    logits[np.arange(n), top] += np.linspace(0.5, 2.5, k)[top]
-    return logits, labels
 
 
 def written(folder: Path, logits: np.ndarray, labels: np.ndarray, ends: list[int]) -> Path:
@@ -46,7 +37,7 @@ def same_state(one: TopRestScaling, other: TopRestScaling) -> None:
     ids=["one", "uneven", "with empty ones", "eight"],
 )
 def test_the_same_as_in_memory(tmp_path, ends, classes):
-    logits, labels = drawn(ROWS, 10)
+    logits, labels = draw_overconfident(ROWS, 10, excess=np.linspace(0.5, 2.5, 10))
     whole = TopRestScaling(classes=classes).fit(logits, labels)
     found = scale.fit(TopRestScaling(classes=classes), written(tmp_path, logits, labels, ends))
     same_state(whole, found.calibrator)
@@ -57,7 +48,7 @@ def test_the_same_as_in_memory(tmp_path, ends, classes):
 
 
 def test_any_order_of_rows(tmp_path):
-    logits, labels = drawn(3000, 5)
+    logits, labels = draw_overconfident(3000, 5, excess=np.linspace(0.5, 2.5, 5))
     order = np.random.default_rng(1).permutation(3000)
     whole = TopRestScaling().fit(logits, labels)
     folder = written(tmp_path, logits[order], labels[order], [100])
@@ -68,7 +59,7 @@ def test_bundles_count_the_mistakes_that_come_before_them(tmp_path, monkeypatch)
     """One in so many mistakes is taken: the same ones as in memory, however rows are bundled."""
     monkeypatch.setattr("calibrant.calibrators.top_rest.solver.MOST_ENTRIES", 1000)
     monkeypatch.setattr("calibrant.scale.source.BUNDLE_ROWS", 800)
-    logits, labels = drawn(4000, 5)
+    logits, labels = draw_overconfident(4000, 5, excess=np.linspace(0.5, 2.5, 5))
     wrong = np.flatnonzero(logits.argmax(axis=1) != labels)
     assert len(wrong) * 5 > 4 * 1000
     whole = TopRestScaling().fit(logits, labels)
@@ -78,14 +69,14 @@ def test_bundles_count_the_mistakes_that_come_before_them(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_few_classes(tmp_path, n_classes):
-    logits, labels = drawn(2000, n_classes)
+    logits, labels = draw_overconfident(2000, n_classes, excess=np.linspace(0.5, 2.5, n_classes))
     whole = TopRestScaling().fit(logits, labels)
     folder = written(tmp_path, logits, labels, [900])
     same_state(whole, scale.fit(TopRestScaling(), folder).calibrator)
 
 
 def test_without_a_mistake(tmp_path):
-    logits, _ = drawn(2000, 4)
+    logits, _ = draw_overconfident(2000, 4, excess=np.linspace(0.5, 2.5, 4))
     labels = logits.argmax(axis=1)
     with pytest.warns(CalibrationWarning, match="T = 0"):
         whole = TopRestScaling().fit(logits, labels)
@@ -96,7 +87,7 @@ def test_without_a_mistake(tmp_path):
 
 @pytest.mark.parametrize("size", [1e-120, 1e120])
 def test_logits_of_any_size_with_absent_classes(tmp_path, size):
-    logits, labels = drawn(1500, 4)
+    logits, labels = draw_overconfident(1500, 4, excess=np.linspace(0.5, 2.5, 4))
     logits[np.arange(0, 1500, 7), (labels[::7] + 1) % 4] = -np.inf
     logits *= size
     whole = TopRestScaling().fit(logits, labels)
@@ -111,7 +102,7 @@ def test_logits_of_any_size_with_absent_classes(tmp_path, size):
 def test_rows_that_were_left_out_do_not_shift_the_mistakes(tmp_path, monkeypatch):
     monkeypatch.setattr("calibrant.calibrators.top_rest.solver.MOST_ENTRIES", 1000)
     monkeypatch.setattr("calibrant.scale.source.BUNDLE_ROWS", 500)
-    logits, labels = drawn(3000, 5)
+    logits, labels = draw_overconfident(3000, 5, excess=np.linspace(0.5, 2.5, 5))
     bad = np.arange(5, 3000, 701)
     holed = logits.copy()
     holed[bad, 2] = np.nan

@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 
 import calibrant
 from calibrant import FocalCalibration, FocalTemperatureScaling, TemperatureScaling, scale
-from calibrant.calibrators import TruncatedRows, fit_top_rows
-from calibrant.cli import main
+from calibrant.calibrators import TruncatedRows, fit_truncated_rows
+from calibrant.calibrators.temperature.rows import mapped_rows
 from calibrant.files import read_predictions, write_top_predictions
-from calibrant.scale.source import holds_top_rows
+from calibrant.scale.source import holds_truncated_rows
+from tests.processes import run_calibrant
 
 N, CLASSES, K = 1500, 200, 20
 RNG = np.random.default_rng(0)
@@ -68,14 +68,14 @@ def test_npz_files_are_read_and_not_fitted_by_the_command(tmp_path):
     for name, values in COLUMNS.items():
         np.testing.assert_array_equal(getattr(read, name), values)
     for command in (["fit", str(file), "-o", str(tmp_path / "a.json")], ["evaluate", str(file)]):
-        result = CliRunner().invoke(main, command)
+        result = run_calibrant(*command)
         assert result.exit_code != 0
         assert "Write them as Parquet" in result.output
 
 
 def test_over_files_as_in_memory(folder):
     whole, apart = TemperatureScaling(), TemperatureScaling()
-    bounds = fit_top_rows(whole, ROWS)
+    bounds = fit_truncated_rows(whole, ROWS)
     found = scale.fit(apart, folder)
     assert apart.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
     assert apart.n_classes_ == CLASSES
@@ -96,7 +96,7 @@ def test_over_files_as_in_memory(folder):
 @pytest.mark.filterwarnings("ignore:.*at a bound of the search")
 def test_the_same_gamma_and_temperature(tmp_path, method, criterion):
     whole = method(criterion=criterion)
-    fit_top_rows(whole, ROWS.rows(np.s_[:600]))
+    fit_truncated_rows(whole, ROWS.rows(np.s_[:600]))
     write(tmp_path / "a.parquet", np.s_[:251])
     write(tmp_path / "b.parquet", np.s_[251:600])
     found = scale.fit(method(criterion=criterion), tmp_path)
@@ -134,7 +134,7 @@ def test_calibrated_rows_are_within_the_bounds_they_state(tmp_path, state):
     np.testing.assert_array_equal(read.labels, LABELS)
     again = scale.evaluate(tmp_path / "out")  # what was written can be measured
     assert again["nll"].value == pytest.approx(
-        -ROWS.mapped_rows(calibrator.gamma_, 1.0 / 1.3)[1].mean()
+        -mapped_rows(ROWS, calibrator.gamma_, 1.0 / 1.3)[1].mean()
     )
 
 
@@ -206,7 +206,7 @@ def test_garbage_is_refused_with_its_place(tmp_path):
     with pytest.raises(ValueError, match="lists of top_classes must be of one length"):
         scale.fit(TemperatureScaling(), tmp_path)
     write(tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match="on rows of the largest logits these methods"):
+    with pytest.raises(ValueError, match="expected a method for truncated rows"):
         scale.fit(calibrant.CALIBRATORS["vector"](), tmp_path)
 
 
@@ -220,9 +220,9 @@ def test_what_cannot_be_written():
 
 def test_endings_in_capitals_are_known_too(tmp_path):
     write(tmp_path / "logs" / "a.parquet").rename(tmp_path / "logs" / "a.PARQUET")
-    assert holds_top_rows(tmp_path / "logs")
+    assert holds_truncated_rows(tmp_path / "logs")
     (tmp_path / "empty").mkdir()
-    assert not holds_top_rows(tmp_path / "empty")
+    assert not holds_truncated_rows(tmp_path / "empty")
 
 
 def test_the_commands_know_the_layout(tmp_path):
@@ -230,17 +230,17 @@ def test_the_commands_know_the_layout(tmp_path):
     logs, output = str(tmp_path / "logs"), str(tmp_path / "cal.json")
 
     def run(*arguments: str) -> str:
-        result = CliRunner().invoke(main, list(arguments))
+        result = run_calibrant(*arguments)
         assert result.exit_code == 0, result.output
         return result.output
 
     said = run("fit", logs, "--method", "temperature", "-o", output)
-    assert "Whatever the unknown classes are, nll here is between" in said
+    assert "Whatever the unknown classes are, nll is between" in said
     assert said.endswith("FILE -o calibrated\nTo measure it: calibrant evaluate calibrated\n")
     assert "cannot be known" in run("evaluate", logs)
     applied = run("apply", output, logs, "-o", str(tmp_path / "out"))
     assert f"{N} rows calibrated" in applied
-    refused = CliRunner().invoke(main, ["apply", output, logs, "-o", str(tmp_path / "a.npz")])
+    refused = run_calibrant("apply", output, logs, "-o", tmp_path / "a.npz")
     assert "rows of the largest logits write a folder" in refused.output
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
@@ -18,6 +17,7 @@ from calibrant.files import write_predictions
 from calibrant.scale import engine, source, workers
 from calibrant.scale.engine import FAN_IN, InProcess, InProcesses, Tree, total
 from calibrant.scale.workers import TRIES, Workers, cores
+from tests.processes import run_python
 
 ROWS, CLASSES = 1500, 3
 DIE = "__import__('os').kill(__import__('os').getpid(), 9)"
@@ -64,6 +64,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "options"), CASES)
 def test_a_fit_is_the_same_to_the_last_bit(method, options, folder, warm_pool, monkeypatch):
     """So everything that a fit sends to a worker can be pickled."""
@@ -79,6 +80,7 @@ def test_an_evaluation_is_the_same_to_the_last_bit(folder):
     assert scale.evaluate(folder, scheduler="local") == scale.evaluate(folder)
 
 
+@pytest.mark.slow
 def test_progress_is_told(folder):
     told: list[tuple[int, int, int]] = []
     scale.evaluate(folder, scheduler="local", progress=lambda *news: told.append(news))
@@ -99,6 +101,7 @@ def test_results_in_any_order_give_the_same_sum(n):
     assert tree.held == {}
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_replaced(pool, tmp_path):
     """Also in the second of two passes on the same workers."""
     once = f"open({str(tmp_path / 'seen')!r}, 'x') and {DIE}"
@@ -110,6 +113,7 @@ def test_a_worker_that_dies_is_replaced(pool, tmp_path):
     assert len(set(before) & set(after)) == 1
 
 
+@pytest.mark.slow
 def test_a_worker_that_died_while_idle_is_replaced(pool):
     computed(pool, "1", "2")
     for worker in pool.workers:
@@ -118,6 +122,7 @@ def test_a_worker_that_died_while_idle_is_replaced(pool):
     assert computed(pool, "3", "4") == {0: 3, 1: 4}
 
 
+@pytest.mark.slow
 def test_a_task_that_kills_every_worker_is_refused(pool, tmp_path):
     log = str(tmp_path / "log")
     with pytest.raises(ChildProcessError, match=r"each of which died.* -9\. Give the workers more"):
@@ -125,6 +130,7 @@ def test_a_task_that_kills_every_worker_is_refused(pool, tmp_path):
     assert (tmp_path / "log").read_text() == "\n" * TRIES
 
 
+@pytest.mark.slow
 def test_an_error_comes_through_with_its_traceback(pool):
     with pytest.raises(ZeroDivisionError) as caught:
         computed(pool, "1 / 0", "2")
@@ -132,6 +138,7 @@ def test_an_error_comes_through_with_its_traceback(pool):
     assert computed(pool, "3") == {0: 3}  # the others go on
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "said"),
     [
@@ -145,16 +152,19 @@ def test_an_error_that_cannot_be_pickled(error, said, pool):
         computed(pool, f"(each for each in ()).throw({error})")
 
 
+@pytest.mark.slow
 def test_what_a_worker_prints_is_not_a_result(pool, capfd):
     assert computed(pool, "print('hello', flush=True) or 1") == {0: 1}
     assert capfd.readouterr() == ("", "hello\n")
 
 
+@pytest.mark.slow
 def test_a_large_task_and_a_large_result(pool):
     data = b"x" * 5_000_000
     assert dict(pool.results(bytes.upper, [(data,)] * 3)) == dict.fromkeys(range(3), data.upper())
 
 
+@pytest.mark.slow
 def test_code_that_workers_cannot_import_is_refused(pool):
     with pytest.raises(ValueError, match=r"run only what they can import; found .* Define it at"):
         dict(pool.results(lambda: 1, [()]))
@@ -177,6 +187,7 @@ except ValueError as refusal:
 """
 
 
+@pytest.mark.slow
 def test_a_script_needs_no_guard(folder, tmp_path):
     """Workers do not import it again, nor modules that lie in the current folder."""
     script, elsewhere = tmp_path / "script.py", tmp_path / "elsewhere"
@@ -184,20 +195,14 @@ def test_a_script_needs_no_guard(folder, tmp_path):
     (elsewhere / "numpy.py").write_text("raise SystemExit('imported from the current folder')")
     script.write_text(SCRIPT.format(folder=str(folder), out=str(tmp_path / "out")))
     for arguments in ([str(script)], ["-P", "-c", script.read_text()]):
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=elsewhere,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=True,
-        )
+        done = run_python(*arguments, cwd=elsewhere, check=True)
         n, refusal = done.stdout.splitlines()
         assert n == str(6 * ROWS)
         assert "found a function or class that they cannot (Can't get attribute 'Mine'" in refusal
         assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_local_work_needs_no_dask(folder, monkeypatch):
     for name in ("dask", "distributed"):
         monkeypatch.setitem(sys.modules, name, None)
@@ -205,6 +210,7 @@ def test_local_work_needs_no_dask(folder, monkeypatch):
         assert isinstance(local, InProcesses)
 
 
+@pytest.mark.slow
 def test_no_more_workers_than_tasks(pool):
     pool.most = 50
     computed(pool, "1", "2", "3")
@@ -227,6 +233,7 @@ def test_cores_are_those_of_the_process_and_its_container(tmp_path, monkeypatch)
     assert cores() == 1
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_the_workers(folder, monkeypatch):
     seen: list[Workers] = []
 
@@ -243,6 +250,7 @@ def test_an_interrupt_ends_the_workers(folder, monkeypatch):
     assert seen[0].workers == []
 
 
+@pytest.mark.slow
 def test_the_engine_of_this_process_and_of_workers_add_alike(pool):
     values = list(np.random.default_rng(3).normal(size=11))
     assert InProcesses(pool).reduce(float, values) == InProcess().reduce(float, values)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import textwrap
 
 import numpy as np
@@ -12,11 +10,15 @@ import pytest
 import torch
 
 from calibrant.training import Recipe, train
+from tests.processes import run_python
 
-pytestmark = pytest.mark.skipif(
-    not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
-    reason="torch has no gloo here",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
+        reason="torch has no gloo here",
+    ),
+]
 
 RECIPE = Recipe(
     data="digits",
@@ -41,7 +43,7 @@ PROGRAM = textwrap.dedent(
 
     class Watched(loaders.EpochBatches):
         def places(self):
-            for places in super().places():
+            for places in super().own_indices():
                 seen.append([self.epoch, places.tolist()])
                 yield places
 
@@ -76,9 +78,8 @@ PROGRAM = textwrap.dedent(
 def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("two")
     (place / "program.py").write_text(PROGRAM)
-    asked = [sys.executable, place / "program.py", json.dumps(RECIPE.to_dict()), place / "run"]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    recipe = json.dumps(RECIPE.to_dict())
+    run_python(place / "program.py", recipe, place / "run", check=True)
     return place / "run"
 
 

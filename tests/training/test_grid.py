@@ -47,6 +47,7 @@ def test_the_files_of_each_data_set():
     assert [job.data_folder for job in jobs_of(grid)] == [None, "iris.csv"]
 
 
+@pytest.mark.slow
 def test_the_others_finish_and_the_failure_is_named(done):
     root, jobs, result, said = done
     assert result.n_runs == 4
@@ -54,10 +55,11 @@ def test_the_others_finish_and_the_failure_is_named(done):
     # The two that fail differ in nothing but the seed.
     assert set(result.failures) == {"digits/mlp/ce/0", "digits/mlp/ce/1"}
     assert "has no option 'colour'" in result.failures["digits/mlp/ce/1"]
-    assert said[0] == "4 runs: 0 are there, 4 to run"
+    assert said[0] == "4 runs: 0 finished, 4 to run"
     assert not folder_of(jobs[-1], root).exists()
 
 
+@pytest.mark.slow
 def test_the_table(done):
     root, _, result, _ = done
     table = (root / "table.md").read_text()
@@ -77,6 +79,7 @@ def test_the_table(done):
     assert str(result) == table.rstrip("\n")
 
 
+@pytest.mark.slow
 def test_what_is_there_is_not_run_again_and_what_was_cut_is_resumed(done, tmp_path):
     root, jobs, _, _ = done
     shutil.copytree(root, tmp_path / "grid")
@@ -85,7 +88,7 @@ def test_what_is_there_is_not_run_again_and_what_was_cut_is_resumed(done, tmp_pa
     (cut / "predictions.npz").unlink()
     said = []
     result = run_grid(jobs[:2], tmp_path / "grid", processes=1, say=said.append)
-    assert said[0] == "2 runs: 1 are there, 1 to run"
+    assert said[0] == "2 runs: 1 finished, 1 to run"
     assert not result.failures
     ours = json.loads((cut / "result.json").read_text())
     whole = json.loads((folder_of(jobs[1], root) / "result.json").read_text())

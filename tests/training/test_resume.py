@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import textwrap
 import time
 from collections import namedtuple
@@ -19,6 +17,7 @@ import torch
 from calibrant import _writing
 from calibrant.training import Recipe, checkpoints, train
 from calibrant.training.folders import RunFolder
+from tests.processes import run_python
 
 RECIPE = Recipe(
     data="digits",
@@ -105,8 +104,7 @@ def killed(folder, how, recipe=RECIPE):
     ) + textwrap.dedent(how)
     program += "\nfrom calibrant.training import Recipe, train\n"
     program += "train(Recipe.from_dict(recipe), folder, accelerator='cpu')\n"
-    asked = [sys.executable, "-c", program, json.dumps(recipe.to_dict()), str(folder)]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=300)
+    done = run_python("-c", program, json.dumps(recipe.to_dict()), folder)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
@@ -126,15 +124,8 @@ def whole(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        "middle of an epoch",
-        "half a checkpoint",
-        pytest.param("before the rename", marks=pytest.mark.slow),
-        pytest.param("before the predictions", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("how", KILLS)
 def test_a_killed_run_goes_on_to_the_same_bits(how, whole, tmp_path):
     folder = tmp_path / "run"
     killed(folder, KILLS[how])
@@ -187,6 +178,7 @@ def test_the_number_of_threads_stays(tmp_path):
     assert torch.get_num_threads() == before
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_leaves_the_one_before_it(whole, tmp_path):
     folder = shutil.copytree(whole, tmp_path / "run")
     (folder / "predictions.npz").unlink()
@@ -214,6 +206,7 @@ def test_a_finished_run_is_not_run_again(whole, tmp_path):
     assert len(run.records) == RECIPE.epochs
 
 
+@pytest.mark.slow
 def test_other_bits_of_the_machine_are_said(whole, tmp_path):
     folder = shutil.copytree(whole, tmp_path / "run")
     (start,) = json.loads((folder / "environment.json").read_text())
@@ -234,13 +227,14 @@ def test_a_finished_run_without_its_checkpoints_stays_as_it_is(whole, tmp_path):
         assert (folder / name).read_bytes() == (whole / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_run_that_begins_anew_says_so(whole, tmp_path):
     folder = shutil.copytree(whole, tmp_path / "run")
     (folder / "predictions.npz").unlink()
     for path in checkpoints.found(folder / "checkpoints"):
         torch.save({"epoch": 2}, path)  # of another program
     run = train(RECIPE, folder, resume=True, accelerator="cpu")
-    assert run.notes == ("No checkpoint of the run could be read: it began anew.",)
+    assert run.notes == ("No checkpoint of the run could be read: it started again.",)
     np.testing.assert_array_equal(logits_of(folder)[1], logits_of(whole)[1])
 
 
@@ -250,12 +244,13 @@ def test_two_processes_do_not_share_a_folder(whole, tmp_path):
     (folder / "predictions.npz").unlink()
     with (
         RunFolder(folder).held(),
-        pytest.raises(ValueError, match=r"must be free; found another process at work in it\."),
+        pytest.raises(ValueError, match=r"must be free; found another process writing to it\."),
     ):
         train(RECIPE, folder, resume=True, accelerator="cpu")
     assert not (folder / "predictions.npz").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("optimizer", "loss", "choice"),
     [("sgd", "fls-532", "last"), ("adam", "adafocal", "best"), ("adagrad", "mmce", "best")],
@@ -321,7 +316,7 @@ def no_training(monkeypatch):
 @pytest.mark.usefixtures("no_training")
 class TestRefusedBeforeTraining:
     def test_a_folder_with_a_run_in_it(self, whole):
-        with pytest.raises(FileExistsError, match=r"found a run in it\. Go on .* --resume"):
+        with pytest.raises(FileExistsError, match=r"found a run in it\. Continue .* --resume"):
             train(RECIPE, whole)
 
     def test_a_folder_with_other_files(self, tmp_path):
@@ -349,7 +344,7 @@ class TestRefusedBeforeTraining:
     def test_a_full_disk(self, tmp_path, monkeypatch):
         usage = namedtuple("usage", "total used free")(10**9, 10**9, 10**4)
         monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-        with pytest.raises(OSError, match=r"too little room: the run writes up to \d.* MiB"):
+        with pytest.raises(OSError, match=r"too little space: the run writes up to \d.* MiB"):
             train(RECIPE, tmp_path / "run")
 
     def test_another_recipe(self, whole):
@@ -363,7 +358,7 @@ class TestRefusedBeforeTraining:
         config = json.loads((folder / "config.json").read_text())
         config["data"]["split"] = "another"
         (folder / "config.json").write_text(json.dumps(config))
-        with pytest.raises(ValueError, match="begun on other data: split differ"):
+        with pytest.raises(ValueError, match="started on other data: split differ"):
             train(RECIPE, folder, resume=True)
 
     def test_nothing_to_resume(self, tmp_path):
@@ -373,7 +368,7 @@ class TestRefusedBeforeTraining:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("{", r"config\.json cannot be read: .* Begin the run anew"),
+            ("{", r"config\.json cannot be read: .* Start the run again"),
             ("[1]", r"config\.json cannot be used: it must be a dict; found list"),
             ('{"recipe": 3}', r"config\.json cannot be used: recipe must be a dict"),
             (json.dumps({"recipe": {}, "files": {}, "data": {}}), "cannot be used: .* required"),

@@ -15,11 +15,11 @@ from torch import nn
 from calibrant.files import read_predictions
 from calibrant.losses import LOSSES
 from calibrant.training import CPU, OTHERS, RECIPES, Recipe, observe, predict, recipe, train
-from calibrant.training.datasets import DATASETS, DataSet, Part, TreeBatch
-from calibrant.training.loaders import EpochBatches, World, drawn
+from calibrant.training.datasets import DATASETS, DataSet, Split, TreeBatch
+from calibrant.training.loaders import EpochBatches, World, random_subset
 from calibrant.training.models import MODELS
 from calibrant.training.module import optimizer_of
-from calibrant.training.observations import NORM_EXPONENTS, histogram, last_layer, weight_norm
+from calibrant.training.observations import NORM_EXPONENTS, last_layer, norm_histogram, weight_norm
 from calibrant.training.run import fixed_gamma
 
 # ---------------------------------------------------------------- recipes: the papers' own words
@@ -143,8 +143,8 @@ def test_the_hash_is_that_of_what_decides_the_run():
     ("wrong", "message"),
     [
         ({"epochs": 0}, "epochs must be"),
-        ({"steps": (5, 5)}, "steps must rise and stay below the 9 epochs"),
-        ({"steps": (9,)}, "steps must rise and stay below the 9 epochs"),
+        ({"steps": (5, 5)}, "steps must increase and stay below the 9 epochs"),
+        ({"steps": (9,)}, "steps must increase and stay below the 9 epochs"),
         ({"optimizer": "lbfgs"}, "optimizer must be one of sgd, adam, adagrad"),
         ({"learning_rate": -1.0}, "learning_rate must be"),
         ({"choice": "first"}, "choice must be one of last, best"),
@@ -199,7 +199,7 @@ def test_frozen_word_vectors_are_not_trained():
 # --------------------------------------------------------------------------------------- batches
 
 
-class Numbers(Part):
+class Numbers(Split):
     """Item i is the number i."""
 
     def __init__(self, n):
@@ -222,11 +222,11 @@ def test_each_sample_once_and_as_many_steps_for_all(n, batch_size, size, epoch):
         EpochBatches(part, None, batch_size=batch_size, seed=1, epoch=epoch, world=World(r, size))
         for r in range(size)
     ]
-    seen = torch.cat([places for one in batches for places in one.places()])
+    seen = torch.cat([places for one in batches for places in one.own_indices()])
     assert sorted(seen.tolist()) == list(range(n))
     assert len({len(one) for one in batches}) == 1
     if batch_size >= 2 * size and n >= 2 * size:
-        assert min(len(places) for one in batches for places in one.places()) >= 1
+        assert min(len(places) for one in batches for places in one.own_indices()) >= 1
     shares = [[batch.share for batch in one] for one in batches]
     np.testing.assert_allclose(np.sum(shares, axis=0), size)
 
@@ -252,7 +252,7 @@ def test_a_lone_sample_joins_the_batch_before_it():
     assert sizes == [4, 5]
 
 
-class Groups(Part):
+class Groups(Split):
     """Items with as many targets as their label says, and one more."""
 
     def __init__(self, labels):
@@ -281,12 +281,12 @@ def test_processes_share_targets_and_not_items():
 
 
 def test_what_is_observed_is_drawn_once():
-    places = drawn(1000, 10, seed=3)
-    assert torch.equal(places, drawn(1000, 10, seed=3))
+    places = random_subset(1000, 10, seed=3)
+    assert torch.equal(places, random_subset(1000, 10, seed=3))
     assert len(set(places.tolist())) == 10
     assert places.max() > 20  # not the first
-    assert torch.equal(drawn(5, None, 0), torch.arange(5))
-    assert torch.equal(drawn(5, 9, 0), torch.arange(5))
+    assert torch.equal(random_subset(5, None, 0), torch.arange(5))
+    assert torch.equal(random_subset(5, 9, 0), torch.arange(5))
 
 
 # ---------------------------------------------------------------------------------- observations
@@ -300,10 +300,10 @@ def test_the_quantities_by_hand():
     assert found["n"] == 3
     assert found["error"] == pytest.approx(1 / 3)
     assert found["nll"] == pytest.approx(-(log(0.7) + log(0.3) + log(0.6)) / 3)
-    assert found["nll_right"] == pytest.approx(-(log(0.7) + log(0.6)) / 2)
+    assert found["nll_correct"] == pytest.approx(-(log(0.7) + log(0.6)) / 2)
     assert found["nll_wrong"] == pytest.approx(-log(0.3))
     assert found["true_prob"] == pytest.approx((0.7 + 0.3 + 0.6) / 3)
-    assert found["true_prob_right"] == pytest.approx(0.65)
+    assert found["true_prob_correct"] == pytest.approx(0.65)
     assert found["true_prob_wrong"] == pytest.approx(0.3)
     assert found["entropy_wrong"] == pytest.approx(
         -(0.5 * log(0.5) + 0.3 * log(0.3) + 0.2 * log(0.2))
@@ -334,19 +334,19 @@ def test_the_parts_add_up(n, n_classes, seed):
     logits, labels = rng.normal(size=(n, n_classes)) * 3, rng.integers(0, n_classes, n)
     found = observe(logits, labels)
     for name in ("nll", "entropy", "true_prob"):
-        right, wrong = found[f"{name}_right"] or 0.0, found[f"{name}_wrong"] or 0.0
+        right, wrong = found[f"{name}_correct"] or 0.0, found[f"{name}_wrong"] or 0.0
         error = found["error"]
         assert found[name] == pytest.approx((1 - error) * right + error * wrong)
 
 
 def test_the_histogram_has_open_ends():
-    found = histogram(np.array([0.0, 1e-9, 1.0, 1.0, 1e5]))
+    found = norm_histogram(np.array([0.0, 1e-9, 1.0, 1.0, 1e5]))
     assert len(found["count"]) == len(NORM_EXPONENTS) + 1
     assert (found["count"][0], found["count"][-1], sum(found["count"])) == (2, 1, 5)
     assert found["median"] == 1.0
 
 
-class Table(Part):
+class Table(Split):
     """Random features."""
 
     def __init__(self, n, columns=4, n_classes=3, seed=0):
@@ -408,7 +408,7 @@ def test_a_layer_that_sees_other_rows_has_no_norms():
 # ----------------------------------------------------------------- every kind of data, any network
 
 
-class Some(Part):
+class Some(Split):
     """Items that a test makes."""
 
     def __init__(self, name, labels, make, judged=None):
@@ -551,7 +551,7 @@ def test_any_module_plugs_in_and_the_folder_holds_what_it_should(tmp_path):
         assert list(read.ids) == [f"{part}/{i}" for i in range(16)]
     lines = (folder / "metrics.csv").read_text().splitlines()
     assert len(lines) == 3
-    assert {"epoch", "train_nll_right", "val_ece", "test_error"} < set(lines[0].split(","))
+    assert {"epoch", "train_nll_correct", "val_ece", "test_error"} < set(lines[0].split(","))
     config = json.loads((folder / "config.json").read_text())
     assert config["hash"] == made.hash
     result = json.loads((folder / "result.json").read_text())

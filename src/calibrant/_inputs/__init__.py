@@ -51,11 +51,11 @@ from calibrant._inputs.truncated import (
     TOO_LITTLE_KNOWN as TOO_LITTLE_KNOWN,
     TOO_MUCH_KNOWN as TOO_MUCH_KNOWN,
     BadRowsError as BadRowsError,
-    TopArrays as TopArrays,
+    TruncatedArrays as TruncatedArrays,
     every_class_known as every_class_known,
     number_of_classes as number_of_classes,
-    top_arrays as top_arrays,
-    usable_top_rows as usable_top_rows,
+    truncated_arrays as truncated_arrays,
+    usable_truncated_rows as usable_truncated_rows,
 )
 from calibrant._inputs.values import (
     above_zero as above_zero,

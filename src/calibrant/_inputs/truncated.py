@@ -27,7 +27,7 @@ from calibrant.errors import CalibrantError
 """What can be wrong with a row, in the order in which it is looked at."""
 
 
-class TopArrays(NamedTuple):
+class TruncatedArrays(NamedTuple):
     """What was given of such rows, as arrays of the right shapes; what was not is empty."""
 
     logits: npt.NDArray[Any]
@@ -39,9 +39,9 @@ class TopArrays(NamedTuple):
     """The coarsest relative precision among the types of the logits."""
 
 
-def top_arrays(
+def truncated_arrays(
     logits: Any, classes: Any, labels: Any, normaliser: Any, label_logits: Any, n_classes: int
-) -> TopArrays:
+) -> TruncatedArrays:
     """Arrays of the right shapes and types; their values are looked at row by row."""
     given = _numbers(logits, "top_logits", "f")
     if given.ndim != 2 or given.size == 0:
@@ -66,7 +66,7 @@ def top_arrays(
     whole = np.empty(0, dtype=np.int64)
     if labels is not None:
         whole = _of_shape(_numbers(labels, "labels", "iu"), "labels", (n,)).astype(np.int64)
-    return TopArrays(
+    return TruncatedArrays(
         logits=np.ascontiguousarray(given, dtype=np.float64),
         classes=np.ascontiguousarray(of_classes.astype(np.int64, copy=False)),
         normaliser=np.zeros(n) if normaliser is None else floats["normaliser"].astype(np.float64),
@@ -76,7 +76,9 @@ def top_arrays(
     )
 
 
-def usable_top_rows(verdicts: npt.NDArray[np.int64], given: TopArrays, n_classes: int) -> None:
+def usable_truncated_rows(
+    verdicts: npt.NDArray[np.int64], given: TruncatedArrays, n_classes: int
+) -> None:
     """Rows that can be; ``verdicts`` says what is wrong with each."""
     bad = np.flatnonzero(verdicts)
     if len(bad) == 0:

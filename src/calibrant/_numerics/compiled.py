@@ -228,7 +228,7 @@ def _reinterpreted(source: Any, target: Any, llvm_type: Any) -> Any:
     return intrinsic(typed)
 
 
-_bits_of = _reinterpreted(types.float64, types.int64, ir.IntType(64))
+bits_of = _reinterpreted(types.float64, types.int64, ir.IntType(64))
 _float_of = _reinterpreted(types.int64, types.float64, ir.DoubleType())
 
 
@@ -257,7 +257,7 @@ def exp_nonpositive(x: float) -> float:
     p = p * r + 0.5
     p = p * r + 1.0
     p = p * r + 1.0
-    scale = _float_of((_bits_of(shifted) + 1023) << 52)
+    scale = _float_of((bits_of(shifted) + 1023) << 52)
     return 0.0 if x < SMALLEST else p * scale
 
 
@@ -268,7 +268,7 @@ def log_positive(x: float) -> Any:
     x = 2^n m with m between sqrt(1/2) and sqrt(2), and log m = 2 atanh((m - 1) / (m + 1)), whose
     series is summed.
     """
-    bits = _bits_of(x)
+    bits = bits_of(x)
     n = (bits - SQRT_HALF_BITS) >> 52
     m = _float_of(bits - (n << 52))
     z = (m - 1.0) / (m + 1.0)
@@ -378,51 +378,3 @@ def bin_of(p: float, edges: Any) -> Any:
     # No branch: where probabilities fall is nothing that a processor could foresee.
     b = guess - np.int64(p <= edges[guess]) + np.int64(p > edges[guess + 1])
     return max(min(b, last), 0)
-
-
-@over_rows
-def bins_of(start: int, stop: int, values: Any, edges: Any, out: Any) -> None:
-    """The equal-width bin of each value into ``out``."""
-    for i in range(start, stop):
-        out[i] = bin_of(values[i], edges)
-
-
-@kernel()
-def add_to_cells(
-    cell: Any, confidence: Any, correct: Any, weight: Any, counts: Any, sums: Any
-) -> None:
-    """Add samples in numbered cells to ``counts``, and to ``sums``: BinTable's, (cells, 5)."""
-    for i in range(len(cell)):
-        c = confidence[i]
-        hit = 1.0 if correct[i] else 0.0
-        w = weight[i] if len(weight) > 0 else 1.0
-        k = cell[i]
-        counts[k] += 1
-        sums[k, 0] += w
-        sums[k, 1] += w * c
-        sums[k, 2] += w * hit
-        sums[k, 3] += w * (c - hit) ** 2
-        sums[k, 4] += w * (c * (1.0 - c))
-
-
-@kernel()
-def cells_of(
-    confidence: Any, digits: int, halvings: int, lowest: Any, highest: Any, cells: Any
-) -> None:
-    """The cell of each confidence in ``EqualMassSketch``, and the extremes of every cell.
-
-    The distance to 0 or 1 is 2^n (1 + m): its bits hold n, then m, of which ``digits`` count.
-    """
-    last = halvings << digits
-    for i in range(len(confidence)):
-        c = confidence[i]
-        low = c <= 0.5
-        bits = _bits_of(c if low else 1.0 - c)
-        step = (((bits >> 52) - 1022 + halvings) << digits) + (
-            (bits & 0xFFFFFFFFFFFFF) >> (52 - digits)
-        )
-        step = max(0, min(step, last))
-        k = step if low else 2 * last + 1 - step
-        cells[i] = k
-        lowest[k] = min(lowest[k], c)
-        highest[k] = max(highest[k], c)

@@ -9,7 +9,7 @@ from calibrant.calibrators.comparison import ComparedMethod, MethodComparison, c
 from calibrant.calibrators.fit_report import CalibrationWarning, Evidence, FitReport
 from calibrant.calibrators.loading import load
 from calibrant.calibrators.registry import *  # noqa: F403
-from calibrant.calibrators.truncated.bounds import TailBounds, fit_top_rows
+from calibrant.calibrators.truncated.bounds import TailBounds, fit_truncated_rows
 from calibrant.calibrators.truncated.rows import TruncatedRows
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
     "TailBounds",
     "TruncatedRows",
     "compare",
-    "fit_top_rows",
+    "fit_truncated_rows",
     "load",
 ]
 __all__ += registry.__all__

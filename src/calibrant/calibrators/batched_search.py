@@ -1,4 +1,4 @@
-"""Searches that go side by side, so that each round of them is one look at the samples."""
+"""Searches that run together, so that each round of them is one pass over the samples."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from collections.abc import Callable, Generator, Sequence
 from itertools import islice
 from typing import TypeAlias, TypeVar
 
-Place = TypeVar("Place")
+Question = TypeVar("Question")
 Answer = TypeVar("Answer")
-End = TypeVar("End")
+Result = TypeVar("Result")
 
-Walk: TypeAlias = Generator[list[Place], list[Answer], End]
-"""Yields places, is sent the answer of each, and returns where it ends."""
+Search: TypeAlias = Generator[list[Question], list[Answer], Result]
+"""Yields a list of questions, is sent the answer to each, and returns its result."""
 
 
-def side_by_side(
-    walks: Sequence[Walk[Place, Answer, End]],
-    answers_of: Callable[[list[Place]], Sequence[Answer]],
-) -> list[End]:
-    """Where the walks end; ``answers_of`` is asked for the places of all of them together."""
-    ends: dict[int, End] = {}
-    answers: dict[int, list[Answer] | None] = dict.fromkeys(range(len(walks)))
+def run_together(
+    searches: Sequence[Search[Question, Answer, Result]],
+    answers_to: Callable[[list[Question]], Sequence[Answer]],
+) -> list[Result]:
+    """The results of the searches; ``answers_to`` gets the questions of all of them at once."""
+    results: dict[int, Result] = {}
+    answers: dict[int, list[Answer] | None] = dict.fromkeys(range(len(searches)))
     while answers:
-        asked: dict[int, list[Place]] = {}
+        asked: dict[int, list[Question]] = {}
         for number, answer in answers.items():
             try:
-                walk = walks[number]
-                asked[number] = next(walk) if answer is None else walk.send(answer)
+                search = searches[number]
+                asked[number] = next(search) if answer is None else search.send(answer)
             except StopIteration as end:
-                ends[number] = end.value
-        found = iter(answers_of([place for places in asked.values() for place in places]))
-        answers = {number: list(islice(found, len(asked[number]))) for number in asked}
-    return [ends[number] for number in range(len(walks))]
+                results[number] = end.value
+        found = iter(answers_to([question for batch in asked.values() for question in batch]))
+        answers = {number: list(islice(found, len(batch))) for number, batch in asked.items()}
+    return [results[number] for number in range(len(searches))]

@@ -1,9 +1,9 @@
-"""Compiled steps on one row of logits that several families share.
+"""Compiled steps on one row of logits, shared by several families.
 
-One row at a time, with the top class m and the runner-up r apart. For k != m, with b = 1/T:
+The top class m and the runner-up r are kept apart. For k != m, with b = 1/T:
 
     x_k = b (s_k - s_r) <= 0,   e_k = e^x_k,   S = e^(b (s_r - s_m)) sum e_k = (1 - q_m) / q_m
-    g_k = e_k / phi(q_k),       log odds against m = b (s_r - s_m) + log phi(q_m) + log sum g_k
+    g_k = e_k / phi(q_k),       log-odds against m = b (s_r - s_m) + log phi(q_m) + log sum g_k
 
 Nothing here overflows or cancels, whatever the size of the logits.
 """
@@ -20,15 +20,15 @@ from calibrant._numerics.compiled import exp_nonpositive, index_of, kernel, max_
 Floats = npt.NDArray[np.float64]
 
 LOWEST = -750.0
-"""Exponents below this count as this: e^x is 0 and x e^x must be too, also for a masked class."""
+"""Smaller exponents are raised to this: e^x is 0, and x e^x must be 0 even for a masked class."""
 FARTHEST = -1e150
-"""Differences of logits, over T, below this count as this: neither their squares nor a sum over
-rows overflows."""
+"""Smaller differences of logits, divided by T, are raised to this: neither their squares nor a sum
+over rows overflows."""
 
 
 @kernel(inline="always", error_model="numpy")
 def log_of_complement(q: float) -> float:
-    """log(1 - q) for q up to about 1/2: -2 atanh(q / (2 - q)) by its series."""
+    """log(1 - q) for q up to about 1/2, as the series of -2 atanh(q / (2 - q))."""
     z = q / (2.0 - q)
     y = z * z
     p = 1.0 / 33.0
@@ -51,8 +51,8 @@ def log_of_complement(q: float) -> float:
 
 
 @kernel(fastmath={"contract"})
-def relative_exponents(row: Any, beta: float, x: Floats) -> tuple[int, float]:
-    """x_k of each class into ``x``, the farthest for the top class; m, and b (s_r - s_m)."""
+def relative_exponents(row: Any, inverse_temperature: float, x: Floats) -> tuple[int, float]:
+    """Write x_k of each class into ``x``, FARTHEST for the top one; return m and b (s_r - s_m)."""
     top = max_of(row)
     m = index_of(row, top)
     for k in range(len(row)):
@@ -63,26 +63,26 @@ def relative_exponents(row: Any, beta: float, x: Floats) -> tuple[int, float]:
         x[:] = FARTHEST
         return m, -np.inf
     for k in range(len(row)):
-        x[k] = max((x[k] - runner_up) * beta, FARTHEST)
-    return m, difference(runner_up, top, beta)
+        x[k] = max((x[k] - runner_up) * inverse_temperature, FARTHEST)
+    return m, difference(runner_up, top, inverse_temperature)
 
 
 @kernel(inline="always")
-def difference(low: Any, high: Any, beta: float) -> Any:
+def difference(low: Any, high: Any, inverse_temperature: float) -> Any:
     """b (low - high) of two logits."""
-    return max((np.float64(low) - np.float64(high)) * beta, FARTHEST)
+    return max((np.float64(low) - np.float64(high)) * inverse_temperature, FARTHEST)
 
 
 @kernel(fastmath={"contract"})
 def exponentials(x: Floats, e: Floats) -> None:
-    """e^x of each class into ``e``; the lowest exponent gives 0."""
+    """Write e^x of each class into ``e``; the lowest exponent gives 0."""
     for k in range(len(x)):
         e[k] = exp_nonpositive(x[k])
 
 
 @kernel(fastmath={"contract"}, error_model="numpy")
 def mapped(x: Floats, e: Floats, share: float, shift: float, gamma: float, g: Floats) -> None:
-    """g_k = e_k / phi(q_k) into ``g``, where q_k = share e_k and log q_k = x_k + shift."""
+    """Write g_k = e_k / phi(q_k) into ``g``, where q_k = share e_k and log q_k = x_k + shift."""
     for k in range(len(x)):
         q = share * e[k]
         rest = 1.0 - q
@@ -105,10 +105,10 @@ def log_one_plus_exp(x: float) -> Any:
 
 
 @kernel(fastmath={"contract"})
-def relative_to(row: Any, top: float, beta: float, x: Floats) -> None:
-    """b (s_k - top) of each class into ``x``."""
+def relative_to(row: Any, top: float, inverse_temperature: float, x: Floats) -> None:
+    """Write b (s_k - top) of each class into ``x``."""
     for k in range(len(row)):
-        x[k] = max((np.float64(row[k]) - top) * beta, LOWEST)
+        x[k] = max((np.float64(row[k]) - top) * inverse_temperature, LOWEST)
 
 
 @kernel(fastmath={"reassoc", "nsz", "contract"})

@@ -23,7 +23,7 @@ from calibrant.cli.data_sets import (
     IN_PROCESS,
     ROWS_ALONE,
     classes_option,
-    holds_top_rows,
+    holds_truncated_rows,
     passes_bar,
     refuse_other_number,
     scheduler_argument,
@@ -88,7 +88,7 @@ def apply(
       calibrant apply cal.json new.parquet -o calibrated.parquet
       calibrant apply cal.json logs/ -o calibrated/ --scheduler local
     """
-    of_top = holds_top_rows(file)
+    of_top = holds_truncated_rows(file)
     if not output.suffix and (scheduler is not None or skip_bad or Path(file).is_dir() or of_top):
         from calibrant import scale
 

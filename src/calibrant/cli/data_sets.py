@@ -93,7 +93,7 @@ def scheduler_of(
     """The scheduler for ``file``; None where this process reads it as any other file."""
     if scheduler is not None:
         return scheduler
-    if skip_bad or _holds_folders(file) or holds_top_rows(file):
+    if skip_bad or _holds_folders(file) or holds_truncated_rows(file):
         from calibrant.scale import source
 
         return LOCAL if source.rows_in(Path(file)) > ROWS_ALONE else IN_PROCESS
@@ -106,13 +106,13 @@ def scheduler_argument(where: str) -> str | None:
     return None if where == IN_PROCESS else where
 
 
-def holds_top_rows(file: str) -> bool:
+def holds_truncated_rows(file: str) -> bool:
     """Whether ``file`` has the largest logits of each row."""
     if not (Path(file).is_dir() or file.lower().endswith(".parquet")):
         return False
     from calibrant.scale import source
 
-    return source.holds_top_rows(Path(file))
+    return source.holds_truncated_rows(Path(file))
 
 
 def _holds_folders(file: str) -> bool:

@@ -25,7 +25,7 @@ from calibrant.calibrators.registry import required_params
 from calibrant.calibrators.saving import is_calibrator
 from calibrant.cli.data_sets import (
     classes_option,
-    holds_top_rows,
+    holds_truncated_rows,
     passes_bar,
     refuse_other_number,
     scheduler_argument,
@@ -141,7 +141,7 @@ def fit(
         return
     click.echo(f"{words}\nWritten to {output}\n")
     # Rows of the largest logits are written as a folder only.
-    calibrated = "calibrated" if holds_top_rows(val) else "calibrated.npz"
+    calibrated = "calibrated" if holds_truncated_rows(val) else "calibrated.npz"
     click.echo(f"To use it:     calibrant apply {output} FILE -o {calibrated}")
     click.echo(f"To measure it: calibrant evaluate {calibrated}")
 

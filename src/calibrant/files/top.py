@@ -60,7 +60,9 @@ def write_top_predictions(
     kind, scores = _inputs.one_of(top_logits=top_logits, top_logprobs=top_logprobs)
     n_classes = _inputs.whole_number(n_classes, "n_classes", allowed=range(2, 1 << 31))
     check_normaliser_of(kind, normaliser)
-    given = _inputs.top_arrays(scores, top_classes, labels, normaliser, label_logits, n_classes)
+    given = _inputs.truncated_arrays(
+        scores, top_classes, labels, normaliser, label_logits, n_classes
+    )
     columns = {
         "id": None if ids is None else checked_ids(ids, len(given.logits)),
         "label": None if labels is None else _inputs.as_numpy(labels),

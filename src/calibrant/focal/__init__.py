@@ -1,7 +1,7 @@
 """The mathematics of the focal loss: gradients, the calibration map and its inverse, theory.
 
-Everything turns on one scalar function, :func:`phi`. All functions take NumPy arrays or PyTorch
-tensors (gradients flow), classes on the last axis.
+Everything is built on one scalar function, :func:`phi`. All functions take NumPy arrays or PyTorch
+tensors (and are differentiable), classes on the last axis.
 """
 
 from calibrant.focal.calibration_map import focal_log_probs, focal_map

@@ -24,7 +24,7 @@ from calibrant.focal.scalar import log_phi_low, log_phi_top
 
 
 def map_log_probs(split: TopSplit, gamma: float) -> Array:
-    """log Psi of the probabilities in ``split``, formed as the ratio to the top class m:
+    """log Psi of the probabilities in ``split``, from ratios to the top class m:
 
     log h_i/h_m = z_i - log phi(q_i) + log phi(q_m),   z_i = log q_i/q_m
     """
@@ -41,7 +41,7 @@ def focal_log_probs(logits: Array, *, gamma: float, temperature: float = 1.0) ->
         \log \Psi^\gamma(\mathrm{softmax}(s / T)), \qquad
         \Psi_i(q) = \frac{h(q_i)}{\sum_k h(q_k)}, \quad h(q) = \frac{q}{\varphi(q)}
 
-    Exact to a few roundings for finite logits of any size whose differences the type can hold;
+    Exact to a few roundings for finite logits of any size whose differences the type can represent;
     -inf is an absent class. The predicted class never changes. Whether the confidence rises or
     falls depends on gamma, the number of classes and the row (see :func:`confidence_bias`).
 
@@ -73,13 +73,13 @@ def focal_log_probs(logits: Array, *, gamma: float, temperature: float = 1.0) ->
 
 @np.errstate(over="ignore")
 def focal_map(probs: Array, *, gamma: float) -> Array:
-    r"""Focal calibration map on probabilities: what a focal optimum says, turned into the truth.
+    r"""Focal calibration map: from the output of a focal optimum to the true probabilities.
 
     .. math:: \Psi_i(q) = \frac{h(q_i)}{\sum_k h(q_k)}, \qquad h(q) = \frac{q}{\varphi(q)}
 
-    One-hot rows, uniform rows, and rows uniform over some classes and 0 elsewhere stay as they
-    are; gamma = 0 is the identity. Where you have logits, :func:`focal_log_probs` keeps more:
-    a probability of 1 - 1e-20 is 1 by the time it gets here.
+    One-hot rows, uniform rows, and rows uniform over some classes and 0 elsewhere do not change;
+    gamma = 0 is the identity. If you have logits, use :func:`focal_log_probs`, which is more
+    precise: a probability of 1 - 1e-20 has been rounded to 1 before it gets here.
 
     Args:
         probs: Probabilities, classes on the last axis, rows summing to 1.
@@ -105,12 +105,12 @@ def focal_map(probs: Array, *, gamma: float) -> Array:
 
 
 def check_temperature(value: Any, *, like: Array) -> float:
-    """A finite temperature above 0, in the range of ``like``'s type."""
+    """Check for a finite temperature above 0, in the range of the type of ``like``."""
     number = _inputs.finite_number(value, "temperature")
     if number <= 0.0:
         raise CalibrantError(
             f"temperature must be above 0; found {number:g}. "
-            "Above 1 softens the probabilities, below 1 sharpens them"
+            "Above 1 it softens the probabilities, below 1 it sharpens them"
         )
     smallest = float(array_namespace(like).finfo(like.dtype).smallest_normal)
     _inputs.within_type(number, "temperature", like, smallest=smallest)

@@ -1,14 +1,14 @@
-"""The inverse of the focal map: what an optimal focal-trained model would say.
+"""The inverse of the focal map: the output of an optimal focal-trained model.
 
 Given the posterior eta with largest entry m, the output q solves h(q_i) / h(q_m) = eta_i / eta_m
-for every other class i, with q summing to one. h = q / phi is increasing for gamma >= 0, so there
-is one solution. The unknowns are x_i = log q_i of the other classes and the one number they
+for every other class i, with q summing to one. h = q / phi is increasing for gamma >= 0, so the
+solution is unique. The unknowns are x_i = log q_i of the other classes, and one number that they
 share, a = log((1 - q_m) / q_m):
 
     log h(e^x_i) = rho_i + log h_m(a),   rho_i = log(eta_i / eta_m)
     logsumexp(x) = log(1 - q_m)
 
-Newton's method on all of them at once eliminates the x_i row by row, so that a step costs about
+Newton's method solves for all of them at once and eliminates the x_i row by row. A step costs about
 as much as one evaluation of the map.
 """
 
@@ -31,20 +31,20 @@ from calibrant._numerics.logspace import (
 )
 from calibrant._types import Array
 from calibrant.focal.scalar import (
-    log_h_top_slope,
+    log_h_top_gradient,
     log_phi_low,
-    log_phi_low_slope,
+    log_phi_low_gradient,
     log_phi_top,
 )
 
 MAX_STEPS = 100
-"""Bound of the loop, far above the 3 to 30 steps that rows need in practice."""
+"""Limit of the loop; rows need 3 to 30 steps in practice."""
 LONGEST_STEP = 0.5
-"""Longest step of a row, relative to its unknowns."""
+"""Largest step of a row, relative to its unknowns."""
 
 
 def inverse_logits(posterior: TopSplit, gamma: float) -> Array:
-    """Logits of the output whose focal map is ``posterior``, the top one 0; -inf stays -inf."""
+    """Logits, the top one 0, of the output whose focal map is ``posterior``; -inf stays -inf."""
     equations = _equations(posterior)
     xp = array_namespace(posterior.z)
     start = xp.where(equations.lonely, 0.0, posterior.log_odds)
@@ -53,7 +53,7 @@ def inverse_logits(posterior: TopSplit, gamma: float) -> Array:
 
 
 def from_solution(posterior: TopSplit, solution: TopSplit, gamma: float) -> Array:
-    """The same where the solution is known, but not how it depends on ``posterior``."""
+    """As :func:`inverse_logits`, from a known solution; adds the gradient to ``posterior``."""
     equations = _equations(posterior)
     xp = array_namespace(posterior.z)
     x = xp.where(equations.absent, -1.0, detach(solution.log_q))
@@ -65,7 +65,7 @@ class _Equations(NamedTuple):
     rho: Array
     absent: Array
     lonely: Array
-    """One-hot rows, which have nothing to solve: any numbers do, they are masked at the end."""
+    """One-hot rows: nothing to solve. Their numbers are arbitrary and masked at the end."""
     skipped: Array
 
 
@@ -81,11 +81,11 @@ def _with_derivatives(
     posterior: TopSplit, equations: _Equations, x: Array, a: Array, gamma: float
 ) -> Array:
     xp = array_namespace(posterior.z)
-    # By the implicit function theorem one more step from the solution, in which only rho carries
-    # a gradient, has the gradient of the solution itself.
+    # Implicit function theorem: one more step from the solution, in which only rho carries a
+    # gradient, has the gradient of the solution.
     x, a = _newton_step(x, a, equations.rho, equations.skipped, gamma)
-    # Each step doubles the order that is right: another has the second derivative too. What is as
-    # good as 0 adds nothing to it, but the derivatives of its powers would overflow.
+    # A second step gives the second derivative too. Probabilities near 0 add nothing to it, but
+    # the derivatives of their powers would overflow.
     lowest = -math.log(float(xp.finfo(x.dtype).max)) / 4.0
     x = xp.where((x > lowest) & ~equations.skipped, x, detach(x))
     a = xp.where(a > lowest, a, detach(a))
@@ -95,15 +95,14 @@ def _with_derivatives(
 
 
 def _solve(rho: Array, log_odds: Array, skipped: Array, gamma: float) -> tuple[Array, Array]:
-    """(x, a) of the module's equations, to where the next Newton step is the last one."""
+    """Solve the equations of this module for (x, a), up to one last Newton step."""
     xp = array_namespace(rho)
-    # h_i/h_m is at most (1 + gamma) q_i/q_m, as 1 - q_m <= 1 - q_i and u lies between 0 and 1;
-    # summed over i, a cannot be below `lowest`. The top class has at least its even share, so a
-    # cannot be above `highest`.
+    # h_i/h_m <= (1 + gamma) q_i/q_m, because 1 - q_m <= 1 - q_i and 0 <= u <= 1. Summed over i,
+    # this bounds a from below. The top class has at least 1/K, which bounds a from above.
     n_others = xp.sum(xp.astype(~skipped, rho.dtype), axis=-1, keepdims=True)
     lowest, highest = log_odds - math.log1p(gamma), xp.log(n_others)
 
-    # Start from the temperature 1 + gamma, which the map comes close to for two classes.
+    # Start from the temperature 1 + gamma, which is close to the map for two classes.
     a = xp.clip(log_odds / (1.0 + gamma), min=lowest, max=highest)
     x = rho / (1.0 + gamma)
     x = xp.clip(x - _log_sum(x, skipped) - softplus(-a), max=-math.log(2.0))
@@ -113,38 +112,38 @@ def _solve(rho: Array, log_odds: Array, skipped: Array, gamma: float) -> tuple[A
         step_x, step_a = xp.where(skipped, 0.0, new_x - x), new_a - a
         sizes = xp.max(xp.abs(step_x) / xp.clip(xp.abs(x), min=1.0), axis=-1, keepdims=True)
         size = xp.maximum(sizes, xp.abs(step_a) / xp.clip(xp.abs(a), min=1.0))
-        # For large gamma log h bends sharply, and full steps can go round in circles.
+        # For large gamma the curvature of log h is large, and full steps can cycle.
         damping = LONGEST_STEP / xp.clip(size, min=LONGEST_STEP)
         x = xp.clip(x + damping * step_x, max=-math.log(2.0))
         a = xp.clip(a + damping * step_a, min=lowest, max=highest)
         if bool(xp.all(size <= tolerance)):
             return x, a
     raise ArithmeticError(
-        f"the inverse focal map did not settle in {MAX_STEPS} steps for gamma = {gamma:g}. "
-        "Please report the input: this should not happen"
+        f"the inverse focal map did not converge in {MAX_STEPS} steps for gamma = {gamma:g}. "
+        "This is a bug: please report it with the input"
     )
 
 
 def _newton_step(
     x: Array, a: Array, rho: Array, skipped: Array, gamma: float
 ) -> tuple[Array, Array]:
-    """One Newton step from (x, a); entries of x that are ``skipped`` take no part."""
+    """One Newton step from (x, a), without the ``skipped`` entries of x."""
     xp = array_namespace(x)
     q = xp.where(skipped, 0.0, xp.exp(x))
     log_h = x - log_phi_low(x, q, gamma)
-    slope = 1.0 - log_phi_low_slope(x, q, gamma)
+    gradient = 1.0 - log_phi_low_gradient(x, q, gamma)
 
     cross_entropy, log_rest = softplus(a), -softplus(-a)
     log_h_top = -cross_entropy - log_phi_top(log_rest, cross_entropy, gamma)
     q_top, t = xp.exp(-cross_entropy), xp.exp(log_rest)
-    slope_top = log_h_top_slope(q_top, t, cross_entropy, gamma)
+    top_gradient = log_h_top_gradient(q_top, t, cross_entropy, gamma)
 
     miss = xp.where(skipped, 0.0, rho + log_h_top - log_h)
     mass = _log_sum(x, skipped)
-    weights = xp.where(skipped, 0.0, xp.exp(x - mass)) / slope
+    weights = xp.where(skipped, 0.0, xp.exp(x - mass)) / gradient
     excess = mass - log_rest + xp.sum(weights * miss, axis=-1, keepdims=True)
-    step_a = excess / (q_top - slope_top * xp.sum(weights, axis=-1, keepdims=True))
-    return x + (miss + slope_top * step_a) / slope, a + step_a
+    step_a = excess / (q_top - top_gradient * xp.sum(weights, axis=-1, keepdims=True))
+    return x + (miss + top_gradient * step_a) / gradient, a + step_a
 
 
 def _log_sum(x: Array, skipped: Array) -> Array:
@@ -166,8 +165,8 @@ def inverse_focal_map(probs: Array, *, gamma: float) -> Array:
         gamma: Focusing parameter of the loss, at least 0.
 
     Returns:
-        Probabilities of the shape of ``probs``; :func:`focal_map` takes them back. Entries of 0
-        stay 0. In PyTorch its first two derivatives are those of the implicit function.
+        Probabilities of the shape of ``probs``; :func:`focal_map` maps them back. Entries of 0
+        stay 0. In PyTorch the first two derivatives are those of the implicit function.
 
     References:
         Charoenphakdee et al. (2021), Theorem 11; Komisarenko and Kull (2024), Prop. 4.

@@ -18,7 +18,7 @@ def focal_of_cross_entropy(cross_entropy: Array, gamma: float) -> Array:
 
 
 def cross_entropy_of(split: TopSplit, labels: Array) -> Array:
-    """-log q of the labelled class, to full relative precision also where q is close to 1."""
+    """-log q of the labelled class, with full relative precision even where q is close to 1."""
     xp = array_namespace(split.z)
     labels = xp.expand_dims(labels, axis=-1)
     return -xp.squeeze(xp.take_along_axis(split.z, labels, axis=-1) + split.log_top, axis=-1)
@@ -55,12 +55,12 @@ def focal_loss(logits: Array, labels: Array, *, gamma: float) -> Array:
 
 @np.errstate(over="ignore")
 def inverse_focal_loss(logits: Array, labels: Array, *, gamma: float) -> Array:
-    r"""Inverse focal loss per sample: pulls harder on samples that are already right.
+    r"""Inverse focal loss per sample: larger gradients for samples that are already correct.
 
     .. math:: -(1 + p)^\gamma \log p, \qquad p = \mathrm{softmax}(s)_y
 
-    The branch of AdaFocal for bins that are under-confident. Its ``gamma`` is the absolute value
-    of AdaFocal's negative one.
+    AdaFocal uses it for under-confident bins. ``gamma`` is the absolute value of the negative
+    gamma of AdaFocal.
 
     Args:
         logits: Scores before the softmax, classes on the last axis.
@@ -87,12 +87,12 @@ def inverse_focal_loss(logits: Array, labels: Array, *, gamma: float) -> Array:
 
 @np.errstate(over="ignore")
 def proper_focal_loss(probs: Array, labels: Array, *, gamma: float) -> Array:
-    r"""Properised focal loss per sample: the focal loss seen through the inverse of its map.
+    r"""Properised focal loss per sample: the focal loss of the inverse focal map.
 
     .. math:: L^*(\eta, y) = \mathrm{FL}\big((\Psi^\gamma)^{-1}(\eta), y\big)
 
     Strictly proper: its expectation is smallest where ``probs`` is the true posterior. Training
-    with the focal loss and applying :func:`focal_map` is training with this loss.
+    with the focal loss and then applying :func:`focal_map` is the same as training with this loss.
 
     Args:
         probs: Probabilities, classes on the last axis, rows summing to 1.

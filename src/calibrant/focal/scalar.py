@@ -7,8 +7,8 @@ With t = 1 - q:
     phi(q) = t^gamma (1 + gamma u) = t^gamma ((1 + gamma) - gamma t G(t))
 
 phi is the factor between the focal and the cross-entropy gradient, decides between under- and
-over-confidence, and divides q in the calibration map. Its forms for small and for large q, and
-their slopes, are written here and nowhere else.
+over-confidence, and divides q in the calibration map. This module has its forms for small and for
+large q, and their gradients.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ SERIES_BELOW = 0.125
 def complement_of_u(t: Array, cross_entropy: Array) -> Array:
     """G(t) = (1 - u(1 - t)) / t for t in [0, 1], where ``cross_entropy`` = -log(1 - t).
 
-    Both arguments are asked for because each is exact at one end: near q = 1 the caller knows
-    t, near q = 0 the cross-entropy, and neither can be had from the other there.
+    Each argument is exact at one end only: near q = 1 the caller knows t, near q = 0 the
+    cross-entropy. There, the other one cannot be computed from it.
     """
     xp = array_namespace(t)
-    # The k-th term is below t^(k-1) / k^2: enough terms that what is left off rounds away.
+    # The k-th term is below t^(k-1) / k^2: the terms left out are smaller than one rounding.
     bits = -np.log2(float(xp.finfo(t.dtype).eps))
     n_terms = int(np.ceil(bits / -np.log2(SERIES_BELOW)))
     small = xp.clip(t, max=SERIES_BELOW)
@@ -45,13 +45,13 @@ def complement_of_u(t: Array, cross_entropy: Array) -> Array:
 def log_phi_top(log_rest: Array, cross_entropy: Array, gamma: float) -> Array:
     """log phi(q) where q may be close to 1, from log(1 - q) and -log q.
 
-    For gamma < 0, 1 + gamma is formed in double precision and 1 - u from its series: near -1 the
-    sum of the textbook form has no digit left.
+    For gamma < 0, 1 + gamma is computed in double precision and 1 - u from its series: near
+    gamma = -1 the textbook form loses all digits.
     """
     xp = array_namespace(log_rest)
     t = xp.exp(log_rest)
     g = complement_of_u(t, cross_entropy)
-    if gamma == -1.0:  # t^-1 (t G), also where t underflows
+    if gamma == -1.0:  # t^-1 (t G) without dividing by a t that underflows
         return xp.log(g)
     if gamma < 0.0:
         return gamma * log_rest + xp.log((1.0 + gamma) - gamma * t * g)
@@ -59,31 +59,32 @@ def log_phi_top(log_rest: Array, cross_entropy: Array, gamma: float) -> Array:
 
 
 def log_phi_low(log_q: Array, q: Array, gamma: float) -> Array:
-    """log phi(q) for q up to about 1/2: all classes but the top one."""
+    """log phi(q) for q up to about 1/2: every class except the top one."""
     xp = array_namespace(q)
     return gamma * xp.log1p(-q) + xp.log1p(-gamma * (q * log_q / (1.0 - q)))
 
 
-def log_phi_low_slope(log_q: Array, q: Array, gamma: float) -> Array:
+def log_phi_low_gradient(log_q: Array, q: Array, gamma: float) -> Array:
     """d log phi / d log q for q up to about 1/2; du / d log q is (u - q) / (1 - q)."""
     rest = 1.0 - q
     u = -q * log_q / rest
     return gamma * ((u - q) / (1.0 + gamma * u) - q) / rest
 
 
-def log_h_top_slope(q: Array, t: Array, cross_entropy: Array, gamma: float) -> Array:
+def log_h_top_gradient(q: Array, t: Array, cross_entropy: Array, gamma: float) -> Array:
     """d log h / d a for h = q / phi and a = log(t / q), where q may be close to 1.
 
-    du / d log q is 1 - G here, and t times what grows like 1/t is written out.
+    du / d log q is 1 - G here. Products of t and of terms that grow like 1/t are expanded.
     """
     g = complement_of_u(t, cross_entropy)
     return -t - gamma * (q - t * (1.0 - g) / ((1.0 + gamma) - gamma * t * g))
 
 
-def phi_slope(cross_entropy: Array, gamma: float) -> Array:
+def phi_gradient(cross_entropy: Array, gamma: float) -> Array:
     """d phi / d log q for gamma >= 0, from -log q.
 
-    Where q rounds to 1 it is that of the float below 1: for gamma < 1 the slope at 1 is infinite.
+    Where q rounds to 1, it is the gradient at the float below 1: for gamma < 1 the gradient at 1 is
+    infinite.
     """
     xp = array_namespace(cross_entropy)
     q = xp.exp(-cross_entropy)
@@ -98,9 +99,9 @@ def phi(p: Array, *, gamma: float) -> Array:
 
     .. math:: \varphi(p) = (1-p)^\gamma - \gamma (1-p)^{\gamma-1} p \log p
 
-    ``phi`` above 1 means that the focal loss pulls harder than cross-entropy, below 1 that it
-    holds back. The same function decides whether a focal optimum is under- or over-confident,
-    and divides p in :func:`focal_map`.
+    Where ``phi`` is above 1, the focal loss has larger gradients than cross-entropy; where it is
+    below 1, smaller ones. The same function decides whether a focal optimum is under- or
+    over-confident, and divides p in :func:`focal_map`.
 
     Args:
         p: Probabilities in [0, 1], of any shape.
@@ -124,7 +125,7 @@ def phi(p: Array, *, gamma: float) -> Array:
     t = 1.0 - p
     cross_entropy = -xp.log(xp.where(p > 0, p, 1.0))
     g = complement_of_u(t, cross_entropy)
-    if gamma == -1.0:  # t^-1 (t G), also at t = 0
+    if gamma == -1.0:  # t^-1 (t G) without dividing by t = 0
         return g
     low = xp.clip(p, max=0.5)
     small = xp.exp(gamma * xp.log1p(-low)) * (1.0 + gamma * (low * cross_entropy / (1.0 - low)))

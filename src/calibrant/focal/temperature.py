@@ -1,4 +1,4 @@
-"""How close the focal map comes to a temperature."""
+"""How close the focal map is to temperature scaling."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from calibrant import _inputs
 from calibrant.focal.calibration_map import focal_log_probs
 
 LOGIT_GAP_GRIDS = {2: (20.0, 0.01), 3: (10.0, 0.05), 4: (10.0, 0.2)}
-"""For each number of classes: the largest gap to the top logit, and the step of the grid."""
+"""Largest gap to the top logit and step of the grid, for each number of classes."""
 
 
 def temperature_bounds(*, gamma: float) -> tuple[float, float]:
-    r"""Temperatures between which the binary focal map lies, for every logit.
+    r"""Temperatures that bound the binary focal map, for every logit.
 
     .. math::
         \gamma + 1 - \tfrac12 \log(\gamma + 1) \;\le\; \frac{1}{T_\mathrm{eff}(s)}
@@ -28,8 +28,8 @@ def temperature_bounds(*, gamma: float) -> tuple[float, float]:
         ``(T_low, T_high)``.
 
     References:
-        Komisarenko and Kull (2024), Proposition 3. The inequality printed there has its
-        exponents and its order garbled; this is what its proof shows.
+        Komisarenko and Kull (2024), Proposition 3. The exponents and the order of the inequality
+        are garbled in print; this is what the proof shows.
 
     Examples:
         >>> from calibrant.focal import temperature_bounds
@@ -41,7 +41,7 @@ def temperature_bounds(*, gamma: float) -> tuple[float, float]:
 
 
 def closest_temperature(*, gamma: float, n_classes: int) -> float:
-    r"""The temperature whose scaling comes closest to the focal map, over the whole simplex.
+    r"""The temperature whose scaling is closest to the focal map, over the whole simplex.
 
     .. math::
         \arg\min_T \; \max_s \; \lVert \Psi^\gamma(\mathrm{softmax}(s))
@@ -78,7 +78,7 @@ def closest_temperature(*, gamma: float, n_classes: int) -> float:
         scaled /= scaled.sum(axis=-1, keepdims=True)
         return float(np.abs(scaled - mapped).max())
 
-    # The map sharpens on the whole; for two classes at most by gamma + 1.
+    # On the whole the map sharpens; for two classes by at most gamma + 1.
     found = minimize_scalar(
         distance, bounds=(0.5, gamma + 2.0), method="bounded", options={"xatol": 1e-7}
     )
@@ -86,7 +86,7 @@ def closest_temperature(*, gamma: float, n_classes: int) -> float:
 
 
 def _ordered_gaps(n_classes: int, gamma: float) -> npt.NDArray[np.float64]:
-    """Logits with the top one 0 and the rest falling: one of each set of equal permutations."""
+    """Logits in descending order from 0: one of each set of permutations."""
     largest, step = LOGIT_GAP_GRIDS[n_classes]
     steps = step * np.arange(round(largest / step) + 1)
     axis = np.unique(np.concatenate([steps, steps / (1.0 + gamma)]))

@@ -20,7 +20,7 @@ from calibrant.losses.base import (
     total_weight,
     wide_log_softmax,
 )
-from calibrant.metrics.kernel_errors import MMCE_WIDTH
+from calibrant.metrics.kernel_errors import laplace_energy
 
 
 class MMCELoss(Loss):
@@ -146,7 +146,7 @@ class MMCELoss(Loss):
             masses = _mean_part(correct, 1.0 - r) - _mean_part(wrong, r)
         else:
             masses = _mean_part(counted, correct - r)
-        return _root(laplace_energy(r, masses), masses).to(log_p.dtype)
+        return _root(_energy(r, masses), masses).to(log_p.dtype)
 
 
 def _mean_part(group: Tensor, values: Tensor) -> Tensor:
@@ -155,23 +155,16 @@ def _mean_part(group: Tensor, values: Tensor) -> Tensor:
     return group * values / torch.where(total > 0, total, 1.0)
 
 
-def laplace_energy(r: Tensor, masses: Tensor) -> Tensor:
+def _energy(r: Tensor, masses: Tensor) -> Tensor:
     """sum_ij a_i a_j exp(-|r_i - r_j| / 0.4) in n log n steps.
 
-    Sorted, the sum over j below i is e^(-r_i/w) times a running sum of a_j e^(r_j/w). Samples that
-    are tied are taken once in either order, so that the derivative between them is 0, as that of
-    |r_i - r_j| is by symmetry.
+    Tied samples are taken once in either order, so that the derivative between them is 0, as that
+    of |r_i - r_j| is by symmetry.
     """
     up = torch.argsort(r, stable=True)
     down = torch.argsort(r, descending=True, stable=True).flip(0)
-    return 0.5 * (_in_order(r[up], masses[up]) + _in_order(r[down], masses[down]))
-
-
-def _in_order(r: Tensor, masses: Tensor) -> Tensor:
-    growth = torch.exp(r / MMCE_WIDTH)
-    below = torch.cumsum(masses * growth, 0) / growth  # the sample itself is in it
-    # Each pair stands once in the first sum, and the diagonal too.
-    return 2.0 * (masses * below).sum() - masses.square().sum()
+    energies: list[Tensor] = [laplace_energy(r[i], masses[i], torch) for i in (up, down)]
+    return 0.5 * (energies[0] + energies[1])
 
 
 def _root(energy: Tensor, masses: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from calibrant.focal.of_cross_entropy import base_and_power, parts, slope, value
+from calibrant.focal.of_cross_entropy import base_and_power, gradient, parts, value
 
 Gamma = float | Tensor
 """One focusing parameter, or one for each sample."""
@@ -31,7 +31,7 @@ def value_and_derivative(cross_entropy: Tensor, rule: Rule, signed: bool) -> Eva
     of = parts(cross_entropy, torch)
     gamma = rule(of.p) if callable(rule) else rule
     base, power = base_and_power(of, gamma, torch, signed=signed)
-    return Evaluated(power * cross_entropy, slope(of, base, power, gamma, torch), gamma)
+    return Evaluated(power * cross_entropy, gradient(of, base, power, gamma, torch), gamma)
 
 
 def focal_of(cross_entropy: Tensor, rule: Rule, *, signed: bool = False) -> Tensor:
@@ -85,5 +85,5 @@ def _derivative(ctx: Any) -> Tensor:
     gamma = saved[0] if saved else ctx.number
     of = parts(cross_entropy, torch)
     base, power = base_and_power(of, gamma, torch, signed=ctx.signed)
-    rising: Tensor = slope(of, base, power, gamma, torch)
-    return rising
+    result: Tensor = gradient(of, base, power, gamma, torch)
+    return result

@@ -121,7 +121,7 @@ def width_edges(n_bins: int) -> Floats:
 
 def width_index(confidence: Floats, n_bins: int) -> npt.NDArray[np.intp]:
     """The equal-width bin of each confidence: 0 is in the first, 1 (or just above) in the last."""
-    from calibrant._numerics.compiled import bins_of
+    from calibrant.metrics.kernels import bins_of
 
     index = np.empty(len(confidence), dtype=np.intp)
     bins_of(confidence, width_edges(n_bins), index)
@@ -143,7 +143,7 @@ class _Sums:
         correct: npt.NDArray[Any],
         weight: Floats | None,
     ) -> None:
-        from calibrant._numerics.compiled import add_to_cells
+        from calibrant.metrics.kernels import add_to_cells
 
         weight = np.empty(0) if weight is None else weight
         add_to_cells(cell, confidence, correct, weight, self.count, self.sums.T)
@@ -308,7 +308,7 @@ class EqualMassSketch(_Sums):
         self, confidence: Floats, correct: npt.NDArray[Any], weight: Floats | None = None
     ) -> None:
         """Count one more batch."""
-        from calibrant._numerics.compiled import cells_of
+        from calibrant.metrics.kernels import cells_of
 
         if weight is not None:
             self.whole &= all_whole(weight)

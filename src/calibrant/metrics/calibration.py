@@ -127,12 +127,12 @@ def classwise_ece(samples: ScoredSamples, *, n_bins: int = 15) -> float:
 
 def class_gap_sums(samples: ScoredSamples, n_bins: int) -> Floats:
     """Sum of (p_k - [label is k]) over the samples in each bin of p_k, (K, bins)."""
-    from calibrant.metrics import _kernels
+    from calibrant.metrics import kernels
 
     n_bins = _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
     weight = np.empty(0) if samples.weight is None else samples.weight
     scores = samples.need_scores()
-    sums: Floats = _kernels.class_gap_sums.sum(
+    sums: Floats = kernels.class_gap_sums.sum(
         scores, samples.labels, weight, samples.from_logits, width_edges(n_bins)
     )
     return sums.T

@@ -1,4 +1,4 @@
-"""Two models on the same samples: is the difference more than noise?"""
+"""Paired comparison of two models on the same samples."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from calibrant.metrics import intervals
 from calibrant.metrics.resampling import (
     BINNED,
     Plan,
-    Redrawn,
+    ResampledSums,
     has_interval,
     plan,
-    redraw,
-    redrawn_values,
+    resample,
+    resampled_values,
     value_of,
 )
 from calibrant.metrics.samples import ScoredSamples, summarise
@@ -93,7 +93,7 @@ class Comparison:
         return "\n".join([head, *map(str, self.differences)])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; what is infinite or not a number is None."""
+        """Plain data, with None for infinities and NaN."""
         return {
             "n": self.n,
             "level": self.level,
@@ -124,26 +124,27 @@ def paired_difference(
     n_resamples: int = 1000,
     random_state: RandomState = 0,
 ) -> Comparison:
-    r"""Is one model better than another on the same samples, or is the difference noise?
+    r"""Compare two models on the same samples: is the difference more than noise?
 
-    Both are redrawn together, so what makes a sample hard for both drops out. The interval is
-    :math:`[d - q_{0.975}, d - q_{0.025}]` with the difference d seen and the quantiles q of how far
-    redrawn differences are from the truth. Noise lifts a calibration error, by how much depends on
-    the truth: its interval spans those for two extremes, calibrated models, and models as far from
-    calibrated as what was seen, and is 15% wider, for small samples.
+    Both models are resampled together, so the difficulty of a sample, which they share, cancels.
+    The interval is :math:`[d - q_{0.975}, d - q_{0.025}]`, with the observed difference d and the
+    quantiles q of the deviation of resampled differences from the truth. Noise raises a calibration
+    error by an amount that depends on the truth. The interval of a calibration error therefore
+    spans two extremes, calibrated models and models as miscalibrated as observed, and is widened by
+    15% for small samples.
 
     Args:
-        probs_a: Probabilities of model a; ``logits_a`` in its place for logits.
-        probs_b: Probabilities of model b, the same rows; ``logits_b`` likewise.
+        probs_a: Probabilities of model a, or pass ``logits_a``.
+        probs_b: Probabilities of model b for the same rows, or pass ``logits_b``.
         labels: Class indices, one per row.
         logits_a: Logits of model a.
         logits_b: Logits of model b.
         metrics: Names of metrics for which lower is better.
-        n_bins: Bins of the calibration errors.
+        n_bins: Number of bins of the calibration errors.
         sample_weight: Weight of each row.
         ignore_label: Rows with this label are left out.
         level: Confidence level of the intervals.
-        n_resamples: How often the samples are redrawn.
+        n_resamples: Number of bootstrap resamples.
         random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
 
     Examples:
@@ -184,7 +185,7 @@ def difference_of_samples(
     for name in metrics:
         _inputs.choice(name, "metrics", LOWER_IS_BETTER)
     todo = plan(metrics, n_bins, level, n_resamples, random_state, len(a))
-    drawn = redraw(a, todo), redraw(b, todo)
+    drawn = resample(a, todo), resample(b, todo)
     differences = tuple(_difference(name, (a, b), todo, drawn) for name in todo.names)
     return Comparison(len(a), todo.level, todo.n_resamples, todo.seed, differences)
 
@@ -193,23 +194,23 @@ def _difference(
     name: str,
     models: tuple[ScoredSamples, ScoredSamples],
     todo: Plan,
-    drawn: tuple[dict[str, Redrawn], dict[str, Redrawn]],
+    drawn: tuple[dict[str, ResampledSums], dict[str, ResampledSums]],
 ) -> Difference:
     value_a, value_b = (value_of(name, samples, todo.n_bins) for samples in models)
-    seen = value_a - value_b
-    if len(models[0]) < 2 or not math.isfinite(seen) or not has_interval(name, drawn[0]):
-        return Difference(name, value_a, value_b, seen, None, None)
+    observed = value_a - value_b
+    if len(models[0]) < 2 or not math.isfinite(observed) or not has_interval(name, drawn[0]):
+        return Difference(name, value_a, value_b, observed, None, None)
     if name in BINNED:
         of_a, of_b = (intervals.deviations(*sums[name]) for sums in drawn)
         wider = intervals.WIDENING_OF_DIFFERENCE
-        off = [wider * (at_a - at_b) for at_a, at_b in zip(of_a, of_b, strict=True)]
+        deviations = [wider * (at_a - at_b) for at_a, at_b in zip(of_a, of_b, strict=True)]
     else:
-        redrawn_a, redrawn_b = (
-            redrawn_values(name, samples, todo, sums)
+        resampled_a, resampled_b = (
+            resampled_values(name, samples, todo, sums)
             for samples, sums in zip(models, drawn, strict=True)
         )
-        off = [redrawn_a - redrawn_b - seen]
-    ends = [intervals.mean_interval(values, todo.level) for values in off]
-    low = seen - max(most for _, most in ends)
-    high = seen - min(least for least, _ in ends)
-    return Difference(name, value_a, value_b, seen, low, high)
+        deviations = [resampled_a - resampled_b - observed]
+    ends = [intervals.mean_interval(values, todo.level) for values in deviations]
+    low = observed - max(upper for _, upper in ends)
+    high = observed - min(lower for lower, _ in ends)
+    return Difference(name, value_a, value_b, observed, low, high)

@@ -1,4 +1,4 @@
-"""All that one wants to know of a set of predictions, with error bars, and in words."""
+"""Evaluation of a set of predictions: metrics with error bars, and a verdict in words."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from calibrant.metrics.registry import METRICS
 from calibrant.metrics.resampling import (
     BINNED,
     Plan,
-    Redrawn,
+    ResampledSums,
     bins_of,
     has_interval,
     plan,
-    redraw,
-    redrawn_values,
+    resample,
+    resampled_values,
     value_of,
 )
 from calibrant.metrics.samples import Floats, ScoredSamples, summarise
@@ -39,7 +39,7 @@ DEFAULT_METRICS = (
     "s99",
 )
 CONFIDENCE_METRICS = ("ece", "ada_ece", "mce", "error_rate", "confidence_gap", "s99")
-"""What can be measured where only confidence and correctness are known."""
+"""Default metrics if only confidence and correctness are known."""
 
 
 @dataclass(frozen=True)
@@ -54,20 +54,20 @@ class Measured:
 
 @dataclass(frozen=True)
 class NoiseFloor:
-    """What a perfectly calibrated model with the same confidences would show at this size."""
+    """The error that a perfectly calibrated model with the same confidences would show."""
 
     name: str
     expected: float
     """Mean error of the calibrated model."""
     usual_up_to: float
-    """Error it stays below in 95% of samples."""
+    """95% quantile of its error."""
     p_value: float
-    """Share of samples in which it shows an error as large as the one seen."""
+    """Probability that its error is at least as large as the observed one."""
 
     @classmethod
-    def of(cls, name: str, seen: float, errors: Floats) -> NoiseFloor:
-        """From the error seen and those of simulated calibrated models."""
-        at_least = int((errors >= seen).sum())
+    def of(cls, name: str, observed: float, errors: Floats) -> NoiseFloor:
+        """From the observed error and those of simulated calibrated models."""
+        at_least = int((errors >= observed).sum())
         return cls(
             name=name,
             expected=float(errors.mean()),
@@ -88,9 +88,9 @@ class Evaluation:
     measured: tuple[Measured, ...]
     noise_floors: tuple[NoiseFloor, ...]
     n_impossible: int
-    """Rows whose true class has probability 0: they make the NLL infinite."""
+    """Rows whose true class has probability 0, which makes the NLL infinite."""
     notes: tuple[str, ...] = ()
-    """What a reader should know of how the figures came about."""
+    """Remarks on how the numbers were computed."""
 
     def __getitem__(self, name: str) -> Measured:
         for row in self.measured:
@@ -104,8 +104,8 @@ class Evaluation:
     def side(self) -> str:
         """``calibrated``, ``over-confident``, ``under-confident`` or ``miscalibrated``.
 
-        As far as the ECE and its noise floor, and the interval of the confidence gap, can tell;
-        ``calibrated`` where nothing speaks against it.
+        Judged by the ECE against its noise floor and by the interval of the confidence gap;
+        ``calibrated`` if there is no evidence against it.
         """
         floor = next((f for f in self.noise_floors if f.name == "ece"), None)
         if floor is None or floor.p_value >= 1.0 - self.level:
@@ -116,10 +116,10 @@ class Evaluation:
                 return "over-confident"
             if gap.high < 0:
                 return "under-confident"
-        return "miscalibrated"  # some bins up, some down
+        return "miscalibrated"  # over-confident in some bins, under-confident in others
 
     def verdict(self) -> str:
-        """One sentence: is it calibrated, and if not, in which direction."""
+        """One sentence: whether it is calibrated, and if not, in which direction it is off."""
         floor = next((f for f in self.noise_floors if f.name == "ece"), None)
         if floor is None:
             return f"{self.n} samples."
@@ -135,7 +135,7 @@ class Evaluation:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; what is infinite or not a number is None."""
+        """Plain data, with None for infinities and NaN."""
         return {
             "n": self.n,
             "n_classes": self.n_classes,
@@ -203,23 +203,23 @@ def evaluate(
     n_resamples: int = 1000,
     random_state: RandomState = 0,
 ) -> Evaluation:
-    r"""Measure predictions, with error bars and the error that noise alone would show.
+    r"""Evaluate predictions, with error bars and the error that noise alone would show.
 
-    Intervals come from redrawing the samples with replacement (see ``metrics/intervals.py`` for
-    the calibration errors, whose bins are held fixed). The noise floor of ECE and equal-mass ECE
-    is what a perfectly calibrated model with the same confidences would show at this sample size;
-    an ECE of 1.2% means nothing where the floor is 1.1%.
+    Intervals come from a bootstrap over samples (see ``metrics/intervals.py`` for the calibration
+    errors, whose bins stay fixed). The noise floor of ECE and equal-mass ECE is what a perfectly
+    calibrated model with the same confidences would show at this sample size; an ECE of 1.2% means
+    nothing if the floor is 1.1%.
 
     Args:
         probs: Probabilities, classes on the last axis.
         labels: Class indices, one per row.
-        logits: In place of ``probs``: scores before the softmax.
-        metrics: Names out of ``METRICS``.
-        n_bins: Bins of the calibration errors.
+        logits: Scores before the softmax, instead of ``probs``.
+        metrics: Names of ``METRICS``.
+        n_bins: Number of bins of the calibration errors.
         sample_weight: Weight of each row.
         ignore_label: Rows with this label are left out.
         level: Confidence level of the intervals.
-        n_resamples: How often the samples are redrawn; fewer for very large samples.
+        n_resamples: Number of bootstrap resamples; fewer are used for very large samples.
         random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
 
     Examples:
@@ -256,7 +256,7 @@ def evaluate_samples(
 ) -> Evaluation:
     """:func:`evaluate` of samples that were checked before."""
     todo = plan(metrics, n_bins, level, n_resamples, random_state, len(samples))
-    drawn = redraw(samples, todo)
+    drawn = resample(samples, todo)
     known = samples.scores is not None
     return Evaluation(
         n=len(samples),
@@ -273,7 +273,7 @@ def evaluate_samples(
 
 
 def _measure(
-    name: str, samples: ScoredSamples, todo: Plan, drawn: Mapping[str, Redrawn]
+    name: str, samples: ScoredSamples, todo: Plan, drawn: Mapping[str, ResampledSums]
 ) -> Measured:
     value = value_of(name, samples, todo.n_bins)
     if len(samples) < 2 or not math.isfinite(value) or not has_interval(name, drawn):
@@ -283,8 +283,8 @@ def _measure(
     elif name in BINNED:
         low, high = intervals.error_interval(*drawn[name], todo.level)
     else:
-        redrawn = redrawn_values(name, samples, todo, drawn)
-        low, high = intervals.mean_interval(redrawn, todo.level)
+        resampled = resampled_values(name, samples, todo, drawn)
+        low, high = intervals.mean_interval(resampled, todo.level)
     usable = math.isfinite(low) and math.isfinite(high)
     return Measured(name, value, low if usable else None, high if usable else None)
 

@@ -1,11 +1,11 @@
-"""Error bars: what a metric would have been on other samples of the same kind.
+"""Bootstrap intervals of metrics: what a metric would be on other samples of the same kind.
 
-Samples are redrawn with replacement. A metric that is a mean of rows takes the quantiles of the
-redrawn means. A calibration error over bins needs more care, because it is a sum of absolute
-values: noise alone makes it positive, and a redrawn sample adds its own noise on top, so that the
-quantiles of redrawn errors lie too high (they cover a true error of 1% in *none* of 300 simulated
-cases of 500 samples). What is redrawn here is the noise of the bin sums S. The interval holds the
-true values r * |S| for which an error as small, or as large, as the one seen is not surprising:
+Samples are resampled with replacement. The interval of a metric that is a mean over rows is given
+by the quantiles of the resampled means. A calibration error over bins is a sum of absolute values:
+noise alone makes it positive, and each resample adds noise of its own, so the quantiles of
+resampled errors are too high (they cover a true error of 1% in *none* of 300 simulated cases of 500
+samples). Therefore only the noise of the bin sums S is resampled. The interval holds the true
+values r * |S| for which an error as small, or as large, as the observed one is not surprising:
 
     error(r) = sum_b |r S_b + noise_b|,    r from 0 (calibrated) upwards
 
@@ -18,35 +18,34 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from calibrant.metrics.binning import mass_membership, width_index
 from calibrant.metrics.samples import Floats, ScoredSamples
 
 CHUNK_NUMBERS = 2_000_000
-"""Numbers held in memory at once while redrawing."""
+"""Numbers held in memory at once while resampling."""
 MOST_DRAWS = 200_000_000
-"""Work allowed for the resamples of one metric: fewer are drawn of a very large sample."""
-FEWEST = 100
+"""Largest number of draws for one metric: very large samples get fewer resamples."""
+FEWEST_RESAMPLES = 100
 WIDENING = 1.1
-"""How much wider the interval of an error over bins is made, because the direction in which the
-true sums lie is itself only known from the samples. Chosen on simulated models; on others, 95%
-intervals then covered in 85 to 96% of cases (docs/measuring.md)."""
+"""How much the interval of an error over bins is widened, because the direction of the true sums is
+itself only estimated from the samples. Chosen on simulated models; on others, 95% intervals then
+covered in 85 to 96% of cases (docs/measuring.md)."""
 WIDENING_OF_DIFFERENCE = 1.15
 """The same for the difference of two models. Chosen on simulated pairs of equally over-confident
 models (300 samples, 10 classes), where it takes false alarms at the 5% level from 3 to 9% of pairs
 to 1 to 5%. One setting of 600 samples kept 7 to 8% (11% before)."""
-LARGE = 20_000
-"""ScoredSamples from which on the sums of bins are as good as normal."""
+NORMAL_FROM = 20_000
+"""Number of samples from which bin sums are treated as normally distributed."""
 
 
 def allowed_resamples(wanted: int, rows: int) -> int:
-    """``wanted``, or as many as the work allowed on ``rows`` numbers."""
-    return min(wanted, max(FEWEST, MOST_DRAWS // max(rows, 1)))
+    """``wanted``, or as many resamples of ``rows`` numbers as the limit on draws allows."""
+    return min(wanted, max(FEWEST_RESAMPLES, MOST_DRAWS // max(rows, 1)))
 
 
-def redraws(n: int, n_resamples: int, seed: int) -> Iterator[npt.NDArray[np.float64]]:
-    """Chunks of (resamples, n): how often each sample is drawn. The same for the same seed."""
+def resample_counts(n: int, n_resamples: int, seed: int) -> Iterator[Floats]:
+    """How often each sample is drawn, in chunks of (resamples, n); the seed decides all."""
     rng = np.random.default_rng(seed)
     for size in _chunks(n_resamples, n):
         counts = np.empty((size, n))
@@ -56,16 +55,16 @@ def redraws(n: int, n_resamples: int, seed: int) -> Iterator[npt.NDArray[np.floa
 
 
 def _chunks(n_resamples: int, n: int) -> list[int]:
-    """How many resamples of ``n`` to take at a time."""
+    """Numbers of resamples of ``n`` samples to compute at a time."""
     most = max(1, CHUNK_NUMBERS // n)
     return [min(most, n_resamples - start) for start in range(0, n_resamples, most)]
 
 
 class LinearStatistic:
-    """Weighted means of columns of numbers, redrawn: S = (w' A) / (w' 1)."""
+    """Weighted means S = (w' A) / (w' 1) of the columns of a matrix A, (n, columns)."""
 
     def __init__(self, matrix: Any, samples: ScoredSamples) -> None:
-        self.matrix = matrix  # (n, columns), dense or sparse
+        self.matrix = matrix  # dense or sparse
         self.weight = samples.weights
 
     def at(self, counts: Floats) -> Floats:
@@ -74,18 +73,18 @@ class LinearStatistic:
         sums = np.asarray((self.matrix.T @ weight.T).T)
         return np.asarray(sums / weight.sum(axis=1, keepdims=True))
 
-    def seen(self) -> Floats:
-        """S of the samples as they are."""
-        seen: Floats = self.at(np.ones((1, len(self.weight))))[0]
-        return seen
+    def observed(self) -> Floats:
+        """S of the samples themselves."""
+        observed: Floats = self.at(np.ones((1, len(self.weight))))[0]
+        return observed
 
 
-def redrawn(
+def resampled_sums(
     statistics: Mapping[str, LinearStatistic], n: int, n_resamples: int, seed: int
 ) -> dict[str, Floats]:
-    """S of every resample for each of the statistics of the same ``n`` samples."""
+    """S of every resample, for each of the statistics of the same ``n`` samples."""
     parts: dict[str, list[Floats]] = {name: [] for name in statistics}
-    for counts in redraws(n, n_resamples, seed):
+    for counts in resample_counts(n, n_resamples, seed):
         for name, statistic in statistics.items():
             parts[name].append(statistic.at(counts))
     return {name: np.concatenate(chunks) for name, chunks in parts.items()}
@@ -99,8 +98,7 @@ def width_bins_of(samples: ScoredSamples, n_bins: int) -> Any:
 
 def mass_bins_of(samples: ScoredSamples, n_bins: int) -> Any:
     """(n, bins): the share of each sample that is in an equal-mass bin."""
-    sample, index, share = mass_membership(samples.confidence, n_bins, samples.weight)
-    return _sparse(sample, index, share)
+    return _sparse(*mass_membership(samples.confidence, n_bins, samples.weight))
 
 
 def gap_statistic(samples: ScoredSamples, bins: Any) -> LinearStatistic:
@@ -115,12 +113,11 @@ def class_statistic(samples: ScoredSamples, n_bins: int) -> LinearStatistic:
     column = np.arange(n_classes) * n_bins + width_index(gap.ravel(), n_bins).reshape(gap.shape)
     gap[np.arange(n), samples.need_labels()] -= 1.0
     sample = np.repeat(np.arange(n), n_classes)
-    matrix = _sparse(sample, column.ravel(), gap.ravel() / n_classes)
-    return LinearStatistic(matrix, samples)
+    return LinearStatistic(_sparse(sample, column.ravel(), gap.ravel() / n_classes), samples)
 
 
 def _sparse(row: Any, column: Any, value: Any) -> Any:
-    """A matrix with a column for each bin that is not empty, however many there could be."""
+    """A sparse matrix with one column for each bin that is not empty."""
     from scipy.sparse import csr_array
 
     full, place = np.unique(column, return_inverse=True)
@@ -128,31 +125,31 @@ def _sparse(row: Any, column: Any, value: Any) -> Any:
 
 
 def total_error(sums: Floats) -> Floats:
-    """l1 of bin sums: the calibration error."""
+    """l1 norm of bin sums: the calibration error."""
     return np.asarray(np.abs(sums).sum(axis=-1))
 
 
 def largest_error(share: Floats) -> Callable[[Floats], Floats]:
-    """The largest gap of a bin, for bins that hold these shares of the samples."""
+    """A function from bin sums to the largest gap, for bins with these shares of the samples."""
     full = share > 0
 
-    def of(sums: Floats) -> Floats:
+    def largest_gap(sums: Floats) -> Floats:
         return np.asarray((np.abs(sums[..., full]) / share[full]).max(axis=-1))
 
-    return of
+    return largest_gap
 
 
 def error_interval(
-    seen: Floats, redrawn: Floats, error: Callable[[Floats], Floats], level: float
+    observed: Floats, resampled: Floats, error: Callable[[Floats], Floats], level: float
 ) -> tuple[float, float]:
-    """Interval for the true error of bins with sums ``seen``, given ``redrawn`` sums.
+    """Interval for the true error of bins, from their ``observed`` and ``resampled`` sums.
 
-    It is of the error without the noise that the error seen includes, so it can lie below it.
+    The observed error includes noise and the interval does not, so it can lie below the error.
     """
-    noise, value = redrawn - seen, float(error(seen))
+    noise, value = resampled - observed, float(error(observed))
     tail = (1.0 - level) / 2.0
     low, middle, high = (
-        ratio_where_usual(seen, noise, error, quantile) for quantile in (1.0 - tail, 0.5, tail)
+        ratio_at_quantile(observed, noise, error, quantile) for quantile in (1.0 - tail, 0.5, tail)
     )
     low = max(0.0, middle - WIDENING * (middle - low))
     high = middle + WIDENING * (high - middle)
@@ -160,67 +157,69 @@ def error_interval(
 
 
 def largest_error_interval(
-    seen: Floats, redrawn: Floats, error: Callable[[Floats], Floats], level: float
+    observed: Floats, resampled: Floats, error: Callable[[Floats], Floats], level: float
 ) -> tuple[float, float]:
-    """Interval for the true error of the worst bin, ``error`` of the sums.
+    """Interval for the true error of the worst bin, which is ``error`` of the sums.
 
     The worst bin is never better than the average one, so both ends are at least those of the
     interval for the calibration error over the same bins.
     """
-    worst = error_interval(seen, redrawn, error, level)
-    average = error_interval(seen, redrawn, total_error, level)
+    worst = error_interval(observed, resampled, error, level)
+    average = error_interval(observed, resampled, total_error, level)
     return max(worst[0], average[0]), max(worst[1], average[1])
 
 
-def ratio_where_usual(
-    seen: Floats, noise: Floats, error: Callable[[Floats], Floats], quantile: float
+def ratio_at_quantile(
+    observed: Floats, noise: Floats, error: Callable[[Floats], Floats], quantile: float
 ) -> float:
-    """The r for which the error seen is this quantile of error(r seen + noise); 0 if none is."""
-    value = float(error(seen))
+    """The r for which the observed error is this quantile of error(r * observed + noise).
 
-    def usual(r: float) -> float:
-        return float(np.quantile(error(r * seen + noise), quantile))
+    0 if there is no such r.
+    """
+    value = float(error(observed))
+
+    def error_at(r: float) -> float:
+        return float(np.quantile(error(r * observed + noise), quantile))
 
     low, high = 0.0, 2.0
-    if usual(low) >= value:
+    if error_at(low) >= value:
         return 0.0
-    while usual(high) < value:
+    while error_at(high) < value:
         high *= 2.0
     for _ in range(24):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if usual(middle) < value else (low, middle)
+        low, high = (middle, high) if error_at(middle) < value else (low, middle)
     return 0.5 * (low + high)
 
 
 def deviations(
-    seen: Floats, redrawn: Floats, error: Callable[[Floats], Floats]
+    observed: Floats, resampled: Floats, error: Callable[[Floats], Floats]
 ) -> tuple[Floats, Floats]:
-    """How far off an error over bins usually is, drawn for two truths.
+    """Resampled deviations of an error over bins from the truth, for two possible truths.
 
-    Noise lifts an error by its floor where the truth is calibrated, and hardly where the truth is
-    as far from calibrated as what was seen.
+    If the model is calibrated, noise raises the error by the noise floor. If it is as miscalibrated
+    as observed, noise raises the error by very little.
     """
-    return error(redrawn - seen), error(redrawn) - error(seen)
+    return error(resampled - observed), error(resampled) - error(observed)
 
 
-def mean_interval(redrawn: Floats, level: float) -> tuple[float, float]:
-    """Interval for a mean, from its redrawn values."""
+def mean_interval(resampled: Floats, level: float) -> tuple[float, float]:
+    """Percentile interval of a mean, from its resampled values."""
     tail = (1.0 - level) / 2.0
-    low, high = np.quantile(redrawn, [tail, 1.0 - tail])
+    low, high = np.quantile(resampled, [tail, 1.0 - tail])
     return float(low), float(high)
 
 
 def calibrated_errors(samples: ScoredSamples, bins: Any, n_resamples: int, seed: int) -> Floats:
     """Errors over ``bins`` that a perfectly calibrated model with these confidences would show.
 
-    Right answers are drawn with the claimed probability; of a large sample the bin sums are drawn
-    from the normal distribution that they then have.
+    Correctness is drawn with the claimed probability. For large samples the bin sums are drawn
+    directly, from the normal distribution that they then have.
     """
     rng = np.random.default_rng(seed)
-    confidence = samples.confidence
-    weight = samples.weights
+    confidence, weight = samples.confidence, samples.weights
     share = weight / weight.sum()
-    if len(samples) > LARGE:
+    if len(samples) > NORMAL_FROM:
         variance = bins.power(2).T @ (share**2 * confidence * (1.0 - confidence))
         return total_error(rng.standard_normal((n_resamples, bins.shape[1])) * np.sqrt(variance))
     errors = []

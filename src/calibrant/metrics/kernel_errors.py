@@ -1,9 +1,12 @@
-"""Calibration errors that smooth over neighbouring confidences in place of bins."""
+"""Calibration errors that use a kernel over confidences instead of bins."""
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import numpy as np
 
+from calibrant._types import Array
 from calibrant.metrics.calibration import total
 from calibrant.metrics.registry import metric
 from calibrant.metrics.samples import Floats, ScoredSamples
@@ -14,19 +17,22 @@ SMOOTH_CELLS = 4096
 """Cells of [0, 1] on which smooth ECE is integrated."""
 
 
-def laplace_energy(confidence: Floats, masses: Floats) -> Floats:
-    """sum_ij a_i b_j exp(-|r_i - r_j| / width) for every pair of columns a, b of ``masses``.
+def laplace_energy(confidence: Array, masses: Array, xp: ModuleType) -> Array:
+    """sum_ij a_i a_j exp(-|r_i - r_j| / width) for masses a at *ascending* confidences r.
 
-    Sorted, the sum over j below i is e^(-r_i/w) times a running sum of b_j e^(r_j/w): n log n in
-    place of n^2. Confidences lie in [0, 1], so the exponentials stay below e^2.5.
+    The sum over j up to i is e^(-r_i/w) times a running sum of a_j e^(r_j/w): n steps instead of
+    n^2. Confidences are in [0, 1], so the exponentials stay below e^2.5. ``xp`` is numpy or torch.
     """
+    growth = xp.exp(confidence / MMCE_WIDTH)
+    up_to = xp.cumsum(masses * growth, 0) / growth
+    # The first sum has each pair once, and the diagonal once.
+    return 2.0 * (masses * up_to).sum() - (masses * masses).sum()
+
+
+def _root_energy(confidence: Floats, masses: Floats) -> float:
     order = np.argsort(confidence)
-    r, a = confidence[order], masses[order]
-    running = np.cumsum(a * np.exp(r / MMCE_WIDTH)[:, None], axis=0)
-    below = running * np.exp(-r / MMCE_WIDTH)[:, None]  # the sample itself is in it, with weight 1
-    # Each unordered pair stands once in a^T below, and the diagonal once.
-    once = a.T @ below
-    return np.asarray(once + once.T - a.T @ a)
+    energy = float(laplace_energy(confidence[order], masses[order], np))
+    return float(np.sqrt(max(0.0, energy)))
 
 
 @metric
@@ -35,7 +41,7 @@ def mmce(samples: ScoredSamples) -> float:
 
     .. math:: \sqrt{\frac1{n^2} \sum_{ij} (c_i - r_i)(c_j - r_j)\, e^{-|r_i - r_j| / 0.4}}
 
-    with confidence r and correctness c; in n log n steps.
+    with confidence r and correctness c; computed in n log n steps.
 
     References:
         Kumar, Sarawagi and Jain (2018).
@@ -47,21 +53,19 @@ def mmce(samples: ScoredSamples) -> float:
         >>> round(mmce(probs, np.array([0, 1, 1])), 4)
         0.2352
     """
-    weight = samples.weights
-    energy = laplace_energy(samples.confidence, (weight * samples.gap)[:, None])[0, 0]
-    return float(np.sqrt(max(0.0, float(energy)))) / total(samples)
+    return _root_energy(samples.confidence, samples.weights * samples.gap) / total(samples)
 
 
 @metric
 def mmce_weighted(samples: ScoredSamples) -> float:
-    r"""Weighted MMCE: right and wrong answers count as two groups of the same size.
+    r"""Weighted MMCE: correct and wrong predictions count as two groups of equal size.
 
     .. math::
         \Big(\sum_{c_i=c_j=0} \frac{r_i r_j k_{ij}}{(m-n)^2}
         + \sum_{c_i=c_j=1} \frac{(1-r_i)(1-r_j) k_{ij}}{n^2}
         - 2 \sum_{c_i=1, c_j=0} \frac{(1-r_i) r_j k_{ij}}{(m-n)\,n}\Big)^{1/2}
 
-    for m samples, n of them correct. Where all are correct, or all wrong, the missing terms are 0.
+    for m samples, n of them correct. If all are correct, or all wrong, the missing terms are 0.
 
     References:
         Kumar, Sarawagi and Jain (2018).
@@ -81,13 +85,12 @@ def mmce_weighted(samples: ScoredSamples) -> float:
         masses += correct * (1.0 - samples.confidence) / correct.sum()
     if wrong.any():
         masses -= wrong * samples.confidence / wrong.sum()
-    energy = laplace_energy(samples.confidence, masses[:, None])[0, 0]
-    return float(np.sqrt(max(0.0, float(energy))))
+    return _root_energy(samples.confidence, masses)
 
 
 @metric
 def smooth_ece(samples: ScoredSamples) -> float:
-    r"""Smooth calibration error: no bins, and the one width that fits its own answer.
+    r"""Smooth calibration error: without bins, at the kernel width that equals the error.
 
     .. math::
         \mathrm{smECE}_\sigma = \int_0^1 \Big| \frac1n \sum_i (\mathrm{conf}_i -
@@ -108,9 +111,8 @@ def smooth_ece(samples: ScoredSamples) -> float:
     """
     from scipy.fft import dct, idct
 
-    weight = samples.weights
-    masses = weight * samples.gap / total(samples)
-    # Each sample is shared between the two cells whose centres enclose it.
+    masses = samples.weights * samples.gap / total(samples)
+    # Each sample is split between the two cells whose centres enclose it.
     place = np.clip(samples.confidence * SMOOTH_CELLS - 0.5, 0.0, SMOOTH_CELLS - 1.0)
     cell = np.minimum(place.astype(np.intp), SMOOTH_CELLS - 2)
     upper = place - cell
@@ -122,7 +124,7 @@ def smooth_ece(samples: ScoredSamples) -> float:
     def error(sigma: float) -> float:
         return float(np.abs(idct(spectrum * np.exp(-0.5 * (frequency * sigma) ** 2))).sum())
 
-    # The error falls as sigma rises: bisect for the width that equals its error.
+    # The error decreases with sigma: bisect for the width that equals its error.
     low, high = 0.0, 1.0
     for _ in range(40):
         middle = 0.5 * (low + high)

@@ -1,4 +1,4 @@
-"""Every metric on redrawn samples, by the cheapest way that it allows."""
+"""Every metric on resampled data, computed in the cheapest way that it allows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from calibrant.metrics.samples import Floats, ScoredSamples
 from calibrant.metrics.scores import SURE, brier_rows
 
 BINNED = ("ece", "ada_ece", "mce", "classwise_ece")
-"""Metrics over bins, whose sums are redrawn with the bins held fixed."""
+"""Metrics over bins. Their bin sums are resampled; the bins stay fixed."""
 
 ROWS: dict[str, Callable[[ScoredSamples], Any]] = {
     "nll": lambda samples: -samples.true_log_prob,
@@ -28,22 +28,22 @@ ROWS: dict[str, Callable[[ScoredSamples], Any]] = {
     "s99": lambda samples: samples.confidence > SURE,
     "entropy": lambda samples: samples.entropy,
 }
-"""Metrics that are means of rows."""
+"""Metrics that are means over rows, and the values of the rows."""
 
 ERRORS_WITHOUT_BINS = ("debiased_ece", "smooth_ece", "ks_error", "mmce", "mmce_weighted")
-"""Metrics that noise alone makes positive and that have no bin sums to take it out of: they get no
-interval, because the quantiles of redrawn values would lie too high."""
+"""Metrics that noise alone makes positive, without bin sums to remove it from. They get no
+interval, because the quantiles of resampled values would be too high."""
 
 RESAMPLES = range(20, 1_000_001)
 SLOW_RESAMPLES = 200
-"""Resamples of metrics that have to be computed anew for each."""
+"""Number of resamples for metrics that are recomputed for each of them."""
 LARGEST_CLASSWISE = 5_000_000
-"""Probabilities up to which the classwise error gets an interval."""
+"""Largest number of probabilities for which the classwise error gets an interval."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure and how often to redraw, checked."""
+    """What to measure and how to resample: checked options."""
 
     names: tuple[str, ...]
     n_bins: int
@@ -60,7 +60,7 @@ def plan(
     random_state: RandomState,
     n: int,
 ) -> Plan:
-    """Check the options that evaluating and comparing ``n`` samples share."""
+    """Check the options that the evaluation and the comparison of ``n`` samples share."""
     wanted = _inputs.whole_number(n_resamples, "n_resamples", allowed=RESAMPLES)
     return Plan(
         names=tuple(METRICS.key(name, "metrics") for name in metrics),
@@ -79,88 +79,85 @@ def value_of(name: str, samples: ScoredSamples, n_bins: int) -> float:
 
 
 def bins_of(name: str, samples: ScoredSamples, n_bins: int) -> Any:
-    """Which sample is in which bin of confidence, for a metric over such bins."""
+    """The bins of confidence of a metric, (n, bins): the share of each sample in each bin."""
     by_mass = name == "ada_ece"
     return (intervals.mass_bins_of if by_mass else intervals.width_bins_of)(samples, n_bins)
 
 
-class Redrawn(NamedTuple):
-    """A metric that is a function of sums: the sums, redrawn, and the function."""
+class ResampledSums(NamedTuple):
+    """A metric that is a function of sums."""
 
-    seen: Floats
-    redrawn: Floats
+    observed: Floats
+    resampled: Floats
+    """(resamples, sums)."""
     metric: Callable[[Floats], Floats]
+    """The metric as a function of the sums."""
 
 
-def redraw(samples: ScoredSamples, todo: Plan) -> dict[str, Redrawn]:
-    """Every metric of the plan that is a function of sums, from the same redrawn samples."""
+def resample(samples: ScoredSamples, todo: Plan) -> dict[str, ResampledSums]:
+    """Resample every metric of the plan that is a function of sums, all on the same resamples."""
     chosen = {
-        name: _linear(name, samples, todo.n_bins)
+        name: _statistic(name, samples, todo.n_bins)
         for name in todo.names
         if (name in ROWS and np.isfinite(ROWS[name](samples)).all())
         or (name in BINNED and name != "classwise_ece")
     }
-    sums = _redrawn_sums(chosen, samples, todo, todo.n_resamples)
+    sums = _resampled_sums(chosen, samples, todo, todo.n_resamples)
     if "classwise_ece" in todo.names and samples.need_scores().size <= LARGEST_CLASSWISE:
-        by_class = {"classwise_ece": _linear("classwise_ece", samples, todo.n_bins)}
+        by_class = {"classwise_ece": _statistic("classwise_ece", samples, todo.n_bins)}
         fewer = intervals.allowed_resamples(todo.n_resamples, samples.need_scores().size)
-        sums |= _redrawn_sums(by_class, samples, todo, fewer)
+        sums |= _resampled_sums(by_class, samples, todo, fewer)
     return sums
 
 
-def _redrawn_sums(
+def _resampled_sums(
     chosen: dict[str, tuple[intervals.LinearStatistic, Callable[[Floats], Floats]]],
     samples: ScoredSamples,
     todo: Plan,
     n_resamples: int,
-) -> dict[str, Redrawn]:
+) -> dict[str, ResampledSums]:
     if not chosen:
         return {}
     statistics = {name: statistic for name, (statistic, _) in chosen.items()}
-    drawn = intervals.redrawn(statistics, len(samples), n_resamples, todo.seed)
+    resampled = intervals.resampled_sums(statistics, len(samples), n_resamples, todo.seed)
     return {
-        name: Redrawn(statistic.seen(), drawn[name], metric)
+        name: ResampledSums(statistic.observed(), resampled[name], metric)
         for name, (statistic, metric) in chosen.items()
     }
 
 
-def _linear(
+def _statistic(
     name: str, samples: ScoredSamples, n_bins: int
 ) -> tuple[intervals.LinearStatistic, Callable[[Floats], Floats]]:
-    """The sums of a metric, and how they make up the metric."""
+    """The sums of a metric, and the metric as a function of them."""
     if name in ROWS:
         rows = np.asarray(ROWS[name](samples), dtype=np.float64)[:, None]
-        return intervals.LinearStatistic(rows, samples), _only
+        return intervals.LinearStatistic(rows, samples), lambda sums: sums[..., 0]
     if name == "classwise_ece":
         return intervals.class_statistic(samples, n_bins), intervals.total_error
     bins = bins_of(name, samples, n_bins)
+    error: Callable[[Floats], Floats] = intervals.total_error
     if name == "mce":
-        share = intervals.LinearStatistic(bins, samples).seen()
-        return intervals.gap_statistic(samples, bins), intervals.largest_error(share)
-    return intervals.gap_statistic(samples, bins), intervals.total_error
+        error = intervals.largest_error(intervals.LinearStatistic(bins, samples).observed())
+    return intervals.gap_statistic(samples, bins), error
 
 
-def _only(sums: Floats) -> Floats:
-    """The one column of a mean."""
-    return sums[..., 0]
+def has_interval(name: str, sums: Mapping[str, ResampledSums]) -> bool:
+    """Whether noise can be separated: not for errors over bins that were not resampled."""
+    return name in sums or name not in (*BINNED, *ERRORS_WITHOUT_BINS)
 
 
-def has_interval(name: str, drawn: Mapping[str, Redrawn]) -> bool:
-    """Whether noise can be told from truth: not for errors whose bin sums were not redrawn."""
-    return name in drawn or name not in (*BINNED, *ERRORS_WITHOUT_BINS)
-
-
-def redrawn_values(
-    name: str, samples: ScoredSamples, todo: Plan, drawn: Mapping[str, Redrawn]
+def resampled_values(
+    name: str, samples: ScoredSamples, todo: Plan, sums: Mapping[str, ResampledSums]
 ) -> Floats:
-    """The metric of every resample, computed anew where it is not a function of sums."""
-    if name in drawn:
-        return drawn[name].metric(drawn[name].redrawn)
+    """The metric of every resample, recomputed where it is not a function of sums."""
+    if name in sums:
+        return sums[name].metric(sums[name].resampled)
     n_resamples = min(todo.n_resamples, SLOW_RESAMPLES)
     return np.array(
         [
             METRICS[name].of(samples.weighted_by(samples.weights * counts))
-            for chunk in intervals.redraws(len(samples), n_resamples, todo.seed)
+            for chunk in intervals.resample_counts(len(samples), n_resamples, todo.seed)
             for counts in chunk
         ]
     )

@@ -97,11 +97,11 @@ class ScoredSamples:
 
     @cached_property
     def _rest(self) -> tuple[Floats, Floats]:
-        from calibrant.metrics import _kernels
+        from calibrant.metrics import kernels
 
         scores = self.need_scores()
         true_log_prob, squares = np.empty(len(self)), np.empty(len(self))
-        kernel = _kernels.rest_of_logits if self.from_logits else _kernels.rest_of_probs
+        kernel = kernels.rest_of_logits if self.from_logits else kernels.rest_of_probs
         kernel(scores, self.labels, true_log_prob, squares)
         return true_log_prob, squares
 
@@ -118,11 +118,11 @@ class ScoredSamples:
     @cached_property
     def entropy(self) -> Floats:
         """Entropy of each row, in nats."""
-        from calibrant.metrics import _kernels
+        from calibrant.metrics import kernels
 
         scores = self.need_scores()
         entropy = np.empty(len(self))
-        kernel = _kernels.entropy_of_logits if self.from_logits else _kernels.entropy_of_probs
+        kernel = kernels.entropy_of_logits if self.from_logits else kernels.entropy_of_probs
         kernel(scores, entropy)
         return entropy
 
@@ -146,7 +146,7 @@ def summarise(
     ignore_label: int | None = None,
 ) -> ScoredSamples:
     """Check the arguments of a metric and reduce them to what it needs, in one pass."""
-    from calibrant.metrics import _kernels
+    from calibrant.metrics import kernels
 
     kind, given = _inputs.one_of(probs=probs, logits=logits)
     given = _inputs.as_array(given, kind)
@@ -169,9 +169,9 @@ def summarise(
     correct = np.empty(len(flat), dtype=np.bool_)
     tolerance = _inputs.sum_tolerance(given)
     if kind == "logits":
-        bad = _kernels.top_of_logits(flat, labels, confidence, correct)
+        bad = kernels.top_of_logits(flat, labels, confidence, correct)
     else:
-        bad = _kernels.top_of_probs(flat, labels, tolerance, confidence, correct)
+        bad = kernels.top_of_probs(flat, labels, tolerance, confidence, correct)
     # The check finds a bad row again among those that count, and says what is wrong.
     if max(bad) >= 0:
         shown = np.full(scores.shape, 1.0 / scores.shape[-1], dtype=scores.dtype)

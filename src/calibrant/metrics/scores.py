@@ -163,7 +163,7 @@ def entropy(samples: ScoredSamples) -> float:
 
 
 @metric
-def entropy_right(samples: ScoredSamples) -> float:
+def entropy_correct(samples: ScoredSamples) -> float:
     """Mean entropy of the right predictions (NaN if there are none)."""
     return samples.mean(samples.entropy, where=samples.correct)
 
@@ -175,7 +175,7 @@ def entropy_wrong(samples: ScoredSamples) -> float:
 
 
 @metric
-def nll_right(samples: ScoredSamples) -> float:
+def nll_correct(samples: ScoredSamples) -> float:
     """Mean -log p of the true class over the right predictions (NaN if there are none)."""
     return samples.mean_of_present(-samples.true_log_prob, where=samples.correct)
 
@@ -187,7 +187,7 @@ def nll_wrong(samples: ScoredSamples) -> float:
 
 
 @metric
-def true_prob_right(samples: ScoredSamples) -> float:
+def true_prob_correct(samples: ScoredSamples) -> float:
     """Mean probability of the true class over the right predictions (NaN if there are none)."""
     return samples.mean(np.exp(samples.true_log_prob), where=samples.correct)
 

@@ -1,8 +1,8 @@
-"""The default metrics of predictions that do not fit into memory, or lie in several places.
+"""The default metrics of predictions that are larger than memory or distributed over processes.
 
-What is kept are sums: of the bins, of the rows and of their squares. They merge, so batches and
-processes can be counted apart. In place of redrawn samples, the sums are redrawn from the normal
-distribution that sums of many samples have.
+It keeps sums over bins, over rows and over squares of rows. Sums can be merged, so batches and
+processes are counted separately. Instead of samples, the sums themselves are resampled, from the
+normal distribution of sums of many samples.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ RANGES = {
     "confidence_gap": (-1.0, 1.0),
     "s99": (0.0, 1.0),
 }
-"""Means of rows that are counted, and what they can be."""
+"""Metrics that are means over rows, with their smallest and largest possible values."""
 MEANS = tuple(RANGES)
 
 
 class StreamedEvaluation:
     """:func:`calibrant.evaluate` over batches: ``update``, ``merge``, then ``result``.
 
-    Equal-width errors and means are those of all samples together, exactly. The equal-mass error
-    comes from a sketch of bounded memory, and the result states how much it can be off.
+    Equal-width errors and means are exact. The equal-mass error comes from a sketch of bounded
+    memory, and the result states a bound on its error.
 
     Examples:
         >>> import numpy as np
@@ -67,7 +67,7 @@ class StreamedEvaluation:
         self.class_sums: Floats | None = None
         self.n_classes: int | None = None
         self.knows_labels = False
-        """Whether the probability of the label is known where those of all classes are not."""
+        """Whether the probability of the label is known although those of all classes are not."""
 
     def update(
         self,
@@ -77,12 +77,12 @@ class StreamedEvaluation:
         logits: Array = None,
         ignore_label: int | None = None,
     ) -> None:
-        """Count one more batch; one of which every label is ignored counts nothing."""
+        """Count one more batch; a batch without labels to count is allowed."""
         if not _inputs.all_ignored(labels, ignore_label):
             self.count(summarise(probs, labels, logits=logits, ignore_label=ignore_label))
 
     def count(self, samples: ScoredSamples) -> None:
-        """Count samples that were checked before."""
+        """Count samples that are already checked."""
         known = samples.n_classes if samples.scores is not None else None
         if self.n > 0:
             _inputs.same_count("classes", self.n_classes, known)
@@ -107,19 +107,21 @@ class StreamedEvaluation:
 
     @property
     def _names(self) -> tuple[str, ...]:
-        """What can be measured of the samples."""
+        """The metrics that the samples allow."""
         if self.n_classes is not None:
             return DEFAULT_METRICS
         extra = ("nll",) if self.knows_labels else ()
         return (*CONFIDENCE_METRICS, *extra)
 
     def merge(self, other: Self) -> None:
-        """Add what another object has counted."""
+        """Add the counts of another object."""
         if other.n == 0:
             return
         if self.n > 0:
             _inputs.same_count("classes", self.n_classes, other.n_classes)
-        self.width.merge(other.width)  # refuses another number of bins before anything changes
+        self.width.merge(
+            other.width
+        )  # raises, before anything changes, if the numbers of bins differ
         self.n_classes = other.n_classes
         self.knows_labels = other.knows_labels
         self.n += other.n
@@ -142,14 +144,14 @@ class StreamedEvaluation:
         width, mass = self.width.table(), self.mass.table(self.n_bins)
         measured: dict[str, Measured] = {}
         worst = intervals.largest_error(width.share)
-        of_width, of_mass = (_seen_and_resampled(t, n_resamples, rng) for t in (width, mass))
-        for name, (seen, resampled), error, interval in (
+        of_width, of_mass = (_resampled(t, n_resamples, rng) for t in (width, mass))
+        for name, (observed, resampled), error, interval in (
             ("ece", of_width, intervals.total_error, intervals.error_interval),
             ("ada_ece", of_mass, intervals.total_error, intervals.error_interval),
             ("mce", of_width, worst, intervals.largest_error_interval),
         ):
-            low, high = interval(seen, resampled, error, level)
-            measured[name] = Measured(name, float(error(seen)), low, high)
+            low, high = interval(observed, resampled, error, level)
+            measured[name] = Measured(name, float(error(observed)), low, high)
         if self.class_sums is not None and self.n_classes is not None:
             value = float(np.abs(self.class_sums).sum()) / (self.n * self.n_classes)
             measured["classwise_ece"] = Measured("classwise_ece", value, None, None)
@@ -176,15 +178,15 @@ class StreamedEvaluation:
                 _floor("ada_ece", mass, n_resamples, rng),
             ),
             n_impossible=self.n_impossible,
-            notes=(f"ada_ece is counted on a fine grid: off by at most {bound:.2g}.",),
+            notes=(f"ada_ece is computed on a fine grid: its error is at most {bound:.2g}.",),
         )
 
 
-def _seen_and_resampled(table: BinTable, n_resamples: int, rng: Any) -> tuple[Floats, Floats]:
+def _resampled(table: BinTable, n_resamples: int, rng: Any) -> tuple[Floats, Floats]:
     """Bin sums, and resamples of them."""
-    seen = table.gap * table.share
-    variance = np.maximum(table.square_sum / table.total - seen**2, 0.0) / table.total
-    return seen, seen + rng.standard_normal((n_resamples, len(seen))) * np.sqrt(variance)
+    sums = table.gap * table.share
+    variance = np.maximum(table.square_sum / table.total - sums**2, 0.0) / table.total
+    return sums, sums + rng.standard_normal((n_resamples, len(sums))) * np.sqrt(variance)
 
 
 def _floor(name: str, table: BinTable, n_resamples: int, rng: Any) -> NoiseFloor:

@@ -18,6 +18,7 @@ from calibrant.metrics.reliability import (
     ReliabilityCurve,
     RiskCoverageCurve,
 )
+from calibrant.plots.axes import given_or_current
 from calibrant.plots.palette import GUIDE, INK, OVER, QUIET, UNDER, look
 
 TICKS = np.arange(6) / 5
@@ -42,20 +43,25 @@ def draw_reliability(
     """The diagram of one model above the histogram of its right and wrong answers."""
     figure = Figure(figsize=(5.6, 7.4), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2.6, 1.0))
-    plot_reliability(above, curve, label=label, counts=False)
+    plot_reliability(curve, above, label=label, counts=False)
     above.set_xlabel("")
-    plot_confidence_histogram(below, histogram)
+    plot_confidence_histogram(histogram, below)
     return figure
 
 
 def plot_reliability(
-    ax: Axes, curve: ReliabilityCurve, *, label: str | None = None, counts: bool = True
-) -> None:
+    curve: ReliabilityCurve,
+    ax: Axes | None = None,
+    *,
+    label: str | None = None,
+    counts: bool = True,
+) -> Axes:
     """Accuracy of each bin with its interval, and the gap to the confidence claimed there.
 
     Red gaps with stripes are over-confident, blue ones under-confident. With ``counts``, a strip
     below the diagram shows how many samples each bin holds, on a logarithmic scale.
     """
+    ax = given_or_current(ax)
     full = curve.full
     x, accuracy, gap = curve.confidence[full], curve.accuracy[full], curve.gap[full]
     lower, width = _bars(curve, NARROW)
@@ -98,10 +104,14 @@ def plot_reliability(
     title = facts if label is None else f"{label}\n{facts}"
     ax.set_title(title, fontsize="medium", parse_math=False)
     ax.legend(**_free_corner([curve]), bbox_transform=ax.transData, **LEGEND)
+    return ax
 
 
-def plot_reliability_overlay(ax: Axes, curves: Mapping[str, ReliabilityCurve]) -> None:
+def plot_reliability_overlay(
+    curves: Mapping[str, ReliabilityCurve], ax: Axes | None = None
+) -> Axes:
     """Several curves in one diagram, such as before and after calibration."""
+    ax = given_or_current(ax)
     _diagonal(ax)
     drawn: list[Any] = []
     for i, (name, curve) in enumerate(curves.items()):
@@ -123,10 +133,12 @@ def plot_reliability_overlay(ax: Axes, curves: Mapping[str, ReliabilityCurve]) -
         drawn.append(bars)
         _name_axes(ax, curve)
     _names(ax, drawn, bbox_transform=ax.transData, **_free_corner(list(curves.values())))
+    return ax
 
 
-def plot_confidence_histogram(ax: Axes, histogram: ConfidenceHistogram) -> None:
+def plot_confidence_histogram(histogram: ConfidenceHistogram, ax: Axes | None = None) -> Axes:
     """Right and wrong answers in each bin of confidence, on a logarithmic scale."""
+    ax = given_or_current(ax)
     counts = np.concatenate([histogram.correct, histogram.wrong])
     counts = counts[counts > 0]
     floor = 0.5 * 10.0 ** math.floor(math.log10(counts.min()))
@@ -158,13 +170,15 @@ def plot_confidence_histogram(ax: Axes, histogram: ConfidenceHistogram) -> None:
     ax.yaxis.set_major_formatter(FuncFormatter(lambda count, _: count_text(count)))
     ax.yaxis.set_minor_formatter(NullFormatter())
     ax.legend(loc="upper left", ncols=2, **LEGEND)
+    return ax
 
 
-def plot_risk_coverage(ax: Axes, curves: Mapping[str, RiskCoverageCurve]) -> None:
+def plot_risk_coverage(curves: Mapping[str, RiskCoverageCurve], ax: Axes | None = None) -> Axes:
     """Error rate among the most confident samples over the share of samples answered.
 
     The axis fits what lies above a coverage of 2%; below it a single error makes a spike.
     """
+    ax = given_or_current(ax)
     highest = beside_legend = 0.0
     drawn: list[Any] = []
     for i, (name, curve) in enumerate(curves.items()):
@@ -192,6 +206,7 @@ def plot_risk_coverage(ax: Axes, curves: Mapping[str, RiskCoverageCurve]) -> Non
         ylabel="risk (error rate)",
     )
     _names(ax, drawn, loc="upper left")
+    return ax
 
 
 def _diagonal(ax: Axes) -> None:

@@ -1,8 +1,4 @@
-"""Maps and losses of three classes, drawn on the triangle of all probability vectors.
-
-A point of the triangle is a vector of three probabilities: corner k is certainty of class k, and
-the distance from the opposite side is the probability of class k.
-"""
+"""Maps and losses of three classes, drawn on the triangle of all probability vectors."""
 
 from __future__ import annotations
 
@@ -10,85 +6,53 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.collections import TriMesh
 from matplotlib.lines import Line2D
 from matplotlib.tri import Triangulation
 from matplotlib.typing import LineStyleType
 
 from calibrant import _inputs
+from calibrant._numerics.simplex import CORNERS, Floats, simplex_grid, to_plane
 from calibrant._types import Array
 from calibrant.errors import CalibrantError
+from calibrant.plots.axes import given_or_current
 from calibrant.plots.palette import INK, OVER
 
-Floats: TypeAlias = npt.NDArray[np.float64]
 Map: TypeAlias = Callable[[Any], Array]
 """From (n, 3) probabilities to (n, 3) probabilities."""
 Loss: TypeAlias = Callable[[Any, Any], Array]
 """From (n, 3) probabilities and n labels to n losses."""
 
-CORNERS: Floats = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
-"""Where certainty of class 1, 2 and 3 lies: left, right and top."""
 NAMES = ("class 1", "class 2", "class 3")
 DASHES: tuple[LineStyleType, ...] = ("-", "--", ":", "-.")
 FINE = 160
-"""Steps a side of the grid for surfaces and isolines."""
+"""Steps per side of the grid for surfaces and isolines."""
 
 
-def to_plane(probs: Array) -> Floats:
-    """The points (n, 2) of the triangle for probabilities (n, 3).
-
-    Examples:
-        >>> to_plane([[0.0, 1.0, 0.0], [0.5, 0.5, 0.0]]).tolist()
-        [[1.0, 0.0], [0.5, 0.0]]
-    """
+def check_three_classes(probs: Any) -> Floats:
+    """Check for probabilities of three classes."""
     rows = _inputs.as_numpy(_inputs.probs(probs)).astype(np.float64)
     if rows.shape[-1] != 3:
         raise CalibrantError(
             f"the triangle shows three classes; found {rows.shape[-1]}. Pass (n, 3) probabilities"
         )
-    return rows @ CORNERS
-
-
-def to_simplex(points: npt.ArrayLike) -> Floats:
-    """The probabilities (n, 3) of points (n, 2), outside the triangle with negative ones.
-
-    Examples:
-        >>> to_simplex([[0.5, 0.0]]).tolist()
-        [[0.5, 0.5, 0.0]]
-    """
-    x, y = np.asarray(points, dtype=np.float64).T
-    third = y / CORNERS[2, 1]
-    second = x - 0.5 * third
-    return np.stack([1.0 - second - third, second, third], axis=-1)
-
-
-def simplex_grid(n: int) -> Floats:
-    """An even grid of n (n + 1) / 2 probability vectors, none of which holds a zero.
-
-    They are the middles of the upright ones of the n^2 equal triangles the simplex is cut into.
-
-    Examples:
-        >>> simplex_grid(1).round(3).tolist(), len(simplex_grid(10))
-        ([[0.333, 0.333, 0.333]], 55)
-    """
-    first, second = np.indices((n, n)).reshape(2, -1)
-    inside = first + second < n
-    first, second = first[inside], second[inside]
-    cells = np.stack([first, second, n - 1 - first - second], axis=-1)
-    return (cells + 1.0 / 3.0) / n
+    return rows
 
 
 def plot_map_arrows(
-    ax: Axes, mapping: Map, *, n_steps: int = 16, class_names: Sequence[str] = NAMES
-) -> None:
-    """An arrow from each point q of a grid to ``mapping(q)``.
+    mapping: Map,
+    ax: Axes | None = None,
+    *,
+    n_steps: int = 16,
+    class_names: Sequence[str] = NAMES,
+) -> Axes:
+    """Draw an arrow from each point q of a grid to ``mapping(q)``.
 
     As Komisarenko and Kull (2024), Fig. 5.
     """
+    ax = given_or_current(ax)
     grid = simplex_grid(n_steps)
-    start, end = to_plane(grid), to_plane(mapping(grid))
+    start, end = to_plane(grid), to_plane(check_three_classes(mapping(grid)))
     _triangle(ax, class_names)
     ax.quiver(
         *start.T,
@@ -101,27 +65,30 @@ def plot_map_arrows(
         color=INK,
         zorder=3,
     )
+    return ax
 
 
 def plot_map_difference(
-    ax: Axes,
     map_a: Map,
     map_b: Map,
+    ax: Axes | None = None,
     *,
     limit: float | None = None,
     color_bar: bool = False,
     class_names: Sequence[str] = NAMES,
-) -> TriMesh:
-    """How far two maps are apart: the largest difference of any class, as a surface.
+) -> Axes:
+    """Draw the difference of two maps as a surface: the largest difference of any class.
 
-    ``limit`` is the difference with the brightest colour, the largest one found by default. The
-    surface comes back for a colour bar that several pictures share; ``color_bar`` draws its own.
+    ``limit`` is the difference with the brightest colour, by default the largest one found.
+    ``color_bar`` adds a colour bar. For one that several plots share, set the same ``limit`` and
+    pass the surface, ``ax.collections[0]``, to ``figure.colorbar``.
 
     As Komisarenko and Kull (2024), Fig. 7.
     """
+    ax = given_or_current(ax)
     grid = simplex_grid(FINE)
-    both = [_inputs.as_numpy(_inputs.probs(mapping(grid))) for mapping in (map_a, map_b)]
-    difference = np.abs(both[0] - both[1]).max(axis=-1)
+    of_a, of_b = (check_three_classes(mapping(grid)) for mapping in (map_a, map_b))
+    difference = np.abs(of_a - of_b).max(axis=-1)
     surface = ax.tripcolor(
         Triangulation(*to_plane(grid).T),
         difference,
@@ -134,35 +101,35 @@ def plot_map_difference(
     _triangle(ax, class_names)
     if color_bar:
         ax.figure.colorbar(surface, ax=ax, shrink=0.8, label="largest difference of any class")
-    return surface
+    return ax
 
 
-def conditional_risk(loss: Loss, posterior: Array, probs: Floats) -> Floats:
-    """Expected loss of each row of ``probs`` where the classes have the probabilities posterior.
+def conditional_risk(loss: Loss, posterior: Floats, probs: Floats) -> Floats:
+    """Expected loss of each row of ``probs`` if ``posterior`` are the true class probabilities.
 
     Examples:
         >>> import numpy as np
         >>> def squares(q, labels):
         ...     return ((q - np.eye(3)[labels]) ** 2).sum(axis=-1)
-        >>> conditional_risk(squares, [0.5, 0.5, 0.0], np.array([[0.5, 0.5, 0.0]])).tolist()
+        >>> half = np.array([0.5, 0.5, 0.0])
+        >>> conditional_risk(squares, half, half[np.newaxis]).tolist()
         [0.5]
     """
-    truth = _inputs.as_numpy(_inputs.probs(posterior)).astype(np.float64)
     risk = np.zeros(len(probs))
-    for k in np.flatnonzero(truth):
-        risk += truth[k] * _inputs.as_numpy(loss(probs, np.full(len(probs), k)))
+    for k in np.flatnonzero(posterior):
+        risk += posterior[k] * _inputs.as_numpy(loss(probs, np.full(len(probs), k)))
     return risk
 
 
 def plot_risk_isolines(
-    ax: Axes,
     loss: Loss,
     posterior: Array,
-    percentiles: Sequence[float] = (3, 12, 20),
+    ax: Axes | None = None,
     *,
+    percentiles: Sequence[float] = (3, 12, 20),
     class_names: Sequence[str] = NAMES,
-) -> None:
-    """Lines around the q whose expected loss is among the smallest few percent of all q.
+) -> Axes:
+    """Draw lines around the few percent of all q with the smallest expected loss.
 
     ``loss`` takes (n, 3) probabilities and n labels, such as ``focal.proper_focal_loss`` with its
     gamma set by ``functools.partial``. The cross marks the posterior, where a proper loss is
@@ -170,14 +137,15 @@ def plot_risk_isolines(
 
     As Komisarenko and Kull (2024), Fig. 4.
     """
-    truth = to_plane(posterior)
+    ax = given_or_current(ax)
+    truth = check_three_classes(posterior)
     grid = simplex_grid(FINE)
-    risk = conditional_risk(loss, posterior, grid)
+    risk = conditional_risk(loss, truth, grid)
     levels = np.percentile(risk, sorted(percentiles))
     _triangle(ax, class_names)
-    ax.plot(*truth, marker="x", color=OVER, markersize=8, markeredgewidth=2, zorder=4)
+    ax.plot(*to_plane(truth), marker="x", color=OVER, markersize=8, markeredgewidth=2, zorder=4)
     if not risk.min() < levels[0] or not (np.diff(levels) > 0).all():
-        return  # a loss that is flat there has no lines
+        return ax  # a loss that is flat there has no isolines
     dashes = [DASHES[i % len(DASHES)] for i in range(len(levels))]
     ax.tricontour(
         Triangulation(*to_plane(grid).T),
@@ -190,10 +158,11 @@ def plot_risk_isolines(
     names = [f"{percentile:g}%" for percentile in sorted(percentiles)]
     lines = [Line2D([], [], color=INK, linestyle=dash) for dash in dashes]
     ax.legend(lines, names, title="smallest", loc="upper right", frameon=False)
+    return ax
 
 
 def _triangle(ax: Axes, class_names: Sequence[str]) -> None:
-    """The outline, the corners' names, and nothing else."""
+    """Draw the outline and the names of the corners."""
     outline = np.concatenate([CORNERS, CORNERS[:1]])
     ax.plot(*outline.T, color="0.3", linewidth=1.0, zorder=2)
     for corner, name, side in zip(CORNERS, class_names, ("left", "right", "top"), strict=True):

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from calibrant import focal
 from calibrant._numerics.logspace import sigmoid
+from calibrant.plots.axes import given_or_current
 from calibrant.plots.palette import GUIDE, INK, OVER, UNDER
 
 
@@ -15,14 +16,15 @@ def draw_theory(gamma: float, n_classes: int) -> Figure:
     """Three panels for one gamma: gradient factor, binary map, confidence relation."""
     figure = Figure(figsize=(13.0, 4.2), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
-    plot_phi(left, gamma=gamma)
-    plot_binary_map(middle, gamma=gamma)
-    plot_confidence_relation(right, gamma=gamma, n_classes=n_classes)
+    plot_phi(gamma=gamma, ax=left)
+    plot_binary_map(gamma=gamma, ax=middle)
+    plot_confidence_relation(gamma=gamma, n_classes=n_classes, ax=right)
     return figure
 
 
-def plot_phi(ax: Axes, *, gamma: float) -> None:
+def plot_phi(*, gamma: float, ax: Axes | None = None) -> Axes:
     """phi over the probability, with the ranges of over- and under-confidence shaded."""
+    ax = given_or_current(ax)
     p = np.linspace(0.0, 1.0, 1001)
     ax.plot(p, focal.phi(p, gamma=gamma), color=INK)
     ax.axhline(1.0, **GUIDE)
@@ -38,10 +40,12 @@ def plot_phi(ax: Axes, *, gamma: float) -> None:
         ylabel=r"$\varphi(p)$: focal / cross-entropy gradient",
         title=rf"Gradient factor, $\gamma$ = {gamma:g}",
     )
+    return ax
 
 
-def plot_binary_map(ax: Axes, *, gamma: float) -> None:
+def plot_binary_map(*, gamma: float, ax: Axes | None = None) -> Axes:
     """The two-class map, between its two bounding temperatures."""
+    ax = given_or_current(ax)
     logits = np.linspace(-12.0, 12.0, 1201)
     two_columns = np.stack([logits, np.zeros_like(logits)], axis=-1)
     q = sigmoid(logits)
@@ -66,10 +70,12 @@ def plot_binary_map(ax: Axes, *, gamma: float) -> None:
         ylabel="true probability",
         title="Calibration map, two classes",
     )
+    return ax
 
 
-def plot_confidence_relation(ax: Axes, *, gamma: float, n_classes: int) -> None:
+def plot_confidence_relation(*, gamma: float, n_classes: int, ax: Axes | None = None) -> Axes:
     """What the optimum says for a true top probability, the other classes sharing the rest."""
+    ax = given_or_current(ax)
     even = 1.0 / n_classes
     truth = np.unique(
         np.r_[np.geomspace(even, 1.0, 150), np.linspace(even, 1.0, 150), 1.0 - 1e-6, 1.0]
@@ -87,6 +93,7 @@ def plot_confidence_relation(ax: Axes, *, gamma: float, n_classes: int) -> None:
         ylabel="output of the focal optimum",
         title=f"Confidence relation, {n_classes} classes",
     )
+    return ax
 
 
 def _top_output(posterior: float, gamma: float, n_classes: int) -> float:

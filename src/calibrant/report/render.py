@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibrant._numerics.simplex import CORNERS
 from calibrant._tables import score_text
 from calibrant.metrics.binning import BinTable, width_edges
 from calibrant.metrics.evaluation import Measured
 from calibrant.metrics.reliability import ReliabilityCurve, reliability_of_table
-from calibrant.report.simplex import arrows, corners
+from calibrant.report.simplex import arrows
 from calibrant.report.summary import Summary
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def render(summary: Summary) -> str:
         arrows=arrows(
             summary.explorer.gammas[gamma], summary.explorer.temperatures[temperature]
         ).tolist(),
-        corners=corners().tolist(),
+        corners=CORNERS.tolist(),
         corner_names=_corner_names(summary),
     )
 

@@ -4,30 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from calibrant._numerics.simplex import simplex_grid, to_plane
 from calibrant.focal import focal_log_probs
 from calibrant.report.samples import Floats
 
 STEPS = 9
 """Points a side."""
-
-
-def corners() -> Floats:
-    """Where certainty of class 1, 2 and 3 lies: left, right and top."""
-    return np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
-
-
-def grid() -> Floats:
-    """An even grid of probability vectors, none of which holds a zero.
-
-    Examples:
-        >>> grid().shape, grid()[0].round(3).tolist()
-        ((45, 3), [0.037, 0.037, 0.926])
-    """
-    first, second = np.indices((STEPS, STEPS)).reshape(2, -1)
-    inside = first + second < STEPS
-    first, second = first[inside], second[inside]
-    cells = np.stack([first, second, STEPS - 1 - first - second], axis=-1)
-    return (cells + 1.0 / 3.0) / STEPS
 
 
 def arrows(gamma: float, temperature: float) -> Floats:
@@ -38,6 +20,6 @@ def arrows(gamma: float, temperature: float) -> Floats:
         >>> bool(np.allclose(moved[:, :2], moved[:, 2:]))
         True
     """
-    start = grid()
+    start = simplex_grid(STEPS)
     end = np.exp(focal_log_probs(np.log(start), gamma=gamma, temperature=temperature))
-    return np.concatenate([start @ corners(), end @ corners()], axis=1)
+    return np.concatenate([to_plane(start), to_plane(end)], axis=1)

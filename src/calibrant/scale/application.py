@@ -17,7 +17,7 @@ import numpy.typing as npt
 from calibrant import _inputs
 from calibrant._writing import folder_written_whole, make_folder, written_whole
 from calibrant.calibrators import Calibrator
-from calibrant.calibrators.truncated.bounds import METHODS, check_method_of_top_rows
+from calibrant.calibrators.truncated.bounds import check_method_of_truncated_rows
 from calibrant.errors import CalibrantError
 from calibrant.files import Predictions
 from calibrant.files.columns import arrow
@@ -25,7 +25,7 @@ from calibrant.files.parquet import CLASS_NAMES
 from calibrant.files.top import top_table
 from calibrant.files.writing import PARQUET_OPTIONS, table_of
 from calibrant.scale.engine import Progress, engine_for, packages_of
-from calibrant.scale.samples import top_rows_of
+from calibrant.scale.samples import truncated_rows_of
 from calibrant.scale.source import DataSet, Part, Skipped, check_some_rows_left, open_data_set
 
 
@@ -117,7 +117,7 @@ def apply(
         _inputs.some_scores(data_set.layout.scores or None, None)
         check_count_of_classes(data_set.n_classes, calibrator.n_classes_)
         if data_set.layout.kind == "top_logits":
-            check_method_of_top_rows(calibrator.NAME, METHODS)
+            check_method_of_truncated_rows(calibrator.NAME)
     root = source if source.is_dir() else source.parent
     with folder_written_whole(target) as folder:
         by_file: dict[str, list[Part]] = {file: [] for file in data_set.files}
@@ -203,7 +203,7 @@ def _top_tables(
     beta = 1.0 / float(calibrator.state_.get("temperature", 1.0))
     kind = np.float64 if data_set.dtype.itemsize > 4 else np.float32
     has_labels = "labels" in data_set.layout.roles
-    for predictions, rows in data_set.checked(parts, top_rows_of, applied.skipped):
+    for predictions, rows in data_set.checked(parts, truncated_rows_of, applied.skipped):
         log_probs = rows.log_probs(gamma, beta).astype(kind)
         _, _, limits = rows.bounds(gamma, beta, of_classes=True)
         probs = np.exp(log_probs.astype(np.float64))

@@ -14,7 +14,7 @@ from calibrant.files import Predictions
 from calibrant.metrics import Evaluation, StreamedEvaluation
 from calibrant.metrics.samples import ScoredSamples, samples_of_confidence, summarise
 from calibrant.scale.engine import Progress, engine_for, packages_of
-from calibrant.scale.samples import top_rows_of
+from calibrant.scale.samples import truncated_rows_of
 from calibrant.scale.source import DataSet, Part, Skipped, check_some_rows_left, open_data_set
 
 OF_TOP_ROWS = (
@@ -120,7 +120,7 @@ def samples_of(predictions: Predictions) -> ScoredSamples:
     if predictions.confidence is not None and predictions.correct is not None:
         return samples_of_confidence(predictions.confidence, predictions.correct)
     if predictions.top_logits is not None:
-        rows = top_rows_of(predictions)
+        rows = truncated_rows_of(predictions)
         log_probs = rows.logits[np.arange(len(rows)), rows.labels]
         confidence = np.minimum(np.exp(rows.logits.max(axis=1)), 1.0)
         return ScoredSamples(

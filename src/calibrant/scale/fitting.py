@@ -19,7 +19,7 @@ from calibrant.calibrators import (
     TopRestScaling,
     VectorScaling,
 )
-from calibrant.calibrators.truncated.bounds import check_top_fit, tail_bounds
+from calibrant.calibrators.truncated.bounds import check_truncated_fit, tail_bounds
 from calibrant.errors import CalibrantError
 from calibrant.scale import (  # noqa: F401  (they say how each family is fitted on files)
     regression,
@@ -139,7 +139,7 @@ def fit(
     )
     of_top = data_set.layout.kind == "top_logits"
     if of_top:
-        check_top_fit(calibrator)
+        check_truncated_fit(calibrator)
     with engine_for(scheduler) as engine:
         engine.progress = progress
         samples = FilesOfSamples.of(data_set, engine)

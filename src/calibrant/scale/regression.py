@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.calibrators.batched_search import Walk, side_by_side
+from calibrant.calibrators.batched_search import Search, run_together
 from calibrant.calibrators.data import FitData, Floats
 from calibrant.calibrators.linear.loss import (
     FAR,
@@ -25,17 +25,17 @@ from calibrant.calibrators.linear.loss import (
     Penalty,
     RegressionLoss,
     Rows,
-    distances_below_top,
     masked_rows,
     regression_rows,
     row_sizes,
 )
+from calibrant.calibrators.temperature.rows import distances_below_top
 from calibrant.calibrators.temperature.solver import (
     NLL,
     BestTemperature,
-    Slope,
+    Derivatives,
     best_temperature,
-    nll_walk,
+    nll_search,
 )
 from calibrant.scale.samples import MOST_VALUES, FilesOfSamples, Values
 
@@ -54,7 +54,7 @@ class RowsOfFiles:
 
     def __init__(self, samples: FilesOfSamples) -> None:
         self.data = samples
-        search = nll_walk(samples)
+        search = nll_search(samples)
         # Side by side, so that the files are read as often as the longest of them asks.
         distance, size, gaps, *best = together(
             samples,
@@ -63,7 +63,7 @@ class RowsOfFiles:
             _once(_gaps),
             *([] if search is None else [_over_files(search, len(samples))]),
         )
-        self.say_nothing = gaps.n_rows == 0
+        self.all_uniform = gaps.n_rows == 0
         self.best = best[0] if best else best_temperature(samples, "nll", 0.0)
         self.n_masked = 0
         far = math.inf if distance is None else FAR * distance
@@ -74,9 +74,11 @@ class RowsOfFiles:
         self.size = size or 1.0
         self.feature_size = self.size
 
-    def loss(self, factor: float, shape: tuple[int, ...], penalty: Penalty) -> LossOfFiles:
+    def loss(
+        self, inverse_temperature: float, shape: tuple[int, ...], penalty: Penalty
+    ) -> LossOfFiles:
         """The criterion on all rows."""
-        return LossOfFiles(self, factor, shape, penalty)
+        return LossOfFiles(self, inverse_temperature, shape, penalty)
 
 
 @regression_rows.register
@@ -86,30 +88,32 @@ def _rows_of_files(data: FilesOfSamples, *, log_probs: bool) -> RowsOfFiles:
 
 
 class LossOfFiles(RegressionLoss):
-    """Each value, with its slopes, is one pass over the files."""
+    """Each value, with its gradient, is one pass over the files."""
 
-    def sums(self, parameters: Floats) -> tuple[float, Floats, Floats]:
-        """Without the penalties: the NLL, and its slopes by N and by b."""
-        nll, by_correction, by_bias = self._summed_over_files(_sums, parameters)
+    def nll_and_gradient(self, parameters: Floats) -> tuple[float, Floats, Floats]:
+        """Without the penalties: the NLL, and its gradient by N and by b."""
+        nll, by_correction, by_bias = self._summed_over_files(_nll_and_gradient, parameters)
         return float(nll), by_correction, by_bias
 
-    def seconds(self, parameters: Floats) -> tuple[float, Floats, Floats]:
-        """Without the penalties: the NLL, its slopes, and its second derivatives."""
-        nll, slopes, seconds = self._summed_over_files(_seconds, parameters)
-        return float(nll), slopes, seconds
+    def nll_and_hessian(self, parameters: Floats) -> tuple[float, Floats, Floats]:
+        """Without the penalties: the NLL, its gradient, and its second derivatives."""
+        nll, gradient, hessian = self._summed_over_files(_nll_and_hessian, parameters)
+        return float(nll), gradient, hessian
 
-    def curvatures(self, parameters: Floats) -> Floats:
+    def nll_curvatures(self, parameters: Floats) -> Floats:
         """Of the NLL alone, along each parameter; that along one number for N roughly."""
-        return np.asarray(self._summed_over_files(_curvatures, parameters))
+        return np.asarray(self._summed_over_files(_nll_curvatures, parameters))
 
     def _summed_over_files(self, of: Callable[..., Any], parameters: Floats) -> Any:
         samples = self.rows.data
-        return samples.summed(of, self.rows.size, len(samples), self.factor, self.shape, parameters)
+        return samples.summed(
+            of, self.rows.size, len(samples), self.inverse_temperature, self.shape, parameters
+        )
 
 
-def together(samples: FilesOfSamples, *walks: Walk[Question, Any, Any]) -> list[Any]:
+def together(samples: FilesOfSamples, *walks: Search[Question, Any, Any]) -> list[Any]:
     """Where searches end that are answered from files, all of their questions by the same pass."""
-    return side_by_side(
+    return run_together(
         walks, lambda questions: samples.summed(_answers, questions) if questions else []
     )
 
@@ -118,30 +122,35 @@ def _answers(data: FitData, questions: list[Question]) -> list[Any]:
     return [question(data) for question in questions]
 
 
-def _once(question: Question) -> Walk[Question, Any, Any]:
+def _once(question: Question) -> Search[Question, Any, Any]:
     (answer,) = yield [question]
     return answer
 
 
 def _over_files(
-    search: Walk[float, Slope, BestTemperature], n: int
-) -> Walk[Question, Any, BestTemperature]:
+    search: Search[float, Derivatives, BestTemperature], n: int
+) -> Search[Question, Any, BestTemperature]:
     """The search for the best temperature, which asks for means, by sums over ``n`` rows."""
-    betas = next(search)
+    inverse_temperatures = next(search)
     while True:
-        (sums,) = yield [partial(_nll_sums, tuple(betas))]
+        (sums,) = yield [partial(_nll_sums, tuple(inverse_temperatures))]
         try:
-            betas = search.send([Slope(*each) for each in sums / n])
+            inverse_temperatures = search.send([Derivatives(*each) for each in sums / n])
         except StopIteration as end:
             best: BestTemperature = end.value
             return best
 
 
-def _nll_sums(betas: tuple[float, ...], data: FitData) -> Floats:
-    return np.array([[np.sum(rows) for rows in NLL.rows_of(data, beta)] for beta in betas])
+def _nll_sums(inverse_temperatures: tuple[float, ...], data: FitData) -> Floats:
+    return np.array(
+        [
+            [np.sum(rows) for rows in NLL.rows_of(data, inverse_temperature)]
+            for inverse_temperature in inverse_temperatures
+        ]
+    )
 
 
-def median(values_of: Callable[[FitData], Floats]) -> Walk[Question, Any, float | None]:
+def median(values_of: Callable[[FitData], Floats]) -> Search[Question, Any, float | None]:
     """The lower median of one value a row, exactly; None where none is above ``LEAST_SIZE``.
 
     Positive floats are in the order of their bits. Each pass counts the next bits of those that
@@ -214,24 +223,41 @@ def _gaps(data: FitData) -> _Gaps:
 
 
 def _part(
-    data: FitData, size: float, n: int, factor: float, shape: tuple[int, ...]
+    data: FitData, size: float, n: int, inverse_temperature: float, shape: tuple[int, ...]
 ) -> LossInMemory:
-    return LossInMemory(Rows.part_of(data, size=size, n=n), factor, shape, Penalty(0.0, 0.0))
+    return LossInMemory(
+        Rows.part_of(data, size=size, n=n), inverse_temperature, shape, Penalty(0.0, 0.0)
+    )
 
 
-def _sums(
-    data: FitData, size: float, n: int, factor: float, shape: tuple[int, ...], parameters: Floats
+def _nll_and_gradient(
+    data: FitData,
+    size: float,
+    n: int,
+    inverse_temperature: float,
+    shape: tuple[int, ...],
+    parameters: Floats,
 ) -> tuple[float, Floats, Floats]:
-    return _part(data, size, n, factor, shape).sums(parameters)
+    return _part(data, size, n, inverse_temperature, shape).nll_and_gradient(parameters)
 
 
-def _seconds(
-    data: FitData, size: float, n: int, factor: float, shape: tuple[int, ...], parameters: Floats
+def _nll_and_hessian(
+    data: FitData,
+    size: float,
+    n: int,
+    inverse_temperature: float,
+    shape: tuple[int, ...],
+    parameters: Floats,
 ) -> tuple[float, Floats, Floats]:
-    return _part(data, size, n, factor, shape).seconds(parameters)
+    return _part(data, size, n, inverse_temperature, shape).nll_and_hessian(parameters)
 
 
-def _curvatures(
-    data: FitData, size: float, n: int, factor: float, shape: tuple[int, ...], parameters: Floats
+def _nll_curvatures(
+    data: FitData,
+    size: float,
+    n: int,
+    inverse_temperature: float,
+    shape: tuple[int, ...],
+    parameters: Floats,
 ) -> Floats:
-    return _part(data, size, n, factor, shape).curvatures(parameters)
+    return _part(data, size, n, inverse_temperature, shape).nll_curvatures(parameters)

@@ -238,7 +238,7 @@ def fit_data_of(predictions: Predictions) -> FitData:
 
     if predictions.top_logits is not None:
         _inputs.some_labels(predictions.labels)
-        return top_rows_of(predictions)
+        return truncated_rows_of(predictions)
     logits, labels = predictions.logits, predictions.labels
     if logits is not None and labels is not None and logits.shape[1] > 1:
         wide = logits.astype(np.float32) if logits.dtype.itemsize < 4 else logits
@@ -250,7 +250,7 @@ def fit_data_of(predictions: Predictions) -> FitData:
     return checked_samples(logits, labels, probs=predictions.probs)
 
 
-def top_rows_of(predictions: Predictions) -> TruncatedRows:
+def truncated_rows_of(predictions: Predictions) -> TruncatedRows:
     """Rows of the largest logits, checked."""
     assert predictions.n_classes is not None
     return TruncatedRows.of(

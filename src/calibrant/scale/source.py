@@ -278,7 +278,7 @@ def open_data_set(path: Path, *, skip_bad: bool = False, n_classes: int | None =
     return data_set
 
 
-def holds_top_rows(path: Path) -> bool:
+def holds_truncated_rows(path: Path) -> bool:
     """Whether these are Parquet files with the largest logits of each row."""
     if not path.is_dir() and (path.suffix.lower() != ".parquet" or not path.exists()):
         return False

@@ -1,4 +1,4 @@
-"""Training by the papers' recipes, resumable to the bit.
+"""Training by the papers' recipes; an interrupted run resumes to the same bits.
 
     short = recipe("fashion-mnist", loss="flsd-53", preset="cpu")
     run = train(short, "out/fashion")

@@ -1,4 +1,4 @@
-"""Checkpoints that a kill at any moment leaves usable."""
+"""Checkpoints that stay usable if the run is killed at any moment."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import torch
 from calibrant._writing import write_whole
 
 KEPT = 2
-"""How many checkpoints stay: the last, and one before it should that be damaged."""
-PARTS = frozenset({"epoch", "module", "optimizer", "best"})
-"""What a checkpoint holds."""
+"""Number of checkpoints to keep: the last, and the one before in case the last is damaged."""
+KEYS = frozenset({"epoch", "module", "optimizer", "best"})
+"""Entries of a checkpoint."""
 
 
 def save(folder: Path, state: dict[str, Any]) -> None:
-    """Write ``folder/epoch_N.pt``; older ones go only when it is on the disk."""
+    """Write ``folder/epoch_N.pt``, then delete older ones."""
     folder.mkdir(exist_ok=True)
-    content = io.BytesIO()  # in memory, because torch does not say that a disk is full
+    content = io.BytesIO()  # in memory: torch does not report a full disk
     torch.save(state, content)
     write_whole(folder / f"epoch_{state['epoch']:05d}.pt", content.getbuffer())
     for old in found(folder)[:-KEPT]:
@@ -27,20 +27,20 @@ def save(folder: Path, state: dict[str, Any]) -> None:
 
 
 def newest(folder: Path) -> dict[str, Any] | None:
-    """The state of the last checkpoint that can be read; None where there is none.
+    """The state in the last readable checkpoint, or None.
 
-    Nothing but tensors and plain data is read from it.
+    Only tensors and plain data are read.
     """
     for path in reversed(found(folder)):
         try:
             state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception:  # whatever a damaged file makes torch raise: the one before it serves
+        except Exception:  # torch raises anything on a damaged file; use the one before
             continue
-        if isinstance(state, dict) and state.keys() >= PARTS:
+        if isinstance(state, dict) and state.keys() >= KEYS:
             return state
     return None
 
 
 def found(folder: Path) -> list[Path]:
-    """The checkpoints there are, oldest first."""
+    """Existing checkpoints, oldest first."""
     return sorted(folder.glob("epoch_*.pt"))

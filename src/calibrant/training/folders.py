@@ -1,4 +1,4 @@
-"""The folder of a run: refused before training if it cannot hold it, whole at any moment after."""
+"""The folder of a run: checked before training, consistent at any moment after."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from calibrant._writing import make_folder, sweep, write_whole, written_whole
 from calibrant.errors import CalibrantError
 from calibrant.training import checkpoints
 from calibrant.training.datasets import DataSet
-from calibrant.training.observations import NORM_EXPONENTS, Predicted
+from calibrant.training.observations import NORM_EXPONENTS, SplitPredictions
 from calibrant.training.recipes import Recipe
 
 try:
@@ -33,13 +33,14 @@ except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
 RECORD_BYTES = 8_192
-"""Of one epoch in the metrics, generously."""
+"""Generous size of one epoch in the metrics."""
 DECIDES_BITS = ("torch", "numpy", "machine", "cpu", "threads", "devices", "nodes", "accelerator")
-"""Parts of the environment that may change the last bits of a result."""
+"""Entries of the environment that may change the last bits of a result."""
+RESTART = "Start the run again in another folder"
 
 
 class RunFolder:
-    """Where a run writes, and what is in it.
+    """The folder of a run and its files.
 
     ``config.json``, ``environment.json``, ``metrics.jsonl`` (and ``.csv``), ``checkpoints/``,
     ``predictions.npz``, ``result.json``.
@@ -56,7 +57,7 @@ class RunFolder:
         self.result = self.path / "result.json"
 
     def refuse_unless_new(self) -> None:
-        """A new run needs a folder of its own."""
+        """Refuse a folder that exists and is not empty."""
         if self.path.exists() and not self.path.is_dir():
             raise FileExistsError(f"{self.path} must be a folder; found a file. Choose another")
         self.sweep()
@@ -64,35 +65,36 @@ class RunFolder:
             what = "a run" if self.config.exists() else "other files"
             raise FileExistsError(
                 f"{self.path} must be new or empty; found {what} in it. "
-                "Go on with the run with --resume, or choose another folder"
+                "Continue the run with --resume, or choose another folder"
             )
 
     def stored(self) -> dict[str, Any]:
-        """What ``config.json`` says."""
+        """The content of ``config.json``."""
         if not self.config.is_file():
             raise FileNotFoundError(
                 f"{self.path} holds no run to resume; found no {self.config.name} there. "
-                "Begin it without --resume"
+                "Start it without --resume"
             )
-        plain: dict[str, Any] = self._read(self.config, dict, "Begin the run anew elsewhere")
-        with _inputs.refusing(f"{self.config} cannot be used", "Begin the run anew elsewhere"):
+        plain: dict[str, Any] = self._read(self.config, dict, RESTART)
+        with _inputs.refusing(f"{self.config} cannot be used", RESTART):
             for name in ("recipe", "files", "data"):
-                check_entry(plain, name)
+                if name not in plain:
+                    raise CalibrantError(f"it must have {name}; found {', '.join(plain)}")
                 _inputs.instance(plain[name], dict, name)
         return plain
 
     def recipe(self, own_model: str | None = None) -> Recipe:
-        """The recipe of the run; ``own_model`` is the network of one's own that it may name."""
+        """The recipe of the run; ``own_model`` is the user's network that it may name."""
         plain = self.stored()["recipe"]
         model = plain.get("model")
         _inputs.registered_network(
             model, own_model, str(self.config), f"If you trust it, pass --model {model!r} again"
         )
-        with _inputs.refusing(f"{self.config} cannot be used", "Begin the run anew elsewhere"):
+        with _inputs.refusing(f"{self.config} cannot be used", RESTART):
             return Recipe.from_dict(plain, own_model=own_model)
 
     def refuse_other(self, recipe: Recipe) -> None:
-        """A run is resumed with the recipe it was begun with."""
+        """Refuse to resume with another recipe."""
         old = self.recipe(own_model=recipe.model)
         if old.hash == recipe.hash:
             return
@@ -100,39 +102,39 @@ class RunFolder:
         differing = [n for n in now if n != "source" and before[n] != now[n]]
         first = differing[0]
         raise CalibrantError(
-            f"{self.path} was begun with another recipe: {', '.join(differing)} differ "
+            f"{self.path} was started with another recipe: {', '.join(differing)} differ "
             f"({first}: {before[first]!r} there, {now[first]!r} here). "
             "Resume it with the same options, or choose another folder"
         )
 
     def refuse_other_data(self, data: DataSet) -> None:
-        """A run is resumed on the data it was begun with."""
+        """Refuse to resume on other data."""
         before, now = self.stored()["data"], _plain(data.record)
         if before != now:
             differing = [n for n in {**before, **now} if before.get(n) != now.get(n)]
             raise CalibrantError(
-                f"{self.path} was begun on other data: {', '.join(differing)} differ. "
-                "Give the files it was begun with, or choose another folder"
+                f"{self.path} was started on other data: {', '.join(differing)} differ. "
+                "Pass the files it was started with, or choose another folder"
             )
 
     def prepare(self, needed: int) -> None:
-        """Make the folder, and refuse one that cannot be written or has no room."""
+        """Create the folder; refuse one that cannot be written or lacks space."""
         make_folder(self.path)
         self.sweep()
         free = shutil.disk_usage(self.path).free
         if free < needed:
             raise OSError(
-                f"{self.path} has too little room: the run writes up to {_size(needed)}, and "
-                f"{_size(free)} are free. Make room, or choose another disk"
+                f"{self.path} has too little space: the run writes up to {_size(needed)}, and "
+                f"{_size(free)} are free. Free some, or choose another disk"
             )
 
     def sweep(self) -> None:
-        """Remove what a kill has left half written."""
+        """Remove files that a killed run has left half written."""
         sweep(self.path)
         sweep(self.checkpoints)
 
     def begin(self, recipe: Recipe, data: DataSet, files: Mapping[str, str | None]) -> None:
-        """Write what the run is."""
+        """Write ``config.json``."""
         self._write(
             self.config,
             {
@@ -146,35 +148,35 @@ class RunFolder:
         )
 
     def note_environment(self, start: Mapping[str, Any]) -> list[str]:
-        """Add where the run goes on; returns what differs from where it began."""
+        """Record the environment of this start; return what differs from the first start."""
         starts: list[Any] = []
         if self.environment.exists():
-            remedy = "Delete it and resume: the run itself does not need it"
+            remedy = "Delete it and resume: the run does not need it"
             starts = self._read(self.environment, list, remedy)
         self._write(self.environment, [*starts, dict(start)])
         if not starts:
             return []
-        begun = starts[0] if isinstance(starts[0], dict) else {}
-        return [name for name in DECIDES_BITS if begun.get(name) != start.get(name)]
+        first = starts[0] if isinstance(starts[0], dict) else {}
+        return [name for name in DECIDES_BITS if first.get(name) != start.get(name)]
 
     def records(self, before: int | None = None) -> list[dict[str, Any]]:
-        """The epochs that were measured; ``before`` leaves out those that will be run again."""
+        """Records of the measured epochs, or of those ``before`` an epoch."""
         return [r for r in self._lines() if before is None or r["epoch"] < before]
 
     def rewrite_records(self, records: list[dict[str, Any]]) -> None:
-        """The metrics as they were when the checkpoint was written."""
+        """Replace the metrics, to match the checkpoint that a run resumes from."""
         text = "".join(_line(record) for record in records)
         write_whole(self.metrics, text.encode())
 
     def add_record(self, record: dict[str, Any]) -> None:
-        """One epoch more."""
+        """Append the record of an epoch."""
         with self.metrics.open("a") as file:
             file.write(_line(record))
             file.flush()
             os.fsync(file.fileno())
 
     def write_table(self, records: list[dict[str, Any]]) -> None:
-        """The same as columns, without lists."""
+        """Write the records as CSV, without their lists."""
         rows = [flat(record) for record in records]
         columns = list(dict.fromkeys(name for row in rows for name in row))
         text = io.StringIO()
@@ -183,36 +185,36 @@ class RunFolder:
         writer.writerows(rows)
         write_whole(self.table, text.getvalue().encode())
 
-    def write_predictions(self, data: DataSet, predicted: Mapping[str, Predicted]) -> None:
-        """Logits, labels and ids of the validation and of the test part, in one file."""
+    def write_predictions(self, data: DataSet, predicted: Mapping[str, SplitPredictions]) -> None:
+        """Write logits, labels and ids of the validation and test splits to one file."""
         arrays: dict[str, Any] = {"class_names": np.array(data.class_names, dtype=str)}
-        for name, part in predicted.items():
-            arrays[f"{name}_logits"] = part.logits
-            arrays[f"{name}_labels"] = part.labels
+        for name, split in predicted.items():
+            arrays[f"{name}_logits"] = split.logits
+            arrays[f"{name}_labels"] = split.labels
             arrays[f"{name}_ids"] = getattr(data, name).ids
         with written_whole(self.predictions) as temporary:
             np.savez(temporary, allow_pickle=False, **arrays)
 
     def write_result(self, result: Mapping[str, Any]) -> None:
-        """The last file of a run: where it is, the run is finished."""
+        """Write the last file of a run, which marks it as finished."""
         self._write(self.result, result)
 
     def read_result(self) -> dict[str, Any] | None:
-        """What a finished run has found; None where it is not finished."""
+        """The result of a finished run, or None."""
         if not self.result.is_file():
             return None
         plain: dict[str, Any] = self._read(self.result, dict, "Delete it and resume the run")
         return plain
 
     def is_finished(self) -> bool:
-        """Whether all is there that a run leaves; checkpoints may have been removed."""
+        """Whether the run is finished; its checkpoints may have been deleted."""
         return self.result.is_file() and self.predictions.is_file()
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other processes out, who would write the same files; a kill lets go of the folder.
+        """Lock the folder against other processes; the lock ends with the process.
 
-        Where the system has no such lock, or the disk is of another machine, nothing is kept out.
+        Systems and network disks without such locks give no protection.
         """
         if fcntl is None:
             yield
@@ -223,8 +225,8 @@ class RunFolder:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise CalibrantError(
-                    f"{self.path} must be free; found another process at work in it. Let it "
-                    "finish, or stop it, or choose another folder"
+                    f"{self.path} must be free; found another process writing to it. Let it "
+                    "finish, stop it, or choose another folder"
                 ) from error
             except OSError:  # a network disk without locks
                 pass
@@ -238,7 +240,7 @@ class RunFolder:
         for line in self.metrics.read_text(errors="replace").splitlines():
             try:
                 record = json.loads(line)
-            except ValueError:  # the line that a kill has cut short
+            except ValueError:  # the last line of a killed run may be incomplete
                 return
             if not isinstance(record, dict) or "epoch" not in record:
                 return
@@ -257,7 +259,7 @@ class RunFolder:
 
 
 def environment(**started: Any) -> dict[str, Any]:
-    """Versions and machine, without names of hosts or people."""
+    """Versions and machine, without host or user names."""
     return {
         "calibrant": __version__,
         "commit": _commit(),
@@ -272,14 +274,14 @@ def environment(**started: Any) -> dict[str, Any]:
 
 
 def bytes_needed(recipe: Recipe, data: DataSet, network: torch.nn.Module) -> int:
-    """What a run writes at most: checkpoints, predictions, metrics."""
+    """Upper bound of what a run writes: checkpoints, predictions, metrics."""
     weights: int = sum(t.nbytes for t in network.state_dict().values())
     copies = {"sgd": 1, "adam": 2, "adagrad": 1}[recipe.optimizer] + 1
     copies += recipe.choice == "best"
     rows = len(data.val) + len(data.test)
-    longest = max(int(part.ids.dtype.itemsize) for part in (data.val, data.test))
+    longest = max(int(split.ids.dtype.itemsize) for split in (data.val, data.test))
     predictions = rows * (4 * data.n_classes + 8 + longest)
-    kept = checkpoints.KEPT + 1  # and the one that is being written
+    kept = checkpoints.KEPT + 1  # and the one being written
     return kept * copies * weights + 2 * predictions + 2 * recipe.epochs * RECORD_BYTES + 2**20
 
 
@@ -313,9 +315,9 @@ def _size(count: int) -> str:
 
 
 def _commit() -> str | None:
-    """The commit of the checkout this package runs from, if it runs from one."""
+    """Commit of the checkout that this package runs from, if any."""
     here = Path(__file__).resolve().parent
-    if here.parents[1].name != "src":  # installed, perhaps within the checkout of something else
+    if here.parents[1].name != "src":  # installed, perhaps inside another project's checkout
         return None
     try:
         asked = subprocess.run(
@@ -324,11 +326,3 @@ def _commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return asked.stdout.strip() if asked.returncode == 0 else None
-
-
-def check_entry(values: Mapping[str, Any], name: str) -> None:
-    """Something of this name."""
-    if name not in values:
-        raise CalibrantError(
-            f"it must have {name}; found {', '.join(map(str, values)) or 'nothing'}"
-        )

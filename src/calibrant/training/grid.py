@@ -1,4 +1,4 @@
-"""Many runs: data sets x networks x losses x seeds, one process a core, each result kept."""
+"""Grids of runs: data sets x networks x losses x seeds, one process per core."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a grid, and where its files are."""
+    """One run of a grid, and the location of its files."""
 
     recipe: Recipe
     data_folder: str | None = None
@@ -53,12 +53,12 @@ class Job:
 
 @dataclass(frozen=True)
 class GridResult:
-    """What a grid has found: print it for a table in Markdown.
+    """Results of a grid; ``str`` gives a table in Markdown.
 
     Attributes:
-        n_runs: How many runs there are.
-        results: What each finished run has found, in the order of the grid.
-        failures: The runs that did not finish, each with the last line it said.
+        n_runs: Number of runs.
+        results: Results of the finished runs, in the order of the grid.
+        failures: Runs that failed, each with the last line of its log.
     """
 
     n_runs: int
@@ -66,7 +66,7 @@ class GridResult:
     failures: Mapping[str, str]
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row for each data set, network and loss: mean and deviation over the seeds."""
+        """One row per data set, network and loss: mean and standard deviation over the seeds."""
         groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
         for result in self.results:
             key = tuple(str(result["recipe"][axis]) for axis in AXES[:-1])
@@ -76,20 +76,20 @@ class GridResult:
                 **dict(zip(AXES, key, strict=False)),
                 "seeds": [result["recipe"]["seed"] for result in results],
                 "seconds": round(mean(result["seconds"] for result in results), 1),
-                **{name: _spread(results, *place) for name, *place in COLUMNS},
+                **{name: _spread(results, *source) for name, *source in COLUMNS},
             }
             for key, results in groups.items()
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data: the rows, and the single runs behind them."""
+        """The rows and the single runs as plain data."""
         runs = [
             {
                 "hash": result["hash"],
                 **{axis: result["recipe"][axis] for axis in AXES},
                 "seconds": result["seconds"],
                 "cpu_seconds": result.get("cpu_seconds"),
-                **{name: _figure(result, *place) for name, *place in COLUMNS},
+                **{name: _figure(result, *source) for name, *source in COLUMNS},
             }
             for result in self.results
         ]
@@ -107,9 +107,9 @@ class GridResult:
 
 
 def read_grid(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """A grid out of a ``.json`` or ``.toml`` file, which may name networks of calibrant only."""
+    """Read a grid from a ``.json`` or ``.toml`` file, which may only name calibrant's networks."""
     source = _inputs.path(path, "a grid")
-    _inputs.choice(source.suffix.lower(), "the ending of a grid", (".json", ".toml"))
+    _inputs.choice(source.suffix.lower(), "the extension of a grid", (".json", ".toml"))
     with _inputs.refusing(f"{source} cannot be read", "Correct it there"):
         text = source.read_text(encoding="utf-8")
         parsed = json.loads(text) if source.suffix.lower() == ".json" else tomllib.loads(text)
@@ -123,14 +123,13 @@ def read_grid(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def jobs_of(grid: Mapping[str, Any]) -> list[Job]:
-    """The runs of a grid.
+    """Expand a grid into its runs.
 
     Args:
-        grid: ``data``, ``model``, ``loss`` and ``seed``, each a value or a list (all but ``data``
-            may be missing; ``model`` may be a function of your own, ``package.module:function``);
-            ``preset`` and ``paper`` as :func:`recipe` takes them;
-            ``settings``, fields of the recipe for all runs; ``files``, for each data set its
-            ``data`` and ``embeddings``.
+        grid: ``data``, ``model``, ``loss`` and ``seed``, each a value or a list. Only ``data`` is
+            required; ``model`` may be your own function, ``package.module:function``. ``preset``
+            and ``paper`` as in :func:`recipe`; ``settings``, fields of the recipe for all runs;
+            ``files``, ``data`` and ``embeddings`` of each data set.
 
     Examples:
         >>> from calibrant.training.grid import jobs_of
@@ -142,7 +141,10 @@ def jobs_of(grid: Mapping[str, Any]) -> list[Job]:
         _inputs.parameter(name, "a grid", (*AXES, *OTHERS))
     axes = [_listed({**DEFAULTS, **grid}[axis]) for axis in AXES]
     for axis, values in zip(AXES, axes, strict=True):
-        check_axis_of_grid(values, axis)
+        if not values:
+            raise CalibrantError(
+                f"{axis} of a grid must have an entry; found an empty list. Name what to run"
+            )
     settings, files = (_section(grid, name) for name in ("settings", "files"))
     for name in settings:
         place = f"Write {name} = ... above [settings]" if name in (*AXES, *OTHERS) else None
@@ -156,7 +158,7 @@ def jobs_of(grid: Mapping[str, Any]) -> list[Job]:
     jobs = {}
     for data, model, loss, seed in itertools.product(*axes):
         made = recipe(data, model=model, loss=loss, **common, **{**settings, "seed": seed})
-        # Now, and not in each of the processes.
+        # Now, rather than in each of the processes.
         if not _inputs.is_own_code(made.model):
             _inputs.choice(made.model, "model", tuple(MODELS))
         loss_of(made)
@@ -166,7 +168,11 @@ def jobs_of(grid: Mapping[str, Any]) -> list[Job]:
 
 def _section(plain: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found: Mapping[str, Any] = plain.get(name, {})
-    check_section_of_grid(found, name)
+    if not isinstance(found, Mapping):
+        raise CalibrantError(
+            f"{name} of a grid must be names with values; found {_inputs.described(found)}. "
+            f"Write a section [{name}]"
+        )
     return found
 
 
@@ -177,21 +183,21 @@ def run_grid(
     processes: int | None = None,
     say: Callable[[str], None] | None = None,
 ) -> GridResult:
-    """Run every run of a grid that has not been run yet, and make a table of all.
+    """Run the unfinished runs of a grid, and tabulate all of them.
 
-    Each run has a process with one thread of its own, and the folder ``HASH`` of its recipe. A run
-    that is there and finished is not run again; one that is there in part is resumed. A run that
-    fails or is killed stops no other, and is named at the end; ``HASH.log.txt`` has what it said.
-    The same call goes on after a stop.
+    Each run has its own single-threaded process, and a folder named by the hash of its recipe.
+    Finished runs are not repeated; interrupted ones are resumed. A run that fails or is killed does
+    not stop the others and is listed at the end; its output is in ``HASH.log.txt``. After an
+    interruption the same call continues the grid.
 
     Args:
-        grid: As :func:`jobs_of` takes it, or the runs themselves.
-        folder: Where all runs are; ``table.md`` and ``table.json`` are written there.
-        processes: Runs at once; None is one for each core.
-        say: Called with a line for each run that begins or ends.
+        grid: As in :func:`jobs_of`, or a list of jobs.
+        folder: Folder of all runs; ``table.md`` and ``table.json`` are written there.
+        processes: Number of simultaneous runs; None is one per core.
+        say: Called with a line for each run that starts or ends.
 
     Returns:
-        GridResult: what all runs have found.
+        GridResult: the results of all runs.
     """
     jobs = jobs_of(grid) if isinstance(grid, Mapping) else list(grid)
     at_once = _inputs.whole_number(
@@ -203,26 +209,26 @@ def run_grid(
     make_folder(root)
     say = say or (lambda _: None)
     waiting = [job for job in jobs if _result_of(root, job) is None]
-    say(f"{len(jobs)} runs: {len(jobs) - len(waiting)} are there, {len(waiting)} to run")
+    say(f"{len(jobs)} runs: {len(jobs) - len(waiting)} finished, {len(waiting)} to run")
     running: dict[subprocess.Popen[bytes], Job] = {}
     failures: dict[str, str] = {}
     try:
         while waiting or running:
             while waiting and len(running) < at_once:
                 job = waiting.pop(0)
-                running[_started(job, root)] = job
-                say(f"begun: {job.recipe.name} in {folder_of(job, root).name}")
+                running[_start(job, root)] = job
+                say(f"started: {job.recipe.name} in {folder_of(job, root).name}")
             for process in [process for process in running if process.poll() is not None]:
                 job = running.pop(process)
                 if process.returncode:
-                    failures[job.recipe.name] = _last_words(job, root, process.returncode)
+                    failures[job.recipe.name] = _failure(job, root, process.returncode)
                 outcome = "failed" if process.returncode else "done"
                 say(f"{outcome}: {job.recipe.name}; {len(waiting) + len(running)} left")
             time.sleep(POLL)
     finally:
         for process in running:
             process.terminate()
-        for process in running:  # they write no more when this returns
+        for process in running:  # nothing is written after this returns
             process.wait()
     found = (_result_of(root, job) for job in jobs)
     result = GridResult(len(jobs), tuple(entry for entry in found if entry is not None), failures)
@@ -232,36 +238,36 @@ def run_grid(
 
 
 def folder_of(job: Job, root: Path) -> Path:
-    """Where a run of a grid is."""
+    """Folder of a run of a grid."""
     return root / job.recipe.hash[:16]
 
 
-def _started(job: Job, root: Path) -> subprocess.Popen[bytes]:
-    """A process of its own, so that none can bring down another."""
+def _start(job: Job, root: Path) -> subprocess.Popen[bytes]:
+    """Start the process of a run."""
     place = folder_of(job, root)
     request = {
         "recipe": job.recipe.to_dict(),
-        "own_model": job.recipe.model,  # given in Python: read_grid lets none pass
+        "own_model": job.recipe.model,  # passed in Python: read_grid refuses it in files
         "folder": str(place),
         "data_folder": job.data_folder,
         "embeddings": job.embeddings,
         "resume": RunFolder(place).config.exists(),
     }
     one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    # It imports from where this process does, and not (-P) from the working folder besides.
-    places = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    # It imports from the same places as this process; -P leaves out the working folder.
+    import_path = {"PYTHONPATH": os.pathsep.join(sys.path)}
     with (root / f"{place.name}.{LOG}").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "calibrant.training.one_run", json.dumps(request)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**os.environ, **one_thread, **places},
+            env={**os.environ, **one_thread, **import_path},
         )
 
 
-def _last_words(job: Job, root: Path, status: int) -> str:
-    """Why a run failed, in one line."""
+def _failure(job: Job, root: Path, status: int) -> str:
+    """The reason for a failure, in one line."""
     if status < 0:
         return f"killed by signal {-status}"
     said = (root / f"{folder_of(job, root).name}.{LOG}").read_text(errors="replace").split("\n")
@@ -301,20 +307,3 @@ def _shown(name: str, spread: Mapping[str, float] | None) -> str:
 
 def _listed(values: Any) -> list[Any]:
     return list(values) if isinstance(values, list | tuple) else [values]
-
-
-def check_axis_of_grid(values: Sequence[Any], name: str) -> None:
-    """Something to run."""
-    if not values:
-        raise CalibrantError(
-            f"{name} of a grid must have an entry; found an empty list. Name what is to be run"
-        )
-
-
-def check_section_of_grid(value: Any, name: str) -> None:
-    """Names and values, as a section of a file has them."""
-    if not isinstance(value, Mapping):
-        raise CalibrantError(
-            f"{name} of a grid must be names with values; found {_inputs.described(value)}. "
-            f"Write a section [{name}]"
-        )

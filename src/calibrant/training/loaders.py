@@ -1,4 +1,4 @@
-"""Batches in an order that the seed and the epoch decide, each sample once, over all processes."""
+"""Training batches, shuffled by seed and epoch and divided among the processes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.training.datasets import Augment, Part
+from calibrant.training.datasets import Augment, Split
 
 
 class World(NamedTuple):
-    """Which of how many processes this is."""
+    """Rank of this process, and the number of processes."""
 
     rank: int
     size: int
@@ -23,30 +23,30 @@ ALONE = World(0, 1)
 
 
 class TrainBatch(NamedTuple):
-    """What a step takes."""
+    """The batch of one training step."""
 
     inputs: Any
     targets: Tensor
     share: float
-    """What the mean over these targets counts in the mean over the whole batch, times the number
-    of processes: averaged over all processes, gradients are those of the whole batch."""
+    """Weight of the mean over these targets in the mean over the whole batch, times the number of
+    processes. Averaged over all processes, gradients are then those of the whole batch."""
 
 
 class EpochBatches:
-    """The training part in one epoch, as this process sees it.
+    """The batches of one epoch in this process.
 
-    The order and the augmentation follow from seed, epoch and rank alone: an epoch that is run
-    again has the same batches, whatever was run before it. Every process takes its part of each
-    batch, so that all make as many steps and each sample is seen once. A remainder with fewer than
-    two samples for each process joins the batch before it.
+    Order and augmentation depend only on seed, epoch and rank: a repeated epoch has the same
+    batches, whatever ran before it. Every process takes its share of each batch, so all make the
+    same number of steps and each sample is seen once. A remainder with fewer than two samples per
+    process joins the batch before it.
 
     Args:
-        part: What to learn from.
-        augment: What changes the inputs; None for nothing.
-        batch_size: Samples in a step, of all processes together.
-        seed: Of the run.
+        split: Training split.
+        augment: Random change of the inputs; None for none.
+        batch_size: Samples per step, over all processes.
+        seed: Seed of the run.
         epoch: Counted from 0.
-        world: Which of how many processes this is.
+        world: Rank of this process, and the number of processes.
 
     Examples:
         >>> import torch
@@ -59,14 +59,14 @@ class EpochBatches:
         ... ]
         >>> [len(batch.targets) for batch in halves[0]]
         [16, 16, 16, 2]
-        >>> seen = torch.cat([places for half in halves for places in half.places()])
+        >>> seen = torch.cat([indices for half in halves for indices in half.own_indices()])
         >>> bool((seen.sort().values == torch.arange(100)).all())
         True
     """
 
     def __init__(
         self,
-        part: Part,
+        split: Split,
         augment: Augment | None,
         *,
         batch_size: int,
@@ -74,65 +74,66 @@ class EpochBatches:
         epoch: int,
         world: World = ALONE,
     ) -> None:
-        self.part = part
+        self.split = split
         self.augment = augment
         self.seed = seed
         self.epoch = epoch
         self.world = world
         least = 2 * world.size
-        order = torch.randperm(len(part), generator=generator_of(seed, epoch, "order"))
-        ends = list(range(batch_size, len(part), batch_size))
-        if ends and len(part) - ends[-1] < least:
+        order = torch.randperm(len(split), generator=derived_generator(seed, epoch, "order"))
+        ends = list(range(batch_size, len(split), batch_size))
+        if ends and len(split) - ends[-1] < least:
             ends.pop()
         self.batches = [batch.contiguous() for batch in torch.tensor_split(order, ends)]
 
     def __len__(self) -> int:
         return len(self.batches)
 
-    def places(self) -> Iterator[Tensor]:
-        """The places in the part that this process takes, batch by batch."""
+    def own_indices(self) -> Iterator[Tensor]:
+        """Indices into the split that this process takes, batch by batch."""
         for batch in self.batches:
             yield batch[self.world.rank :: self.world.size]
 
     def __iter__(self) -> Iterator[TrainBatch]:
-        chance = generator_of(self.seed, self.epoch, "augment", self.world.rank)
-        for batch, own in zip(self.batches, self.places(), strict=True):
-            inputs, targets = self.part.batch(own)
+        generator = derived_generator(self.seed, self.epoch, "augment", self.world.rank)
+        for batch, own in zip(self.batches, self.own_indices(), strict=True):
+            inputs, targets = self.split.batch(own)
             if self.augment is not None:
-                inputs = self.augment(inputs, chance)
+                inputs = self.augment(inputs, generator)
             share = 1.0
-            if self.world.size > 1:  # targets, and not items: a tree has many
-                share = self.part.n_targets(own) * self.world.size / self.part.n_targets(batch)
+            if self.world.size > 1:  # targets rather than items: a tree has many
+                share = self.split.n_targets(own) * self.world.size / self.split.n_targets(batch)
             yield TrainBatch(channels_last(inputs), targets, share)
 
 
 def channels_last(inputs: Any) -> Any:
-    """Images with their channels side by side in memory, which convolutions read faster."""
+    """Images in channels-last memory format, which convolutions read faster."""
     if isinstance(inputs, Tensor) and inputs.dim() == 4:
         return inputs.contiguous(memory_format=torch.channels_last)
     return inputs
 
 
-def generator_of(seed: int, epoch: int, purpose: str, rank: int = 0) -> torch.Generator:
-    """Chance for one purpose in one epoch of one process."""
-    return torch.Generator().manual_seed(seed_of(seed, epoch, purpose, rank))
+def derived_generator(seed: int, epoch: int, purpose: str, rank: int = 0) -> torch.Generator:
+    """A random generator for one purpose in one epoch of one process."""
+    return torch.Generator().manual_seed(derived_seed(seed, epoch, purpose, rank))
 
 
-def seed_of(seed: int, epoch: int, purpose: str, rank: int = 0) -> int:
-    """A seed of its own for one purpose in one epoch of one process.
+def derived_seed(seed: int, epoch: int, purpose: str, rank: int = 0) -> int:
+    """A seed for one purpose in one epoch of one process.
 
     Examples:
-        >>> from calibrant.training.loaders import seed_of
-        >>> len({seed_of(0, epoch, "order", rank) for epoch in range(9) for rank in (0, 1)})
+        >>> from calibrant.training.loaders import derived_seed
+        >>> len({derived_seed(0, epoch, "order", rank) for epoch in range(9) for rank in (0, 1)})
         18
     """
     words = [seed, epoch, rank, *purpose.encode()]
     (state,) = np.random.SeedSequence(words).generate_state(1, np.uint64)
-    return int(state) >> 1  # torch takes what fits into a signed number
+    return int(state) >> 1  # torch takes a signed number
 
 
-def drawn(n: int, wanted: int | None, seed: int) -> Tensor:
-    """``wanted`` of ``n`` places, drawn by the seed, in rising order; None is all of them."""
-    if wanted is None or wanted >= n:
+def random_subset(n: int, size: int | None, seed: int) -> Tensor:
+    """``size`` of the indices 0 to n - 1, drawn by the seed and sorted; None gives all."""
+    if size is None or size >= n:
         return torch.arange(n)
-    return torch.randperm(n, generator=generator_of(seed, 0, "observed"))[:wanted].sort().values
+    order = torch.randperm(n, generator=derived_generator(seed, 0, "observed"))
+    return order[:size].sort().values

@@ -1,10 +1,10 @@
-"""The Lightning module: a network, a loss and a recipe, epoch by epoch."""
+"""The Lightning module that trains a network by a recipe."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -15,20 +15,27 @@ from calibrant import _inputs
 from calibrant.errors import CalibrantError
 from calibrant.losses import Loss
 from calibrant.training.datasets import DataSet
-from calibrant.training.loaders import ALONE, EpochBatches, TrainBatch, World, drawn, seed_of
+from calibrant.training.loaders import (
+    ALONE,
+    EpochBatches,
+    TrainBatch,
+    World,
+    derived_seed,
+    random_subset,
+)
 from calibrant.training.models import MODELS
-from calibrant.training.observations import Predicted, observe, predict, weight_norm
+from calibrant.training.observations import SplitPredictions, observe, predict, weight_norm
 from calibrant.training.recipes import Recipe
 
 Record = dict[str, Any]
 TAKES = {"mlp": ("images", "features"), "text-cnn": ("tokens",), "tree-lstm": ("trees",)}
-"""What networks take that do not take images alone."""
+"""Kinds of data for networks that do not take images only."""
 
 
 class Clock:
-    """A moment: on the wall, and in what this process has computed.
+    """A moment in wall time and in this process's CPU time.
 
-    A run that is paused, or shares its core, takes longer on the wall alone.
+    Pausing a run or sharing its core adds to wall time only.
     """
 
     def __init__(self) -> None:
@@ -37,21 +44,21 @@ class Clock:
 
 
 class TrainingModule(LightningModule):
-    """Trains a network by a recipe, measures it after each epoch, and says what it found.
+    """Trains a network by a recipe and measures it after each epoch.
 
-    Nothing that happens in an epoch depends on more than the weights, the state of the optimiser
-    and of the loss at its beginning: learning rate, order, augmentation and dropout follow from
-    the recipe and the number of the epoch. So a run goes on from :meth:`state` as if it had not
-    stopped, and no state of a random generator has to be kept.
+    An epoch depends only on the weights and the states of the optimiser and the loss at its start:
+    learning rate, order, augmentation and dropout follow from the recipe and the number of the
+    epoch. A run therefore continues from :meth:`state` as if it had not stopped, and no state of a
+    random generator is stored.
 
     Args:
         recipe: How to train.
         data: What to train on.
-        network: Any module that gives logits of the inputs of ``data``.
+        network: Any module that returns logits for the inputs of ``data``.
         loss: What to train with.
-        on_epoch: Called after each epoch, in every process, with the record of it.
-        on_step: Called before each step with the epoch, the number of the step in it, and how many
-            there are.
+        on_epoch: Called after each epoch, in every process, with its record.
+        on_step: Called before each step with the epoch, the number of the step and the number of
+            steps.
     """
 
     def __init__(
@@ -79,26 +86,27 @@ class TrainingModule(LightningModule):
         self._losses: list[Tensor] = []
         self._started, self._epoch = Clock(), 0
         self._threads = torch.get_num_threads()
-        self.final: dict[str, Predicted] | None = None
+        self.final: dict[str, SplitPredictions] | None = None
         observed = {"train": data.train, "val": data.val, "test": data.test}
         if loss.needs_validation or recipe.choice == "best":
-            del observed["val"]  # all of it counts
-        self._places = {
-            name: drawn(len(part), recipe.observed, recipe.seed) for name, part in observed.items()
+            del observed["val"]  # all of it is used
+        self._observed = {
+            name: random_subset(len(split), recipe.observed, recipe.seed)
+            for name, split in observed.items()
         }
 
     @property
     def epoch(self) -> int:
-        """Which epoch of the recipe this is, also after the run has been resumed."""
+        """Current epoch of the recipe, also in a resumed run."""
         return self.first_epoch + self.trainer.current_epoch
 
     @property
     def world(self) -> World:
-        """Which of how many processes this is."""
+        """Rank of this process, and the number of processes."""
         return World(self.trainer.global_rank, self.trainer.world_size)
 
     def state(self) -> dict[str, Any]:
-        """Everything that the next epoch begins with."""
+        """Everything that the next epoch starts from."""
         optimizer = self.trainer.optimizers[0]
         return {
             "epoch": self.epoch + 1,
@@ -108,7 +116,7 @@ class TrainingModule(LightningModule):
         }
 
     def resume(self, state: dict[str, Any]) -> None:
-        """Begin with the state that :meth:`state` gave, before the trainer runs."""
+        """Start from a state of :meth:`state`; call it before the trainer runs."""
         with _inputs.refusing(
             "the checkpoint does not fit the network", "Resume with the network of the run"
         ):
@@ -118,7 +126,7 @@ class TrainingModule(LightningModule):
         self._optimizer_state = state["optimizer"]
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """The optimiser, at the state of the run that is resumed."""
+        """The optimiser, with its state in a resumed run."""
         optimizer = optimizer_of(self.recipe, self.network)
         if self._optimizer_state is not None:
             optimizer.load_state_dict(self._optimizer_state)
@@ -137,12 +145,12 @@ class TrainingModule(LightningModule):
         )
 
     def on_train_epoch_start(self) -> None:
-        """Set all that depends on the number of the epoch."""
+        """Set everything that depends on the number of the epoch."""
         self._keep_threads()
         self._started, self._epoch = Clock(), self.epoch
         self._losses = []
         self.loss.start_epoch(self.epoch, self.recipe.epochs)
-        torch.manual_seed(seed_of(self.recipe.seed, self.epoch, "network", self.world.rank))
+        torch.manual_seed(derived_seed(self.recipe.seed, self.epoch, "network", self.world.rank))
         factor = self.recipe.factor_at(self.epoch)
         for group in self.trainer.optimizers[0].param_groups:
             group["lr"] = group["first_lr"] * factor
@@ -152,7 +160,7 @@ class TrainingModule(LightningModule):
         if self.on_step is not None:
             self.on_step(self._epoch, batch_idx, int(self.trainer.num_training_batches))
         loss: Tensor = self.loss(self.network(batch.inputs), batch.targets)
-        # A sum over the whole batch is that of all processes, whose gradients are averaged.
+        # Gradients are averaged over processes; a loss that is a sum has to undo that.
         share = batch.share if self.loss.reduction == "mean" else float(self.world.size)
         if share != 1.0:
             loss = loss * share
@@ -160,10 +168,14 @@ class TrainingModule(LightningModule):
         return loss
 
     def on_train_epoch_end(self) -> None:
-        """Measure the network, show the loss the validation part, and report."""
+        """Measure the network, update the loss by the validation split, and report."""
         trained = Clock()
         loss = self._over_processes(float(torch.stack(self._losses).double().mean()))
-        check_finite_loss(loss, self.epoch)
+        if not math.isfinite(loss):
+            raise CalibrantError(
+                f"the training loss must stay finite; found {loss} in epoch {self.epoch}. Use a "
+                "smaller learning rate, or clip gradients with clip_norm"
+            )
         self._share_buffers()
         record: Record = {
             "epoch": self.epoch,
@@ -174,65 +186,55 @@ class TrainingModule(LightningModule):
         for name, predicted in self._predictions():
             if name == "val" and self.loss.needs_validation:
                 self.loss.update(*predicted.own)
-            record[name] = observe(
-                predicted.logits,
-                predicted.labels,
-                predicted.gradient_norms,
-                bins=name == "train",
-            )
+            record[name] = observe(*predicted[:3], bins=name == "train")
         if self.recipe.choice == "best":
             self._keep_best(record["val"]["error"])
         measured = Clock()
         for name in ("seconds", "cpu"):
-            begun, halfway, ended = (getattr(c, name) for c in (self._started, trained, measured))
-            record[name] = {"train": halfway - begun, "measure": ended - halfway}
+            start, middle, end = (getattr(c, name) for c in (self._started, trained, measured))
+            record[name] = {"train": middle - start, "measure": end - middle}
         if self.on_epoch is not None:
             self.on_epoch(record)
 
     def on_train_end(self) -> None:
-        """Predict while all processes are there."""
+        """Predict while all processes are running."""
         self.finish(self.device, self.world)
 
     def finish(self, device: torch.device | str, world: World = ALONE) -> None:
-        """Predict the validation and the test part, whole, by the weights the recipe chooses."""
+        """Predict the whole validation and test splits with the weights that the recipe selects."""
         self._keep_threads()
         if self.best is not None:
             self.network.load_state_dict(self.best["network"])
-        parts = (("val", self.data.val), ("test", self.data.test))
         self.final = {
-            name: predict(self.network, part, device=device, world=world) for name, part in parts
+            name: predict(self.network, split, device=device, world=world)
+            for name, split in (("val", self.data.val), ("test", self.data.test))
         }
 
-    def _predictions(self) -> Iterator[tuple[str, Predicted]]:
+    def _predictions(self) -> Iterator[tuple[str, SplitPredictions]]:
         for name in ("train", "val", "test"):
             self._keep_threads()
-            places = self._places.get(name)
-            if places is None or len(places):
-                yield (
-                    name,
-                    predict(
-                        self.network,
-                        getattr(self.data, name),
-                        places,
-                        device=self.device,
-                        world=self.world,
-                        loss=self.loss if name == "train" else None,
-                    ),
+            indices = self._observed.get(name)
+            if indices is None or len(indices):
+                split, loss = getattr(self.data, name), self.loss if name == "train" else None
+                device, world = self.device, self.world
+                predicted = predict(
+                    self.network, split, indices, device=device, world=world, loss=loss
                 )
+                yield name, predicted
 
     def _keep_threads(self) -> None:
-        """Torch's threads as at the beginning, for sums over them are rounded by their number."""
+        """Restore the number of torch's threads, on which the rounding of sums depends."""
         if torch.get_num_threads() != self._threads:
             torch.set_num_threads(self._threads)
 
     def _keep_best(self, error: float) -> None:
-        """The network of the epoch with the smallest validation error so far, on the CPU."""
+        """Keep the weights, on the CPU, if the validation error is the smallest so far."""
         if self.best is None or error < self.best["error"]:
             network = {name: v.cpu().clone() for name, v in self.network.state_dict().items()}
             self.best = {"epoch": self.epoch, "error": error, "network": network}
 
     def _share_buffers(self) -> None:
-        """Running means of the first process for all, as DDP has them in training."""
+        """Copy the running means of the first process to all, as DDP does in training."""
         if self.world.size > 1:
             for buffer in self.network.buffers():
                 torch.distributed.broadcast(buffer, 0)
@@ -246,7 +248,7 @@ class TrainingModule(LightningModule):
 
 
 def optimizer_of(recipe: Recipe, network: nn.Module) -> torch.optim.Optimizer:
-    """The optimiser of a recipe; every group knows the learning rate it began with."""
+    """The optimiser of a recipe; every group stores its initial learning rate."""
     trained = [p for p in network.parameters() if p.requires_grad]
     words = getattr(network, "words", None)
     groups: list[dict[str, Any]] = [{"params": trained}]
@@ -270,12 +272,17 @@ def optimizer_of(recipe: Recipe, network: nn.Module) -> torch.optim.Optimizer:
 
 
 def network_options(recipe: Recipe, data: DataSet) -> dict[str, Any]:
-    """What the data set says of the network: channels, columns, words; the recipe has the rest."""
+    """Options of the network: channels, columns or words of the data, and the recipe's own."""
     known: dict[str, Any] = {}
-    if _inputs.is_own_code(recipe.model):  # it takes what it is told
+    if _inputs.is_own_code(recipe.model):  # it takes only its own options
         return dict(recipe.model_options)
     model = _inputs.choice(recipe.model, "model", tuple(MODELS))
-    check_kind_of_network(model, TAKES.get(model, ("images",)), data.name, data.kind)
+    takes = TAKES.get(model, ("images",))
+    if data.kind not in takes:
+        raise CalibrantError(
+            f"the network {model} takes {' or '.join(takes)}; found {data.kind} in {data.name}. "
+            "Choose another network"
+        )
     if model == "mlp":
         known = {"n_features": math.prod(data.input_shape)}
     elif data.kind == "images":
@@ -285,21 +292,3 @@ def network_options(recipe: Recipe, data: DataSet) -> dict[str, Any]:
     elif data.vocabulary is not None:
         known = {"n_words": len(data.vocabulary)}
     return {**known, **recipe.model_options}
-
-
-def check_finite_loss(loss: float, epoch: int) -> None:
-    """A training loss that is still a number."""
-    if not math.isfinite(loss):
-        raise CalibrantError(
-            f"the training loss must stay finite; found {loss} in epoch {epoch}. Take a smaller "
-            "learning rate, or shorten gradients with clip_norm"
-        )
-
-
-def check_kind_of_network(model: str, takes: Sequence[str], data: str, kind: str) -> None:
-    """A network for this kind of data."""
-    if kind not in takes:
-        raise CalibrantError(
-            f"the network {model} takes {' or '.join(takes)}; found {kind} in {data}. "
-            "Choose another network"
-        )

@@ -1,4 +1,4 @@
-"""What is measured after each epoch: the quantities of Mukhoti et al. (2020), Figures 1 to 4."""
+"""Measurements after each epoch: the quantities of Mukhoti et al. (2020), Figures 1 to 4."""
 
 from __future__ import annotations
 
@@ -11,80 +11,80 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.losses import Loss
-from calibrant.metrics import ada_ece, ece
+from calibrant.metrics import ada_ece, ece, error_rate
 from calibrant.metrics.reliability import reliability_curve
-from calibrant.training.datasets import Part
+from calibrant.metrics.samples import summarise
+from calibrant.training.datasets import Split
 from calibrant.training.loaders import ALONE, World, channels_last
 
 BATCH = 256
-"""Samples that are measured at once."""
+"""Batch size of predictions."""
 RELIABILITY_BINS = 25
 """As in Figure 2."""
 NORM_EXPONENTS = np.linspace(-8.0, 3.0, 45)
-"""Where the bins of gradient norms meet, as powers of ten; the first and the last are open."""
+"""Edges of the bins of gradient norms, as powers of ten; the first and last bin are open."""
 
 Floats = npt.NDArray[np.float64]
 
 
-class Predicted(NamedTuple):
-    """A part as the network sees it, in the order asked for."""
+class SplitPredictions(NamedTuple):
+    """Predictions of a split, in the requested order."""
 
     logits: npt.NDArray[np.float32]
     labels: npt.NDArray[np.int64]
     gradient_norms: Floats | None
     own: tuple[Tensor, Tensor]
-    """Logits and labels of the rows that this process has computed."""
+    """Logits and labels of the rows computed by this process."""
 
 
 def predict(
     network: nn.Module,
-    part: Part,
-    places: Tensor | None = None,
+    split: Split,
+    indices: Tensor | None = None,
     *,
     device: torch.device | str = "cpu",
     world: World = ALONE,
     loss: Loss | None = None,
-) -> Predicted:
-    """Logits of a part, each process computing its share and all of them getting everything.
+) -> SplitPredictions:
+    """Logits of a split; each process computes its share, and all of them get everything.
 
     Args:
-        network: Put into evaluation mode, and back.
-        part: Whose items are judged, one target each.
-        places: Which of them; None is all.
-        device: Where the network is.
-        world: Which of how many processes this is.
-        loss: With it the norm of each sample's gradient is computed, of the weights of the last
-            linear layer: the gradient of a row's loss by its logits times the layer's input, an
-            outer product, so that the norm is the product of two norms. Without such a layer
-            there are none, nor if it sees other rows. A loss of whole batches, such as MMCE, is
-            that of batches of ``BATCH``.
+        network: The network; evaluated in evaluation mode and then set back.
+        split: Split to predict, with one target per item.
+        indices: Items to predict; None is all.
+        device: Device of the network.
+        world: Rank of this process, and the number of processes.
+        loss: If given, the norm of each sample's gradient with respect to the weights of the last
+            linear layer is computed. That gradient is the outer product of the gradient with
+            respect to the logits and the layer's input, so its norm is the product of two norms.
+            There are none without such a layer, or if it does not see one row per sample. A loss
+            over batches, such as MMCE, uses batches of ``BATCH``.
     """
-    part = part.evaluation()
-    places = torch.arange(len(part)) if places is None else places
-    own = places[world.rank :: world.size]
+    split = split.evaluation()
+    indices = torch.arange(len(split)) if indices is None else indices
+    own = indices[world.rank :: world.size]
     layer = last_layer(network) if loss is not None else None
-    columns = []
+    batches = []
     mode = network.training
     network.eval()
-    for some in torch.split(own, BATCH):
-        inputs, targets = part.batch(some)
+    for batch in torch.split(own, BATCH):
+        inputs, targets = split.batch(batch)
         with torch.no_grad(), _Inputs(layer) as seen:
-            logits = network(channels_last(inputs).to(device))
-        rows = [logits.float()]
+            logits = network(channels_last(inputs).to(device)).float()
+        columns = [logits]
         if loss is not None and layer is not None:
-            norms = _gradient_norms(loss, rows[0], targets.to(device), seen.value)
-            rows.append(norms)
-        columns.append(torch.cat(rows, 1).cpu())
+            columns.append(_gradient_norms(loss, logits, targets.to(device), seen.value))
+        batches.append(torch.cat(columns, 1).cpu())
     network.train(mode)
-    mine = torch.cat(columns) if columns else torch.empty(0, 0)
-    table = gathered(mine, len(places), device, world).numpy()
+    mine = torch.cat(batches) if batches else torch.empty(0, 0)
+    table = gathered(mine, len(indices), device, world).numpy()
     n_classes = table.shape[1] - (layer is not None)
-    norms_of_all = table[:, n_classes:].astype(np.float64).ravel()
-    return Predicted(
+    norms = table[:, n_classes:].astype(np.float64).ravel()
+    return SplitPredictions(
         np.ascontiguousarray(table[:, :n_classes]),
-        part.labels[places].numpy(),
-        norms_of_all if layer is not None and not np.isnan(norms_of_all).any() else None,
-        (mine[:, :n_classes], part.labels[own]),
+        split.labels[indices].numpy(),
+        norms if layer is not None and not np.isnan(norms).any() else None,
+        (mine[:, :n_classes], split.labels[own]),
     )
 
 
@@ -95,18 +95,19 @@ def observe(
     *,
     bins: bool = False,
 ) -> dict[str, Any]:
-    """How sure a network is, and how right, as JSON holds it.
+    """Measure confidence, errors and calibration of one split, as JSON can hold it.
 
     Args:
         logits: (n, K).
         labels: (n,).
-        gradient_norms: (n,) of the samples; their histogram is added.
+        gradient_norms: (n,) norm of each sample's gradient; adds their histogram.
         bins: Whether to add the reliability in 25 bins.
 
     Returns:
-        dict: ``n``, ``error``, ``nll``, ``entropy``, ``true_prob`` (of the true class), each also
-        with ``_right`` and ``_wrong`` for the samples that are classified so (None where there are
-        none), ``ece`` and ``ada_ece`` in 15 bins.
+        dict: ``n``, ``error``, ``nll``, ``entropy``, ``true_prob`` (probability of the true class),
+        ``ece`` and ``ada_ece`` in 15 bins. ``nll``, ``entropy`` and ``true_prob`` also with
+        ``_correct`` and ``_wrong``: the mean over the samples classified correctly or wrongly,
+        None if there are none.
 
     References:
         Mukhoti et al. (2020), Figures 1 to 4.
@@ -118,43 +119,39 @@ def observe(
         >>> seen["error"], round(seen["true_prob_wrong"], 4), round(seen["nll"], 4)
         (0.5, 0.4, 0.5697)
     """
-    scores = logits.astype(np.float64)
-    scores = scores - scores.max(axis=1, keepdims=True)
-    log_probs = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
-    probs = np.exp(log_probs)
-    of_label = log_probs[np.arange(len(labels)), labels]
-    right = scores.argmax(axis=1) == labels
-    surprise = np.where(probs > 0.0, -log_probs, 0.0)  # a class without mass adds nothing
-    quantities = {
-        "nll": -of_label,
-        "entropy": (probs * surprise).sum(axis=1),
-        "true_prob": np.exp(of_label),
-    }
-    found: dict[str, Any] = {"n": len(labels), "error": float(1.0 - right.mean())}
-    for name, values in quantities.items():
-        found[name] = _mean(values)
-        found[f"{name}_right"] = _mean(values[right])
-        found[f"{name}_wrong"] = _mean(values[~right])
-    found["ece"] = float(ece(logits=logits, labels=labels))
-    found["ada_ece"] = float(ada_ece(logits=logits, labels=labels))
+    samples = summarise(logits=logits, labels=labels)
+    found: dict[str, Any] = {"n": len(samples), "error": error_rate.of(samples)}
+    for name, values in {
+        "nll": -samples.true_log_prob,
+        "entropy": samples.entropy,
+        "true_prob": np.exp(samples.true_log_prob),
+    }.items():
+        found[name] = samples.mean(values)
+        for suffix, where in (("correct", samples.correct), ("wrong", ~samples.correct)):
+            found[f"{name}_{suffix}"] = samples.mean(values, where) if where.any() else None
+    found |= {"ece": ece.of(samples), "ada_ece": ada_ece.of(samples)}
     if bins:
         curve = reliability_curve(logits=logits, labels=labels, n_bins=RELIABILITY_BINS).to_dict()
         found["reliability"] = {name: curve[name] for name in ("count", "confidence", "accuracy")}
     if gradient_norms is not None:
-        found["gradient_norm"] = histogram(gradient_norms)
+        found["gradient_norm"] = norm_histogram(gradient_norms)
     return found
 
 
-def histogram(norms: Floats) -> dict[str, Any]:
-    """Counts over powers of ten, the same bins in every epoch, with mean and median."""
+def norm_histogram(norms: Floats) -> dict[str, Any]:
+    """Counts over powers of ten, in the same bins every epoch, with mean and median."""
     with np.errstate(divide="ignore"):
-        place = np.searchsorted(NORM_EXPONENTS, np.log10(norms), side="right")
-    counts = np.bincount(place, minlength=len(NORM_EXPONENTS) + 1)
-    return {"mean": _mean(norms), "median": float(np.median(norms)), "count": counts.tolist()}
+        index = np.searchsorted(NORM_EXPONENTS, np.log10(norms), side="right")
+    counts = np.bincount(index, minlength=len(NORM_EXPONENTS) + 1)
+    return {
+        "mean": float(norms.mean()),
+        "median": float(np.median(norms)),
+        "count": counts.tolist(),
+    }
 
 
 def last_layer(network: nn.Module) -> nn.Linear | None:
-    """The linear layer that gives the logits: ``classifier``, or the last there is."""
+    """The linear layer that computes the logits: ``classifier``, or the last one."""
     named = getattr(network, "classifier", None)
     if isinstance(named, nn.Linear):
         return named
@@ -169,7 +166,7 @@ def weight_norm(network: nn.Module) -> float | None:
 
 
 def gathered(own: Tensor, total: int, device: torch.device | str, world: World) -> Tensor:
-    """The rows of all processes, where process r has computed rows r, r + size, ..."""
+    """The rows of all processes; process r has computed rows r, r + size, ..."""
     if world.size == 1:
         return own
     most = math.ceil(total / world.size)
@@ -183,27 +180,23 @@ def gathered(own: Tensor, total: int, device: torch.device | str, world: World) 
 
 
 def _gradient_norms(loss: Loss, logits: Tensor, targets: Tensor, features: Tensor) -> Tensor:
-    """(n, 1) norms of the gradients of each row's loss by the weights of the last layer.
+    """(n, 1) norm of the gradient of each row's loss with respect to the last layer's weights.
 
-    NaN where the layer does not see one row for each row of logits.
+    NaN if the layer does not see one row per row of logits.
     """
     if features.dim() != 2 or len(features) != len(logits):
         return torch.full((len(logits), 1), torch.nan, device=logits.device)
     with torch.enable_grad():
         free = logits.detach().requires_grad_()
-        (slope,) = torch.autograd.grad(loss(free, targets), free)
+        (gradient,) = torch.autograd.grad(loss(free, targets), free)
     if loss.reduction == "mean":
-        slope = slope * len(slope)  # of the row's own loss, and not of its part in the mean
-    norms: Tensor = slope.norm(dim=1, keepdim=True) * features.float().norm(dim=1, keepdim=True)
+        gradient = gradient * len(gradient)  # of the row's own loss, not of its share in the mean
+    norms: Tensor = gradient.norm(dim=1, keepdim=True) * features.float().norm(dim=1, keepdim=True)
     return norms
 
 
-def _mean(values: Floats) -> float | None:
-    return float(values.mean()) if len(values) else None
-
-
 class _Inputs:
-    """What goes into a layer while the block runs."""
+    """Captures the input of a layer while the block runs."""
 
     def __init__(self, layer: nn.Module | None) -> None:
         self.layer = layer

@@ -1,4 +1,4 @@
-"""One run of a grid, in a process of its own: ``python -m calibrant.training.one_run REQUEST``."""
+"""The process of one run of a grid: ``python -m calibrant.training.one_run REQUEST``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from calibrant.training.run import train
 
 
 def main(request: str) -> int:
-    """Train as the JSON says; what is refused is the last line, with status 2 (130: stopped).
+    """Train by a JSON request; an error is the last line, with status 2 (130: stopped).
 
-    The request is trusted: the parent process composed it. It has let ``own_model`` pass, and
-    nothing here is read from a file.
+    The request is trusted: it comes from the parent process, which has checked ``own_model``, and
+    not from a file.
     """
     wanted = json.loads(request)
     made = Recipe.from_dict(wanted.pop("recipe"), own_model=wanted.pop("own_model"))

@@ -1,7 +1,7 @@
-"""The papers' recipes, and those that finish on a CPU.
+"""The papers' recipes, and short ones for a CPU.
 
 Paper 1 is Mukhoti et al. (2020), paper 2 Komisarenko and Kull (2024), paper 3 Charoenphakdee et al.
-(2021). What a paper leaves open is said beside the number that fills it.
+(2021). A comment marks every number that a paper leaves open.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MMCE_LOSSES = ("mmce", "mmce-weighted")
 
 @dataclass(frozen=True)
 class Entry:
-    """What a paper says of some data sets and networks."""
+    """A paper's settings for some data sets and networks."""
 
     paper: str
     place: str
@@ -44,8 +44,8 @@ RECIPES: tuple[Entry, ...] = (
             "steps": (150, 250),  # 0.1 for 150 epochs, 0.01 for the next 100, 0.001 for 100
             "epochs": 350,
             "batch_size": 128,
-            "weight_decay": 5e-4,  # not in App. D; as paper 2, mainly consistent with its set-up
-            # The weights of the last epoch: not in App. D; paper 2 says so of its own runs.
+            "weight_decay": 5e-4,  # not in App. D; from paper 2, mainly consistent with its set-up
+            # Weights of the last epoch: not in App. D; paper 2 states it for its own runs.
             "data_options": {"augment": "crop-flip"},
         },
     ),
@@ -60,13 +60,13 @@ RECIPES: tuple[Entry, ...] = (
             "betas": (0.9, 0.999),
             "epochs": 50,
             "choice": "best",
-            "batch_size": 128,  # not in App. D; that of the images
+            "batch_size": 128,  # not in App. D; as for the images
         },
     ),
     Entry(
         paper="mukhoti2020",
         place="App. D, third paragraph",
-        data=("sst-binary", "sst-fine"),  # the paper has the binary form alone
+        data=("sst-binary", "sst-fine"),  # the paper has only the binary form
         models=("tree-lstm",),
         settings={
             "optimizer": "adagrad",
@@ -74,8 +74,8 @@ RECIPES: tuple[Entry, ...] = (
             "weight_decay": 1e-4,
             "epochs": 25,
             "choice": "best",
-            # Not in App. D, which says only that word vectors were tuned. Commonly used with this
-            # network: batches of 25, word vectors at a rate of 0.1.
+            # Not in App. D, which only says that word vectors were tuned. Common for this network:
+            # batches of 25, word vectors at a rate of 0.1.
             "batch_size": 25,
             "words_learning_rate": 0.1,
         },
@@ -141,7 +141,7 @@ RECIPES: tuple[Entry, ...] = (
             "epochs": 50,
             "batch_size": 128,
             "weight_decay": 5e-4,
-            "data_options": {"augment": "crop"},  # not in Sec. 6; digits are not mirrored
+            "data_options": {"augment": "crop"},  # not in Sec. 6; digits are not flipped
         },
     ),
 )
@@ -151,7 +151,7 @@ _OF_SVHN = MappingProxyType(dict(RECIPES[6].settings))
 
 OTHERS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
-        # No paper's: digits and tables train in seconds, the rest as their relatives above.
+        # From no paper: digits and tables train in seconds, the rest like their relatives above.
         "digits": {
             "model": "mlp",
             "optimizer": "adam",
@@ -185,9 +185,9 @@ _SHORT = MappingProxyType(
 
 CPU: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
-        # Shorter runs of smaller networks on fewer samples: they finish in minutes on two cores,
-        # and their figures are not the papers'. The steps stay at the same parts of the run. There
-        # is no augmentation: with it so few epochs would fit the training set even less.
+        # Shorter runs of smaller networks on fewer samples: minutes on two cores, and not the
+        # papers' figures. Steps keep their relative positions in the run. There is no
+        # augmentation: with it, so few epochs would fit the training set even less.
         "digits": {"epochs": 40},
         "tabular": {"epochs": 40},
         "mnist": _SHORT,
@@ -219,14 +219,15 @@ def recipe(
 
     Args:
         data: Name of the data set.
-        model: Name of the network; None takes the first that the paper trains on this data set.
+        model: Name of the network; None is the first that the paper trains on this data set.
         loss: Name of the loss. MMCE has the strength of paper 1: 2 for images, 8 for documents.
-        preset: ``"paper"``, or ``"cpu"`` for a short run of a small network on part of the data.
-        paper: One of ``PAPERS``, where several have the data set; None takes the first that
-            trains this network on it, and else the first that has the data set.
-        changes: Any field of :class:`Recipe`. Other ``epochs`` move the steps of the learning
-            rate along; options are added to those of the recipe; ``limit=None`` takes all samples
-            where a preset takes some.
+        preset: ``"paper"``, or ``"cpu"`` for a short run of a small network on a subset of the
+            data.
+        paper: One of ``PAPERS``. None is the first that trains this network on the data set, else
+            the first that has the data set.
+        changes: Any field of :class:`Recipe`. ``epochs`` rescales the steps of the learning rate;
+            options are added to those of the recipe; ``limit=None`` takes all samples if the
+            preset takes fewer.
 
     Examples:
         >>> from calibrant.training import recipe
@@ -257,10 +258,10 @@ def recipe(
 
 
 def changed(made: Recipe, changes: Mapping[str, Any]) -> Recipe:
-    """A recipe with other values; options are added to those there are."""
+    """A recipe with other values; options are added to the existing ones."""
     rest = dict(changes)
     if "epochs" in rest:
-        made = made.lasting(rest.pop("epochs"))
+        made = made.with_epochs(rest.pop("epochs"))
     for name in ("data_options", "model_options", "loss_options"):
         if name in rest:
             _inputs.plain_options(rest[name], name)
@@ -269,7 +270,7 @@ def changed(made: Recipe, changes: Mapping[str, Any]) -> Recipe:
 
 
 def _settings(data: str, model: str | None, paper: str | None) -> tuple[Mapping[str, Any], str]:
-    """The numbers for a data set, and where they stand."""
+    """The settings for a data set, and their source."""
     if paper is not None:
         _inputs.choice(paper, "paper", PAPERS)
     entries = [e for e in RECIPES if data in e.data and paper in (None, e.paper)]

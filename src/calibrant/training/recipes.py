@@ -1,4 +1,4 @@
-"""How a network is trained: everything that decides its weights, as plain data with a hash."""
+"""Recipes: everything that decides the weights of a run, as plain data with a hash."""
 
 from __future__ import annotations
 
@@ -16,50 +16,51 @@ from calibrant.training import checks
 OPTIMIZERS = ("sgd", "adam", "adagrad")
 CHOICES = ("last", "best")
 FACTOR = 0.1
-"""What the learning rate is multiplied with at each step of the schedule."""
+"""Factor of the learning rate at each step of the schedule."""
 FORMAT = 1
-"""Of the hash: changes when the same recipe begins to mean another run."""
+"""Version of the hash, to be changed when the same recipe means another run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One run: data, network, loss, and how they are put together.
+    """The settings of one run.
 
     Attributes:
         data: Name of the data set.
-        model: Name of the network, or ``package.module:function``. That is code, which
-            :meth:`from_dict` takes from no file.
-        loss: Name out of ``calibrant.losses.LOSSES``.
-        seed: Of the split, the first weights, the order of the samples and their augmentation.
-        epochs: How often the training part is seen.
-        batch_size: Samples in a step, of all processes together.
+        model: Name of the network, or ``package.module:function``. The latter is code, which
+            :meth:`from_dict` does not accept from files.
+        loss: A name in ``calibrant.losses.LOSSES``.
+        seed: Seed of the split, the initial weights, the order of the samples and their
+            augmentation.
+        epochs: Number of passes over the training split.
+        batch_size: Samples per step, over all processes.
         optimizer: ``"sgd"``, ``"adam"`` or ``"adagrad"``.
-        learning_rate: Until the first of ``steps``.
-        steps: Epochs, counted from 0, from which on the learning rate is a tenth of what it was.
-        momentum: Of SGD.
-        nesterov: Whether SGD's momentum is Nesterov's.
-        betas: Of Adam.
-        weight_decay: Added to the gradient, times the weights, as torch's optimisers do.
-        words_learning_rate: Of word vectors, which then have no weight decay; None treats them as
-            all other weights.
-        clip_norm: Gradients of a larger norm are shortened to it; None leaves them alone.
-        choice: ``"last"`` keeps the weights of the last epoch; ``"best"`` those of the epoch with
-            the best validation accuracy, the first of equal ones.
-        limit: Samples of the training part that are used; None takes all.
-        observed: Samples of each part that are measured after each epoch, drawn by the seed; None
-            takes all, 0 none. The validation part is measured whole where the loss learns from it
-            or the best epoch is chosen by it; both held-out parts are at the end.
-        data_options: What the reader of the data set is told besides.
-        model_options: What the network is told besides.
-        loss_options: What the loss is told besides.
-        source: Where it stands, in words; no part of the hash.
+        learning_rate: Learning rate before the first of ``steps``.
+        steps: Epochs, counted from 0, at which the learning rate is divided by 10.
+        momentum: Momentum of SGD.
+        nesterov: Whether SGD uses Nesterov momentum.
+        betas: Betas of Adam.
+        weight_decay: L2 penalty, added to the gradient as in torch's optimisers.
+        words_learning_rate: Learning rate of word vectors, which then have no weight decay; None
+            treats them like all other weights.
+        clip_norm: Largest norm of the gradient; None does not clip.
+        choice: ``"last"`` keeps the weights of the last epoch; ``"best"`` those of the first epoch
+            with the best validation accuracy.
+        limit: Number of training samples to use; None uses all.
+        observed: Number of samples of each split to measure after each epoch, drawn by the seed;
+            None is all, 0 none. The whole validation split is measured if the loss uses it or the
+            best epoch is selected by it. Both held-out splits are measured whole at the end.
+        data_options: Other options of the data set.
+        model_options: Other options of the network.
+        loss_options: Other options of the loss.
+        source: Origin of the recipe, in words; not in the hash.
 
     Examples:
         >>> from calibrant.training import Recipe
         >>> short = Recipe(data="digits", model="mlp", loss="fl-3", epochs=10, steps=(5, 8))
         >>> [round(short.learning_rate_at(epoch), 6) for epoch in (0, 4, 5, 8)]
         [0.1, 0.1, 0.01, 0.001]
-        >>> short.lasting(20).steps
+        >>> short.with_epochs(20).steps
         (10, 16)
         >>> short.hash == Recipe.from_dict(short.to_dict()).hash
         True
@@ -105,19 +106,32 @@ class Recipe:
             if getattr(self, name) is not None:
                 _inputs.above_zero(getattr(self, name), name)
         _inputs.not_negative(self.weight_decay, "weight_decay")
-        betas = checks.several(self.betas, "betas", count=2)
+        betas = checks.as_tuple(self.betas, "betas", count=2)
         for name, value in (("momentum", self.momentum), *(("betas", beta) for beta in betas)):
-            checks.share_left_out(value, name)
-        checks.yes_or_no(self.nesterov, "nesterov")
-        if self.nesterov and self.optimizer == "sgd":
-            check_momentum_for_nesterov(self.momentum)
-        check_rising_epochs(self.steps, self.epochs)
+            checks.fraction_below_one(value, name)
+        checks.check_bool(self.nesterov, "nesterov")
+        if self.nesterov and self.optimizer == "sgd" and self.momentum == 0.0:
+            raise CalibrantError(
+                "nesterov needs a momentum above 0; found 0. Pass momentum=0.9, for example, or "
+                "leave nesterov out"
+            )
+        self._check_steps()
         for name in ("data_options", "model_options", "loss_options"):
             _inputs.plain_options(getattr(self, name), name)
 
+    def _check_steps(self) -> None:
+        steps = checks.as_tuple(self.steps, "steps")
+        for step in steps:
+            _inputs.whole_number(step, "steps", allowed=range(1, 2**31))
+        if any(a >= b for a, b in pairwise(steps)) or (steps and steps[-1] >= self.epochs):
+            raise CalibrantError(
+                f"steps must increase and stay below the {self.epochs} epochs of the run; found "
+                f"{', '.join(map(str, steps))}. Leave out those that are never reached"
+            )
+
     @property
     def hash(self) -> str:
-        """SHA-256 of what decides the run: the same recipe, the same hash."""
+        """SHA-256 of all fields but ``source``."""
         decisive = {name: value for name, value in self.to_dict().items() if name != "source"}
         text = json.dumps({"format": FORMAT, **decisive}, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
@@ -128,33 +142,33 @@ class Recipe:
         return f"{self.data}/{self.model}/{self.loss}/{self.seed}"
 
     def learning_rate_at(self, epoch: int) -> float:
-        """What ``learning_rate`` has become in this epoch, counted from 0."""
+        """Learning rate in an epoch, counted from 0."""
         return self.learning_rate * self.factor_at(epoch)
 
     def factor_at(self, epoch: int) -> float:
-        """By how much the learning rates of this epoch differ from the first."""
-        reached: float = FACTOR ** sum(epoch >= step for step in self.steps)
-        return reached
+        """Factor of the initial learning rates in an epoch."""
+        factor: float = FACTOR ** sum(epoch >= step for step in self.steps)
+        return factor
 
-    def lasting(self, epochs: int) -> Recipe:
-        """The same over another number of epochs, with the steps at the same parts of the run."""
+    def with_epochs(self, epochs: int) -> Recipe:
+        """The recipe with another number of epochs; the steps are rescaled."""
         epochs = _inputs.whole_number(epochs, "epochs", allowed=range(1, 2**31))
         scaled = (round(step * epochs / self.epochs) for step in self.steps)
         steps = tuple(sorted({step for step in scaled if 0 < step < epochs}))
         return replace(self, epochs=epochs, steps=steps)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as JSON holds it."""
+        """The fields as plain data for JSON."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self), allow_nan=False))
         return plain
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any], *, own_model: str | None = None) -> Recipe:
-        """The recipe of :meth:`to_dict`; a name it does not have is refused.
+        """The recipe of :meth:`to_dict`; unknown fields are refused.
 
         Args:
-            plain: The fields. They may come from a file, so they may not name code to run.
-            own_model: The one ``package.module:function`` that ``plain`` may name as its network,
+            plain: The fields. They may come from a file, so they must not name code to run.
+            own_model: The one ``package.module:function`` that ``plain`` may name as its network
                 because the caller trusts it.
         """
         _inputs.registered_network(
@@ -167,24 +181,5 @@ class Recipe:
         for name in plain:
             _inputs.parameter(name, "a recipe", sorted(known))
         listed = (name for name in ("steps", "betas") if name in plain)
-        tuples = {name: checks.several(plain[name], name) for name in listed}
+        tuples = {name: checks.as_tuple(plain[name], name) for name in listed}
         return cls(**{**plain, **tuples})
-
-
-def check_rising_epochs(steps: Any, epochs: int) -> None:
-    """Epochs at which something changes, in order and within the run."""
-    for step in checks.several(steps, "steps"):
-        _inputs.whole_number(step, "steps", allowed=range(1, 2**31))
-    if any(a >= b for a, b in pairwise(steps)) or (steps and steps[-1] >= epochs):
-        raise CalibrantError(
-            f"steps must rise and stay below the {epochs} epochs of the run; found "
-            f"{', '.join(map(str, steps))}. Leave out those that never come"
-        )
-
-
-def check_momentum_for_nesterov(momentum: float) -> None:
-    """Some momentum to look ahead with."""
-    if momentum == 0.0:
-        raise CalibrantError(
-            "nesterov needs a momentum above 0; found 0. Pass momentum=0.9, say, or leave it out"
-        )

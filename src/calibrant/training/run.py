@@ -1,4 +1,4 @@
-"""One run from a recipe to calibrated figures, in a folder that it can be resumed from."""
+"""One run, from a recipe to calibrated results, in a folder from which it can be resumed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import os
 import signal
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from calibrant.training.recipes import Recipe
 
 LOGGERS = ("csv", "tensorboard", "none")
 METHODS = ("identity", "temperature", "focal-temperature", "auto")
-"""What a run ends with; ``focal`` too where the loss has one gamma."""
+"""Calibrators at the end of a run; also ``focal`` if the loss has one gamma."""
 SMALL = 100_000
 
 
@@ -42,11 +42,11 @@ class Run:
     """A finished run.
 
     Attributes:
-        folder: Where it is.
-        recipe: What it was.
-        records: What was measured after each epoch.
+        folder: Its folder.
+        recipe: Its recipe.
+        records: Measurements after each epoch.
         comparison: Calibrators fitted on the validation logits, measured on the test logits.
-        notes: What a reader should know of how it came about.
+        notes: Remarks about the course of the run.
     """
 
     folder: Path
@@ -75,32 +75,32 @@ def train(
 ) -> Run | None:
     """Train, measure after each epoch, and calibrate at the end.
 
-    Whatever can be refused is refused before the first step: a folder that is in use or cannot be
-    written, a disk without room, a recipe other than that of the run to resume, missing data.
-    After each epoch a checkpoint is written; a run that is killed, at whatever moment, goes on from
-    the last one, to the same bits where it runs on the same CPU with the same versions and number
-    of threads.
+    Errors that can be found before the first step are raised then: a folder that is in use or not
+    writable, a full disk, a recipe other than that of the run to resume, missing data. A checkpoint
+    is written after each epoch. A run killed at any moment resumes from the last one, to the same
+    bits on the same CPU with the same versions and number of threads.
 
     Args:
         recipe: How to train.
-        folder: Where to write; new or empty, unless ``resume``.
-        data: The data set, where it is not one of ``calibrant.training.datasets``.
-        data_folder: Where the files of the data set are.
+        folder: Folder to write to; new or empty, unless ``resume``.
+        data: A data set that is not in ``calibrant.training.datasets``.
+        data_folder: Folder with the files of the data set.
         embeddings: File of word vectors, for text.
         network: A network that is not in ``calibrant.training.models``. Training starts from its
             weights.
-        resume: Go on with the run in ``folder``.
-        devices: Processes on each machine, as Lightning counts them.
-        nodes: Machines.
-        accelerator: ``"cpu"``, ``"gpu"``, ... as Lightning has it.
-        logger: ``"csv"`` or ``"tensorboard"`` beside ``metrics.jsonl``; ``"none"``.
-        threads: Of torch, in each process. None leaves torch's own number, but for networks with
-            fewer than ``SMALL`` weights, which one thread trains faster than two.
-        on_step: Called before each step with its epoch, its number in it and how many there are.
-        on_epoch: Called after each epoch with what was measured.
+        resume: Continue the run in ``folder``.
+        devices: Processes per machine, as in Lightning.
+        nodes: Number of machines.
+        accelerator: ``"cpu"``, ``"gpu"``, ... as in Lightning.
+        logger: ``"csv"`` or ``"tensorboard"`` in addition to ``metrics.jsonl``, or ``"none"``.
+        threads: Torch's threads in each process. None keeps torch's number, except for networks
+            with fewer than ``SMALL`` weights, which one thread trains faster than two.
+        on_step: Called before each step with the epoch, the number of the step and the number of
+            steps.
+        on_epoch: Called after each epoch with its record.
 
     Returns:
-        Run | None: the finished run; None in processes other than the first.
+        Run | None: the finished run; None in all processes but the first.
 
     Examples:
         >>> import tempfile
@@ -130,8 +130,8 @@ def train(
         place.refuse_other_data(data)
         if place.is_finished():
             return _known(place, recipe, loss) if first else None
-    check_samples_for_processes("batch_size", recipe.batch_size, processes)
-    check_samples_for_processes("the training part", len(data.train), processes)
+    _check_enough_samples("batch_size", recipe.batch_size, processes)
+    _check_enough_samples("the training split", len(data.train), processes)
     with contextlib.ExitStack() as stack:
         stack.enter_context(_reproducible(accelerator))
         if resume and first:
@@ -156,7 +156,7 @@ def train(
             starting = environment(from_epoch=module.first_epoch, **started)
             notes = _notes(place.note_environment(starting))
             if state is None and place.records():
-                notes.append("No checkpoint of the run could be read: it began anew.")
+                notes.append("No checkpoint of the run could be read: it started again.")
             place.rewrite_records(place.records(before=module.first_epoch))
         if not place.predictions.exists() or module.first_epoch < recipe.epochs:
             module.on_epoch = _Writer(place, module, first, logger, note, on_epoch)
@@ -171,27 +171,30 @@ def loss_of(recipe: Recipe) -> Loss:
     """The loss of a recipe, with its options."""
     with _inputs.refusing(f"loss_options of {recipe.loss}", "Leave them out, or correct them"):
         loss = LOSSES[recipe.loss](**recipe.loss_options)
-        check_reduced_loss(loss.reduction)
+        if loss.reduction == "none":
+            raise CalibrantError(
+                "a training loss must be one number; found reduction='none'. Pass 'mean' or 'sum'"
+            )
     return loss
 
 
 def is_first_process() -> bool:
-    """Whether this process writes: the only one, or the first of several."""
+    """Whether this process writes, as the only or the first one."""
     names = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "NODE_RANK", "GROUP_RANK")
     ranks = [os.environ[name] for name in names if name in os.environ]
     return all(rank.strip() in ("", "0") for rank in ranks)
 
 
 def fixed_gamma(loss: Loss) -> float | None:
-    """The gamma whose map belongs to a loss: that of a focal loss with one gamma above 0."""
-    # Cross-entropy and the proper focal loss are kinds of it that need no map.
+    """Gamma of a focal loss with one gamma above 0, whose focal map calibrates; else None."""
+    # Its subclasses cross-entropy and proper focal loss need no map.
     if type(loss) is not FocalLoss or isinstance(loss.gamma, GammaPolicy):
         return None
     return loss.gamma
 
 
 class _Writer:
-    """What every epoch leaves: a record, then a checkpoint."""
+    """Writes a record, then a checkpoint, after every epoch."""
 
     def __init__(
         self,
@@ -213,14 +216,14 @@ class _Writer:
             self.place.write_table(self.place.records())
         if self.note is not None:
             self.note.log_metrics(flat(record), step=record["epoch"])
-        # Last: what a kill before this moment has left of the epoch is run again.
+        # Last: an epoch that is killed before this is repeated.
         checkpoints.save(self.place.checkpoints, self.module.state())
         if self.on_epoch is not None:
             self.on_epoch(record)
 
 
 def _try_out(network: nn.Module, recipe: Recipe, data: DataSet) -> None:
-    """Have the network judge two samples: one that cannot is refused before anything is written."""
+    """Predict two samples, to refuse a network that cannot before anything is written."""
     some = torch.arange(min(2, len(data.val)))
     mode = network.training
     network.eval()
@@ -228,24 +231,29 @@ def _try_out(network: nn.Module, recipe: Recipe, data: DataSet) -> None:
         f"the network {recipe.model} does not fit {data.name}", "Choose another, or other options"
     ):
         inputs, targets = data.val.evaluation().batch(some)
-        where = next((p.device for p in network.parameters()), torch.device("cpu"))
+        device = next((p.device for p in network.parameters()), torch.device("cpu"))
         with torch.no_grad():
-            logits = network(channels_last(inputs).to(where))
-        check_shape_of_logits(logits.shape, len(targets), data.n_classes)
+            logits = network(channels_last(inputs).to(device))
+        expected = (len(targets), data.n_classes)
+        if tuple(logits.shape) != expected:
+            raise CalibrantError(
+                f"the network must give logits of shape {expected} for {expected[0]} targets and "
+                f"{expected[1]} classes; found {tuple(logits.shape)}. Build it for this data set"
+            )
     network.train(mode)
 
 
 def _trainer(
     module: TrainingModule, place: RunFolder, devices: int, nodes: int, accelerator: str
 ) -> lightning.Trainer:
-    """Lightning's trainer for the epochs that are left."""
+    """Lightning's trainer for the remaining epochs."""
     for chatty in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(chatty).setLevel(logging.ERROR)
     with (
         _quiet(),
         _inputs.refusing(
             f"accelerator={accelerator!r} with {devices} devices cannot be used",
-            "Choose others; accelerator='cpu' is always there",
+            "Choose others; accelerator='cpu' always works",
         ),
     ):
         return lightning.Trainer(
@@ -256,9 +264,9 @@ def _trainer(
             max_epochs=module.recipe.epochs - module.first_epoch,
             gradient_clip_val=module.recipe.clip_norm,
             default_root_dir=place.path,
-            reload_dataloaders_every_n_epochs=1,  # each epoch has an order of its own
+            reload_dataloaders_every_n_epochs=1,  # each epoch has its own order
             use_distributed_sampler=False,
-            # All that costs time in each step, and all that is done here in another way.
+            # Off: what costs time in each step, and what is done differently here.
             logger=False,
             enable_progress_bar=False,
             enable_model_summary=False,
@@ -269,28 +277,28 @@ def _trainer(
 
 
 def _fit(trainer: lightning.Trainer, module: TrainingModule, accelerator: str) -> None:
-    """Run the epochs that are left, and predict."""
+    """Run the remaining epochs, and predict."""
     if module.first_epoch == module.recipe.epochs:
         if is_first_process():
             device = "cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu"
             module.network.to(device)
             module.finish(device)
         return
-    answer = signal.getsignal(signal.SIGINT)
+    handler = signal.getsignal(signal.SIGINT)
     try:
         with _quiet():
             trainer.fit(module)
     except SystemExit as ending:
-        # Lightning ends the program on Ctrl-C, and lets it be heard no more.
+        # On Ctrl-C Lightning ends the program and disables the signal.
         if isinstance(ending.__context__, KeyboardInterrupt):
-            signal.signal(signal.SIGINT, answer)
+            signal.signal(signal.SIGINT, handler)
             raise KeyboardInterrupt from ending
         raise
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without Lightning's advice on what is chosen here on purpose, and its own deprecations."""
+    """Silence Lightning's advice against deliberate choices, and its own deprecations."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"lightning\.")
         warnings.filterwarnings("ignore", message=".*LeafSpec")
@@ -301,20 +309,20 @@ def _notes(differing: list[str]) -> list[str]:
     if not differing:
         return []
     return [
-        f"The run was resumed where {', '.join(differing)} differ from its beginning: the "
-        "last bits may differ from those of a run that was not stopped."
+        f"The run was resumed with another {', '.join(differing)} than it was started with: its "
+        "last bits may differ from those of an uninterrupted run."
     ]
 
 
 def _known(place: RunFolder, recipe: Recipe, loss: Loss) -> Run:
-    """A run that is finished already."""
+    """A run that was finished before."""
     result = place.read_result() or {}
     comparison = _compared(_stored_logits(place), recipe, loss)
     return Run(place.path, recipe, place.records(), comparison, tuple(result.get("notes", ())))
 
 
 def _finished(place: RunFolder, recipe: Recipe, loss: Loss, notes: list[str]) -> Run:
-    """Calibrate, and write what the run has found."""
+    """Calibrate, and write the result."""
     arrays = _stored_logits(place)
     comparison = _compared(arrays, recipe, loss)
     records = place.records()
@@ -344,14 +352,14 @@ def _stored_logits(place: RunFolder) -> dict[str, Any]:
 
 
 def _compared(arrays: dict[str, Any], recipe: Recipe, loss: Loss) -> MethodComparison:
-    """Calibrators fitted on the validation part, measured on the test part."""
+    """Compare calibrators: fitted on the validation split, measured on the test split."""
     gamma = fixed_gamma(loss)
     methods = METHODS if gamma is None else (*METHODS, "focal")
     return compare(**arrays, methods=methods, gamma=gamma, random_state=recipe.seed)
 
 
 def _total(records: list[Record], clock: str) -> float | None:
-    """The seconds of all epochs; None where an older version has not counted them."""
+    """Seconds of all epochs; None if an older version has not recorded them."""
     if not all(clock in record for record in records):
         return None
     return round(sum(sum(record[clock].values()) for record in records), 2)
@@ -361,7 +369,7 @@ def _loaded(recipe: Recipe, folder: Any, embeddings: Any) -> DataSet:
     options = dict(recipe.data_options)
     if embeddings is not None:
         options["embeddings"] = embeddings
-    return load(recipe.data, folder, seed=recipe.seed, limit=recipe.limit, **options)
+    return load(recipe.data, folder, random_state=recipe.seed, limit=recipe.limit, **options)
 
 
 def _text(path: str | os.PathLike[str] | None) -> str | None:
@@ -385,14 +393,14 @@ def _set_threads(threads: int | None, network: nn.Module) -> None:
 
 @contextlib.contextmanager
 def _reproducible(accelerator: str) -> Iterator[None]:
-    """Deterministic algorithms, and the caller's chance left as it was."""
+    """Use deterministic algorithms, and restore the caller's random state and settings."""
     before = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     threads = torch.get_num_threads()
     settings: Any = torch.utils.deterministic
     filled = settings.fill_uninitialized_memory
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    # Some layers have no deterministic form on a GPU; there it is said, not refused.
+    # Some layers have no deterministic form on a GPU: warn there instead of failing.
     on_cpu = accelerator == "cpu" or not torch.cuda.is_available()
     torch.use_deterministic_algorithms(True, warn_only=not on_cpu)
     settings.fill_uninitialized_memory = False
@@ -405,27 +413,10 @@ def _reproducible(accelerator: str) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def check_reduced_loss(reduction: str) -> None:
-    """A loss that is one number for a batch."""
-    if reduction == "none":
-        raise CalibrantError(
-            "a loss to train with must be one number; found reduction='none'. Pass 'mean' or 'sum'"
-        )
-
-
-def check_samples_for_processes(name: str, found: int, processes: int) -> None:
-    """At least one sample in each step for every process."""
+def _check_enough_samples(name: str, found: int, processes: int) -> None:
+    """Refuse fewer samples than processes."""
     if found < processes:
         raise CalibrantError(
             f"{name} must be at least the number of processes, {processes}; found {found}. "
             "Use fewer devices, or more samples"
-        )
-
-
-def check_shape_of_logits(shape: Sequence[int], n_rows: int, n_classes: int) -> None:
-    """One row of logits for each target, one column for each class."""
-    if tuple(shape) != (n_rows, n_classes):
-        raise CalibrantError(
-            f"the network must give logits of shape ({n_rows}, {n_classes}) for {n_rows} targets "
-            f"and {n_classes} classes; found {tuple(shape)}. Build it for this data set"
         )

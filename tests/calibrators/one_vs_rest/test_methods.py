@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
@@ -21,8 +22,11 @@ from calibrant.calibrators.one_vs_rest.binned import (
     IsotonicCalibration,
 )
 from calibrant.calibrators.one_vs_rest.methods import BetaCalibration, PlattScaling, class_log_odds
+from tests.builders import draw_samples
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
+
+drawn = functools.partial(draw_samples, every_class=True)
 
 METHODS = {
     method.NAME: method
@@ -257,14 +261,6 @@ def slow_probs(curves, row):
 # --- samples -------------------------------------------------------------------------------------
 
 
-def drawn(k=3, n=400, seed=0, spread=2.0):
-    rng = np.random.default_rng(seed)
-    labels = np.concatenate([np.arange(k), rng.integers(0, k, size=max(n - k, 0))])[:n]
-    logits = spread * rng.normal(size=(n, k))
-    logits[np.arange(n), labels] += 2.0
-    return logits, labels
-
-
 @st.composite
 def samples(draw, fewest_classes=2, most_classes=4):
     """Few logits on a coarse grid, so that ties abound; some masked; whole and broken weights."""
@@ -361,7 +357,7 @@ def test_agrees_with_the_formula(name, drawn_samples):
 @every_method
 @pytest.mark.parametrize("k", [2, 3])
 def test_agrees_with_the_formula_on_more_samples(name, k):
-    logits, labels = drawn(k, n=700, seed=8)
+    logits, labels = drawn(700, k, 8)
     calibrator = METHODS[name]().fit(logits, labels)
     curves = [slow_curve(name, p, k) for p in slow_problems(logits, labels, [1.0] * 700)]
     rows = np.random.default_rng(0).normal(scale=3.0, size=(60, k))
@@ -372,7 +368,7 @@ def test_agrees_with_the_formula_on_more_samples(name, k):
 
 def test_platt_is_the_textbook_for_two_classes():
     """Without the ridge, which a thousand samples drown out."""
-    logits, labels = drawn(2, n=2000, seed=1)
+    logits, labels = drawn(2000, 2, 1)
     calibrator = PlattScaling().fit(logits, labels)
     x = logits[:, 1] - logits[:, 0]
     n_hits = labels.sum()
@@ -387,7 +383,7 @@ def test_platt_is_the_textbook_for_two_classes():
 
 
 def test_a_slope_is_not_below_0():
-    logits, labels = drawn(3)
+    logits, labels = drawn()
     platt = PlattScaling().fit(-logits, labels)
     assert platt.report_.at_bound == "slope = 0 in 3 of 3 problems"
     assert (platt.slope_ == 0).all()
@@ -512,7 +508,7 @@ def test_a_class_is_never_less_probable_by_itself_for_a_higher_score(name, drawn
 @every_method
 @pytest.mark.parametrize("k", [2, 3, 10])
 def test_array_libraries_agree(library, name, k):
-    logits, labels = drawn(k, n=500, seed=2)
+    logits, labels = drawn(500, k, 2)
     calibrator = METHODS[name]().fit(logits, labels)
     rows = awkward_rows(k)
     expected = calibrator.predict_log_proba(rows)
@@ -527,7 +523,7 @@ def test_array_libraries_agree(library, name, k):
 @every_method
 @pytest.mark.parametrize("k", [2, 5])
 def test_single_precision_is_close(name, k):
-    logits, labels = drawn(k, n=500, seed=4)
+    logits, labels = drawn(500, k, 4)
     calibrator = METHODS[name]().fit(logits, labels)
     narrow = METHODS[name]().fit(logits.astype(np.float32), labels)
     rows = 3 * np.random.default_rng(0).normal(size=(200, k))
@@ -547,7 +543,7 @@ def test_single_precision_is_close(name, k):
 
 def hostile():
     rng = np.random.default_rng(0)
-    logits, labels = drawn(4, n=120)
+    logits, labels = drawn(120, 4)
     separable = np.where(np.eye(4)[labels] == 1, 5.0, -5.0)
     masked = logits.copy()
     masked[:, 3] = -np.inf
@@ -579,7 +575,7 @@ def hostile():
         "one hot": (1e3 * np.eye(4)[rng.integers(0, 4, 120)], labels),
         "mixed sizes": (logits * 10.0 ** rng.uniform(-12, 30, size=(120, 1)), labels),
         "masks of -1e9": (np.where(rng.random((120, 4)) < 0.3, -1e9, logits), labels),
-        "many classes": drawn(1000, n=30),
+        "many classes": drawn(30, 1000),
     }
 
 
@@ -599,7 +595,7 @@ def test_hostile_samples(name, case):
 
 @every_method
 def test_a_class_without_samples_is_improbable(name):
-    logits, labels = drawn(3, n=3000)
+    logits, labels = drawn(3000)
     labels[labels == 2] = 1
     with pytest.warns(CalibrationWarning, match="1 of 3 classes have no sample"):
         calibrator = METHODS[name]().fit(logits, labels)
@@ -619,7 +615,7 @@ def test_a_class_that_is_apart_gets_bounded_odds(name):
 
 @every_method
 def test_nothing_is_certain_beyond_the_samples(name):
-    logits, labels = drawn(3, n=200)
+    logits, labels = drawn(200)
     far = METHODS[name]().fit(logits, labels).predict_log_proba(1e4 * np.eye(3))
     assert np.isfinite(far).all()
     assert far.min() >= -MOST - math.log(3)
@@ -639,7 +635,7 @@ def test_many_classes_divide_properly(name):
 @pytest.mark.parametrize("name", LOGISTIC)
 @pytest.mark.parametrize("k", [2, 4])
 def test_a_ridge_goes_from_the_free_fit_to_no_change(name, k):
-    logits, labels = drawn(k, n=600, seed=9)
+    logits, labels = drawn(600, k, 9)
     rows = awkward_rows(k)[:12]
     exact = np.exp(rows - np.logaddexp.reduce(rows, axis=1, keepdims=True))
     distances, losses = [], []
@@ -671,7 +667,7 @@ def test_a_ridge_is_a_number_above_0(name, ridge, error, message):
 
 def test_small_units_are_no_obstacle():
     """The ridge must not hold the slope at 1 where the logits were divided by a thousand."""
-    logits, labels = drawn(3, n=3000, seed=5)
+    logits, labels = drawn(3000, seed=5)
     usual = PlattScaling().fit(logits, labels)
     for name in LOGISTIC:
         small = METHODS[name]().fit(1e-3 * logits, labels)
@@ -680,13 +676,13 @@ def test_small_units_are_no_obstacle():
 
 @pytest.mark.parametrize("name", LOGISTIC)
 def test_a_large_negative_number_for_a_mask_does_not_tilt_the_curve(name):
-    logits, labels = drawn(4, n=3000, seed=6)
+    logits, labels = drawn(3000, 4, 6)
     clean = METHODS[name]().fit(logits, labels)
     hidden = np.random.default_rng(1).random(logits.shape) < 0.3
     hidden[np.arange(3000), labels] = False
     masked = METHODS[name]().fit(np.where(hidden, -np.inf, logits), labels)
     large = METHODS[name]().fit(np.where(hidden, -1e9, logits), labels)
-    rows, answers = drawn(4, n=3000, seed=7)
+    rows, answers = drawn(3000, 4, 7)
     scores = [
         -np.mean(fit.predict_log_proba(rows)[np.arange(3000), answers])
         for fit in (clean, masked, large)
@@ -699,7 +695,7 @@ def test_a_large_negative_number_for_a_mask_does_not_tilt_the_curve(name):
 
 @every_method
 def test_the_report(name):
-    logits, labels = drawn(3, n=2000)
+    logits, labels = drawn(2000)
     calibrator = METHODS[name]().fit(2.5 * logits, labels)
     report = calibrator.report_
     rows = np.arange(2000)
@@ -720,7 +716,7 @@ def test_the_report(name):
 
 
 def test_a_worse_result_is_said():
-    logits, labels = drawn(30, n=600, spread=1.5)
+    logits, labels = drawn(600, 30, spread=1.5)
     with pytest.warns(CalibrationWarning, match=r"the nll rose from .* to .* compare with temp"):
         report = HistogramBinning(n_bins=2).fit(logits, labels).report_
     assert report.after > report.before
@@ -728,7 +724,7 @@ def test_a_worse_result_is_said():
 
 @every_method
 def test_too_many_numbers_for_the_samples_are_said(name):
-    logits, labels = drawn(100, n=150)
+    logits, labels = drawn(150, 100)
     with pytest.warns(CalibrationWarning, match="numbers were fitted on 150 samples"):
         METHODS[name]().fit(logits, labels)
 
@@ -748,7 +744,7 @@ def test_bins_are_counted(n_bins, error, message):
 
 @pytest.mark.parametrize("n_bins", [1, 2, 7, 10_000])
 def test_equal_mass(n_bins):
-    logits, labels = drawn(2, n=100)
+    logits, labels = drawn(100, 2)
     calibrator = HistogramBinning(n_bins=n_bins).fit(logits, labels)
     x = class_log_odds(logits)[:, 1:]
     bins = np.searchsorted(calibrator.state_["knots"][0], x[:, 0])
@@ -761,7 +757,7 @@ def test_equal_mass(n_bins):
 @pytest.mark.parametrize("k", [2, 4])
 def test_files(name, k, tmp_path, monkeypatch):
     monkeypatch.setitem(calibrators.CALIBRATORS, name, METHODS[name])
-    calibrator = METHODS[name]().fit(*drawn(k))
+    calibrator = METHODS[name]().fit(*drawn(k=k))
     calibrator.save(tmp_path / "cal.json")
     loaded = calibrators.load(tmp_path / "cal.json")
     rows = awkward_rows(k)
@@ -791,7 +787,7 @@ def test_files(name, k, tmp_path, monkeypatch):
 @every_method
 @pytest.mark.parametrize("k", [2, 6])
 def test_a_torch_program_for_any_batch(name, k):
-    calibrator = METHODS[name]().fit(*drawn(k))
+    calibrator = METHODS[name]().fit(*drawn(k=k))
     module = calibrator.as_module()
     rows = torch.tensor(awkward_rows(k))
     batch = torch.export.Dim("batch")
@@ -805,7 +801,7 @@ def test_a_torch_program_for_any_batch(name, k):
 @pytest.mark.parametrize("name", RISING)
 @pytest.mark.parametrize("k", [2, 3])
 def test_gradients(name, k):
-    calibrator = METHODS[name]().fit(*drawn(k))
+    calibrator = METHODS[name]().fit(*drawn(k=k))
     ordinary = torch.tensor(awkward_rows(k)[:10], requires_grad=True)
     assert torch.autograd.gradcheck(calibrator.predict_log_proba, ordinary, atol=1e-4)
     rows = torch.tensor(awkward_rows(k), requires_grad=True)

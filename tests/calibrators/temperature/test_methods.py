@@ -17,6 +17,7 @@ from hypothesis.extra import numpy as hnp
 import calibrant
 from calibrant import FocalCalibration, FocalTemperatureScaling, Identity, TemperatureScaling
 from calibrant.calibrators import CalibrationWarning
+from tests.builders import draw_samples
 from tests.reference import focal_mpmath, scaling_slow as slow
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
@@ -32,13 +33,8 @@ class Case(NamedTuple):
     weights: Any = None
 
 
-def drawn(seed: int, n: int, k: int, *, spread: float = 2.0, help_: float = 2.0) -> Case:
-    """Logits of a model that is right more often than chance."""
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(0, k, size=n)
-    logits = spread * rng.normal(size=(n, k))
-    logits[np.arange(n), labels] += help_
-    return Case(logits, labels)
+def drawn(seed: int, n: int, k: int, **options: float) -> Case:
+    return Case(*draw_samples(n, k, seed, **options))
 
 
 def repeated(case: Case) -> Case:
@@ -62,12 +58,12 @@ def cases() -> dict[str, Case]:
         "sixteen rows": drawn(3, 16, 2),
         "binary": drawn(4, 300, 2),
         "ten classes": drawn(5, 60, 10),
-        "forty classes": drawn(6, 300, 40, help_=5.0),
-        "over-confident": drawn(8, 200, 5, spread=6.0, help_=6.0),
-        "under-confident": drawn(9, 200, 5, spread=0.2, help_=0.4),
-        "wrong more often than chance": drawn(10, 100, 3, help_=-3.0),
-        "saturated": drawn(11, 80, 4, spread=1000.0, help_=2000.0),
-        "tiny logits": drawn(12, 50, 3, spread=1e-6, help_=1e-6),
+        "forty classes": drawn(6, 300, 40, margin=5.0),
+        "over-confident": drawn(8, 200, 5, spread=6.0, margin=6.0),
+        "under-confident": drawn(9, 200, 5, spread=0.2, margin=0.4),
+        "wrong more often than chance": drawn(10, 100, 3, margin=-3.0),
+        "saturated": drawn(11, 80, 4, spread=1000.0, margin=2000.0),
+        "tiny logits": drawn(12, 50, 3, spread=1e-6, margin=1e-6),
         "shifted": Case(drawn(13, 60, 3).logits + 1e6, drawn(13, 60, 3).labels),
         "rows three times over": Case(
             np.tile(duplicates.logits, (3, 1)),
@@ -204,7 +200,7 @@ def test_the_edge_of_the_grid_is_warned_of(search):
 
 
 def test_a_result_inside_the_grid_has_no_bound():
-    logits, labels = drawn(31, 4000, 3, spread=1.0, help_=1.5)[:2]
+    logits, labels = drawn(31, 4000, 3, spread=1.0, margin=1.5)[:2]
     found = FocalTemperatureScaling(criterion="nll")
     assert warned_fit(found, logits, labels) == []
     assert found.report_.at_bound is None
@@ -234,14 +230,14 @@ def test_temperature_scaling_is_no_worse_than_any_point_of_the_grid(name, criter
 
 @functools.cache
 def small_cases() -> dict[str, Case]:
-    saturated = drawn(43, 12, 3, spread=300.0, help_=300.0)
+    saturated = drawn(43, 12, 3, spread=300.0, margin=300.0)
     masked = drawn(44, 20, 4)
     logits = masked.logits.copy()
     logits[::2, 3] = np.where(masked.labels[::2] == 3, logits[::2, 3], -INF)
     return {
         "binary": drawn(40, 25, 2),
         "five classes": drawn(41, 30, 5),
-        "over-confident": drawn(42, 20, 3, spread=5.0, help_=4.0),
+        "over-confident": drawn(42, 20, 3, spread=5.0, margin=4.0),
         "saturated": saturated,
         "masked": Case(logits, masked.labels),
         "ties": Case(np.round(drawn(45, 30, 3).logits), drawn(45, 30, 3).labels),
@@ -530,7 +526,7 @@ def test_options_of_the_search_are_checked():
 
 def test_probabilities_in_single_precision_are_calibrated():
     """Elsewhere a tolerance on float32 gradients stops the search where it started, at 1."""
-    logits, labels = drawn(80, 2000, 3, spread=1.0, help_=1.5)[:2]
+    logits, labels = drawn(80, 2000, 3, spread=1.0, margin=1.5)[:2]
     probs = slow.softmax(4.0 * logits, 1.0).astype(np.float32)
     found = TemperatureScaling().fit(probs=probs, labels=labels)
     exact = TemperatureScaling().fit(4.0 * logits, labels)

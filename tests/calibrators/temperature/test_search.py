@@ -133,8 +133,9 @@ def test_log_odds_at_nodes(n_classes: int) -> None:
     data.logits[5, : n_classes // 2] = -np.inf
     betas = np.geomspace(0.2, 100.0, 16)
     out = np.empty((len(GAMMAS), len(data), len(betas)))
+    none = np.empty((len(data), 0))
     confidence = search_kernels.node_log_odds.sum(
-        data.logits, np.empty(0), betas, GAMMAS, tail_coefficients(GAMMAS), out
+        data.logits, none, none, np.empty(0), betas, GAMMAS, tail_coefficients(GAMMAS), out
     )
     for c, gamma in enumerate(GAMMAS):
         for j, beta in enumerate(betas):

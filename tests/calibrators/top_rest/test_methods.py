@@ -21,21 +21,12 @@ from calibrant.calibrators.data import FitData
 from calibrant.calibrators.export import export
 from calibrant.calibrators.export.numpy_source import source
 from calibrant.calibrators.top_rest import solver as top_rest_solver
+from tests.builders import draw_overconfident
 from tests.reference import top_rest_slow as slow
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
 
 INF = math.inf
-
-
-def drawn(n, k, seed=0, *, shout=1.5, of_class=None):
-    """Logits of a model that is surer of its prediction than it should be, by class or overall."""
-    rng = np.random.default_rng(seed)
-    logits = 2.0 * rng.normal(size=(n, k))
-    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
-    top = logits.argmax(axis=1)
-    logits[np.arange(n), top] += shout if of_class is None else np.asarray(of_class)[top]
-    return logits, labels
 
 
 def with_state(k, **changes):
@@ -184,7 +175,7 @@ def objectives(problem, found):
     """What both regressions of our fit ended at, by the slow code."""
     given_ = problem.data.logits, problem.data.labels, problem.best.temperature
     top = np.concatenate([found.weights, found.class_offsets])
-    rest = np.concatenate([[-found.log_sharpness], found.rest_biases])
+    rest = np.concatenate([[-found.log_rest_inverse_temperature], found.rest_biases])
     return (
         slow.top_objective(top, *given_, found.offset_strength, problem.count),
         slow.rest_objective(rest, *given_, found.bias_strength, problem.count),
@@ -195,7 +186,7 @@ def objectives(problem, found):
 @pytest.mark.parametrize("case", [(500, 4, 1), (300, 3, 2), (120, 6, 3)])
 def test_the_fit_is_the_minimum_that_a_slow_search_finds(case, weighted):
     n, k, seed = case
-    logits, labels = drawn(n, k, seed, of_class=np.linspace(0.0, 2.5, k))
+    logits, labels = draw_overconfident(n, k, seed, excess=np.linspace(0.0, 2.5, k))
     weight = np.random.default_rng(0).integers(1, 4, size=n).astype(float) if weighted else None
     problem = problem_of(logits, labels, weight)
     like = top_rest_solver.fit(problem, classes=True)
@@ -210,12 +201,12 @@ def test_the_fit_is_the_minimum_that_a_slow_search_finds(case, weighted):
     assert ours[1] <= slow.rest_objective(rest, *given_, found.bias_strength, count) + 0.02
     np.testing.assert_allclose(found.weights, top[:7], atol=0.01)
     np.testing.assert_allclose(found.class_offsets, top[7:], atol=0.01)
-    np.testing.assert_allclose(-found.log_sharpness, rest[0], atol=0.03)
+    np.testing.assert_allclose(-found.log_rest_inverse_temperature, rest[0], atol=0.03)
     np.testing.assert_allclose(found.rest_biases, rest[1:], atol=0.03)
 
 
 def test_without_classes_the_fit_is_the_minimum_too():
-    logits, labels = drawn(600, 5, 4)
+    logits, labels = draw_overconfident(600, 5, 4)
     found = TopRestScaling(classes=False).fit(logits, labels)
     state = found.state_
     given_ = (
@@ -237,8 +228,12 @@ def test_without_classes_the_fit_is_the_minimum_too():
 @functools.cache
 def fit_cases():
     rng = np.random.default_rng(5)
-    cases = {f"n = {n}, K = {k}": drawn(n, k, n) for n in (1, 2, 19, 20, 50) for k in (2, 3, 10)}
-    logits, labels = drawn(300, 4, 6)
+    cases = {
+        f"n = {n}, K = {k}": draw_overconfident(n, k, n)
+        for n in (1, 2, 19, 20, 50)
+        for k in (2, 3, 10)
+    }
+    logits, labels = draw_overconfident(300, 4, 6)
     masked = np.where(rng.random(logits.shape) < 0.4, -INF, logits)
     masked[np.arange(300), labels] = logits[np.arange(300), labels]
     return {
@@ -263,7 +258,7 @@ def fit_cases():
         "far from 0": (logits + 1e15, labels),
         "rows of all sizes": (logits * 10.0 ** rng.integers(-20, 20, size=(300, 1)), labels),
         "rows of more sizes": (logits * 10.0 ** rng.integers(-150, 120, size=(300, 1)), labels),
-        "many classes, few samples": drawn(5, 1000, 7),
+        "many classes, few samples": draw_overconfident(5, 1000, 7),
     }
 
 
@@ -303,7 +298,7 @@ def test_without_a_mistake_the_models_own_temperature_stays(name):
 
 @pytest.mark.parametrize("factor", [1e-3, 7.3, 1e30])
 def test_the_scale_of_the_logits_does_not_matter(factor):
-    logits, labels = drawn(800, 5, 8)
+    logits, labels = draw_overconfident(800, 5, 8)
     one, other = (TopRestScaling().fit(c * logits, labels) for c in (1.0, factor))
     assert other.temperature_ / factor == pytest.approx(one.temperature_, rel=1e-7)
     np.testing.assert_allclose(
@@ -312,7 +307,7 @@ def test_the_scale_of_the_logits_does_not_matter(factor):
 
 
 def test_the_order_of_the_rows_does_not_matter():
-    logits, labels = drawn(700, 5, 9)
+    logits, labels = draw_overconfident(700, 5, 9)
     order = np.random.default_rng(0).permutation(700)
     one, other = (TopRestScaling().fit(logits[o], labels[o]) for o in (np.arange(700), order))
     np.testing.assert_allclose(one.predict_proba(logits), other.predict_proba(logits), atol=1e-6)
@@ -322,7 +317,7 @@ def test_the_order_of_the_rows_does_not_matter():
 
 
 def test_whole_weights_are_repetitions():
-    logits, labels = drawn(400, 4, 10)
+    logits, labels = draw_overconfident(400, 4, 10)
     weight = np.random.default_rng(0).integers(0, 4, size=400)
     weighted = TopRestScaling().fit(logits, labels, weight)
     repeated = TopRestScaling().fit(*(np.repeat(each, weight, axis=0) for each in (logits, labels)))
@@ -334,7 +329,7 @@ def test_whole_weights_are_repetitions():
 
 @pytest.mark.parametrize("unit", [1 / 3, 1e-300, 1e200])
 def test_weights_in_another_unit_say_the_same(unit):
-    logits, labels = drawn(400, 4, 11)
+    logits, labels = draw_overconfident(400, 4, 11)
     weight = np.random.default_rng(0).random(400) + 0.1
     one, other = (TopRestScaling().fit(logits, labels, w) for w in (weight, unit * weight))
     np.testing.assert_allclose(other.predict_proba(logits), one.predict_proba(logits), atol=1e-6)
@@ -346,7 +341,7 @@ def test_weights_in_another_unit_say_the_same(unit):
 
 @pytest.mark.parametrize("exponents", [(-10, 10), (-300, 300), (0, 15)])
 def test_weights_of_all_sizes(exponents):
-    logits, labels = drawn(300, 5, 12)
+    logits, labels = draw_overconfident(300, 5, 12)
     weight = 10.0 ** np.random.default_rng(0).integers(*exponents, size=300)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -364,24 +359,24 @@ def test_weights_of_all_sizes(exponents):
 
 def test_class_terms_fade_where_classes_do_not_differ():
     for seed in range(3):
-        state = TopRestScaling().fit(*drawn(4000, 5, seed)).state_
+        state = TopRestScaling().fit(*draw_overconfident(4000, 5, seed)).state_
         assert np.abs(state["class_offsets"]).max() < 0.15
         assert np.abs(state["rest_biases"]).max() < 0.15
 
 
 def test_class_terms_are_found_where_classes_differ():
-    logits, labels = drawn(4000, 4, 0, of_class=[2.0, 0.0, 0.0, 2.0])
+    logits, labels = draw_overconfident(4000, 4, 0, excess=[2.0, 0.0, 0.0, 2.0])
     offsets = TopRestScaling().fit(logits, labels).state_["class_offsets"]
     assert (offsets[[0, 3]] < -0.7).all()
     assert (offsets[[1, 2]] > 0.5).all()
-    logits, labels = drawn(4000, 4, 0)
+    logits, labels = draw_overconfident(4000, 4, 0)
     logits[:, 0] += np.where(logits.argmax(axis=1) == 0, 0.0, -1.5)  # too low where not on top
     biases = TopRestScaling().fit(logits, labels).state_["rest_biases"]
     assert biases[0] > biases[1:].max() + 0.5
 
 
 def test_with_few_samples_class_terms_are_small():
-    found = TopRestScaling().fit(*drawn(60, 20, 13)).state_
+    found = TopRestScaling().fit(*draw_overconfident(60, 20, 13)).state_
     assert np.abs(found["class_offsets"]).max() < 0.5
     assert np.abs(found["rest_biases"]).max() < 0.5
 
@@ -417,7 +412,7 @@ def rows(k, dtype):
 @pytest.mark.parametrize("k", [2, 10, 1000])
 def test_exported_files_agree(k, dtype, tmp_path):
     calibrator, logits = with_state(k, **rich(k)), rows(k, dtype)
-    calibrator.report_ = TopRestScaling().fit(*drawn(30, 3)).report_
+    calibrator.report_ = TopRestScaling().fit(*draw_overconfident(30, 3)).report_
     expected = calibrator.predict_proba(logits)
     names: dict = {}
     exec(source(calibrator), names)
@@ -438,7 +433,7 @@ def test_exported_files_agree(k, dtype, tmp_path):
 
 def test_gradients_are_those_of_small_steps():
     layer = with_state(4, **rich(4)).as_module()
-    logits = torch.tensor(drawn(12, 4, 14)[0], requires_grad=True)
+    logits = torch.tensor(draw_overconfident(12, 4, 14)[0], requires_grad=True)
     assert torch.autograd.gradcheck(layer, logits, eps=1e-6, atol=1e-6)
 
 
@@ -453,7 +448,7 @@ def test_gradients_are_finite(dtype):
 
 def test_a_state_that_cannot_be_used_is_refused(tmp_path):
     file = tmp_path / "cal.json"
-    TopRestScaling().fit(*drawn(200, 3)).save(file)
+    TopRestScaling().fit(*draw_overconfident(200, 3)).save(file)
     content = json.loads(file.read_text())
     for name, value, message in (
         ("temperature", 0.0, "its temperature is 0, not between 1e-300 and 1e300"),
@@ -493,4 +488,4 @@ def test_the_largest_numbers_a_file_may_hold_do_no_harm():
 
 def test_classes_is_true_or_false():
     with pytest.raises((TypeError, ValueError), match="classes"):
-        TopRestScaling(classes="yes").fit(*drawn(50, 3))
+        TopRestScaling(classes="yes").fit(*draw_overconfident(50, 3))

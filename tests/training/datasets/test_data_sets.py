@@ -9,10 +9,10 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from calibrant.training.datasets import CropAndFlip, DataSet, Part, TreeBatch, load
-from calibrant.training.datasets.splitting import Chance, held_out, in_three
-from calibrant.training.datasets.text import TokenPart, vocabulary_of
-from calibrant.training.datasets.trees import TreePart, parse_tree
+from calibrant.training.datasets import CropAndFlip, DataSet, Split, TreeBatch, load
+from calibrant.training.datasets.splitting import StableRandom, hold_out, stratified_split
+from calibrant.training.datasets.text import TokenSplit, build_vocabulary
+from calibrant.training.datasets.trees import TreeSplit, parse_tree
 from tests.training.datasets.test_formats import newsgroups, svhn_subset, table, treebank
 
 # Splits
@@ -21,15 +21,15 @@ from tests.training.datasets.test_formats import newsgroups, svhn_subset, table,
 @given(st.integers(2, 300), st.integers(0, 2**63 - 1), st.data())
 def test_held_out_rows_are_a_partition(n, seed, data):
     size = data.draw(st.integers(1, n - 1))
-    train, val = held_out(n, size, seed)
+    train, val = hold_out(n, size, seed)
     assert len(val) == size
     assert sorted([*train, *val]) == list(range(n))
 
 
 def test_the_order_of_a_seed_is_for_ever():
     """The numbers are what this code drew when it was written: a change would move every split."""
-    assert Chance(0).order(10).tolist() == ORDER_OF_SEED_0
-    train, val = held_out(50000, 5000, 0)
+    assert StableRandom(0).permutation(10).tolist() == ORDER_OF_SEED_0
+    train, val = hold_out(50000, 5000, 0)
     assert val[:5].tolist() == HELD_OUT_OF_CIFAR
     assert len(train) == 45000
 
@@ -47,12 +47,12 @@ HELD_OUT_OF_CIFAR = [25556, 20554, 16026, 47310, 38162]
 def test_classes_are_divided_in_equal_shares(counts, val_share, test_share, seed):
     labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
     try:
-        parts = in_three(labels, val_share, test_share, seed)
+        parts = stratified_split(labels, val_share, test_share, seed)
     except ValueError as refusal:
         text = str(refusal)
         parts = None
     if parts is None:
-        assert "each part must have a row" in text
+        assert "each split must have a row" in text
         assert len(labels) * min(val_share, test_share, 1 - val_share - test_share) < 1
         return
     assert sorted(np.concatenate(parts)) == list(range(len(labels)))
@@ -137,7 +137,7 @@ def test_batches_do_not_share_memory():
 @pytest.mark.parametrize("share", [0.02, 0.5])
 def test_a_share_of_the_labels_of_digits_is_drawn_at_random(share):
     """All classes alike, in every part, and neither parts nor images change with it."""
-    clean, noisy = load("digits", seed=1), load("digits", seed=1, label_noise=share)
+    clean, noisy = load("digits", random_state=1), load("digits", random_state=1, label_noise=share)
     n_changed = 0
     for part in ("train", "val", "test"):
         before, after = getattr(clean, part), getattr(noisy, part)
@@ -150,7 +150,7 @@ def test_a_share_of_the_labels_of_digits_is_drawn_at_random(share):
             assert (counts - 0.1).abs().max() < 0.06
     assert noisy.record["label_noise"] == {"share": share, "changed": n_changed, "of": 1797}
     assert abs(n_changed - 0.9 * share * 1797) < 4 * (0.09 * share * 1797) ** 0.5
-    again, other = (load("digits", seed=seed, label_noise=share) for seed in (1, 2))
+    again, other = (load("digits", random_state=seed, label_noise=share) for seed in (1, 2))
     assert torch.equal(noisy.train.labels, again.train.labels)
     assert not torch.equal(noisy.train.labels, other.train.labels)
     assert "label_noise" not in clean.record
@@ -172,7 +172,7 @@ def test_a_channel_of_one_value():
 
 
 def test_the_vocabulary_is_the_training_parts(tmp_path):
-    data = newsgroups(tmp_path, "folder").load(seed=1)
+    data = newsgroups(tmp_path, "folder").load(random_state=1)
     kept = {int(name.rpartition("/")[2]) - 1000 for name in data.train.ids}
     held = set(range(20)) - kept
     assert len(held) == 5
@@ -181,7 +181,7 @@ def test_the_vocabulary_is_the_training_parts(tmp_path):
     assert "someone3" not in data.vocabulary
     assert {"the", "train", "orbit", "caf\xe9"} <= set(data.vocabulary)
     assert "test" not in data.vocabulary
-    with_headers = newsgroups(tmp_path, "folder").load(seed=1, headers=True)
+    with_headers = newsgroups(tmp_path, "folder").load(random_state=1, headers=True)
     assert "subject" in with_headers.vocabulary
 
 
@@ -203,7 +203,7 @@ def test_length_and_number_of_words(tmp_path):
 
 @given(st.lists(st.lists(st.integers(2, 50), max_size=12), min_size=1, max_size=8), st.data())
 def test_documents_are_padded_with_0(documents, data):
-    part = TokenPart(
+    part = TokenSplit(
         [np.array(document, dtype=np.int32) for document in documents],
         np.zeros(len(documents), dtype=np.int64),
         [str(i) for i in range(len(documents))],
@@ -217,8 +217,8 @@ def test_documents_are_padded_with_0(documents, data):
 
 
 def test_frequent_words_come_first():
-    assert vocabulary_of([list("abcab"), list("bd")], None)[2:] == ("b", "a", "c", "d")
-    assert vocabulary_of([], None) == ("<padding>", "<unknown>")
+    assert build_vocabulary([list("abcab"), list("bd")], None)[2:] == ("b", "a", "c", "d")
+    assert build_vocabulary([], None) == ("<padding>", "<unknown>")
 
 
 def test_word_vectors(tmp_path):
@@ -234,7 +234,7 @@ def test_word_vectors(tmp_path):
     said = data.record["embeddings"]
     assert said["words"] == len(words)
     assert said["with_a_vector"] == 2
-    other = newsgroups(tmp_path, "folder").load(seed=9).embeddings
+    other = newsgroups(tmp_path, "folder").load(random_state=9).embeddings
     assert not torch.equal(other, table_)
     assert newsgroups(tmp_path, "folder").load(embeddings=None).embeddings is None
 
@@ -294,7 +294,7 @@ def test_batches_hold_the_trees(trees, data):
     classes = (0, 0, -1, 1, 1)
     words = sorted({leaf for tree in trees for leaf in leaves(tree) if leaf.isalnum()})
     numbers = {word.lower(): i for i, word in enumerate(words, start=2)}
-    part = TreePart(
+    part = TreeSplit(
         [parse_tree(written(tree)) for tree in trees],
         classes=classes,
         numbers=numbers,
@@ -329,7 +329,7 @@ def leaves(tree: Nested) -> list[str]:
 def test_a_tree_deeper_than_the_recursion_limit():
     deep = 3 * sys.getrecursionlimit()
     line = "(3 " * deep + "(1 end)" + " (2 word))" * deep
-    part = TreePart(
+    part = TreeSplit(
         [parse_tree(line)],
         classes=(0, 0, -1, 1, 1),
         numbers={"end": 2},
@@ -422,7 +422,7 @@ def test_a_word_that_training_never_saw(tmp_path):
     lines = ["x,label"] + [f"{'common' if i else 'rare'},{i % 2}" for i in range(30)]
     (tmp_path / "a.csv").write_text("\n".join(lines))
     for seed in range(20):
-        data = load("tabular", tmp_path / "a.csv", seed=seed)
+        data = load("tabular", tmp_path / "a.csv", random_state=seed)
         words = data.record["normalisation"]["words"]["x"]
         assert ("rare" in words) == ("row/0" in data.train.ids)
         for part in (data.train, data.val, data.test):
@@ -443,7 +443,7 @@ def test_numbers_of_any_size(tmp_path):
 
 
 def test_a_part_of_ones_own():
-    class Numbers(Part):
+    class Numbers(Split):
         def __init__(self, n):
             self.labels = torch.arange(n) % 2
             self.ids = np.array([str(i) for i in range(n)])

@@ -42,7 +42,7 @@ class Made:
     lossy: bool = False
 
     def load(self, **more: Any) -> DataSet:
-        return load(self.name, self.folder, **{"seed": SEED, **self.options, **more})
+        return load(self.name, self.folder, **{"random_state": SEED, **self.options, **more})
 
 
 def colours(n: int, size: int, seed: int) -> np.ndarray:
@@ -401,7 +401,7 @@ def same(first: Any, second: Any) -> bool:
 
 
 def test_the_seed_decides(made):
-    first, again, other = made.load(), made.load(), made.load(seed=SEED + 1)
+    first, again, other = made.load(), made.load(), made.load(random_state=SEED + 1)
     for part in ("train", "val", "test"):
         one, two = getattr(first, part), getattr(again, part)
         assert (one.ids == two.ids).all()

@@ -1,4 +1,4 @@
-"""The large networks in training: minutes, so they run by ``make test-slow`` alone."""
+"""The large networks in training."""
 
 from __future__ import annotations
 

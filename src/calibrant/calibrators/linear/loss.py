@@ -1,15 +1,15 @@
-"""What the linear calibrators minimise: a regression with penalties, around one temperature.
+"""The criterion of the linear calibrators: a regression with penalties, around one temperature.
 
-    minimise over N, b:   mean of -log softmax(beta x + N f + b)_y
+    minimise over N, b:   mean of -log softmax(x / T + N f + b)_y
                           + sum of strength * N^2 + intercept * sum of b_k^2
 
 x are the centred logits in units of their typical size, f the features (x itself, or the
-log-probabilities in units of theirs), beta the best single factor of x. The correction N is a
-matrix, a vector that stands for a diagonal, or one number. In these units nothing depends on the
-size of the logits, and N = 0, b = 0 is temperature scaling, towards which the penalties pull.
+log-probabilities in units of theirs), T the best temperature. The correction N is a matrix, a
+vector (a diagonal), or one number. In these units nothing depends on the size of the logits.
+N = 0, b = 0 is temperature scaling, towards which the penalties pull.
 
-The criterion is convex in (N, b). Where every entry has a penalty it is strictly convex, so there
-is one minimum, and it is finite for every input.
+The criterion is convex in (N, b). If every entry has a penalty it is strictly convex, so there is
+one minimum, and it is finite for every input.
 """
 
 from __future__ import annotations
@@ -27,24 +27,25 @@ from array_api_compat import array_namespace
 from calibrant._numerics.logspace import detach
 from calibrant._types import Array
 from calibrant.calibrators.data import FitData, Floats, Samples
+from calibrant.calibrators.temperature.rows import distances_below_top
 from calibrant.calibrators.temperature.solver import BestTemperature, best_temperature
 
 LEAST_SIZE = 1e-30
-"""Rows whose logits differ by less than this say nothing of the typical size."""
+"""Rows whose logits differ by less than this do not count for the typical size."""
 MOST_FEATURE = 1e30
-"""Entries of x and f beyond this count as this: such a row is certain of its class either way."""
+"""Larger entries of x and f are reduced to this: such a row is certain of its class either way."""
 FAR = 1e3
-"""A logit so many times as far below the largest of its row as what usually competes with that is
-taken for a mask. On 43 real networks none is more than 15 times as far."""
+"""A logit is taken for a mask if it is this many times farther below the largest of its row than a
+typical competitor. On 43 real networks none is more than 15 times farther."""
 HELD = 0.5
-"""Where a Newton step on the NLL alone would move a score by more, the penalty decides."""
+"""If a Newton step on the NLL alone would move a score by more, the penalty decides."""
 
 
 def centred_logits(logits: Array) -> Array:
-    """Logits minus the mean of the finite ones of their row; 0 where the class is absent.
+    """Logits minus the mean of the finite logits of their row; 0 for absent classes.
 
-    The largest logit is subtracted first, so that a large number common to all of them costs no
-    digits, and nothing overflows.
+    The largest logit is subtracted first, so that a large common offset costs no digits and nothing
+    overflows.
     """
     xp = array_namespace(logits)
     possible = logits > -float("inf")
@@ -56,7 +57,7 @@ def centred_logits(logits: Array) -> Array:
 
 
 class RegressionRows(Protocol):
-    """Samples in the units of the fit, wherever they lie."""
+    """Samples in the units of the fit, in memory or elsewhere."""
 
     @property
     def data(self) -> Samples:
@@ -68,27 +69,29 @@ class RegressionRows(Protocol):
 
     @property
     def feature_size(self) -> float:
-        """Typical size of the features, and so the unit of N."""
+        """Typical size of the features; its inverse is the unit of N."""
 
     @property
     def n_masked(self) -> int:
-        """Rows with finite logits that seem to stand for absent classes."""
+        """Number of rows with finite logits that seem to mark absent classes."""
 
     @property
     def best(self) -> BestTemperature:
         """The best temperature by NLL."""
 
     @property
-    def say_nothing(self) -> bool:
-        """Whether every row says the same of all its classes, at any temperature."""
+    def all_uniform(self) -> bool:
+        """Whether every row is uniform over its classes."""
 
-    def loss(self, factor: float, shape: tuple[int, ...], penalty: Penalty) -> RegressionLoss:
+    def loss(
+        self, inverse_temperature: float, shape: tuple[int, ...], penalty: Penalty
+    ) -> RegressionLoss:
         """The criterion on all rows."""
 
 
 @singledispatch
 def regression_rows(data: Samples, *, log_probs: bool) -> RegressionRows:
-    """What the linear calibrators are fitted on."""
+    """The samples, as the linear calibrators are fitted on them."""
     return Rows.of(data.in_memory(), log_probs=log_probs)
 
 
@@ -97,26 +100,26 @@ class Rows:
     """Samples in memory, in the units of the fit."""
 
     x: Floats
-    """(n, K): centred logits over ``size``; 0 where the class is absent."""
+    """(n, K): centred logits divided by ``size``; 0 for absent classes."""
     absent: npt.NDArray[np.bool_] | None
-    """(n, K), or None where no class is absent from any row."""
+    """(n, K), or None if no class is absent from any row."""
     data: FitData
     share: Floats
     """(n,): the weights, divided by their sum."""
     size: float
     """Typical size of the centred logits."""
     level: Floats | None
-    """(n,): what is subtracted from the centred logits to make them log-probabilities, where
-    those are the features; over ``feature_size``."""
+    """(n,): if log-probabilities are the features, what is subtracted from the centred logits to
+    get them, divided by ``feature_size``."""
     feature_size: float
-    """Typical size of the features, and so the unit of N."""
+    """Typical size of the features; its inverse is the unit of N."""
     n_masked: int
-    """Rows with finite logits that seem to stand for absent classes."""
+    """Number of rows with finite logits that seem to mark absent classes."""
 
     @classmethod
-    @np.errstate(over="ignore")  # a difference beyond any float is as good as the largest one
+    @np.errstate(over="ignore")  # an overflowing difference is clipped below
     def of(cls, data: FitData, *, log_probs: bool) -> Rows:
-        """The samples, with log-probabilities or with the centred logits as features."""
+        """The samples, with log-probabilities or centred logits as features."""
         weight = np.ones(len(data)) if data.weight is None else data.weight
         x, level = np.empty(data.logits.shape), np.zeros(len(data))
         size, feature_size = np.empty(len(data)), np.empty(len(data))
@@ -151,7 +154,7 @@ class Rows:
     @classmethod
     @np.errstate(over="ignore")
     def part_of(cls, data: FitData, *, size: float, n: int) -> Rows:
-        """Some of ``n`` samples, whose typical size is known; centred logits are the features."""
+        """Some of ``n`` samples of known typical size; centred logits are the features."""
         x = np.empty(data.logits.shape)
         for block in data.blocks():
             centred = centred_logits(data.logits[block].astype(np.float64))
@@ -159,9 +162,11 @@ class Rows:
         share = np.full(len(data), 1.0 / n)
         return cls(x, _absent(data), data, share, size, None, size, 0)
 
-    def loss(self, factor: float, shape: tuple[int, ...], penalty: Penalty) -> LossInMemory:
+    def loss(
+        self, inverse_temperature: float, shape: tuple[int, ...], penalty: Penalty
+    ) -> LossInMemory:
         """The criterion on these rows."""
-        return LossInMemory(self, factor, shape, penalty)
+        return LossInMemory(self, inverse_temperature, shape, penalty)
 
     @property
     def best(self) -> BestTemperature:
@@ -169,12 +174,12 @@ class Rows:
         return best_temperature(self.data, "nll", 0.0)
 
     @property
-    def say_nothing(self) -> bool:
-        """Whether every row says the same of all its classes, at any temperature."""
+    def all_uniform(self) -> bool:
+        """Whether every row is uniform over its classes."""
         return not self.x.any()
 
     def features(self, block: slice) -> Floats:
-        """What N is applied to."""
+        """The features, to which N is applied."""
         x = self.x[block]
         if self.level is None:
             return x
@@ -191,7 +196,7 @@ def _absent(data: FitData) -> npt.NDArray[np.bool_] | None:
 
 
 def _counted(logits: Floats, far: float) -> npt.NDArray[np.bool_]:
-    """The classes of each row that are neither absent nor seem to be."""
+    """The classes of each row that are neither absent nor masked by a large negative number."""
     return np.asarray((logits > -np.inf) & (logits >= logits.max(axis=1, keepdims=True) - far))
 
 
@@ -213,7 +218,7 @@ def row_sizes(data: FitData, far: float) -> Floats:
 
 
 def masked_rows(data: FitData, far: float) -> int:
-    """How many rows have finite logits that seem to stand for absent classes."""
+    """Number of rows with finite logits that seem to mark absent classes."""
     n_masked = 0
     for block in data.blocks():
         logits = data.logits[block].astype(np.float64)
@@ -222,39 +227,27 @@ def masked_rows(data: FitData, far: float) -> int:
 
 
 def _mask_distance(data: FitData, weight: Floats) -> float:
-    """How far below the largest logit of a row another one is taken for a mask."""
+    """Distance below the largest logit of a row beyond which a logit is taken for a mask."""
     distance = distances_below_top(data)
     return FAR * _typical(distance, weight) if distance.any() else math.inf
 
 
-def distances_below_top(data: FitData) -> Floats:
-    """Of each row, from the largest logit to what competes with it; 0 where nothing does."""
-    distance = np.empty(len(data))
-    for block in data.blocks():
-        logits = data.logits[block].astype(np.float64)
-        top, label = logits.max(axis=1), logits[np.arange(len(logits)), data.labels[block]]
-        runner_up = np.where(logits < top[:, np.newaxis], logits, -np.inf).max(axis=1)
-        distance[block] = top - np.where(label < top, label, runner_up)
-    distance[distance == np.inf] = 0.0  # one class is possible, or nothing competes with it
-    return distance
-
-
 def _log_sum(values: Floats, possible: npt.NDArray[np.bool_]) -> Floats:
-    """log of the sum of e^value of each row, over the classes that are possible."""
+    """log of the sum of e^value over the possible classes, per row."""
     top = values.max(axis=1)
     odds = np.where(possible, np.exp(values - top[:, np.newaxis]), 0.0)
     return np.asarray(top + np.log(odds.sum(axis=1)))
 
 
 def _root_mean_square(values: Floats, possible: npt.NDArray[np.bool_]) -> Floats:
-    """Of each row, over the classes that are possible; without overflow."""
+    """Root mean square over the possible classes, per row, without overflow."""
     largest = np.maximum(np.abs(values).max(axis=1), LEAST_SIZE)
     squares = (values / largest[:, np.newaxis]) ** 2
     return np.asarray(largest * np.sqrt(squares.sum(axis=1) / possible.sum(axis=1)))
 
 
 def _typical(sizes: Floats, weight: Floats) -> float:
-    """Weighted median: a few rows of another order of magnitude do not move it."""
+    """Weighted median, which a few rows of another order of magnitude do not move."""
     order = np.argsort(sizes, kind="stable")
     order = order[sizes[order] > LEAST_SIZE]
     if len(order) == 0:
@@ -265,25 +258,31 @@ def _typical(sizes: Floats, weight: Floats) -> float:
 
 @dataclass(frozen=True)
 class Penalty:
-    """Strengths of the squares: one for each entry of N, or one for all; and one for those of b."""
+    """Strengths of the penalties on the squares of N and b."""
 
     correction: Floats | float
+    """One for each entry of N, or one for all."""
     intercept: float
+    """One for all entries of b."""
 
 
 class RegressionLoss(ABC):
-    """The criterion above and its gradient, as a function of all parameters in one array."""
+    """The criterion and its derivatives, as functions of one array of all parameters."""
 
     def __init__(
-        self, rows: RegressionRows, factor: float, shape: tuple[int, ...], penalty: Penalty
+        self,
+        rows: RegressionRows,
+        inverse_temperature: float,
+        shape: tuple[int, ...],
+        penalty: Penalty,
     ) -> None:
         self.rows = rows
-        self.factor = factor
+        self.inverse_temperature = inverse_temperature
         self.shape = shape
         self.penalty = penalty
         self.evaluations = 0
         self.last: tuple[Floats, Floats] | None = None
-        """Parameters, and the curvatures that Newton's method has found there."""
+        """The last parameters of ``with_hessian``, and the curvatures of the NLL there."""
 
     def parts(self, parameters: Floats) -> tuple[Floats, Floats]:
         """N and b."""
@@ -291,55 +290,55 @@ class RegressionLoss(ABC):
         return parameters[:-n_classes].reshape(self.shape), parameters[-n_classes:]
 
     def penalty_curvatures(self) -> Floats:
-        """Of the penalties alone, along each parameter."""
+        """Curvatures of the penalties alone, along each parameter."""
         entries = np.broadcast_to(2.0 * self.penalty.correction, self.shape).reshape(-1)
         n_classes = self.rows.data.n_classes
         return np.concatenate([entries, np.full(n_classes, 2.0 * self.penalty.intercept)])
 
     def __call__(self, parameters: Floats) -> tuple[float, Floats]:
-        """The value, and the slope by each parameter."""
+        """The value and the gradient."""
         self.evaluations += 1
         correction, bias = self.parts(parameters)
-        nll, by_correction, by_bias = self.sums(parameters)
+        nll, by_correction, by_bias = self.nll_and_gradient(parameters)
         strength, intercept = self.penalty.correction, self.penalty.intercept
         by_correction = by_correction + 2.0 * strength * correction
         by_bias = by_bias + 2.0 * intercept * bias
         value = nll + float((strength * correction**2).sum() + intercept * (bias**2).sum())
         return value, np.concatenate([by_correction.reshape(-1), by_bias])
 
-    def bent(self, parameters: Floats) -> tuple[float, Floats, Floats]:
-        """The value, the slopes, and the second derivatives; N is no matrix."""
+    def with_hessian(self, parameters: Floats) -> tuple[float, Floats, Floats]:
+        """The value, the gradient and the Hessian; N is not a matrix."""
         self.evaluations += 1
-        nll, slopes, seconds = self.seconds(parameters)
-        self.last = parameters, np.diag(seconds).copy()
-        bend = self.penalty_curvatures()
-        value = nll + 0.5 * float(bend @ parameters**2)
-        return value, slopes + bend * parameters, seconds + np.diag(bend)
+        nll, gradient, hessian = self.nll_and_hessian(parameters)
+        self.last = parameters, np.diag(hessian).copy()
+        curvatures = self.penalty_curvatures()
+        value = nll + 0.5 * float(curvatures @ parameters**2)
+        return value, gradient + curvatures * parameters, hessian + np.diag(curvatures)
 
     def n_held(self, parameters: Floats) -> int:
-        """Of how many classes the factor or the bias is where it is by the penalty, not the NLL."""
+        """Number of classes whose weight or bias the penalty decides, not the NLL."""
         correction, bias = self.parts(parameters)
         known = self.last is not None and np.array_equal(self.last[0], parameters)
-        curvatures = self.last[1] if self.last and known else self.curvatures(parameters)
-        # Differences, which rounding can turn negative where every row is certain.
+        curvatures = self.last[1] if self.last and known else self.nll_curvatures(parameters)
+        # Curvatures are differences, which rounding can make negative if every row is certain.
         by_correction, by_bias = self.parts(np.maximum(curvatures, 0.0))
         held = 2.0 * self.penalty.intercept * np.abs(bias) > HELD * by_bias
         if self.shape == bias.shape:
-            slope = 2.0 * self.penalty.correction * np.abs(correction)
-            held |= slope > HELD * np.sqrt(by_bias * by_correction)
+            pull = 2.0 * self.penalty.correction * np.abs(correction)
+            held |= pull > HELD * np.sqrt(by_bias * by_correction)
         return int(held.sum())
 
     @abstractmethod
-    def sums(self, parameters: Floats) -> tuple[float, Floats, Floats]:
-        """Without the penalties: the NLL, and its gradients by N and by b."""
+    def nll_and_gradient(self, parameters: Floats) -> tuple[float, Floats, Floats]:
+        """The NLL and its gradients by N and by b, without the penalties."""
 
     @abstractmethod
-    def seconds(self, parameters: Floats) -> tuple[float, Floats, Floats]:
-        """Without the penalties: the NLL, its gradient, and its second derivatives."""
+    def nll_and_hessian(self, parameters: Floats) -> tuple[float, Floats, Floats]:
+        """The NLL, its gradient and its Hessian, without the penalties."""
 
     @abstractmethod
-    def curvatures(self, parameters: Floats) -> Floats:
-        """Of the NLL alone, along each parameter; that along one number for N roughly."""
+    def nll_curvatures(self, parameters: Floats) -> Floats:
+        """Curvatures of the NLL along each parameter; approximate for a scalar N."""
 
 
 class LossInMemory(RegressionLoss):
@@ -347,15 +346,16 @@ class LossInMemory(RegressionLoss):
 
     rows: Rows
 
-    def seconds(self, parameters: Floats) -> tuple[float, Floats, Floats]:
-        """Without the penalties: the NLL, its slopes, and its second derivatives.
+    def nll_and_hessian(self, parameters: Floats) -> tuple[float, Floats, Floats]:
+        """The NLL, its gradient and its Hessian, without the penalties.
 
-        With p the probabilities, and z' what a parameter does to the scores, these are the sums of
-        sum_k p_k z'_k z''_k - (sum_k p_k z'_k) (sum_k p_k z''_k) for each two parameters.
+        With p the probabilities, and z' and z'' the derivatives of the scores by two parameters,
+        their entry of the Hessian is the sum over rows of
+        sum_k p_k z'_k z''_k - (sum_k p_k z'_k) (sum_k p_k z''_k).
         """
         n_classes = self.rows.data.n_classes
         size, at = len(parameters), len(parameters) - n_classes
-        nll, slopes, seconds = 0.0, np.zeros(size), np.zeros((size, size))
+        nll, gradient, hessian = 0.0, np.zeros(size), np.zeros((size, size))
         for block in self.rows.data.blocks():
             features, share = self._features(block), self.rows.share[block]
             true = np.arange(len(share)), self.rows.data.labels[block]
@@ -371,26 +371,26 @@ class LossInMemory(RegressionLoss):
             means[:, :at] = moved if self.shape else moved.sum(axis=1, keepdims=True)
             means[:, at:] = p
             means *= root
-            seconds -= means.T @ means
+            hessian -= means.T @ means
             moved *= share[:, np.newaxis]
             both, squares = moved.sum(axis=0), (moved * features).sum(axis=0)
             p *= share[:, np.newaxis]
-            seconds[at:, at:] += np.diag(p.sum(axis=0))
+            hessian[at:, at:] += np.diag(p.sum(axis=0))
             if self.shape:
-                seconds[:at, :at] += np.diag(squares)
-                seconds[:at, at:] += np.diag(both)
-                seconds[at:, :at] += np.diag(both)
+                hessian[:at, :at] += np.diag(squares)
+                hessian[:at, at:] += np.diag(both)
+                hessian[at:, :at] += np.diag(both)
             else:
-                seconds[0, 0] += squares.sum()
-                seconds[0, at:] += both
-                seconds[at:, 0] += both
+                hessian[0, 0] += squares.sum()
+                hessian[0, at:] += both
+                hessian[at:, 0] += both
             p[true] -= share
-            slopes[:at] += self._summed(p, features).reshape(-1)
-            slopes[at:] += p.sum(axis=0)
-        return nll, slopes, seconds
+            gradient[:at] += self._summed(p, features).reshape(-1)
+            gradient[at:] += p.sum(axis=0)
+        return nll, gradient, hessian
 
-    def sums(self, parameters: Floats) -> tuple[float, Floats, Floats]:
-        """Without the penalties: the NLL, and its slopes by N and by b."""
+    def nll_and_gradient(self, parameters: Floats) -> tuple[float, Floats, Floats]:
+        """The NLL and its gradients by N and by b, without the penalties."""
         by_correction, by_bias = np.zeros(self.shape), np.zeros(self.rows.data.n_classes)
         nll = 0.0
         for block in self.rows.data.blocks():
@@ -407,8 +407,8 @@ class LossInMemory(RegressionLoss):
             by_correction += self._summed(z, features)
         return nll, by_correction, by_bias
 
-    def curvatures(self, parameters: Floats) -> Floats:
-        """Of the NLL alone, along each parameter; that along one number for N roughly."""
+    def nll_curvatures(self, parameters: Floats) -> Floats:
+        """Curvatures of the NLL along each parameter; approximate for a scalar N."""
         by_correction, by_bias = np.zeros(self.shape), np.zeros(self.rows.data.n_classes)
         for block in self.rows.data.blocks():
             features = self._features(block)
@@ -420,10 +420,10 @@ class LossInMemory(RegressionLoss):
         return np.concatenate([by_correction.reshape(-1), by_bias])
 
     def _features(self, block: slice) -> Floats:
-        """What N is applied to.
+        """The features, to which N is applied.
 
-        One number does not see where a row has its centre, so the largest entry is put there: masks
-        then take no digits from the slope, and do not make the curvature look large.
+        A scalar N does not depend on the centre of a row, so the largest entry is taken as the
+        centre: masks then take no digits from the gradient and do not inflate the curvature.
         """
         features = self.rows.features(block)
         if self.shape:
@@ -433,16 +433,16 @@ class LossInMemory(RegressionLoss):
         return np.where(absent, 0.0, features - top)
 
     def _summed(self, values: Floats, features: Floats) -> Floats:
-        """Sum over rows of ``values`` times ``features``, in the shape of N."""
+        """The sum over rows of ``values`` times ``features``, in the shape of N."""
         if len(self.shape) == 2:
             return values.T @ features
         return np.asarray(np.einsum("nk,nk->k" if self.shape else "nk,nk->", values, features))
 
     def _scores(self, block: slice, features: Floats, parameters: Floats) -> Floats:
-        """Scores minus the largest of their row; -inf where the class is absent."""
+        """Scores minus the largest of their row; -inf for absent classes."""
         correction, bias = self.parts(parameters)
         z: Floats = features @ correction.T if correction.ndim == 2 else features * correction
-        z += self.factor * self.rows.x[block]
+        z += self.inverse_temperature * self.rows.x[block]
         z += bias
         if self.rows.absent is not None:
             z[self.rows.absent[block]] = -np.inf

@@ -1,4 +1,4 @@
-"""What the linear calibrators have in common: the map, and the way from the fit to the report."""
+"""What the linear calibrators share: the map, the fit and its report."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from calibrant.calibrators.linear.loss import (
 )
 from calibrant.calibrators.linear.solver import (
     NOT_CLOSE,
-    Factor,
+    BestInverseTemperature,
     Optimum,
-    best_factor,
+    best_inverse_temperature,
     minimise,
 )
 
 RIDGE = 1e-4
-"""Strength of the squares that nothing else holds. With 5000 samples it says as much as the prior
-belief that a bias, or the factor of a logit of size 1, is off by about 1 from temperature scaling:
-hardly anything against a hundred samples of a class, and all there is where there are none."""
+"""Strength of the penalty on parameters that have no other. With 5000 samples it equals a prior
+under which a bias, or the weight of a logit of size 1, differs by about 1 from temperature scaling:
+negligible against a hundred samples of a class, and decisive if there are none."""
 LARGEST_NUMBER = 1e34
 """No fit comes near it; a file that holds more could overflow."""
 
 
 class Linear(Calibrator):
-    """Softmax of a bias plus scores that are linear in the centred logits, or in other features.
+    """Softmax of a bias plus scores that are linear in the centred logits or in other features.
 
-    Subclasses write the map, and what the correction of ``linear.loss`` means for it.
+    Subclasses define the map, and how the correction of ``linear.loss`` becomes its state.
     """
 
     ON_LOG_PROBS: ClassVar[bool] = False
-    """Whether the features are log-probabilities, or the centred logits themselves."""
+    """Whether the features are log-probabilities instead of the centred logits."""
 
     @abstractmethod
     def _shape(self, n_classes: int) -> tuple[int, ...]:
@@ -55,37 +55,37 @@ class Linear(Calibrator):
 
     @abstractmethod
     def _penalty(self, rows: RegressionRows) -> Penalty:
-        """What pulls towards temperature scaling."""
+        """The penalty that pulls towards temperature scaling."""
 
     @abstractmethod
     def _state(
-        self, rows: RegressionRows, factor: float, correction: Floats, bias: Floats
+        self, rows: RegressionRows, inverse_temperature: float, correction: Floats, bias: Floats
     ) -> dict[str, Any]:
-        """The state, from what ``linear.loss`` finds in its own units."""
+        """The state, from the parameters of ``linear.loss`` in its units."""
 
     @abstractmethod
     def _identity(self, n_classes: int) -> dict[str, Any]:
         """The state that changes nothing."""
 
     def _is_free(self) -> bool:
-        """Whether the penalty is only there to keep the result finite, and is to decide nothing."""
+        """Whether the penalty only keeps the result finite and should decide nothing."""
         return False
 
     def _fit(self, data: Samples) -> Fitted:
         rows = regression_rows(data, log_probs=self.ON_LOG_PROBS)
-        factor = best_factor(rows)
+        inverse_temperature = best_inverse_temperature(rows)
         penalty = self._penalty(rows)
-        loss = rows.loss(factor.value, self._shape(data.n_classes), penalty)
+        loss = rows.loss(inverse_temperature.value, self._shape(data.n_classes), penalty)
         found = minimise(loss)
         correction, bias = loss.parts(found.parameters)
-        # Their mean is 0 at the minimum, and changes nothing elsewhere.
-        state = self._state(rows, factor.value, correction, bias - bias.mean())
+        # The mean bias is 0 at the minimum, and changes nothing elsewhere.
+        state = self._state(rows, inverse_temperature.value, correction, bias - bias.mean())
         unchanged = self._identity(data.n_classes)
         with np.errstate(over="ignore"):
-            before, after, right_after = data.means(self._looked_at, unchanged, state)
+            before, after, accuracy_after = data.means(self._measured, unchanged, state)
         if not after <= before:
-            return self._kept(rows, unchanged, before, after, factor, found)
-        at_bound = self._at_bound(factor, correction)
+            return self._kept(rows, unchanged, before, after, inverse_temperature, found)
+        at_bound = self._at_bound(inverse_temperature, correction)
         doubts = [*_masks(rows), *self._reasons(loss, found)]
         if at_bound is not None:
             doubts.append(LIMITS[at_bound])
@@ -94,10 +94,10 @@ class Linear(Calibrator):
             criterion="nll",
             before=before,
             after=after,
-            accuracy_after=right_after,
+            accuracy_after=accuracy_after,
             gradient=found.gradient,
             at_bound=at_bound,
-            evaluations=factor.evaluations + found.evaluations,
+            evaluations=inverse_temperature.evaluations + found.evaluations,
             n_parameters=found.parameters.size,
             warnings=tuple(doubts),
         )
@@ -108,48 +108,50 @@ class Linear(Calibrator):
         unchanged: dict[str, Any],
         before: float,
         after: float,
-        factor: Factor,
+        inverse_temperature: BestInverseTemperature,
         found: Optimum,
     ) -> Fitted:
-        """The probabilities as they are, where the search found nothing better."""
+        """The uncalibrated probabilities, if the search found nothing better."""
         worse = (
             f"the search ended at an NLL of {after:.6g}, above the {before:.6g} of the "
-            "probabilities as they are, so these were kept; look for rows of a very different "
-            "size."
+            "uncalibrated probabilities, so these were kept; look for rows of a very different "
+            "scale."
         )
         return Fitted(
             state=unchanged,
             criterion="nll",
             before=before,
             after=before,
-            evaluations=factor.evaluations + found.evaluations,
+            evaluations=inverse_temperature.evaluations + found.evaluations,
             n_parameters=found.parameters.size,
             warnings=(*_masks(rows), worse),
         )
 
-    def _at_bound(self, factor: Factor, correction: Floats) -> str | None:
-        """At T -> 0 nothing is left to gain; from T -> infinity the correction leads away."""
-        return factor.limit if factor.limit == "T -> 0" else None
+    def _at_bound(
+        self, inverse_temperature: BestInverseTemperature, correction: Floats
+    ) -> str | None:
+        """The limit T -> 0, which is final; from T -> infinity the correction leads away."""
+        return inverse_temperature.limit if inverse_temperature.limit == "T -> 0" else None
 
     def _reasons(self, loss: RegressionLoss, found: Optimum) -> Iterator[str]:
-        """Why the minimum is not to be trusted, or not one."""
+        """Reasons to distrust the minimum."""
         if found.gradient > NOT_CLOSE:
             yield (
-                f"the search stopped at a slope of {found.gradient:.1g} after "
-                f"{found.evaluations} evaluations, short of the minimum; look for rows of a very "
-                "different size, or use stronger penalties."
+                f"the search stopped before the minimum, at a gradient of {found.gradient:.1g} "
+                f"after {found.evaluations} evaluations; look for rows of a very different scale, "
+                "or use stronger penalties."
             )
         n_held = loss.n_held(found.parameters) if self._is_free() else 0
         if n_held:
             n_classes = loss.rows.data.n_classes
             yield (
-                f"the samples do not settle the numbers of {n_held} of {n_classes} classes, which "
-                "have few samples, or are told from the others without an error; a weak pull "
-                "towards one temperature does, and a larger ridge is safer."
+                f"the samples do not determine the parameters of {n_held} of {n_classes} classes, "
+                "which have few samples or are separated from the others without an error; a weak "
+                "penalty does, and a larger ridge is safer."
             )
 
-    def _looked_at(self, data: FitData, *states: State) -> Iterator[npt.NDArray[Any]]:
-        """The NLL of each row, under one state after the other; whether the last one is right."""
+    def _measured(self, data: FitData, *states: State) -> Iterator[npt.NDArray[Any]]:
+        """The NLL of each row under each state; then whether the last state is correct."""
         losses, correct = np.empty(len(data)), np.empty(len(data), dtype=bool)
         for state in states:
             with np.errstate(over="ignore"):
@@ -157,7 +159,7 @@ class Linear(Calibrator):
                     logits, labels = data.logits[block], data.labels[block]
                     log_probs = self._log_probs(logits.astype(np.float64), state)
                     losses[block] = -log_probs[np.arange(len(labels)), labels]
-                    if state is states[-1]:  # in the type in which it is given
+                    if state is states[-1]:  # in the type that predict_proba returns
                         correct[block] = narrowed(log_probs, logits).argmax(axis=1) == labels
             yield losses
         yield correct
@@ -172,16 +174,16 @@ class Linear(Calibrator):
 
     @property
     def bias_(self) -> Floats:
-        """The fitted bias of each class; their sum is 0."""
+        """The fitted bias of each class; the sum is 0."""
         return np.asarray(self.state_["bias"])
 
 
 class CentredLinear(Linear):
-    """Maps for which the centre of a row matters; subclasses write the scores."""
+    """Maps that depend on the centre of a row; subclasses define the scores."""
 
     @abstractmethod
     def _scores(self, centred: Array, features: Array, state: State) -> Array:
-        """Scores without the bias; linear, so that both arguments can be given over a number."""
+        """Scores without the bias, linear in (centred, features)."""
 
     def _log_probs(self, logits: Array, state: State) -> Array:
         xp = array_namespace(logits)
@@ -189,8 +191,8 @@ class CentredLinear(Linear):
         centred = features = centred_logits(logits)
         if self.ON_LOG_PROBS:
             features = xp.where(absent, 0.0, split_top(logits).log_q)
-        # The scores are computed for a row of size 1, so that no product or sum overflows before
-        # the largest of them is subtracted.
+        # The scores are computed for a row of size 1: no product or sum overflows before the
+        # largest of them is subtracted.
         size = detach(xp.max(xp.abs(features), axis=-1, keepdims=True))
         size = xp.clip(size, min=float(xp.finfo(logits.dtype).smallest_normal))
         scores = self._scores(centred / size, features / size, state)
@@ -200,16 +202,16 @@ class CentredLinear(Linear):
         return xp.where(absent, -float("inf"), log_probs)
 
 
-def temperature_of(rows: RegressionRows, factor: float) -> float:
-    """T, from the factor of centred logits in units of their typical size."""
-    return min(rows.size / factor, float(np.finfo(np.float64).max))
+def temperature_of(rows: RegressionRows, inverse_temperature: float) -> float:
+    """T, from the inverse temperature of centred logits in units of their typical size."""
+    return min(rows.size / inverse_temperature, float(np.finfo(np.float64).max))
 
 
 def _masks(rows: RegressionRows) -> Iterator[str]:
-    """Finite numbers in the place of absent classes, which only -inf takes out of the centre."""
+    """A warning about finite logits that mark absent classes and move the centre of a row."""
     if rows.n_masked:
         yield (
-            f"{rows.n_masked} of {len(rows.data)} rows hold logits more than {FAR:g} times as far "
-            "below the largest as is usual, and such numbers move the centre of a row; where they "
-            "stand for absent classes, use -inf."
+            f"{rows.n_masked} of {len(rows.data)} rows have logits more than {FAR:g} times farther "
+            "below the largest than is typical, which move the centre of a row; if they mark "
+            "absent classes, use -inf."
         )

@@ -2,20 +2,20 @@
 
     softmax(w * s + b),    softmax(s / T + b),    softmax(W s + b),    softmax(W log q + b)
 
-In all but the last, s are *centred* logits: those of a row minus their mean. Softmax probabilities
-do not change when a constant is added to a row, but w * s and W s do: on raw logits the result
-would depend on a number that means nothing, and a model known by its probabilities alone could not
-be calibrated. On centred logits it depends on the probabilities only. Log-probabilities have that
+In all but the last, s are *centred* logits: the logits of a row minus their mean. Softmax
+probabilities do not change if a constant is added to a row, but w * s and W s do: on raw logits the
+result would depend on a meaningless number, and a model known only by its probabilities could not
+be calibrated. On centred logits it depends only on the probabilities. Log-probabilities have that
 property by themselves.
 
-What holds for all of them:
+All of them have these properties:
 
-- A class ruled out by -inf stays at probability 0, and adds nothing to the scores of the others;
-  the mean of a row is that of its finite logits.
-- Everything is fitted around the best temperature, in units of the typical size of the logits
-  (the median over rows of their root mean square), by a criterion with one minimum: see
-  ``linear.loss``. Logits that are c times as large give the same probabilities (but for Dirichlet
-  calibration, since their log-probabilities are not c times as large).
+- A class excluded by -inf keeps probability 0 and adds nothing to the scores of the others; the
+  mean of a row is that of its finite logits.
+- The fit starts from the best temperature, in units of the typical size of the logits (the median
+  over rows of their root mean square), and its criterion has one minimum: see ``linear.loss``.
+  Multiplying the logits by c gives the same probabilities (except for Dirichlet calibration, whose
+  log-probabilities do not scale).
 - On the samples of the fit the NLL never rises.
 """
 
@@ -33,34 +33,34 @@ from calibrant.calibrators.base import Shapes, State
 from calibrant.calibrators.data import Floats
 from calibrant.calibrators.linear.loss import Penalty, RegressionRows
 from calibrant.calibrators.linear.map import RIDGE, CentredLinear, Linear, temperature_of
-from calibrant.calibrators.linear.solver import FACTORS, Factor
+from calibrant.calibrators.linear.solver import INVERSE_TEMPERATURES, BestInverseTemperature
 
 OFF_DIAGONAL = 5e-4
 LOG_PROBS_OFF_DIAGONAL = 1e-4
 INTERCEPT = 1e-3
-"""Strengths for matrices; how they were chosen stands in :class:`MatrixScaling`."""
+"""Default strengths for matrices; :class:`MatrixScaling` says how they were chosen."""
 
 
 class VectorScaling(CentredLinear):
-    r"""A factor and a bias for each class.
+    r"""A weight and a bias for each class.
 
     .. math:: \mathrm{softmax}(w_k s_k + b_k), \qquad s \text{ centred}
 
-    Centred logits are those of a row minus their mean, so that the result depends on the
-    probabilities alone, and not on a constant that was added to a row. The criterion is the NLL
-    plus a ridge towards temperature scaling,
+    Centred logits are the logits of a row minus their mean. The result thus depends only on the
+    probabilities, not on a constant added to a row. The criterion is the NLL plus a ridge towards
+    temperature scaling,
 
     .. math:: \rho \sum_k \big( r^2 (w_k - 1/T)^2 + b_k^2 \big),
 
-    with T the best temperature and r the typical size of the centred logits. Without it there is
-    no minimum where a class has no samples, or is told from the others without an error. It is
-    convex, and has one minimum.
+    with T the best temperature and r the typical size of the centred logits. Without the ridge
+    there is no minimum if a class has no samples, or is separated from the others without an error.
+    The criterion is convex and has one minimum.
 
     Args:
         ridge: :math:`\rho`, above 0. The default was chosen on 14 networks of 2 to 100 classes,
-            each fitted on one half of its validation samples and measured on the other: the NLL
-            of none of them is worse by 0.0003 than with a ridge of nearly 0, and with 5 samples a
-            class it is better by 1.5 to 2. Where samples are few, more is better still.
+            each fitted on one half of its validation samples and measured on the other: no NLL is
+            more than 0.0003 above that with a ridge of nearly 0, and with 5 samples per class the
+            NLL is lower by 1.5 to 2. With few samples, more is better still.
 
     Attributes:
         weights_: w.
@@ -88,7 +88,7 @@ class VectorScaling(CentredLinear):
 
     @property
     def weights_(self) -> Floats:
-        """The fitted factor of each class."""
+        """The fitted weight of each class."""
         return np.asarray(self.state_["weights"])
 
     def _check_params(self) -> None:
@@ -107,26 +107,26 @@ class VectorScaling(CentredLinear):
         return Penalty(float(self.ridge), float(self.ridge))
 
     def _state(
-        self, rows: RegressionRows, factor: float, correction: Floats, bias: Floats
+        self, rows: RegressionRows, inverse_temperature: float, correction: Floats, bias: Floats
     ) -> dict[str, Any]:
-        return {"weights": (factor + correction) / rows.size, "bias": bias}
+        return {"weights": (inverse_temperature + correction) / rows.size, "bias": bias}
 
     def _identity(self, n_classes: int) -> dict[str, Any]:
         return {"weights": np.ones(n_classes), "bias": np.zeros(n_classes)}
 
 
 class BiasCorrectedTemperatureScaling(Linear):
-    r"""One temperature, and a bias for each class.
+    r"""One temperature and a bias for each class.
 
     .. math:: \mathrm{softmax}(s / T + b_k), \qquad T > 0
 
-    The biases suit samples whose classes have other frequencies than those the model was trained
-    on. The criterion is the NLL plus the ridge :math:`\rho \sum_k b_k^2`, without which the bias of
-    a class that has no samples would be minus infinity. It is convex in 1/T and b. T stays within
-    a wide range around the typical size of the logits; at its ends the limit is reported.
+    The biases correct for class frequencies that differ from those of the training data. The
+    criterion is the NLL plus the ridge :math:`\rho \sum_k b_k^2`, without which the bias of a class
+    without samples would be minus infinity. It is convex in 1/T and b. T stays within a wide range
+    around the typical size of the logits; at its ends the limit is reported.
 
     Args:
-        ridge: The strength, above 0; the default was chosen as that of :class:`VectorScaling`.
+        ridge: :math:`\rho`, above 0; the default was chosen like that of :class:`VectorScaling`.
 
     Attributes:
         temperature_: T.
@@ -164,8 +164,8 @@ class BiasCorrectedTemperatureScaling(Linear):
         return self.ridge <= RIDGE
 
     def _log_probs(self, logits: Array, state: State) -> Array:
-        # Not of centred logits: these lose the digits between nearly equal ones where another logit
-        # lies far below them.
+        # Centred logits would lose the digits between nearly equal logits if another logit is far
+        # below them.
         xp = array_namespace(logits)
         log_probs = split_top(split_top(logits, state["temperature"]).z + state["bias"]).log_q
         return xp.where(logits == -float("inf"), -float("inf"), log_probs)
@@ -177,26 +177,26 @@ class BiasCorrectedTemperatureScaling(Linear):
         return Penalty(0.0, float(self.ridge))
 
     def _state(
-        self, rows: RegressionRows, factor: float, correction: Floats, bias: Floats
+        self, rows: RegressionRows, inverse_temperature: float, correction: Floats, bias: Floats
     ) -> dict[str, Any]:
-        corrected = max(factor + float(correction), FACTORS[0])
+        corrected = max(inverse_temperature + float(correction), INVERSE_TEMPERATURES[0])
         return {"temperature": temperature_of(rows, corrected), "bias": bias}
 
-    def _at_bound(self, factor: Factor, correction: Floats) -> str | None:
-        corrected = factor.value + float(correction)
-        if corrected <= FACTORS[0] * 1.001:
+    def _at_bound(self, best: BestInverseTemperature, correction: Floats) -> str | None:
+        corrected = best.value + float(correction)
+        if corrected <= INVERSE_TEMPERATURES[0] * 1.001:
             return "T -> infinity"
-        return "T -> 0" if corrected >= FACTORS[1] * 0.999 else None
+        return "T -> 0" if corrected >= INVERSE_TEMPERATURES[1] * 0.999 else None
 
     def _identity(self, n_classes: int) -> dict[str, Any]:
         return {"temperature": 1.0, "bias": np.zeros(n_classes)}
 
 
 class _MatrixMap(CentredLinear):
-    """s / T + M f + b: what a full matrix adds to temperature scaling, on features f.
+    """s / T + M f + b: temperature scaling plus a full matrix on features f.
 
-    W = I / T + M is kept in two parts because the first is exact on the logits: log-probabilities
-    of nearly equal classes have lost the digits that it would have to make large again.
+    W = I / T + M is stored in two parts because the first is exact on the logits: log-probabilities
+    of nearly equal classes have lost the digits that a small T needs.
     """
 
     STATE: ClassVar[Shapes] = {"temperature": (), "matrix": ("K", "K"), "bias": ("K",)}
@@ -215,10 +215,10 @@ class _MatrixMap(CentredLinear):
         return (n_classes, n_classes)
 
     def _state(
-        self, rows: RegressionRows, factor: float, correction: Floats, bias: Floats
+        self, rows: RegressionRows, inverse_temperature: float, correction: Floats, bias: Floats
     ) -> dict[str, Any]:
         return {
-            "temperature": temperature_of(rows, factor),
+            "temperature": temperature_of(rows, inverse_temperature),
             "matrix": correction / rows.feature_size,
             "bias": bias,
         }
@@ -236,22 +236,21 @@ class MatrixScaling(_MatrixMap):
 
     .. math:: \mathrm{softmax}(W s + b), \qquad s \text{ centred}
 
-    Centred logits are those of a row minus their mean, so that the result depends on the
-    probabilities alone, and not on a constant that was added to a row. The criterion is the NLL
-    plus
+    Centred logits are the logits of a row minus their mean. The result thus depends only on the
+    probabilities, not on a constant added to a row. The criterion is the NLL plus
 
     .. math:: \lambda K \sum_{i \ne j} (r W_{ij})^2 + \mu \sum_i b_i^2,
 
-    with r the typical size of the centred logits. The factor K makes the same strength mean the
-    same for any number of classes: a score is a sum of K products, and is what is to stay close
-    to temperature scaling. The diagonal is free, but for the weak ridge of :class:`VectorScaling`
-    that keeps it finite. The criterion is convex, and has one minimum.
+    with r the typical size of the centred logits. The factor K gives a strength the same meaning
+    for any number of classes: a score is a sum of K products, and the penalty keeps scores close to
+    temperature scaling. The diagonal has only the weak ridge of :class:`VectorScaling`, which keeps
+    it finite. The criterion is convex and has one minimum.
 
     Both strengths were chosen together on 14 networks of 2 to 100 classes, each fitted on one half
-    of its validation samples and measured on the other. With the first from 3e-4 to 1e-3 the NLL
-    is within 0.008 of the best of all strengths, and with the second from 3e-4 to 3e-3 within
-    0.004, for all but one of them, which would be better by 0.03 with nearly no penalty. The
-    defaults lie in between, and are not tuned further.
+    of its validation samples and measured on the other. For all networks but one the NLL is within
+    0.008 of the best of all strengths if :math:`\lambda` is from 3e-4 to 1e-3, and within 0.004 if
+    :math:`\mu` is from 3e-4 to 3e-3; the exception would gain 0.03 with nearly no penalty. The
+    defaults are in between, and are not tuned further.
 
     Args:
         off_diagonal: :math:`\lambda`, above 0.
@@ -297,23 +296,23 @@ class DirichletCalibration(_MatrixMap):
 
     .. math:: \mathrm{softmax}(W \log q + b), \qquad q = \mathrm{softmax}(s)
 
-    The right map where q has a Dirichlet distribution within each class. The criterion is the NLL
+    The correct map if q has a Dirichlet distribution within each class. The criterion is the NLL
     plus ODIR, the off-diagonal and intercept regularisation of the paper,
 
     .. math:: \frac{\lambda}{K (K - 1)} \sum_{i \ne j} W_{ij}^2
               + \frac{\mu}{K} \sum_i b_i^2.
 
-    The diagonal is free, but for the weak ridge of :class:`VectorScaling` that keeps it finite.
-    The criterion is convex, and has one minimum.
+    The diagonal has only the weak ridge of :class:`VectorScaling`, which keeps it finite. The
+    criterion is convex and has one minimum.
 
-    The paper tunes both strengths for each model, and no two numbers serve 4 classes and 100. The
+    The paper tunes both strengths for each model; no single pair serves both 4 and 100 classes. The
     defaults are the penalties of :class:`MatrixScaling` in these units, with strengths chosen in
     the same way on the same networks.
 
     Args:
-        off_diagonal: :math:`\lambda`, above 0; None takes 1e-4 K^2 (K - 1) r^2, with r the typical
+        off_diagonal: :math:`\lambda`, above 0; None is 1e-4 K^2 (K - 1) r^2, with r the typical
             size of the log-probabilities.
-        intercept: :math:`\mu`, above 0; None takes 0.001 K.
+        intercept: :math:`\mu`, above 0; None is 0.001 K.
 
     Attributes:
         matrix_: W.

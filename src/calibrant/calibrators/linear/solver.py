@@ -1,85 +1,86 @@
-"""The minimum of a regression loss: Newton's method where parameters are few, else L-BFGS."""
+"""The minimum of a regression loss: Newton's method for few parameters, else L-BFGS."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
+from calibrant._numerics.newton import Step, damped_newton
 from calibrant.calibrators.data import Floats
 from calibrant.calibrators.linear.loss import RegressionLoss, RegressionRows
 
-FACTORS = (1e-6, 1e3)
-"""Bounds of beta. Those of 43 real networks lie between 0.4 and 6.3."""
+INVERSE_TEMPERATURES = (1e-6, 1e3)
+"""Bounds of the inverse temperature, in units of the fit. 43 real networks have 0.4 to 6.3."""
 CLOSE = 1e-7
-"""The search is over where no slope, in its own units, is larger."""
+"""The search ends when no entry of the gradient, in its own units, is larger."""
 NOT_CLOSE = 1e-5
-"""A slope above this at the end is worth a warning."""
-MOST_SECONDS = 256
-"""Up to so many parameters Newton's method is used, whose second derivatives are the square of them
-in number."""
+"""A larger gradient at the end gives a warning."""
+MOST_NEWTON = 256
+"""Largest number of parameters for Newton's method, whose Hessian is the square of it."""
 NEWTON_STEPS = 50
-LEAST_LENGTH = 2.0**-10
-"""Of a step of Newton's method, as a part of the whole."""
+NEWTON_LENGTHS = tuple(4.0**-i for i in range(6))
+"""Fractions of a step of Newton's method that are tried."""
 HIDDEN = 1e-9
-"""A decrease of this part of the loss may be hidden by rounding: slopes have to fall then."""
+"""Rounding can hide a decrease of this fraction of the loss: the gradient must fall then."""
 MEMORY = 10
-"""Steps that the search remembers, each in the memory of two sets of parameters."""
+"""Steps that L-BFGS remembers, each in the memory of two sets of parameters."""
 STEPS = 50
 MOST_ROUNDS = 40
-"""The search takes up to so many steps in a round; the fits of real networks need 1 to 4 rounds."""
+"""Steps in a round of L-BFGS, and rounds; the fits of real networks need 1 to 4 rounds."""
 
 
 @dataclass(frozen=True)
-class Factor:
-    """The best single factor beta of x: temperature scaling, with T = size / beta."""
+class BestInverseTemperature:
+    """The best single factor of x, size / T: temperature scaling."""
 
     value: float
     limit: str | None
-    """"T -> 0" or "T -> infinity" where there is no minimum between the bounds."""
+    """"T -> 0" or "T -> infinity" if there is no minimum between the bounds."""
     evaluations: int
 
 
-def best_factor(rows: RegressionRows) -> Factor:
-    """That of temperature scaling, in bounds."""
-    if rows.say_nothing:
-        return Factor(1.0, None, 0)
+def best_inverse_temperature(rows: RegressionRows) -> BestInverseTemperature:
+    """The inverse temperature of temperature scaling, within bounds."""
+    if rows.all_uniform:
+        return BestInverseTemperature(1.0, None, 0)
     best = rows.best
-    factor = rows.size / best.temperature
-    # The NLL has one minimum along beta, so the closest in bounds is the best in bounds.
-    low, high = FACTORS
-    if best.limit == "T -> 0" or factor >= high:
-        return Factor(high, "T -> 0", best.evaluations)
-    if best.limit == "T -> infinity" or factor <= low:
-        return Factor(low, "T -> infinity", best.evaluations)
-    return Factor(factor, None, best.evaluations)
+    inverse_temperature = rows.size / best.temperature
+    # The NLL has one minimum along it, so the closest value within the bounds is the best there.
+    low, high = INVERSE_TEMPERATURES
+    if best.limit == "T -> 0" or inverse_temperature >= high:
+        return BestInverseTemperature(high, "T -> 0", best.evaluations)
+    if best.limit == "T -> infinity" or inverse_temperature <= low:
+        return BestInverseTemperature(low, "T -> infinity", best.evaluations)
+    return BestInverseTemperature(inverse_temperature, None, best.evaluations)
 
 
 @dataclass(frozen=True)
 class Optimum:
-    """Where the loss is smallest, and how that was found."""
+    """The parameters that minimise the loss, and how they were found."""
 
     parameters: Floats
     gradient: float
-    """Largest slope left, apart from those that point out of the bounds."""
+    """Largest remaining entry of the gradient that does not point out of the bounds."""
     evaluations: int
     gradient_in_units: float
-    """The same in units in which the loss bends by 1 along each parameter."""
+    """The same in units in which the curvature is 1 along each parameter."""
 
 
 def minimise(loss: RegressionLoss) -> Optimum:
-    """The minimum, from the start N = 0, b = 0; one number in place of N keeps beta in bounds.
+    """The minimum, starting from N = 0, b = 0; a scalar N keeps the inverse temperature in bounds.
 
-    With few parameters Newton's method finds it in a few steps. Where they are many, or it ends
-    early, as rounding can make it where rows are of very different sizes, L-BFGS goes on.
+    With few parameters Newton's method finds it in a few steps. With many, or if Newton's method
+    ends early because of rounding (rows of very different sizes), L-BFGS continues.
     """
     parameters = np.zeros(math.prod(loss.shape) + loss.rows.data.n_classes)
     lower, upper = np.full(len(parameters), -np.inf), np.full(len(parameters), np.inf)
     if loss.shape == ():
-        lower[0], upper[0] = (bound - loss.factor for bound in FACTORS)
-    if len(parameters) <= MOST_SECONDS and len(loss.shape) < 2:
+        lower[0], upper[0] = (bound - loss.inverse_temperature for bound in INVERSE_TEMPERATURES)
+    if len(parameters) <= MOST_NEWTON and len(loss.shape) < 2:
         found = _by_newton(loss, parameters, lower, upper)
         if found.gradient_in_units <= CLOSE:
             return found
@@ -87,80 +88,90 @@ def minimise(loss: RegressionLoss) -> Optimum:
     return _by_lbfgs(loss, parameters, lower, upper)
 
 
+class _Local(NamedTuple):
+    """The loss and its derivatives at one point."""
+
+    parameters: Floats
+    value: float
+    gradient: Floats
+    hessian: Floats
+
+
 def _by_newton(loss: RegressionLoss, start: Floats, lower: Floats, upper: Floats) -> Optimum:
-    """Steps to the minimum of the parabola that touches the loss, shorter where it must be."""
-    parameters = np.clip(start, lower, upper)
-    value, slopes, seconds = loss.bent(parameters)
-    for _ in range(NEWTON_STEPS):
-        unit = _units(np.diag(seconds))
-        free = _without_outwards(slopes, parameters, lower, upper)
-        left = np.abs(free * unit).max()
-        if left <= CLOSE:
-            break
-        step = _newton_step(slopes, seconds, unit, lower - parameters, upper - parameters)
-        length, decrease = 1.0, -float(slopes @ step)
-        hidden = decrease <= HIDDEN * abs(value)
-        while length >= LEAST_LENGTH:
-            nearby = np.clip(parameters + length * step, lower, upper)
-            there = loss.bent(nearby)
-            if there[0] <= value - 1e-4 * length * decrease:
-                break
-            left_there = _without_outwards(there[1], nearby, lower, upper)
-            if hidden and np.abs(left_there * unit).max() < left:
-                break
-            length *= 0.25
-        else:
-            break
-        parameters, (value, slopes, seconds) = nearby, there
-    free = _without_outwards(slopes, parameters, lower, upper)
-    in_units = float(np.abs(free * _units(np.diag(seconds))).max())
-    return Optimum(parameters, float(np.abs(free).max()), loss.evaluations, in_units)
+    """Damped Newton steps within the bounds."""
+
+    def at(parameters: Floats) -> _Local:
+        parameters = np.clip(parameters, lower, upper)
+        return _Local(parameters, *loss.with_hessian(parameters))
+
+    def left(there: _Local, unit: Floats) -> float:
+        free = _gradient_in_bounds(there.gradient, there.parameters, lower, upper)
+        return float(np.abs(free * unit).max())
+
+    def step_from(here: _Local) -> Step[_Local] | None:
+        unit = _units(np.diag(here.hessian))
+        if left(here, unit) <= CLOSE:
+            return None
+        bounds = lower - here.parameters, upper - here.parameters
+        step = _newton_step(here.gradient, here.hessian, unit, *bounds)
+        decrease = -float(here.gradient @ step)
+        hidden = decrease <= HIDDEN * abs(here.value)
+        return Step(
+            to=lambda length: at(here.parameters + length * step),
+            decrease=decrease,
+            accepts=lambda there: hidden and left(there, unit) < left(here, unit),
+        )
+
+    found = damped_newton(at(start), step_from, lengths=NEWTON_LENGTHS, most_steps=NEWTON_STEPS)
+    in_units = left(found, _units(np.diag(found.hessian)))
+    gradient = left(found, np.ones(len(start)))
+    return Optimum(found.parameters, gradient, loss.evaluations, in_units)
 
 
 def _newton_step(
-    slopes: Floats, seconds: Floats, unit: Floats, lowest: Floats, highest: Floats
+    gradient: Floats, hessian: Floats, unit: Floats, lowest: Floats, highest: Floats
 ) -> Floats:
-    """To the lowest point of the parabola between bounds, of which only the first may be finite."""
-    scaled = seconds * unit[:, np.newaxis] * unit
-    step = _solved(scaled, -slopes * unit) * unit
+    """The step to the minimum of the parabola; only the bounds of the first entry may be finite."""
+    scaled = hessian * unit[:, np.newaxis] * unit
+    step = _solved(scaled, -gradient * unit) * unit
     first = min(max(step[0], lowest[0]), highest[0])
     if first != step[0]:
-        rest = slopes[1:] + seconds[1:, 0] * first
+        rest = gradient[1:] + hessian[1:, 0] * first
         others = _solved(scaled[1:, 1:], -rest * unit[1:]) * unit[1:]
         step = np.concatenate([[first], others])
     return step
 
 
 def _solved(matrix: Floats, target: Floats) -> Floats:
-    """The solution for a matrix with a diagonal of ones whose eigenvalues rounding may lower."""
+    """The solution for a matrix with unit diagonal whose eigenvalues rounding may have lowered."""
     values, vectors = np.linalg.eigh(matrix)
     least = 1e-15 * len(values) * max(float(values[-1]), 1.0)
     return np.asarray(vectors @ ((vectors.T @ target) / np.maximum(values, least)))
 
 
-def _units(bend: Floats) -> Floats:
-    """Units in which the loss bends by 1 along each parameter."""
-    return np.asarray(1.0 / np.sqrt(np.where(bend > 0.0, bend, 1.0)))
+def _units(curvature: Floats) -> Floats:
+    """Units of the parameters in which each curvature is 1."""
+    return np.asarray(1.0 / np.sqrt(np.where(curvature > 0.0, curvature, 1.0)))
 
 
-def _without_outwards(slopes: Floats, at: Floats, lower: Floats, upper: Floats) -> Floats:
-    """Slopes, but for those that point out of the bounds."""
-    outwards = (at <= lower) & (slopes > 0.0) | (at >= upper) & (slopes < 0.0)
-    return np.where(outwards, 0.0, slopes)
+def _gradient_in_bounds(gradient: Floats, at: Floats, lower: Floats, upper: Floats) -> Floats:
+    """The gradient, with 0 for entries that point out of the bounds."""
+    outwards = (at <= lower) & (gradient > 0.0) | (at >= upper) & (gradient < 0.0)
+    return np.where(outwards, 0.0, gradient)
 
 
 def _by_lbfgs(loss: RegressionLoss, parameters: Floats, lower: Floats, upper: Floats) -> Optimum:
     """L-BFGS in rounds.
 
-    A round takes each parameter in units in which the loss bends by 1 where the round starts.
-    Without that, penalties of very different strengths and classes of very different frequencies
-    would make it slow.
+    Each round measures the parameters in units in which their curvature is 1 at its start. Without
+    this, penalties of very different strengths and classes of very different frequencies would make
+    it slow.
     """
     from scipy.optimize import Bounds, minimize
 
     value = gradient = in_units = math.inf
     for _ in range(MOST_ROUNDS):
-        unit = _units(loss.curvatures(parameters) + loss.penalty_curvatures())
+        unit = _units(loss.nll_curvatures(parameters) + loss.penalty_curvatures())
         found = minimize(
             partial(_in_units, loss, unit),
             parameters / unit,
@@ -170,9 +181,9 @@ def _by_lbfgs(loss: RegressionLoss, parameters: Floats, lower: Floats, upper: Fl
             options={"maxcor": MEMORY, "ftol": 0.0, "gtol": CLOSE, "maxiter": STEPS},
         )
         parameters = np.clip(found.x * unit, lower, upper)
-        slopes = np.abs(_without_outwards(found.jac, parameters, lower, upper))
-        in_units = float(slopes.max())
-        gradient = float((slopes / unit).max())
+        left = np.abs(_gradient_in_bounds(found.jac, parameters, lower, upper))
+        in_units = float(left.max())
+        gradient = float((left / unit).max())
         if in_units <= CLOSE or not found.fun < value:
             break
         value = found.fun
@@ -180,5 +191,5 @@ def _by_lbfgs(loss: RegressionLoss, parameters: Floats, lower: Floats, upper: Fl
 
 
 def _in_units(loss: RegressionLoss, unit: Floats, inner: Floats) -> tuple[float, Floats]:
-    value, slopes = loss(inner * unit)
-    return value, slopes * unit
+    value, gradient = loss(inner * unit)
+    return value, gradient * unit

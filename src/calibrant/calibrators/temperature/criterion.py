@@ -18,7 +18,7 @@ from calibrant.metrics.registry import METRICS
 from calibrant.metrics.samples import ScoredSamples
 
 BINNED = ("ece", "ada_ece")
-"""Criteria that look at the confidence alone, through bins."""
+"""Criteria that bin the confidences and use nothing else of the probabilities."""
 
 
 @dataclass(frozen=True)
@@ -29,22 +29,22 @@ class Point:
     temperature: float
     value: float
     at_bound: str | None = None
-    """Which bounds of the search it lies at."""
+    """The bounds of the search that the point lies at."""
 
     def __post_init__(self) -> None:
-        if math.isnan(self.value):  # it would lose, or win, every comparison by accident
+        if math.isnan(self.value):  # every comparison with it would be false
             raise FloatingPointError(
                 f"the criterion is not a number at gamma = {self.gamma:g}, T = {self.temperature:g}"
             )
 
     @property
     def rank(self) -> tuple[float, float, float]:
-        """Smaller is better; of values equal to rounding, what changes the probabilities least."""
+        """Smaller is better; ties, to rounding, go to the smallest change of the probabilities."""
         return round(self.value, 12), abs(self.gamma), abs(math.log(self.temperature))
 
 
 class Evaluator(ABC):
-    """Computes one criterion at any (gamma, T), and counts how often it did."""
+    """Computes one criterion at any (gamma, T), and counts the evaluations."""
 
     def __init__(self, data: Samples, criterion: str, *, n_bins: int, focal_gamma: float) -> None:
         self.data = data
@@ -63,7 +63,7 @@ class Evaluator(ABC):
 
     @cached_property
     def unchanged(self) -> float:
-        """The criterion of the probabilities as they are: gamma = 0, T = 1."""
+        """The criterion of the uncalibrated probabilities: gamma = 0, T = 1."""
         return self(0.0, 1.0)
 
     @abstractmethod
@@ -84,7 +84,7 @@ class EvaluatorInMemory(Evaluator):
         return [self.data.mean(self.loss_rows(*point)) for point in points]
 
     def loss_rows(self, gamma: float, temperature: float) -> Floats:
-        """The loss of each row, by a criterion that is a mean of losses."""
+        """The loss of each row, for a criterion that is a mean of losses."""
         _, true_log_prob, distances = mapped_rows(self.data, gamma, 1.0 / temperature)
         if self.criterion == "nll":
             return -true_log_prob
@@ -93,11 +93,11 @@ class EvaluatorInMemory(Evaluator):
         return np.asarray(focal_of_cross_entropy(-true_log_prob, self.focal_gamma))
 
     def log_odds(self, gamma: float, temperature: float) -> Floats:
-        """Log odds of the top class of each row."""
+        """Log-odds of the top class of each row."""
         return log_odds_of(self.data, gamma, 1.0 / temperature)
 
     def binned(self, log_odds: Floats) -> float:
-        """The calibration error of confidences given by their log odds."""
+        """The calibration error of confidences, given as log-odds."""
         self.evaluations += 1
         samples = ScoredSamples(sigmoid(log_odds), self.data.correct, self.data.weight)
         return METRICS[self.criterion].of(samples, n_bins=self.n_bins)
@@ -105,7 +105,7 @@ class EvaluatorInMemory(Evaluator):
 
 @singledispatch
 def evaluator_of(data: Samples, criterion: str, *, n_bins: int, focal_gamma: float) -> Evaluator:
-    """What computes a criterion on samples, wherever they lie."""
+    """The evaluator of a criterion on samples, in memory or elsewhere."""
     raise TypeError(f"no criterion is defined on {type(data).__name__}")
 
 
@@ -113,5 +113,5 @@ def evaluator_of(data: Samples, criterion: str, *, n_bins: int, focal_gamma: flo
 def in_memory(
     data: FitData, criterion: str, *, n_bins: int, focal_gamma: float
 ) -> EvaluatorInMemory:
-    """On samples in memory."""
+    """The evaluator on samples in memory."""
     return EvaluatorInMemory(data, criterion, n_bins=n_bins, focal_gamma=focal_gamma)

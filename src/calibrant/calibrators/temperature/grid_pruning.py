@@ -1,14 +1,14 @@
 """The smallest calibration error along paths of points (gamma, T), without trying every point.
 
-A path is a row of points along which the confidence of every sample changes smoothly: one gamma
-and all temperatures, or the line of the line search.
+A path is a sequence of points along which the confidence of every sample changes smoothly: one
+gamma and all temperatures, or the line of the line search.
 
-1. At a few *nodes* of each path the confidences are computed and averaged. No calibration error is
-   smaller than |mean confidence - accuracy|, and the mean between the nodes follows by
-   interpolation: a point where this bound exceeds what some other point achieves is out.
-2. Where points are left, the log odds of every row are computed at nodes that lie closer, and
-   interpolated between them; the error follows, with a bound on what interpolation can change.
-3. The points that could still be the best are evaluated exactly, and the best of them returned.
+1. The mean confidence is computed at a few *nodes* of each path and interpolated between them. No
+   calibration error is smaller than |mean confidence - accuracy|, so a point where this bound
+   exceeds the error of some other point is pruned.
+2. For the points that are left, the log-odds of every row are computed at closer nodes and
+   interpolated. They give the calibration error, with a bound on the interpolation error.
+3. The points that could still be the best are evaluated exactly, and the best of them is returned.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from calibrant.metrics.binning import all_whole, mass_edges, width_edges
 Indices = npt.NDArray[np.intp]
 
 COARSE, FINE = 3e-3, 1e-7
-"""Errors that nodes are chosen for: of the mean confidence, and of the log odds of each row."""
+"""Target errors of interpolation: of the mean confidence, and of the log-odds of each row."""
 LEAST_MARGIN = 1e-4
-"""Smallest error that the interpolated mean confidence is taken to have."""
+"""Smallest error assumed for the interpolated mean confidence."""
 LEAST_DOUBT = 4e-6
-"""And interpolated log odds: they are stored in single precision."""
+"""Smallest error assumed for interpolated log-odds, which are stored in single precision."""
 LEAST_MEMORY = 3 << 18
-"""Bytes that interpolation may use, however small the logits are; more of them would not save
-passes that cost anything."""
+"""Bytes that interpolation may always use, even if the logits take less; more would only save
+cheap passes."""
 SATURATED = 34.0
-"""Log odds beyond which the confidence rounds to 1."""
+"""Log-odds above which the confidence rounds to 1."""
 POINTS_PER_TASK = 16
 EVERY = 3
-"""Of so many gammas, one gives a value to compare with before the search."""
+"""One in this many gammas is evaluated exactly before the search, for values to compare with."""
 
 
 @singledispatch
@@ -61,7 +61,7 @@ def smallest_on_line(
 def _on_grid(evaluator: EvaluatorInMemory, gammas: Floats, temperatures: Floats) -> Point:
     x = np.log(temperatures)
     bound = lower_bound(evaluator.data, gammas, x)
-    # Some exact values, where the bound is lowest, to compare with.
+    # Exact values to compare with, where the bound is lowest.
     best = min(
         (
             _exact(evaluator, float(gammas[c]), float(temperatures[bound[c].argmin()]))
@@ -97,7 +97,7 @@ def _on_line(
 
 
 def lower_bound(data: Samples, gammas: Floats, x: Floats) -> Floats:
-    """|mean confidence - accuracy|, less what interpolation may have changed: (gammas, points)."""
+    """|mean confidence - accuracy|, minus the possible interpolation error: (gammas, points)."""
     nodes = chebyshev_nodes(x[0], x[-1], data.n_classes, COARSE)
     sums, total = data.summed(_node_sums, gammas, nodes)
     mean = sums / total
@@ -125,9 +125,9 @@ def chebyshev_nodes(low: float, high: float, n_classes: int, error: float) -> Fl
     the size of the ellipse around the interval that reaches the pole. A multiple of 8 fills the
     processor's registers.
 
-    The line search takes its nodes along gamma from here too, for which none of this was derived:
-    there the number is a guess. What interpolation lacks is measured in both cases, by
-    :func:`last_coefficients` and by comparing with exact values in :func:`best_of_points`.
+    The line search uses the same number of nodes along gamma, where it is a guess: nothing of this
+    was derived for gamma. In both cases :func:`last_coefficients` and the exact values in
+    :func:`best_of_points` measure the interpolation error.
     """
     pole = np.arctan(np.pi / np.log(max(n_classes - 1, 2)))
     log_rho = np.arcsinh(pole / (0.5 * (high - low)))
@@ -137,7 +137,7 @@ def chebyshev_nodes(low: float, high: float, n_classes: int, error: float) -> Fl
 
 
 def last_coefficients(values: npt.NDArray[Any]) -> Floats:
-    """Size of the last Chebyshev coefficients of values at the nodes: what interpolation lacks."""
+    """Size of the last Chebyshev coefficients of values at the nodes: the interpolation error."""
     n = values.shape[-1]
     angles = np.pi * np.arange(n) / (n - 1)
     ends = np.ones(n)
@@ -163,10 +163,10 @@ def interpolation(nodes: Floats, x: Floats) -> Floats:
 
 
 def tail_coefficients(gammas: Floats) -> Floats:
-    """Coefficients [gamma, a, b] of q^a (log q)^b, b <= a, that make up 1 / phi(q) in the tail.
+    """Coefficients [gamma, a, b] of q^a (log q)^b, b <= a, whose sum is 1 / phi(q) in the tail.
 
-    A class of the tail has NEAR classes and the top one above it, so its q is at most
-    1 / (NEAR + 2). The coefficients are fitted on that interval; the first is 1, as at q = 0.
+    A class of the tail is below NEAR classes and the top class, so its q is at most 1 / (NEAR + 2).
+    The coefficients are fitted on that interval; the first is 1, the value at q = 0.
     """
     from calibrant.calibrators.temperature.search_kernels import NEAR, ORDER
 
@@ -187,12 +187,15 @@ def _exact(evaluator: EvaluatorInMemory, gamma: float, temperature: float) -> Po
 def node_log_odds_of(
     data: FitData, gammas: Floats, nodes: Floats, *, keep: bool
 ) -> tuple[npt.NDArray[np.float32], Floats]:
-    """T times the log odds (gammas, rows, nodes), if kept, and the sums of the confidences."""
+    """T times the log-odds (gammas, rows, nodes), if kept, and the sums of the confidences."""
     from calibrant.calibrators.temperature.search_kernels import node_log_odds
 
     out = np.empty((len(gammas), len(data) if keep else 0, len(nodes)), dtype=np.float32)
+    none = np.empty((len(data), 0))
     sums = node_log_odds.sum(
         data.logits,
+        none,
+        none,
         np.empty(0) if data.weight is None else data.weight,
         np.exp(-nodes),
         gammas,
@@ -206,7 +209,7 @@ def node_log_odds_of(
 def _groups(
     evaluator: EvaluatorInMemory, left: npt.NDArray[np.bool_], x: Floats
 ) -> Iterator[Indices]:
-    """Gammas whose nodes are computed together, as many as memory allows."""
+    """Groups of gammas whose nodes are computed together, as many as memory allows."""
     data = evaluator.data
     most = max(data.logits.nbytes // 2, LEAST_MEMORY)
     group: list[int] = []
@@ -224,7 +227,7 @@ def _groups(
 def _nodes_around(
     left: npt.NDArray[np.bool_], group: list[int] | Indices, x: Floats, n_classes: int
 ) -> Floats:
-    """Nodes of a band in which all points lie that are left on these gammas."""
+    """Nodes of the band of log T that contains all points left for these gammas."""
     where = x[left[group].any(axis=0)]
     return chebyshev_nodes(where[0] - 1e-3, where[-1] + 1e-3, n_classes, FINE)
 
@@ -237,7 +240,7 @@ def _best_of_group(
     group: Indices,
     best: Point,
 ) -> Point:
-    """The best of ``best`` and the points that are left on the gammas of ``group``."""
+    """The best of ``best`` and the points left for the gammas of ``group``."""
     x = np.log(temperatures)
     nodes = _nodes_around(left, group, x, evaluator.data.n_classes)
     scaled, _ = node_log_odds_of(evaluator.data, gammas[group], nodes, keep=True)
@@ -262,9 +265,9 @@ def best_of_points(
     stencils: Floats,
     best: Point,
 ) -> Point:
-    """The best of ``best`` and of points whose log odds are interpolated from ``scaled``.
+    """The best of ``best`` and of points whose log-odds are interpolated from ``scaled``.
 
-    Point p is (gammas[p], temperatures[p]); T times its log odds are ``stencils[p]`` times those
+    Point p is (gammas[p], temperatures[p]); T times its log-odds are ``stencils[p]`` times those
     at the nodes of ``scaled[path[p]]``.
     """
     doubt = _doubt_of_paths(scaled, 1.0 / float(temperatures.min()))[path]
@@ -290,14 +293,14 @@ def best_of_points(
             seen[path == path[p]] = np.maximum(seen[path == path[p]], 2.0 * off)
         if (seen == doubt).all():
             break
-        doubt = 2.0 * seen  # interpolation was less exact than assumed: once more, more carefully
+        doubt = 2.0 * seen  # interpolation was less exact than assumed: repeat with wider bounds
     return min([best, *tried.values()], key=lambda point: point.rank)
 
 
-def _doubt_of_paths(scaled: npt.NDArray[np.float32], beta: float) -> Floats:
-    """How far interpolated log odds may be off on each path, in rows that are not saturated."""
-    lacking = last_coefficients(scaled).astype(np.float64) * beta
-    open_rows = np.abs(scaled).min(axis=-1) * beta < SATURATED
+def _doubt_of_paths(scaled: npt.NDArray[np.float32], inverse_temperature: float) -> Floats:
+    """Largest error of interpolated log-odds on each path, in rows that are not saturated."""
+    lacking = last_coefficients(scaled).astype(np.float64) * inverse_temperature
+    open_rows = np.abs(scaled).min(axis=-1) * inverse_temperature < SATURATED
     doubt: Floats = LEAST_DOUBT + 8.0 * np.where(open_rows, lacking, 0.0).max(axis=1)
     return doubt
 
@@ -310,7 +313,7 @@ def _errors_between(
     stencils: Floats,
     doubt: Floats,
 ) -> tuple[Floats, Floats]:
-    """The calibration error at each point from interpolated log odds, and its uncertainty."""
+    """The calibration error at each point from interpolated log-odds, and its uncertainty."""
     from calibrant.calibrators.temperature.search_kernels import errors_between
 
     weight = evaluator.data.weight
@@ -321,7 +324,7 @@ def _errors_between(
         edges = mass_edges(total, evaluator.n_bins, whole=whole)
     else:
         edges = width_edges(evaluator.n_bins)
-    # Neighbours on a path are nearly in the same order, so each task is a stretch of one path.
+    # Neighbours on a path sort the rows almost alike, so each task is a stretch of one path.
     starts = np.arange(0, len(path), POINTS_PER_TASK)
     cuts = np.unique(np.concatenate([starts, np.flatnonzero(np.diff(path)) + 1, [len(path)]]))
     out = np.empty((2, len(path)))

@@ -22,44 +22,79 @@ from calibrant.calibrators.row_kernels import (
 Floats = npt.NDArray[np.float64]
 
 AT_ONCE = 2048
-"""Entries whose exponentials are taken in one go: they stay in the innermost cache."""
+"""Exponentials computed in one loop: they stay in the innermost cache."""
+
+
+@kernel()
+def counted_sum(values: Floats, counts: Floats) -> Any:
+    """Sum over the classes; the last ``len(counts)`` entries each stand for that many classes."""
+    n = len(values) - len(counts)
+    total = sum_of(values[:n])
+    for j in range(len(counts)):
+        total += values[n + j] * counts[j]
+    return total
 
 
 @kernel()
 def map_row(
-    row: Any, beta: float, gamma: float, x: Floats, e: Floats, g: Floats
-) -> tuple[int, float, float, float, float]:
-    """The map of one row: m, b (s_r - s_m), log phi(q_m), sum of g^2, log odds against m."""
-    m, gap = relative_exponents(row, beta, x)
+    row: Any,
+    inverse_temperature: float,
+    gamma: float,
+    counts: Floats,
+    x: Floats,
+    e: Floats,
+    g: Floats,
+) -> tuple[int, float, float, float]:
+    """The map of one row: m, b (s_r - s_m), log phi(q_m), log-odds against m.
+
+    ``counts`` is that of :func:`counted_sum`, empty where every entry is one class.
+    """
+    m, gap = relative_exponents(row, inverse_temperature, x)
     if gap == -np.inf:
         e[:] = 0.0
         g[:] = 0.0
-        return m, gap, 0.0, 0.0, -np.inf
+        return m, gap, 0.0, -np.inf
     exponentials(x, e)
-    log_odds = gap + np.log(sum_of(e))
+    log_odds = gap + np.log(counted_sum(e, counts))
     if gamma == 0.0:
         g[:] = e
-        return m, gap, 0.0, sum_of_squares(e), log_odds
+        return m, gap, 0.0, log_odds
     odds = np.exp(log_odds)
     shift = gap - np.log1p(odds)
     mapped(x, e, np.exp(shift), shift, gamma, g)
     log_phi = log_phi_of_top(odds, log_odds, gamma)
-    return m, gap, log_phi, sum_of_squares(g), gap + log_phi + np.log(sum_of(g))
+    return m, gap, log_phi, gap + log_phi + np.log(counted_sum(g, counts))
+
+
+@kernel(inline="always")
+def log_against_top(
+    k: int, m: int, row: Any, inverse_temperature: float, log_phi: float, e: Floats, g: Floats
+) -> Any:
+    """log p_k - log p_m after the map."""
+    log_phi_k = np.log(e[k] / g[k]) if e[k] > 0.0 else 0.0  # phi(0) is 1
+    return difference(row[k], row[m], inverse_temperature) + log_phi - log_phi_k
 
 
 @over_rows
 def map_probs(
-    start: int, stop: int, logits: Any, beta: float, gamma: float, step: float, out: Any
+    start: int,
+    stop: int,
+    logits: Any,
+    inverse_temperature: float,
+    gamma: float,
+    step: float,
+    out: Any,
 ) -> None:
-    """Psi^gamma(softmax(b s)) of each row into ``out``, whose rounding is ``step``.
+    """Write Psi^gamma(softmax(b s)) of each row into ``out``, whose rounding step is ``step``.
 
     The top class stays strictly on top, and classes tied with it have its probability.
     """
     n_classes = logits.shape[1]
     x, e, g = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
+    counts = np.empty(0)
     for i in range(start, stop):
         row, result = logits[i], out[i]
-        m, gap, log_phi, _, against = map_row(row, beta, gamma, x, e, g)
+        m, gap, log_phi, against = map_row(row, inverse_temperature, gamma, counts, x, e, g)
         top = 1.0 / (1.0 + np.exp(against))
         factor = np.exp(gap + log_phi) * top
         below = top * (1.0 - step)
@@ -78,54 +113,50 @@ def map_rows(
     stop: int,
     logits: Any,
     labels: Any,
-    beta: float,
+    inverse_temperature: float,
     gamma: float,
     log_odds: Floats,
     true_log_prob: Floats,
     distances: Floats,
 ) -> None:
-    """Of each row: log odds of the top class, log-probability of the label, squared distance.
-
-    The last is that of :func:`squared_distance`.
-    """
+    """Per row: log-odds of the top class, log-probability of the label, squared distance to it."""
     n_classes = logits.shape[1]
     x, e, g = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
+    counts = np.empty(0)
     for i in range(start, stop):
-        m, gap, log_phi, square, against = map_row(logits[i], beta, gamma, x, e, g)
+        row, y = logits[i], labels[i]
+        m, gap, log_phi, against = map_row(row, inverse_temperature, gamma, counts, x, e, g)
         log_odds[i] = -against
-        y = labels[i]
         true_log_prob[i] = -log_one_plus_exp(against)
         # Relative to the top class.
         factor, against_top = np.exp(gap + log_phi), np.exp(against)
-        others, others_square = against_top, factor * factor * square
+        others, others_square = against_top, factor * factor * sum_of_squares(g)
         if y != m:
             own = factor * g[y]
             others = 1.0 + (against_top - own)
             others_square = 1.0 + (others_square - own * own)
-            # Phi of a class that is 0 is 1.
-            below = difference(logits[i, y], logits[i, m], beta)
-            log_phi_y = np.log(e[y] / g[y]) if e[y] > 0.0 else 0.0
-            true_log_prob[i] += below + log_phi - log_phi_y
+            true_log_prob[i] += log_against_top(y, m, row, inverse_temperature, log_phi, e, g)
         distances[i] = squared_distance(others, others_square, 1.0 + against_top)
 
 
 @over_rows
 def log_odds_of_rows(
-    start: int, stop: int, logits: Any, beta: float, gamma: float, log_odds: Floats
+    start: int, stop: int, logits: Any, inverse_temperature: float, gamma: float, log_odds: Floats
 ) -> None:
-    """Of each row the log odds of the top class alone."""
+    """The log-odds of the top class of each row."""
     n_classes = logits.shape[1]
     x, e, g = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
+    counts = np.empty(0)
     for i in range(start, stop):
-        log_odds[i] = -map_row(logits[i], beta, gamma, x, e, g)[4]
+        log_odds[i] = -map_row(logits[i], inverse_temperature, gamma, counts, x, e, g)[3]
 
 
 @kernel(inline="always", error_model="numpy")
 def squared_distance(others: float, others_square: float, total: float) -> Any:
     """Squared distance of e / total to the one-hot label, from sums of e and e^2 over the others.
 
-    As (1 - p)^2 + sum over others, where 1 - p is the others' share: 1 - p itself would cancel
-    where the label is on top.
+    It is (1 - p)^2 plus the sum over the others, with 1 - p computed as the share of the others:
+    a subtraction would cancel where the label is the top class.
     """
     share = others / total
     return share * share + others_square / (total * total)
@@ -133,19 +164,26 @@ def squared_distance(others: float, others_square: float, total: float) -> Any:
 
 @kernel()
 def exponents_of_rows(
-    logits: Any, first: int, last: int, beta: float, tops: Floats, x: Floats, e: Floats
+    logits: Any,
+    first: int,
+    last: int,
+    inverse_temperature: float,
+    tops: Floats,
+    x: Floats,
+    e: Floats,
 ) -> None:
-    """b (s_k - s_m) of rows ``first`` to ``last``, one after the other into ``x``; e^x into ``e``.
+    """Write b (s_k - s_m) of rows ``first`` to ``last`` into ``x``, row by row, and e^x into ``e``.
 
-    Several rows at once: the vector loop over the exponentials then has one remainder, not one
-    for each row.
+    The vector loop over the exponentials of several rows has one remainder, not one for each row.
     """
     n_classes = logits.shape[1]
     for i in range(first, last):
         row = logits[i]
         top = np.float64(max_of(row))
         tops[i - first] = top
-        relative_to(row, top, beta, x[(i - first) * n_classes : (i - first + 1) * n_classes])
+        relative_to(
+            row, top, inverse_temperature, x[(i - first) * n_classes : (i - first + 1) * n_classes]
+        )
     exponentials(x[: (last - first) * n_classes], e)
 
 
@@ -161,38 +199,46 @@ def square_moments(x: Floats, e: Floats) -> tuple[float, float, float]:
     return total, first, second
 
 
+@kernel(inline="always")
+def cross_entropy_derivatives(
+    total: float, first: float, second: float, third: float, of_label: float, out: Floats
+) -> None:
+    """Cross-entropy f of softmax(b s), and b f', b^2 f'' and b^3 f''', from the moments of x.
+
+    Under the probabilities, f is log sum e - x_y, b f' is mean - x_y, and the other two are the
+    variance and the third central moment of x.
+    """
+    mean, square = first / total, second / total
+    out[0] = np.log(total) - of_label
+    out[1] = mean - of_label
+    out[2] = max(square - mean * mean, 0.0)
+    out[3] = third / total - mean * (3.0 * square - 2.0 * mean * mean)
+
+
 @over_rows
 def temperature_rows(
-    start: int, stop: int, logits: Any, labels: Any, beta: float, out: Floats
+    start: int, stop: int, logits: Any, labels: Any, inverse_temperature: float, out: Floats
 ) -> None:
-    """Of softmax(b s), per row: cross-entropy, its derivative by log b, variance and skew of x.
-
-    The cross-entropy is log sum e - x_y and its derivative mean - x_y, under the probabilities;
-    the variance is b^2 times its second derivative by b, the third central moment b^3 times its
-    third.
-    """
+    """:func:`cross_entropy_derivatives` of softmax(b s), per row: (4, n)."""
     n_classes = logits.shape[1]
     together = max(1, min(stop - start, AT_ONCE // n_classes))
     x, e = np.empty(together * n_classes), np.empty(together * n_classes)
     tops = np.empty(together)
     for low in range(start, stop, together):
         high = min(low + together, stop)
-        exponents_of_rows(logits, low, high, beta, tops, x, e)
+        exponents_of_rows(logits, low, high, inverse_temperature, tops, x, e)
         for i in range(low, high):
             at = (i - low) * n_classes
             total, first, second, third = moments(x[at : at + n_classes], e[at : at + n_classes])
-            mean = first / total
-            square = second / total
-            of_label = difference(logits[i, labels[i]], tops[i - low], beta)
-            out[0, i] = np.log(total) - of_label
-            out[1, i] = mean - of_label
-            out[2, i] = max(square - mean * mean, 0.0)
-            out[3, i] = third / total - mean * (3.0 * square - 2.0 * mean * mean)
+            of_label = difference(logits[i, labels[i]], tops[i - low], inverse_temperature)
+            cross_entropy_derivatives(total, first, second, third, of_label, out[:, i])
 
 
 @over_rows
-def brier_rows(start: int, stop: int, logits: Any, labels: Any, beta: float, out: Floats) -> None:
-    """Of softmax(b s), per row: f, b f' and b^2 f'' of the squared distance f to the label.
+def brier_rows(
+    start: int, stop: int, logits: Any, labels: Any, inverse_temperature: float, out: Floats
+) -> None:
+    """f, b f' and b^2 f'' of the squared distance f of softmax(b s) to the label, per row: (3, n).
 
     With m and v the mean and variance of x under the probabilities p, p_k' is p_k (x_k - m) / b
     and p_k'' is p_k ((x_k - m)^2 - v) / b^2.
@@ -203,7 +249,7 @@ def brier_rows(start: int, stop: int, logits: Any, labels: Any, beta: float, out
     tops = np.empty(together)
     for low in range(start, stop, together):
         high = min(low + together, stop)
-        exponents_of_rows(logits, low, high, beta, tops, xs, es)
+        exponents_of_rows(logits, low, high, inverse_temperature, tops, xs, es)
         for i in range(low, high):
             at = (i - low) * n_classes
             x, e = xs[at : at + n_classes], es[at : at + n_classes]

@@ -1,8 +1,8 @@
-"""Calibrators of one temperature, of the focal map, and of both.
+"""Temperature scaling, the focal map, and both combined.
 
     softmax(s / T),    Psi^gamma(softmax(s)),    Psi^gamma(softmax(s / T))
 
-All of them are one map with one or the other number fixed, and keep the predicted class.
+All of them are one map with gamma or T fixed. None changes the predicted class.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from calibrant.focal.calibration_map import map_log_probs
 from calibrant.metrics.calibration import MOST_BINS
 
 MOST_GAMMA = 1e4
-"""Far beyond any gamma that was ever trained with, and what single precision can tell apart."""
+"""Far above any gamma used in training, and about the limit of what single precision resolves."""
 MOST_GAMMA_IN_SINGLE = 10.0
 """Above this, the logarithms that gamma multiplies need double precision for six digits."""
 REACH = 1e6
-"""Gap between logits that is beyond every temperature of a search."""
+"""A gap between logits that gives probability 0 at every temperature of a search."""
 CRITERIA = (*SMOOTH, *BINNED)
 COMPILED_GAMMAS = (-0.9, 100.0)
-"""Between these the compiled map is exact to rounding; beyond them the general one is used."""
+"""Between these the compiled map is exact to rounding; outside them the general one is used."""
 
 
 class _MapAndTemperature(Calibrator):
-    """Psi^gamma(softmax(s / T)); a number that a subclass does not have is 0 or 1."""
+    """Psi^gamma(softmax(s / T)); gamma is 0 and T is 1 in subclasses that do not have them."""
 
     KEEPS_ARGMAX = True
     PER_CLASS = False
-    IN_DOUBLE = False  # decided below: rounding the result must not change the predicted class
+    IN_DOUBLE = False  # _log_probs decides: rounding must not change the predicted class
 
     def _log_probs(self, logits: Array, state: State) -> Array:
         xp = array_namespace(logits)
@@ -82,7 +82,7 @@ class _MapAndTemperature(Calibrator):
 
 
 class Identity(_MapAndTemperature):
-    """The probabilities as they are: what the others are compared with.
+    """The uncalibrated probabilities: the baseline for comparisons.
 
     Examples:
         >>> import numpy as np
@@ -106,8 +106,8 @@ class FocalCalibration(_MapAndTemperature):
 
     .. math:: \Psi^\gamma(\mathrm{softmax}(s))
 
-    Nothing is fitted: where a network of enough capacity was trained to the minimum of the focal
-    loss, this is the true posterior. ``fit`` measures what the map does to the NLL.
+    Nothing is fitted. If a network of enough capacity was trained to the minimum of the focal loss,
+    this is the true posterior. ``fit`` measures how the map changes the NLL.
 
     Args:
         gamma: The gamma of the focal loss, at least -1.
@@ -154,9 +154,9 @@ class TemperatureScaling(_MapAndTemperature):
 
     .. math:: \mathrm{softmax}(s / T), \qquad T > 0
 
-    By NLL, Brier score or focal loss, T is the minimum itself, and logits that are c times as
-    large give a T that is c times as large. By a calibration error it is the best of 0.01, 0.02,
-    ..., 5. Where there is no minimum the limit is reported: T -> 0 if every sample is right,
+    For the NLL, the Brier score and the focal loss, T is the exact minimum, and multiplying the
+    logits by c multiplies T by c. For a calibration error, T is the best of 0.01, 0.02, ..., 5. If
+    there is no minimum, the limit is reported: T -> 0 if every sample is classified correctly,
     T -> infinity if the model is worse than chance.
 
     Args:
@@ -219,7 +219,7 @@ class TemperatureScaling(_MapAndTemperature):
             criterion=self.criterion,
             before=before,
             after=best.value,
-            gradient=abs(best.slope),
+            gradient=abs(best.gradient),
             at_bound=best.limit,
             evaluations=best.evaluations + 1,
             n_parameters=1,
@@ -232,15 +232,15 @@ class FocalTemperatureScaling(_MapAndTemperature):
 
     .. math:: \Psi^\gamma(\mathrm{softmax}(s / T))
 
-    A family of two parameters that holds temperature scaling (gamma = 0), so on the samples it is
-    fitted on it is never worse by its criterion than the best temperature of the same grid. It
-    suits any network, however trained.
+    A two-parameter family that contains temperature scaling (gamma = 0). On the samples of the fit
+    its criterion is never worse than that of the best temperature of the same grid. It suits any
+    network, whatever loss it was trained with.
 
     Args:
         criterion: What to minimise: ada_ece, ece, nll, brier or focal.
         search: ``"grid"``: ten gammas from -0.5 to 5 and T = 0.01, 0.02, ..., 5, exactly;
-            ``"line"``: along a line through the best T of two gammas; ``"refine"``: the grid, then
-            continuously around its best point.
+            ``"line"``: a line through the best T of two gammas; ``"refine"``: the grid, then a
+            continuous search around its best point.
         focal_gamma: The gamma of the focal loss, for that criterion.
         n_bins: Bins of the calibration errors, for those criteria.
 
@@ -310,10 +310,10 @@ class FocalTemperatureScaling(_MapAndTemperature):
 
 
 def within_reach(data: FitData) -> FitData:
-    """The same samples with logits that the search can compute with; often the very same.
+    """The samples with logits within REACH of the largest of their row; unchanged if they are.
 
-    A class that lies REACH below the top one has probability 0 at every temperature of the search,
-    and does not count in a calibration error, however far below it lies.
+    A class REACH below the top class has probability 0 at every temperature of the search. It does
+    not affect a calibration error, however far below it is.
     """
     lowest = np.min(data.logits, where=data.logits > -np.inf, initial=0.0)
     if max(-lowest, data.logits.max()) < REACH:
@@ -328,8 +328,8 @@ def _beyond_bounds(point: Point) -> tuple[str, ...]:
     if point.at_bound is None:
         return ()
     return (
-        f"the best point lies at a bound of the search ({point.at_bound}), so a better one may lie "
-        "beyond it; where it is T, divide the logits by a constant first.",
+        f"the best point is at a bound of the search ({point.at_bound}), so a better one may lie "
+        "beyond it; if it is a bound of T, divide the logits by a constant first.",
     )
 
 

@@ -1,4 +1,4 @@
-"""What the fits of this family compute of each sample; truncated rows have their own way."""
+"""What the fits of this family compute for each sample; truncated rows register their own way."""
 
 from __future__ import annotations
 
@@ -8,35 +8,56 @@ import numpy as np
 
 from calibrant.calibrators.data import FitData, Floats
 
+LARGEST_DISTANCE = 2.0**1022
+"""Larger distances between logits are reduced to this."""
+
 
 @singledispatch
-def log_odds_of(data: FitData, gamma: float, beta: float) -> Floats:
-    """Log odds of the top class of each row after Psi^gamma(softmax(b s))."""
+def log_odds_of(data: FitData, gamma: float, inverse_temperature: float) -> Floats:
+    """Log-odds of the top class after Psi^gamma(softmax(b s)), per row."""
     from calibrant.calibrators.temperature.kernels import log_odds_of_rows
 
     log_odds = np.empty(len(data))
-    log_odds_of_rows(data.logits, beta, gamma, log_odds)
+    log_odds_of_rows(data.logits, inverse_temperature, gamma, log_odds)
     return log_odds
 
 
 @singledispatch
-def mapped_rows(data: FitData, gamma: float, beta: float) -> tuple[Floats, Floats, Floats]:
-    """Of Psi^gamma(softmax(b s)), per row: log odds of the top class, log-probability of the label.
+def mapped_rows(
+    data: FitData, gamma: float, inverse_temperature: float
+) -> tuple[Floats, Floats, Floats]:
+    """Log-odds of the top class, log-probability of the label, squared distance to the label.
 
-    And the squared distance to the one-hot label.
+    All of Psi^gamma(softmax(b s)), per row.
     """
     from calibrant.calibrators.temperature.kernels import map_rows
 
-    log_odds, true_log_prob, distances = (np.empty(len(data)) for _ in range(3))
-    map_rows(data.logits, data.labels, beta, gamma, log_odds, true_log_prob, distances)
+    log_odds, true_log_prob, distances = found = tuple(np.empty(len(data)) for _ in range(3))
+    map_rows(data.logits, data.labels, inverse_temperature, gamma, *found)
     return log_odds, true_log_prob, distances
 
 
 @singledispatch
-def temperature_rows(data: FitData, beta: float) -> Floats:
-    """Cross-entropy of softmax(b s), its gradient, curvature and third derivative by log b."""
+def temperature_rows(data: FitData, inverse_temperature: float) -> Floats:
+    """Cross-entropy f of softmax(b s), and b f', b^2 f'' and b^3 f''', per row: (4, n)."""
     from calibrant.calibrators.temperature.kernels import temperature_rows
 
     out = np.empty((4, len(data)))
-    temperature_rows(data.logits, data.labels, beta, out)
+    temperature_rows(data.logits, data.labels, inverse_temperature, out)
     return out
+
+
+def distances_below_top(data: FitData) -> Floats:
+    """Distance from the largest logit to what competes with it, per row; 0 where nothing does.
+
+    The competitor is the label where it is another class, else the largest logit below the top.
+    """
+    distance = np.empty(len(data))
+    for block in data.blocks():
+        logits = data.logits[block].astype(np.float64)
+        top, label = logits.max(axis=1), logits[np.arange(len(logits)), data.labels[block]]
+        runner_up = np.where(logits < top[:, np.newaxis], logits, -np.inf).max(axis=1)
+        half = top / 2.0 - np.where(label < top, label, runner_up) / 2.0  # the whole may overflow
+        half[half == np.inf] = 0.0
+        distance[block] = 2.0 * np.minimum(half, LARGEST_DISTANCE / 2.0)
+    return distance

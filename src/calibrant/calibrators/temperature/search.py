@@ -1,10 +1,10 @@
 """The three searches of focal temperature scaling for the best (gamma, T).
 
-- ``grid``: the published grid, and gamma = 0, with the same answer as trying all of its 5000
-  points, though only a few are tried (see ``paths``);
-- ``line``: the best T for two gammas, then along the straight line through them: three times the
-  points of a temperature search, as the paper proposes;
-- ``refine``: the grid, then continuously around what it found; never worse than the grid.
+- ``grid``: the published grid, plus gamma = 0. The result is that of trying all 5000 points, but
+  only a few are evaluated (see ``grid_pruning``);
+- ``line``: the best T for two gammas, then the straight line through them: three times the points
+  of a temperature search, as the paper proposes;
+- ``refine``: the grid, then a continuous search around its best point; never worse than the grid.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.calibrators.batched_search import Walk, side_by_side
+from calibrant.calibrators.batched_search import Search, run_together
 from calibrant.calibrators.temperature.criterion import BINNED, Evaluator, Point
 from calibrant.calibrators.temperature.grid_pruning import (
     COARSE,
@@ -28,26 +28,27 @@ from calibrant.calibrators.temperature.grid_pruning import (
 from calibrant.calibrators.temperature.solver import TO_LOOK
 
 GAMMAS = np.array([-0.5, -0.25, 0.0, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0])
-"""The gammas of Komisarenko and Kull (2024), and 0: plain temperature scaling."""
+"""The gammas of Komisarenko and Kull (2024), and 0, which is temperature scaling."""
 TEMPERATURES = np.arange(1, 501) / 100.0
-"""Their temperatures, built from whole numbers."""
+"""Their temperatures, computed from whole numbers."""
 UNCHANGED = 99
-"""Where T = 1 stands among them."""
+"""Index of T = 1."""
 LINE_GAMMAS = (0.0, 1.0)
-"""The two gammas through whose best temperatures the line runs."""
+"""The line runs through the best temperatures of these two gammas."""
 REFINED_GAMMAS = (-0.9, 20.0)
 REFINED_TEMPERATURES = (1e-3, 50.0)
-"""The refined search stays between these; at gamma = -1 the map has its limit."""
+"""Bounds of the refined search; gamma = -1 is the limit of the map."""
 
 
 def grid(evaluator: Evaluator, gammas: tuple[float, ...] | None = None) -> Point:
-    """The best point of the grid; of equal ones, that with gamma closest to 0, then T to 1."""
+    """The best point of the grid; ties go to the gamma closest to 0, then to the T closest to 1."""
     chosen = GAMMAS if gammas is None else np.array(gammas)
     if evaluator.criterion in BINNED:
         found = [smallest_on_grid(evaluator, chosen, TEMPERATURES)]
     else:
-        found = side_by_side([_walk(evaluator, float(gamma)) for gamma in chosen], evaluator.at)
-    if 0.0 in chosen:  # no change at all is on the grid: it takes part whatever was left out
+        searches = [_search_temperatures(evaluator, float(gamma)) for gamma in chosen]
+        found = run_together(searches, evaluator.at)
+    if 0.0 in chosen:  # (0, 1) is on the grid and takes part even where it was pruned
         found.append(Point(0.0, 1.0, evaluator.unchanged))
     best = min(found, key=lambda point: point.rank)
     return _with_edges(best, either_gamma=len(chosen) > 1)
@@ -72,12 +73,12 @@ def line(evaluator: Evaluator) -> Point:
 
 
 def refine(evaluator: Evaluator) -> Point:
-    """The grid's best point, moved continuously downhill, beyond the grid where that leads on."""
+    """The grid's best point, improved by a continuous search that may leave the grid."""
     from scipy.optimize import Bounds, minimize
 
     start = grid(evaluator)
     at_start = np.array([start.gamma, math.log(start.temperature)])
-    # As large as the spaces between the points of the grid, and away from the bounds.
+    # As large as the spacing of the grid, and away from the bounds.
     simplex = at_start + np.array([[0.0, 0.0], [0.12, 0.0], [0.0, 0.02 / start.temperature]])
     low, high = (np.array([REFINED_GAMMAS[i], math.log(REFINED_TEMPERATURES[i])]) for i in (0, 1))
 
@@ -96,7 +97,7 @@ def refine(evaluator: Evaluator) -> Point:
     if at_bound[1]:
         bounds.append(f"T = {math.exp(found.x[1]):.3g}")
     if not found.success:
-        bounds.append("the limit of steps")
+        bounds.append("the maximum number of steps")
     if start.at_bound is not None and found.fun > start.value - 1e-12:
         bounds.append(start.at_bound)
     refined = Point(
@@ -106,7 +107,7 @@ def refine(evaluator: Evaluator) -> Point:
 
 
 def _with_edges(point: Point, *, either_gamma: bool) -> Point:
-    """The point with the edges of the grid it lies at."""
+    """The point, with the edges of the grid that it lies at."""
     edges = []
     if either_gamma and point.gamma in (GAMMAS[0], GAMMAS[-1]):
         edges.append(f"gamma = {point.gamma:g}")
@@ -115,16 +116,18 @@ def _with_edges(point: Point, *, either_gamma: bool) -> Point:
     return replace(point, at_bound=" and ".join(edges) or None)
 
 
-def _walk(evaluator: Evaluator, gamma: float) -> Walk[tuple[float, float], float, Point]:
+def _search_temperatures(
+    evaluator: Evaluator, gamma: float
+) -> Search[tuple[float, float], float, Point]:
     """The best temperature of the grid for one gamma, by a criterion that is smooth in T.
 
-    Some rows, at nodes that lie close enough for interpolation, show the valley; then all rows
-    walk down to its lowest point.
+    Interpolation on some of the rows finds the starting point; the search on all rows descends
+    from there.
     """
     few = evaluator.on(evaluator.data.some_rows(TO_LOOK))
     x = np.log(TEMPERATURES)
     nodes = chebyshev_nodes(x[0], x[-1], evaluator.data.n_classes, COARSE)
-    # T times a loss stays bounded as T falls, so its interpolation is as exact at every T.
+    # T times a loss stays bounded as T falls, so its interpolation is equally exact at every T.
     scaled = np.array(few.at([(gamma, math.exp(node)) for node in nodes])) * np.exp(nodes)
     step = int((interpolation(nodes, x) @ scaled / TEMPERATURES).argmin())
     known: dict[int, Point] = {}
@@ -140,11 +143,11 @@ def _walk(evaluator: Evaluator, gamma: float) -> Walk[tuple[float, float], float
         around = [min(max(s, 0), len(x) - 1) for s in (step - 1, step, step + 1)]
         left, here, right, unchanged = yield from look(*around, UNCHANGED)
         if here.value <= min(left.value, right.value):
-            # Where T does not matter, it stays 1.
+            # If T does not matter, it stays 1.
             return min(here, unchanged, key=lambda point: point.rank)
         downhill = -1 if left.value < right.value else 1
-        bend = left.value - 2.0 * here.value + right.value
-        leap = (left.value - right.value) / (2.0 * bend) if bend > 0.0 else 8.0 * downhill
+        curvature = left.value - 2.0 * here.value + right.value
+        leap = (left.value - right.value) / (2.0 * curvature) if curvature > 0.0 else 8.0 * downhill
         far = min(max(step + round(leap), 0), len(x) - 1)
         there, near = yield from look(far, step + downhill)
         step = far if there.value < near.value else step + downhill

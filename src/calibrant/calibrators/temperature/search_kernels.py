@@ -6,9 +6,9 @@ sums that all gammas share, because the map is separable and 1/phi is smooth for
 
     sum over the tail of q / phi(q) = sum over b <= a <= 3 of  C[gamma, a, b] sum q^(a+1) (log q)^b
 
-:func:`errors_between` interpolates the log odds of each row between the nodes and bins the
-confidences (:func:`mass_error`, :func:`width_error`), for as many points as asked. What it finds is
-checked by an exact pass.
+:func:`errors_between` interpolates the log-odds of each row between the nodes and bins the
+confidences (:func:`mass_error`, :func:`width_error`) at any number of points. An exact pass checks
+the result.
 """
 
 from __future__ import annotations
@@ -33,33 +33,35 @@ from calibrant.metrics.binning import tie_width
 Floats = npt.NDArray[np.float64]
 
 NEAR = 7
-"""Classes next to the top one that are mapped one by one, where there are many."""
+"""Classes next to the top one that are mapped one by one if there are many classes."""
 ALL_NEAR = 16
-"""Up to this many classes beside the top one, all of them are."""
+"""With up to this many classes besides the top one, all of them are mapped one by one."""
 ORDER = 3
 """Highest power of q in the expansion for the tail."""
 LEAST_EXPONENT = -170.0
-"""Exponents below this count as this, 1e-74: no product of such numbers is too small for the
+"""Smaller exponents are raised to this, 1e-74: no product of such numbers is too small for the
 processor's fast path, and none of them matters."""
 NEGLIGIBLE = -32.0
 """A tail whose largest exponent is below this weighs less than 1e-13 per class."""
+MOST_LOG_COUNT = 12.0
+"""Logarithm of the largest number of classes that one stand-in stands for."""
 CERTAIN = 1e30
-"""T times the log odds of a class that is the only one possible."""
+"""T times the log-odds of the only possible class."""
 SAME = 4e-16
-"""Confidences closer than this may round to the same number, or the other way round."""
+"""Confidences closer than this may round to the same number, or to the opposite order."""
 
 
 @kernel(fastmath={"contract"})
-def tail_exponentials(tail: Any, beta: float, x: Floats, e: Floats) -> None:
-    """b times each entry of the tail into ``x``, its exponential into ``e``."""
+def tail_exponentials(tail: Any, inverse_temperature: float, x: Floats, e: Floats) -> None:
+    """Write b times each entry of the tail into ``x`` and its exponential into ``e``."""
     for k in range(len(tail)):
-        x[k] = max(tail[k] * beta, LEAST_EXPONENT)
+        x[k] = max(tail[k] * inverse_temperature, LEAST_EXPONENT)
         e[k] = exp_nonpositive(x[k])
 
 
 @kernel(fastmath={"reassoc", "nsz", "contract"})
 def power_sums(x: Floats, e: Floats, sums: Floats, node: int) -> None:
-    """Sums of e^(a+1) x^b over the tail for b <= a <= ORDER into ``sums[node, a, b]``."""
+    """Write the sums of e^(a+1) x^b over the tail, b <= a <= ORDER, into ``sums[node, a, b]``."""
     s00 = s10 = s11 = s20 = s21 = s22 = s30 = s31 = s32 = s33 = 0.0
     for k in range(len(x)):
         w = e[k]
@@ -95,6 +97,19 @@ def power_sums(x: Floats, e: Floats, sums: Floats, node: int) -> None:
 
 
 @kernel()
+def add_counted_powers(x: Floats, e: Floats, counts: Floats, sums: Floats) -> None:
+    """Add count e^(a+1) x^b of each stand-in to ``sums[a, b]``."""
+    for k in range(len(x)):
+        power_of_e = counts[k]
+        for a in range(ORDER + 1):
+            power_of_e *= e[k]
+            term = power_of_e
+            for b in range(a + 1):
+                sums[a, b] += term
+                term *= x[k]
+
+
+@kernel()
 def shifted_sums(sums: Floats, top: Floats, moments: Floats) -> None:
     """Sums of e^(a+1) share^a (log q)^b, where q = share e and log q = x + shift, at every node."""
     for j in range(len(sums)):
@@ -111,7 +126,7 @@ def shifted_sums(sums: Floats, top: Floats, moments: Floats) -> None:
 
 @kernel()
 def split_row(row: Any, others: Floats, near: Floats, tail: Floats) -> Any:
-    """Differences to the runner-up, the largest into ``near``, others into ``tail``; s_r - s_m."""
+    """Write the differences to the runner-up into ``near`` and ``tail``; return s_r - s_m."""
     top = max_of(row)
     m = index_of(row, top)
     n_others = len(row) - 1
@@ -142,24 +157,26 @@ def split_row(row: Any, others: Floats, near: Floats, tail: Floats) -> Any:
 
 
 @kernel(fastmath={"contract"})
-def exponentials_at(near: Floats, betas: Floats, x: Floats, e: Floats, total: Floats) -> None:
+def exponentials_at(
+    near: Floats, inverse_temperatures: Floats, x: Floats, e: Floats, total: Floats
+) -> None:
     """x = b times each entry of ``near`` at every node, e^x, and the sums of e^x."""
     total[:] = 0.0
     for k in range(len(near)):
-        for j in range(len(betas)):
-            x[k, j] = max(near[k] * betas[j], LEAST_EXPONENT)
+        for j in range(len(inverse_temperatures)):
+            x[k, j] = max(near[k] * inverse_temperatures[j], LEAST_EXPONENT)
             e[k, j] = exp_nonpositive(x[k, j])
             total[j] += e[k, j]
 
 
 @kernel(fastmath={"contract"}, error_model="numpy")
-def softmax_at(gap: float, betas: Floats, total: Floats, top: Floats) -> None:
-    """From the sum of e, at every node: what the map needs to know of the softmax.
+def softmax_at(gap: float, inverse_temperatures: Floats, total: Floats, top: Floats) -> None:
+    """What the map needs of the softmax at every node, from the sum of e.
 
     Rows of ``top``: log(e^gap q_m), e^gap q_m, log(1 - q_m), and u(q_m) = log(1 + S) / S.
     """
-    for j in range(len(betas)):
-        x = gap * betas[j]
+    for j in range(len(inverse_temperatures)):
+        x = gap * inverse_temperatures[j]
         bounded = max(x, LEAST_EXPONENT)
         odds = exp_nonpositive(bounded) * total[j]
         log_total = log_positive(1.0 + odds)
@@ -193,26 +210,28 @@ def add_mapped_at(
 
 @kernel(fastmath={"contract"}, error_model="numpy")
 def log_odds_at(
-    gap: float, betas: Floats, top: Floats, g: Floats, gamma: float, out: Floats
+    gap: float, inverse_temperatures: Floats, top: Floats, g: Floats, gamma: float, out: Floats
 ) -> None:
-    """T times the log odds of the top class at every node, from the sum of g."""
-    for j in range(len(betas)):
+    """T times the log-odds of the top class at every node, from the sum of g."""
+    for j in range(len(inverse_temperatures)):
         log_ratio = gamma * top[2, j] + log_positive((1.0 + gamma * top[3, j]) * g[j])
-        out[j] = -(gap + log_ratio / betas[j])
+        out[j] = -(gap + log_ratio / inverse_temperatures[j])
 
 
 @kernel(fastmath={"contract"}, error_model="numpy")
-def add_confidence(scaled_log_odds: Floats, betas: Floats, weight: float, sums: Floats) -> None:
+def add_confidence(
+    scaled_log_odds: Floats, inverse_temperatures: Floats, weight: float, sums: Floats
+) -> None:
     """Add the confidence of one row at every node."""
-    for j in range(len(betas)):
-        log_odds = scaled_log_odds[j] * betas[j]
+    for j in range(len(inverse_temperatures)):
+        log_odds = scaled_log_odds[j] * inverse_temperatures[j]
         small = exp_nonpositive(-abs(log_odds))
         sums[j] += weight * ((1.0 if log_odds >= 0.0 else small) / (1.0 + small))
 
 
 @kernel(fastmath={"contract"})
 def add_tail_at(coefficients: Floats, moments: Floats, g: Floats) -> None:
-    """Add the tail at every node: moments (a, b, node) times the coefficients of 1/phi."""
+    """Add the tail at every node: the moments (a, b, node) times the coefficients of 1/phi."""
     for a in range(ORDER + 1):
         for b in range(a + 1):
             for j in range(len(g)):
@@ -224,22 +243,27 @@ def node_log_odds(
     start: int,
     stop: int,
     logits: Any,
+    stand_ins: Floats,
+    counts: Floats,
     weight: Floats,
-    betas: Floats,
+    inverse_temperatures: Floats,
     gammas: Floats,
     coefficients: Floats,
     out: Any,
 ) -> Any:
-    """T times the log odds of each row's top class at every gamma and node into ``out``.
+    """Write T times the log-odds of each row's top class, at every gamma and node, into ``out``.
 
-    ``out`` is (gammas, rows, nodes), or has no rows where only the sums are wanted.
-    ``coefficients[gamma, a, b]`` are those of 1/phi. Returns the weighted sums of the confidences:
-    (gammas, nodes).
+    ``out`` is (gammas, rows, nodes), or has no rows if only the sums are needed. ``stand_ins`` are
+    further logits of a row, each of which counts ``counts`` times; both are (rows, 0) where all
+    classes are known. ``coefficients[gamma, a, b]`` are those of 1/phi. Returns the weighted sums
+    of the confidences: (gammas, nodes).
     """
-    confidence = np.zeros((len(gammas), len(betas)))
-    n_classes, n_nodes = logits.shape[1], len(betas)
+    confidence = np.zeros((len(gammas), len(inverse_temperatures)))
+    n_classes, n_nodes = logits.shape[1], len(inverse_temperatures)
     n_near = n_classes - 1 if n_classes - 1 <= ALL_NEAR else NEAR
-    n_tail = n_classes - 1 - n_near
+    n_far, n_stand_ins = n_classes - 1 - n_near, stand_ins.shape[1]
+    n_tail = n_far + n_stand_ins
+    negligible = NEGLIGIBLE if n_stand_ins == 0 else NEGLIGIBLE - MOST_LOG_COUNT
     others, near, tail = np.empty(n_classes - 1), np.empty(n_near), np.empty(n_tail)
     tail_x, tail_e = np.empty(n_tail), np.empty(n_tail)
     x, e = np.empty((n_near, n_nodes)), np.empty((n_near, n_nodes))
@@ -250,23 +274,28 @@ def node_log_odds(
     moments = np.zeros((ORDER + 1, ORDER + 1, n_nodes))
     for i in range(start, stop):
         w = weight[i] if len(weight) > 0 else 1.0
-        gap = split_row(logits[i], others, near, tail)
-        if gap == -np.inf:  # one class is possible
+        gap = split_row(logits[i], others, near, tail[:n_far])
+        if gap == -np.inf:  # only one class is possible
             if out.shape[1] > 0:
                 out[:, i, :] = CERTAIN
             confidence += w
             continue
-        exponentials_at(near, betas, x, e, total)
+        exponentials_at(near, inverse_temperatures, x, e, total)
+        if n_stand_ins > 0:
+            runner_up = np.float64(max_of(logits[i])) + gap
+            for j in range(n_stand_ins):
+                tail[n_far + j] = stand_ins[i, j] - runner_up
         if n_tail > 0:
             highest = max_of(tail)
             for j in range(n_nodes):
-                if highest * betas[j] < NEGLIGIBLE:
+                if highest * inverse_temperatures[j] < negligible:
                     sums[j] = 0.0
                     continue
-                tail_exponentials(tail, betas[j], tail_x, tail_e)
-                power_sums(tail_x, tail_e, sums, j)
+                tail_exponentials(tail, inverse_temperatures[j], tail_x, tail_e)
+                power_sums(tail_x[:n_far], tail_e[:n_far], sums, j)
+                add_counted_powers(tail_x[n_far:], tail_e[n_far:], counts[i], sums[j])
                 total[j] += sums[j, 0, 0]
-        softmax_at(gap, betas, total, top)
+        softmax_at(gap, inverse_temperatures, total, top)
         log_rest_at(e, top, log_rest)
         if n_tail > 0:
             shifted_sums(sums, top, moments)
@@ -279,10 +308,10 @@ def node_log_odds(
                 add_mapped_at(x, e, log_rest, top, gamma, g)
                 if n_tail > 0:
                     add_tail_at(coefficients[c], moments, g)
-            log_odds_at(gap, betas, top, g, gamma, scaled)
-            add_confidence(scaled, betas, w, confidence[c])
+            log_odds_at(gap, inverse_temperatures, top, g, gamma, scaled)
+            add_confidence(scaled, inverse_temperatures, w, confidence[c])
             if out.shape[1] > 0:
-                for j in range(n_nodes):  # bounded, because ``out`` is in single precision
+                for j in range(n_nodes):  # bounded, because ``out`` has single precision
                     out[c, i, j] = max(min(scaled[j], CERTAIN), -CERTAIN)
     return confidence
 
@@ -298,7 +327,7 @@ def product(values: Any, stencil: Floats) -> float:
 
 @kernel(fastmath={"contract"}, error_model="numpy")
 def confidences_of(log_odds: Floats, confidence: Floats) -> None:
-    """1 / (1 + e^-log odds), exact to rounding at both ends."""
+    """Write 1 / (1 + e^-log_odds) into ``confidence``, exact to rounding at both ends."""
     for i in range(len(log_odds)):
         small = exp_nonpositive(-abs(log_odds[i]))
         confidence[i] = (1.0 if log_odds[i] >= 0.0 else small) / (1.0 + small)
@@ -306,7 +335,7 @@ def confidences_of(log_odds: Floats, confidence: Floats) -> None:
 
 @kernel()
 def sort_nearly_sorted(order: Any, keys: Floats) -> None:
-    """Rows by rising key into ``order``, which is nearly so already; far from it, from scratch."""
+    """Sort ``order`` by key: by insertion if it is nearly sorted, else from scratch."""
     moves_left = 8 * len(order)
     for i in range(1, len(order)):
         row = order[i]
@@ -335,7 +364,7 @@ def mass_in_doubt(
     weight: Floats,
     doubt: float,
 ) -> tuple[float, float]:
-    """Weight of the rows below and above ``order[start:stop]`` that may change sides with it."""
+    """Weight of the rows below and above ``order[start:stop]`` whose true order may differ."""
     below = above = 0.0
     k = stop
     while k < len(order) and (
@@ -364,11 +393,11 @@ def mass_error(
     edges: Floats,
     doubt: float,
 ) -> tuple[float, float]:
-    """Equal-mass calibration error of rows in rising order, and by how much their order may err.
+    """Equal-mass calibration error of sorted rows, and the largest change from a wrong order.
 
-    Rows of equal confidence are one group, which an edge cuts in proportion. Two rows whose log
-    odds differ by less than ``doubt`` may stand the other way round in truth, which matters where
-    an edge runs between them.
+    Rows of equal confidence are one group, which an edge cuts in proportion. The true order of two
+    rows whose log-odds differ by less than ``doubt`` may be the reverse, which matters if an edge
+    runs between them.
     """
     n, last = len(order), len(edges) - 2
     error = slack = rank = gap = mass = hits = 0.0
@@ -405,7 +434,7 @@ def mass_error(
 def width_error(
     log_odds: Floats, confidence: Floats, correct: Any, weight: Floats, edges: Floats, doubt: float
 ) -> tuple[float, float]:
-    """Equal-width calibration error, and by how much rows close to an edge may change it."""
+    """Equal-width calibration error, and the largest change from rows close to an edge."""
     n_bins = len(edges) - 1
     gaps = np.zeros(n_bins)
     total = slack = 0.0
@@ -425,7 +454,7 @@ def width_error(
 def errors_of_stretch(
     scaled: Any,
     stencils: Floats,
-    betas: Floats,
+    inverse_temperatures: Floats,
     correct: Any,
     weight: Floats,
     edges: Floats,
@@ -433,12 +462,12 @@ def errors_of_stretch(
     doubt: Floats,
     out: Floats,
 ) -> None:
-    """Points of one path, close to each other: the error and its slack into ``out``."""
+    """Write the error and its slack at neighbouring points of one path into ``out``."""
     log_odds, confidence = np.empty(len(scaled)), np.empty(len(scaled))
     order = np.arange(len(scaled))
-    for p in range(len(betas)):
+    for p in range(len(inverse_temperatures)):
         for i in range(len(scaled)):
-            log_odds[i] = betas[p] * product(scaled[i], stencils[p])
+            log_odds[i] = inverse_temperatures[p] * product(scaled[i], stencils[p])
         confidences_of(log_odds, confidence)
         if by_mass:
             sort_nearly_sorted(order, log_odds)
@@ -459,7 +488,7 @@ def errors_between(
     scaled: Any,
     paths: Any,
     stencils: Floats,
-    betas: Floats,
+    inverse_temperatures: Floats,
     correct: Any,
     weight: Floats,
     edges: Floats,
@@ -467,17 +496,17 @@ def errors_between(
     doubt: Floats,
     out: Floats,
 ) -> None:
-    """Calibration error at points between the nodes, and how much it may be off: (2, points).
+    """Calibration error at points between the nodes, and its largest error: (2, points).
 
-    Point p lies on path ``paths[p]`` of ``scaled``. ``tasks`` are the first and last point of parts
-    that each lie on one path.
+    Point p lies on path ``paths[p]`` of ``scaled``. A task is a range of points (first, last) on
+    one path.
     """
     for task in range(start, stop):
         first, last = tasks[task]
         errors_of_stretch(
             scaled[paths[first]],
             stencils[first:last],
-            betas[first:last],
+            inverse_temperatures[first:last],
             correct,
             weight,
             edges,

@@ -1,14 +1,14 @@
 """The best temperature by a smooth criterion: NLL, Brier score or focal loss.
 
-With b = 1/T the NLL is convex in b, so it has one minimum; Halley's method, of third order, finds
-it in about three passes, started from the minimum on some of the rows. It lies at T -> 0 where
-every sample is right and at T -> infinity where the model is worse than chance: then the limit is
-reported, and T is what stands for it, a million times below or above the scale of the logits. The
-other two criteria may have several minima: a scan over some rows finds where to look, and Newton's
-method, on log b, goes down from each place.
+The NLL is convex in b = 1/T, so it has one minimum. Halley's method, of third order, finds it in
+about three passes, starting from the minimum on some of the rows. The minimum is at T -> 0 if every
+sample is classified correctly, and at T -> infinity if the model is worse than chance. The fit then
+reports the limit and returns a T a million times below or above the scale of the logits. The other
+two criteria may have several minima: a scan over some rows brackets them, and Newton's method on
+log b descends to each.
 
-Everything is relative to the scale of the logits, so logits that are c times as large give a
-temperature that is c times as large.
+Everything is relative to the scale of the logits, so multiplying the logits by c multiplies the
+temperature by c.
 """
 
 from __future__ import annotations
@@ -21,56 +21,54 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from calibrant.calibrators.batched_search import Walk, side_by_side
+from calibrant.calibrators.batched_search import Search, run_together
 from calibrant.calibrators.data import FitData, Floats, Samples
-from calibrant.calibrators.temperature.rows import temperature_rows
+from calibrant.calibrators.temperature.rows import distances_below_top, temperature_rows
 from calibrant.focal.loss import focal_of_cross_entropy
-from calibrant.focal.scalar import phi, phi_slope
+from calibrant.focal.scalar import phi, phi_gradient
 
 SMOOTH = ("nll", "brier", "focal")
-"""Criteria with a derivative by the temperature."""
+"""Criteria that are differentiable in the temperature."""
 
 LIMIT = 1e6
-"""The temperature stays within this factor of the scale of the logits."""
+"""The temperature stays within this factor of the scale of the logits, up or down."""
 ORDINARY = (1e-100, 1e100)
-"""Logits of another scale are fitted in units of it, so that nothing over- or underflows."""
-LARGEST = 2.0**1022
-"""Distances beyond this count as this."""
+"""Logits whose scale is outside this range are divided by it: nothing over- or underflows."""
 SMALLEST = 1e-300
-"""Neither T nor 1/T may be beyond what a float can hold."""
+"""Smallest T and smallest 1/T: both must be finite floats."""
 TO_START = 512
-"""Rows on which the start of Halley's method is found."""
+"""Rows that give the starting point of Halley's method."""
 TO_LOOK = 2048
-"""Rows on which one sees where the minima are."""
+"""Rows that are scanned for minima."""
 CLOSE = 1e-3
 """A step of this relative size leaves an error of about ten times its cube."""
 MOST_STEPS = 200
 SCAN_STEPS = 160
 REACHES = (1, 4)
-"""Steps of the scan within which a minimum on all rows is looked for around one on some."""
+"""Scan steps around a minimum on some rows within which the minimum on all rows is searched."""
 NEAR = 1e-6
 """A step of Newton's method of this size leaves an error of about its square."""
 
 
-class Slope(NamedTuple):
-    """A criterion f at one b = 1/T: its mean, b f' and b^2 f''; of the NLL also b^3 f'''."""
+class Derivatives(NamedTuple):
+    """A criterion f at one b = 1/T: its mean, b f' and b^2 f''; for the NLL also b^3 f'''."""
 
     value: float
-    slope: float
+    gradient: float
     curvature: float
     third: float = 0.0
 
 
 @dataclass(frozen=True)
 class BestTemperature:
-    """Where the criterion is smallest, and how that was found."""
+    """The temperature that minimises a criterion, and how it was found."""
 
     temperature: float
     value: float
-    slope: float
+    gradient: float
     evaluations: int
     limit: str | None = None
-    """"T -> 0" or "T -> infinity" where there is no minimum in between."""
+    """"T -> 0" or "T -> infinity" if there is no minimum in between."""
 
 
 RowsOf: TypeAlias = Callable[[FitData, float], Iterable[Floats]]
@@ -81,33 +79,37 @@ class SmoothCriterion:
     """A smooth criterion, as a function of the samples and b = 1/T."""
 
     rows_of: RowsOf
-    """What a :class:`Slope` has the means of, one after the other."""
+    """The fields of :class:`Derivatives`, per row."""
 
-    def __call__(self, data: Samples, beta: float) -> Slope:
-        """At one b."""
-        return self.at(data, [beta])[0]
+    def __call__(self, data: Samples, inverse_temperature: float) -> Derivatives:
+        """The criterion at one b."""
+        return self.at(data, [inverse_temperature])[0]
 
-    def at(self, data: Samples, betas: Sequence[float]) -> list[Slope]:
-        """At each b, by one look at the samples."""
-        if not betas:
+    def at(self, data: Samples, inverse_temperatures: Sequence[float]) -> list[Derivatives]:
+        """The criterion at each b, in one pass over the samples."""
+        if not inverse_temperatures:
             return []
-        means = data.means(_rows_at, self.rows_of, tuple(betas))
-        each = len(means) // len(betas)
-        return [Slope(*means[i : i + each]) for i in range(0, len(means), each)]
+        means = data.means(_rows_at, self.rows_of, tuple(inverse_temperatures))
+        each = len(means) // len(inverse_temperatures)
+        return [Derivatives(*means[i : i + each]) for i in range(0, len(means), each)]
 
-    def values(self, data: Samples, betas: Sequence[float]) -> Floats:
-        """The mean alone, at each b."""
-        return np.array(data.means(_values_at, self.rows_of, tuple(betas)))
-
-
-def _rows_at(data: FitData, rows_of: RowsOf, betas: tuple[float, ...]) -> Iterator[Floats]:
-    for beta in betas:
-        yield from rows_of(data, beta)
+    def values(self, data: Samples, inverse_temperatures: Sequence[float]) -> Floats:
+        """The mean at each b, without derivatives."""
+        return np.array(data.means(_values_at, self.rows_of, tuple(inverse_temperatures)))
 
 
-def _values_at(data: FitData, rows_of: RowsOf, betas: tuple[float, ...]) -> Iterator[Floats]:
-    for beta in betas:
-        yield next(iter(rows_of(data, beta)))
+def _rows_at(
+    data: FitData, rows_of: RowsOf, inverse_temperatures: tuple[float, ...]
+) -> Iterator[Floats]:
+    for inverse_temperature in inverse_temperatures:
+        yield from rows_of(data, inverse_temperature)
+
+
+def _values_at(
+    data: FitData, rows_of: RowsOf, inverse_temperatures: tuple[float, ...]
+) -> Iterator[Floats]:
+    for inverse_temperature in inverse_temperatures:
+        yield next(iter(rows_of(data, inverse_temperature)))
 
 
 def criterion_by_name(name: str, focal_gamma: float) -> SmoothCriterion:
@@ -130,22 +132,22 @@ def best_temperature(data: Samples, name: str, focal_gamma: float) -> BestTemper
         if not lowest <= best.temperature <= highest:
             nearest = lowest if best.temperature < lowest else highest
             there = criterion_by_name(name, focal_gamma)(in_units, 1.0 / nearest)
-            best = replace(best, temperature=nearest, value=there.value, slope=there.slope)
+            best = replace(best, temperature=nearest, value=there.value, gradient=there.gradient)
         return replace(best, temperature=best.temperature * unit)
     criterion = criterion_by_name(name, focal_gamma)
-    if scale == 0.0:  # every row says the same of all its classes, at any temperature
+    if scale == 0.0:  # every row is uniform, at any temperature
         flat = criterion(data, 1.0)
-        return BestTemperature(1.0, flat.value, flat.slope, 1)
+        return BestTemperature(1.0, flat.value, flat.gradient, 1)
     low, high = _bounds(scale)
     if name != "nll":
         return _scanned(data, criterion, low, high)
-    return side_by_side([_halley(data, low, high)], partial(NLL.at, data))[0]
+    return run_together([_halley(data, low, high)], partial(NLL.at, data))[0]
 
 
-def nll_walk(data: Samples) -> Walk[float, Slope, BestTemperature] | None:
-    """The search for the best temperature by NLL; None where logits are of no ordinary scale.
+def nll_search(data: Samples) -> Search[float, Derivatives, BestTemperature] | None:
+    """The search for the best temperature by NLL; None if the scale of the logits is extreme.
 
-    It asks for the NLL at one b after the other, and its last question is at the end.
+    It asks for the NLL at one b after the other. Its last question is at the result.
     """
     scale = _scale(data)
     return _halley(data, *_bounds(scale)) if ORDINARY[0] < scale < ORDINARY[1] else None
@@ -159,50 +161,56 @@ def _over(unit: float, data: FitData) -> FitData:
     return FitData(data.logits.astype(np.float64) / unit, data.labels, data.weight)
 
 
-def _halley(data: Samples, low: float, high: float) -> Walk[float, Slope, BestTemperature]:
+def _halley(data: Samples, low: float, high: float) -> Search[float, Derivatives, BestTemperature]:
     """The minimum of the NLL, which is convex in b."""
     if data.labels_on_top:
         return (yield from _at_limit(high, "T -> 0", 0))
     start = math.sqrt(low * high)
     some_data = data.some_rows(TO_START)
     if some_data is not data:
-        (some,) = side_by_side([_halley(some_data, low, high)], partial(NLL.at, some_data))
+        (some,) = run_together([_halley(some_data, low, high)], partial(NLL.at, some_data))
         start = 1.0 / some.temperature if some.limit is None else start
-    lower, upper, beta = low, high, start
+    lower, upper, inverse_temperature = low, high, start
     evaluations = 0
     for _ in range(MOST_STEPS):
-        (here,) = yield [beta]
+        (here,) = yield [inverse_temperature]
         evaluations += 1
-        lower, upper = (beta, upper) if here.slope < 0.0 else (lower, beta)
+        lower, upper = (
+            (inverse_temperature, upper) if here.gradient < 0.0 else (lower, inverse_temperature)
+        )
         change = _step(here)
-        following = beta * (1.0 + change)
+        following = inverse_temperature * (1.0 + change)
         if abs(change) <= CLOSE:
             break
         if not lower < following < upper:  # the step leaves the bracket: halve it instead
             following = math.sqrt(lower * upper)
             if upper <= lower * (1.0 + CLOSE):
                 break
-        beta = following
+        inverse_temperature = following
     if upper <= 2.0 * low:
         return (yield from _at_limit(low, "T -> infinity", evaluations))
     if lower >= 0.5 * high:
         return (yield from _at_limit(high, "T -> 0", evaluations))
     (there,) = yield [following]
-    return BestTemperature(1.0 / following, there.value, there.slope, evaluations + 1)
+    return BestTemperature(1.0 / following, there.value, there.gradient, evaluations + 1)
 
 
-def _at_limit(beta: float, limit: str, evaluations: int) -> Walk[float, Slope, BestTemperature]:
-    (there,) = yield [beta]
-    return BestTemperature(1.0 / beta, there.value, there.slope, evaluations + 1, limit)
+def _at_limit(
+    inverse_temperature: float, limit: str, evaluations: int
+) -> Search[float, Derivatives, BestTemperature]:
+    (there,) = yield [inverse_temperature]
+    return BestTemperature(
+        1.0 / inverse_temperature, there.value, there.gradient, evaluations + 1, limit
+    )
 
 
-def _step(here: Slope) -> float:
-    """Halley's relative change of b: Newton's, bent by the third derivative; -inf without one."""
+def _step(here: Derivatives) -> float:
+    """Halley's relative change of b: Newton's step, corrected by the third derivative."""
     if here.curvature <= 0.0:
         return -math.inf
-    newton = -here.slope / here.curvature
-    bend = 1.0 + 0.5 * newton * here.third / here.curvature
-    return newton / bend if bend > 0.0 else newton
+    newton = -here.gradient / here.curvature
+    correction = 1.0 + 0.5 * newton * here.third / here.curvature
+    return newton / correction if correction > 0.0 else newton
 
 
 def _scanned(
@@ -215,35 +223,38 @@ def _scanned(
     padded = np.concatenate([[np.inf], scan, [np.inf]])
     minima = np.flatnonzero((scan <= padded[:-2]) & (scan <= padded[2:]))
     minima = minima[np.argsort(scan[minima], kind="stable")][:3]
-    known: dict[float, Slope] = {}
+    known: dict[float, Derivatives] = {}
 
-    def answers_of(places: list[float]) -> list[Slope]:
-        new = [x for x in dict.fromkeys(places) if x not in known]
+    def answers_to(questions: list[float]) -> list[Derivatives]:
+        new = [x for x in dict.fromkeys(questions) if x not in known]
         known.update(zip(new, criterion.at(data, [math.exp(x) for x in new]), strict=True))
-        return [known[x] for x in places]
+        return [known[x] for x in questions]
 
     limits = (float(grid[0]), "T -> infinity"), (float(grid[-1]), "T -> 0")
-    walks = [_descent(grid, scan, int(index), known) for index in minima]
-    ends = side_by_side([*walks, *(_stay(x, limit) for x, limit in limits)], answers_of)
+    searches = [_descent(grid, scan, int(index), known) for index in minima]
+    ends = run_together(
+        [*searches, *(_evaluate_limit(x, limit) for x, limit in limits)], answers_to
+    )
     best = min((end for end in ends if end is not None), key=lambda end: end.value)
-    between = known[limits[0][0]].slope < 0.0 < known[limits[1][0]].slope
+    between = known[limits[0][0]].gradient < 0.0 < known[limits[1][0]].gradient
     if best.limit is not None and between and some is not data:
-        # What some rows show is nowhere near the minimum that all of them have.
+        # The scan of some rows missed the minimum that all rows have.
         return _scanned(data, criterion, low, high, look_at=len(data))
     return replace(best, evaluations=len(known) + (len(grid) if some is data else 0))
 
 
-def _stay(x: float, limit: str) -> Walk[float, Slope, BestTemperature]:
+def _evaluate_limit(x: float, limit: str) -> Search[float, Derivatives, BestTemperature]:
     (here,) = yield [x]
-    return BestTemperature(math.exp(-x), here.value, here.slope, 1, limit)
+    return BestTemperature(math.exp(-x), here.value, here.gradient, 1, limit)
 
 
 def _descent(
-    grid: Floats, scan: Floats, index: int, known: dict[float, Slope]
-) -> Walk[float, Slope, BestTemperature | None]:
-    """The minimum, by x = log b, close to one of the scan; None where there is none close by.
+    grid: Floats, scan: Floats, index: int, known: dict[float, Derivatives]
+) -> Search[float, Derivatives, BestTemperature | None]:
+    """The minimum, in x = log b, close to a minimum of the scan.
 
-    Nor where what is ``known`` elsewhere is lower than it can be.
+    None if there is no minimum close by, or if a ``known`` value elsewhere is lower than this
+    minimum can be.
     """
     start = _lowest_of_parabola(grid, scan, index)
     for reach in REACHES:
@@ -251,21 +262,21 @@ def _descent(
             float(grid[min(max(index + step, 0), len(grid) - 1)]) for step in (-reach, reach)
         )
         left, right, here = yield [lower, upper, start]
-        if left.slope < 0.0 < right.slope:
+        if left.gradient < 0.0 < right.gradient:
             break
     else:
         return None
     x, last = start, upper - lower
     for _ in range(MOST_STEPS):
-        lower, upper = (x, upper) if here.slope < 0.0 else (lower, x)
-        bend = here.slope + here.curvature
-        change = -here.slope / bend if bend > 0.0 else math.inf
+        lower, upper = (x, upper) if here.gradient < 0.0 else (lower, x)
+        curvature = here.gradient + here.curvature
+        change = -here.gradient / curvature if curvature > 0.0 else math.inf
         if abs(change) <= NEAR:
             break
-        lowest = here.value - abs(here.slope) * (upper - lower)
+        lowest = here.value - abs(here.gradient) * (upper - lower)
         if lowest > min(elsewhere.value for elsewhere in known.values()) * (1.0 + NEAR):
             return None
-        # Newton's steps must halve, and stay between what is known: else the bracket is halved.
+        # Newton's steps must halve and stay inside the bracket; otherwise the bracket is halved.
         if abs(change) > 0.5 * last or not lower < x + change < upper:
             change = 0.5 * (lower + upper) - x
             if upper - lower <= NEAR**2:
@@ -274,26 +285,25 @@ def _descent(
         (here,) = yield [x]
     x += change
     (there,) = yield [x]
-    return BestTemperature(math.exp(-x), there.value, there.slope, 0)
+    return BestTemperature(math.exp(-x), there.value, there.gradient, 0)
 
 
 def _lowest_of_parabola(grid: Floats, scan: Floats, index: int) -> float:
-    """Where the parabola through a minimum of the scan and its neighbours is lowest."""
+    """The lowest point of the parabola through a minimum of the scan and its neighbours."""
     x = float(grid[index])
     if 0 < index < len(grid) - 1:
         left, here, right = (float(value) for value in scan[index - 1 : index + 2])
-        bend = left - 2.0 * here + right
-        if bend > 0.0:
-            x += 0.5 * (left - right) / bend * float(grid[1] - grid[0])
+        curvature = left - 2.0 * here + right
+        if curvature > 0.0:
+            x += 0.5 * (left - right) / curvature * float(grid[1] - grid[0])
     return x
 
 
 def _scale(data: Samples) -> float:
-    """Typical distance between the largest logit of a row and what competes with it.
+    """Median of :func:`distances_below_top` over the rows that have such a distance; 0 if none has.
 
-    That is the label where it is another class, else the largest logit below it: large negative
-    numbers that stand for absent classes, and rows of another order of magnitude, do not count.
-    Rows without such a distance do not either; 0 where there is no other row.
+    Large negative numbers that mark absent classes do not move it, nor do a few rows of another
+    order of magnitude.
     """
     distances = data.some_rows(TO_START).listed(_distances)
     if len(distances) == 0:
@@ -302,40 +312,24 @@ def _scale(data: Samples) -> float:
 
 
 def _distances(data: FitData) -> Floats:
-    found = []
-    for block in data.blocks():
-        rows = data.logits[block].astype(np.float64)
-        label = rows[np.arange(len(rows)), data.labels[block]]
-        top = rows.max(axis=1)
-        below = np.where(rows < top[:, np.newaxis], rows, -np.inf).max(axis=1)
-        half = top / 2.0 - np.where(label < top, label, below) / 2.0  # the whole may overflow
-        found.append(2.0 * np.minimum(half[(half > 0.0) & (half < np.inf)], LARGEST / 2.0))
-    return np.concatenate(found)
+    distances = distances_below_top(data)
+    return distances[distances > 0.0]
 
 
-def _rows(data: FitData, beta: float) -> Floats:
-    return temperature_rows(data, beta)
+NLL = SmoothCriterion(temperature_rows)
 
 
-def cross_entropies(data: FitData, beta: float) -> Floats:
-    """The NLL of each row at b = 1/T."""
-    return np.asarray(_rows(data, beta)[0])
-
-
-NLL = SmoothCriterion(_rows)
-
-
-def _focal_rows(gamma: float, data: FitData, beta: float) -> Iterator[Floats]:
-    cross_entropy, slope, variance, _ = _rows(data, beta)
+def _focal_rows(gamma: float, data: FitData, inverse_temperature: float) -> Iterator[Floats]:
+    cross_entropy, gradient, variance, _ = temperature_rows(data, inverse_temperature)
     yield np.asarray(focal_of_cross_entropy(cross_entropy, gamma))
-    factor = phi(np.exp(-cross_entropy), gamma=gamma)
-    yield factor * slope
-    yield factor * variance - phi_slope(cross_entropy, gamma) * slope**2
+    weight = phi(np.exp(-cross_entropy), gamma=gamma)
+    yield weight * gradient
+    yield weight * variance - phi_gradient(cross_entropy, gamma) * gradient**2
 
 
-def _brier_rows(data: FitData, beta: float) -> Floats:
+def _brier_rows(data: FitData, inverse_temperature: float) -> Floats:
     from calibrant.calibrators.temperature.kernels import brier_rows
 
     out = np.empty((3, len(data)))
-    brier_rows(data.logits, data.labels, beta, out)
+    brier_rows(data.logits, data.labels, inverse_temperature, out)
     return out

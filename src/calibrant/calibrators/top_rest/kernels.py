@@ -25,7 +25,7 @@ def lead_rows(
     stop: int,
     logits: Any,
     labels: Any,
-    beta: float,
+    inverse_temperature: float,
     tops: Any,
     lead: Floats,
     level: Floats,
@@ -39,7 +39,7 @@ def lead_rows(
     n_classes = logits.shape[1]
     x, e = np.empty(n_classes), np.empty(n_classes)
     for i in range(start, stop):
-        m, gap = relative_exponents(logits[i], beta, x)
+        m, gap = relative_exponents(logits[i], inverse_temperature, x)
         tops[i] = m
         lead[i] = -gap
         level[i] = 0.0
@@ -53,13 +53,15 @@ def lead_rows(
 
 
 @kernel(fastmath={"contract"})
-def rest_scores(x: Floats, sharpness: float, bias: Floats, m: int, score: Floats) -> Any:
+def rest_scores(
+    x: Floats, rest_inverse_temperature: float, bias: Floats, m: int, score: Floats
+) -> Any:
     """b' x_k + bias_k, minus the largest of them, into ``score``; the largest.
 
     The top class has the lowest score.
     """
     for k in range(len(x)):
-        score[k] = sharpness * x[k] + bias[k]
+        score[k] = rest_inverse_temperature * x[k] + bias[k]
     score[m] = -np.inf
     largest = max_of(score)
     for k in range(len(x)):
@@ -73,8 +75,8 @@ def rest_rows(
     stop: int,
     logits: Any,
     labels: Any,
-    beta: float,
-    sharpness: float,
+    inverse_temperature: float,
+    rest_inverse_temperature: float,
     bias: Floats,
     level: Floats,
     of_label: Floats,
@@ -88,12 +90,12 @@ def rest_rows(
     x, e = np.empty(n_classes), np.empty(n_classes)
     for i in range(start, stop):
         y = labels[i]
-        m, gap = relative_exponents(logits[i], beta, x)
+        m, gap = relative_exponents(logits[i], inverse_temperature, x)
         of_label[i] = 0.0
         level[i] = 0.0
         if gap > -np.inf:
-            own = sharpness * x[y] + bias[y]
-            largest = rest_scores(x, sharpness, bias, m, x)
+            own = rest_inverse_temperature * x[y] + bias[y]
+            largest = rest_scores(x, rest_inverse_temperature, bias, m, x)
             exponentials(x, e)
             level[i] = -np.log(sum_of(e))
             if y != m:
@@ -110,23 +112,25 @@ def add_share(e: Floats, share: float, weight: float, by_class: Floats, curvatur
 
 
 @over_rows
-def exponents_of_rest(start: int, stop: int, logits: Any, beta: float, tops: Any, x: Any) -> None:
+def exponents_of_rest(
+    start: int, stop: int, logits: Any, inverse_temperature: float, tops: Any, x: Any
+) -> None:
     """The top class of every row, and x_k of the others (see the top of this file)."""
     for i in range(start, stop):
-        m, _ = relative_exponents(logits[i], beta, x[i])
+        m, _ = relative_exponents(logits[i], inverse_temperature, x[i])
         x[i, m] = 0.0  # a place-holder
         tops[i] = m
 
 
 @over_rows
-def rest_slopes(
+def rest_derivatives(
     start: int,
     stop: int,
     x: Any,
     tops: Any,
     labels: Any,
     weight: Floats,
-    sharpness: float,
+    rest_inverse_temperature: float,
     bias: Floats,
 ) -> Any:
     """Slopes of the rest's log-loss, for rows of :func:`exponents_of_rest`.
@@ -140,14 +144,19 @@ def rest_slopes(
     by_class, curvature = sums[3 : 3 + n_classes], sums[3 + n_classes :]
     for i in range(start, stop):
         y, w = labels[i], weight[i]
-        largest = rest_scores(x[i], sharpness, bias, tops[i], score)
+        largest = rest_scores(x[i], rest_inverse_temperature, bias, tops[i], score)
         exponentials(score, e)
         total, first, second, _ = moments(x[i], e)
         mean = first / total
         own = x[i, y]
-        sums[0] += w * (np.log(total) + largest - sharpness * own - bias[y])
-        sums[1] += w * sharpness * (mean - own)
-        sums[2] += w * sharpness * sharpness * max(second / total - mean * mean, 0.0)
+        sums[0] += w * (np.log(total) + largest - rest_inverse_temperature * own - bias[y])
+        sums[1] += w * rest_inverse_temperature * (mean - own)
+        sums[2] += (
+            w
+            * rest_inverse_temperature
+            * rest_inverse_temperature
+            * max(second / total - mean * mean, 0.0)
+        )
         add_share(e, 1.0 / total, w, by_class, curvature)
         by_class[y] -= w
     return sums
@@ -170,13 +179,13 @@ def top_rest_probs(
     start: int,
     stop: int,
     logits: Any,
-    beta: float,
+    inverse_temperature: float,
     slopes: Floats,
     knots: Floats,
     offset: float,
     contest: float,
     class_offsets: Floats,
-    sharpness: float,
+    rest_inverse_temperature: float,
     bias: Floats,
     stretch: float,
     step: float,
@@ -187,7 +196,7 @@ def top_rest_probs(
     x, e = np.empty(n_classes), np.empty(n_classes)
     for i in range(start, stop):
         result = out[i]
-        m, gap = relative_exponents(logits[i], beta, x)
+        m, gap = relative_exponents(logits[i], inverse_temperature, x)
         if gap == -np.inf:
             result[:] = 0.0
             result[m] = 1.0
@@ -195,7 +204,7 @@ def top_rest_probs(
         exponentials(x, e)
         crowd = -np.log(sum_of(e))
         odds = crowd - gap
-        rest_scores(x, sharpness, bias, m, x)
+        rest_scores(x, rest_inverse_temperature, bias, m, x)
         exponentials(x, e)
         total = sum_of(e)
         level = -np.log(total)

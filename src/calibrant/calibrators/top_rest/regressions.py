@@ -57,7 +57,7 @@ class TopSums(NamedTuple):
     """Second derivatives by two weights."""
     mixed: Floats
     """(K, 7): by an offset and a weight."""
-    bend: Floats
+    curvature: Floats
     """(K,): by an offset, twice; no two offsets share a sample."""
 
 
@@ -101,10 +101,10 @@ class TopSamplesInMemory:
         excess = self.count * (p - self.correct)
         if cautious:
             size = np.maximum(np.abs(odds), 1e-6)
-            bend = self.count * np.tanh(size / 2.0) / (2.0 * size)
+            curvature = self.count * np.tanh(size / 2.0) / (2.0 * size)
         else:
-            bend = self.count * p * (1.0 - p)
-        bent = bend[:, np.newaxis] * self.features
+            curvature = self.count * p * (1.0 - p)
+        bent = curvature[:, np.newaxis] * self.features
         of_class = partial(self._by_class, n_classes=len(offsets))
         return TopSums(
             loss,
@@ -112,7 +112,7 @@ class TopSamplesInMemory:
             of_class(excess),
             self.features.T @ bent,
             of_class(bent),
-            of_class(bend),
+            of_class(curvature),
         )
 
     def _by_class(self, values: Floats, n_classes: int) -> Floats:
@@ -133,32 +133,35 @@ class TopRegression:
     def minimise(
         self, weights: Floats, offsets: Floats, strength: float
     ) -> tuple[Floats, Floats, float]:
-        """Weights, class offsets, and the largest slope left, from a start.
+        """Weights, class offsets, and the largest gradient left, from a start.
 
         Where a step of Newton's method goes far too far, as the loss is straight where it starts
         and bends on the way, a cautious one follows: on a parabola that lies above the loss.
         """
         from scipy.optimize import lsq_linear
 
-        slope, cautious = math.inf, False
+        gradient, cautious = math.inf, False
         for _ in range(MOST_STEPS):
             here = self._sums(weights, offsets, cautious=cautious)
             value = _penalised(here.loss, weights, offsets, strength)
             by_weights = here.by_weights + STRENGTH * (weights - START)
             by_offsets = here.by_offsets + strength * offsets
-            system, bend = here.system + STRENGTH * np.eye(len(START)), here.bend + strength
+            system, curvature = (
+                here.system + STRENGTH * np.eye(len(START)),
+                here.curvature + strength,
+            )
             at_bound = (weights <= LOWEST_WEIGHTS) & (by_weights > 0.0)
-            slope = float(
+            gradient = float(
                 np.abs(np.concatenate([np.where(at_bound, 0.0, by_weights), by_offsets])).max()
             )
             # The class offsets are eliminated: given the weights, each is on its own.
-            reduced = system - here.mixed.T @ (here.mixed / bend[:, np.newaxis])
-            target = by_weights - here.mixed.T @ (by_offsets / bend)
+            reduced = system - here.mixed.T @ (here.mixed / curvature[:, np.newaxis])
+            target = by_weights - here.mixed.T @ (by_offsets / curvature)
             root = np.linalg.cholesky(reduced).T
             wanted = root @ weights - np.linalg.solve(root.T, target)
             bounded = lsq_linear(root, wanted, bounds=(LOWEST_WEIGHTS, np.inf), method="bvls")
             step = bounded.x - weights
-            offset_step = -(by_offsets + here.mixed @ step) / bend
+            offset_step = -(by_offsets + here.mixed @ step) / curvature
             decrease = -(by_weights @ step + by_offsets @ offset_step)
             if decrease <= CLOSE**2 and not cautious:
                 break
@@ -173,11 +176,11 @@ class TopRegression:
                 if cautious:  # nothing is left but rounding
                     break
                 cautious = True
-        return weights, offsets, slope
+        return weights, offsets, gradient
 
     def curvature_of_classes(self, weights: Floats, offsets: Floats) -> Floats:
         """How sharply the loss alone bends along each class offset."""
-        return self._sums(weights, offsets, cautious=False).bend
+        return self._sums(weights, offsets, cautious=False).curvature
 
     def _sums(self, weights: Floats, offsets: Floats, *, cautious: bool) -> TopSums:
         asked = np.concatenate([weights, offsets, [cautious]])
@@ -195,18 +198,18 @@ def _penalised(loss: float, weights: Floats, offsets: Floats, strength: float) -
 class RestLoss:
     """The log-loss of the labels of mistakes among the classes that are not on top."""
 
-    def __init__(self, wrong: FitData, beta: float) -> None:
+    def __init__(self, wrong: FitData, inverse_temperature: float) -> None:
         from calibrant.calibrators.top_rest.kernels import exponents_of_rest
 
         self.labels, self.weight = wrong.labels, wrong.weight
         self.x: Floats = np.empty(wrong.logits.shape)
         self.top = np.empty(len(wrong), dtype=np.int64)
-        exponents_of_rest(wrong.logits, beta, self.top, self.x)
+        exponents_of_rest(wrong.logits, inverse_temperature, self.top, self.x)
         self.evaluations = 0
         self.last: tuple[Floats, tuple[float, Floats, Floats]] | None = None
 
     def minimise(self, parameters: Floats, strength: float) -> tuple[Floats, float]:
-        """log 1/T' and biases, and the largest slope left, from a start."""
+        """log 1/T' and biases, and the largest gradient left, from a start."""
         from scipy.optimize import Bounds, minimize
 
         strengths = np.full(len(parameters), strength)
@@ -224,39 +227,41 @@ class RestLoss:
             options={"ftol": 0.0, "gtol": REST_CLOSE, "maxiter": MOST_STEPS},
         )
         inside = (np.abs(found.x) < bounds / unit) | (found.x * found.jac > 0.0)
-        slope = float(np.abs(np.where(inside, found.jac / unit, 0.0)).max())
-        return found.x * unit, slope
+        gradient = float(np.abs(np.where(inside, found.jac / unit, 0.0)).max())
+        return found.x * unit, gradient
 
     def _in_units(self, inner: Floats, unit: Floats, strengths: Floats) -> tuple[float, Floats]:
-        """The penalised loss and its slopes, parameters in these units."""
+        """The penalised loss and its gradient, parameters in these units."""
         parameters = inner * unit
-        loss, slopes, _ = self._slopes(parameters)
+        loss, gradient, _ = self._derivatives(parameters)
         value = loss + 0.5 * float(strengths @ parameters**2)
-        return value, (slopes + strengths * parameters) * unit
+        return value, (gradient + strengths * parameters) * unit
 
     def curvatures(self, parameters: Floats) -> Floats:
         """How sharply the loss alone bends along each parameter."""
-        return self._slopes(parameters)[2]
+        return self._derivatives(parameters)[2]
 
-    def _slopes(self, parameters: Floats) -> tuple[float, Floats, Floats]:
+    def _derivatives(self, parameters: Floats) -> tuple[float, Floats, Floats]:
         if self.last is None or not np.array_equal(self.last[0], parameters):
             self.last = parameters.copy(), self._computed(parameters)
         return self.last[1]
 
     def _computed(self, parameters: Floats) -> tuple[float, Floats, Floats]:
-        """The loss, its slopes, and its second derivatives along each parameter."""
-        from calibrant.calibrators.top_rest.kernels import rest_slopes
+        """The loss, its gradient, and its second derivatives along each parameter."""
+        from calibrant.calibrators.top_rest.kernels import rest_derivatives
 
         self.evaluations += 1
         n_classes = self.x.shape[1]
         bias = parameters[1:] if len(parameters) > 1 else np.zeros(n_classes)
-        sharpness = math.exp(parameters[0])
-        sums = rest_slopes.sum(self.x, self.top, self.labels, self.weight, sharpness, bias)
-        loss, slope, bend = sums[:3]
+        rest_inverse_temperature = math.exp(parameters[0])
+        sums = rest_derivatives.sum(
+            self.x, self.top, self.labels, self.weight, rest_inverse_temperature, bias
+        )
+        loss, gradient, curvature = sums[:3]
         n_biases = len(parameters) - 1
         by_class, curvature = sums[3 : 3 + n_classes], sums[3 + n_classes :]
-        slopes = np.concatenate([[slope], by_class[:n_biases]])
-        return float(loss), slopes, np.concatenate([[bend], curvature[:n_biases]])
+        gradient = np.concatenate([[gradient], by_class[:n_biases]])
+        return float(loss), gradient, np.concatenate([[curvature], curvature[:n_biases]])
 
 
 class StrengthSearch:

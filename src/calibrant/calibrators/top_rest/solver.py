@@ -17,10 +17,10 @@ import numpy.typing as npt
 from calibrant.calibrators.base import Fitted
 from calibrant.calibrators.data import FitData, Floats, Samples
 from calibrant.calibrators.fit_report import LIMITS
+from calibrant.calibrators.temperature.rows import temperature_rows
 from calibrant.calibrators.temperature.solver import (
     BestTemperature,
     best_temperature,
-    cross_entropies,
 )
 from calibrant.calibrators.top_rest.map import LARGEST_ODDS, MOST_STRETCH, pieces
 from calibrant.calibrators.top_rest.regressions import (
@@ -50,7 +50,7 @@ class TopRest:
     """Slopes, offset, contest."""
     class_offsets: Floats
     offset_strength: float
-    log_sharpness: float
+    log_rest_inverse_temperature: float
     """-log T'."""
     rest_biases: Floats
     bias_strength: float
@@ -82,7 +82,7 @@ class AtTemperature(ABC):
     best: BestTemperature
 
     @property
-    def beta(self) -> float:
+    def inverse_temperature(self) -> float:
         """1/T."""
         return 1.0 / self.best.temperature
 
@@ -111,7 +111,7 @@ class AtTemperature(ABC):
             "offset": float(found.weights[N_SLOPES]),
             "contest": float(found.weights[N_SLOPES + 1]),
             "class_offsets": found.class_offsets,
-            "rest_temperature": math.exp(-found.log_sharpness),
+            "rest_temperature": math.exp(-found.log_rest_inverse_temperature),
             "rest_biases": found.rest_biases,
         }
 
@@ -189,8 +189,8 @@ class Problem(AtTemperature):
 
         top = np.empty(len(data), dtype=np.int64)
         lead, level, of_label = (np.empty(len(data)) for _ in range(3))
-        beta = 1.0 / best.temperature
-        lead_rows(data.logits, data.labels, beta, top, lead, level, of_label)
+        inverse_temperature = 1.0 / best.temperature
+        lead_rows(data.logits, data.labels, inverse_temperature, top, lead, level, of_label)
         count, correct = _counts(data), top == data.labels
         wrong = np.flatnonzero(~correct)
         stride = mistake_stride(len(wrong), data.n_classes)
@@ -253,7 +253,7 @@ class Problem(AtTemperature):
     def loss_rows(self, found: TopRest) -> tuple[Floats, Floats, Floats]:
         """The same of each row."""
         unchanged = TopRest.unchanged(self.data.n_classes)
-        given = cross_entropies(self.data, 1.0)
+        given = temperature_rows(self.data, 1.0)[0]
         return given, self.losses(unchanged).loss, self.losses(found).loss
 
     def losses(self, found: TopRest) -> Losses:
@@ -274,7 +274,7 @@ class Problem(AtTemperature):
 
         # At T itself both follow from what is there.
         level, of_label = self.level.copy(), self.of_label.copy()
-        if found.log_sharpness == 0.0 and not found.rest_biases.any():
+        if found.log_rest_inverse_temperature == 0.0 and not found.rest_biases.any():
             return level, of_label
         # The largest of K - 1 probabilities is at least 1 / (K - 1).
         lowest = -math.log(self.data.n_classes - 1)
@@ -283,8 +283,16 @@ class Problem(AtTemperature):
         rows = self.chosen[needed]
         logits, labels = self.data.logits[rows], self.data.labels[rows]
         levels, of_labels = np.empty(len(rows)), np.empty(len(rows))
-        sharpness = math.exp(found.log_sharpness)
-        rest_rows(logits, labels, self.beta, sharpness, found.rest_biases, levels, of_labels)
+        rest_inverse_temperature = math.exp(found.log_rest_inverse_temperature)
+        rest_rows(
+            logits,
+            labels,
+            self.inverse_temperature,
+            rest_inverse_temperature,
+            found.rest_biases,
+            levels,
+            of_labels,
+        )
         level[needed], of_label[needed] = levels, of_labels
         return level, of_label
 
@@ -334,9 +342,11 @@ def _fit_rest(problem: AtTemperature, start: TopRest, *, classes: bool, estimate
     wrong = problem.mistakes() if problem.data.n_classes > 2 else None
     if wrong is None:
         return start
-    parameters = np.concatenate([[start.log_sharpness], start.rest_biases if classes else []])
+    parameters = np.concatenate(
+        [[start.log_rest_inverse_temperature], start.rest_biases if classes else []]
+    )
     strength = start.bias_strength
-    loss = RestLoss(wrong, problem.beta)
+    loss = RestLoss(wrong, problem.inverse_temperature)
     search, slope = StrengthSearch(), 0.0
     for _ in range(MOST_ROUNDS):
         parameters, slope = loss.minimise(parameters, strength)
@@ -348,7 +358,7 @@ def _fit_rest(problem: AtTemperature, start: TopRest, *, classes: bool, estimate
             break
     return replace(
         start,
-        log_sharpness=float(parameters[0]),
+        log_rest_inverse_temperature=float(parameters[0]),
         rest_biases=parameters[1:] if classes else start.rest_biases,
         bias_strength=strength,
         gradient=max(start.gradient, slope / problem.n_counted),

@@ -1,1 +1,1 @@
-"""Rows of which only the largest logits are known."""
+"""Truncated rows: only the largest logits of each row are known."""

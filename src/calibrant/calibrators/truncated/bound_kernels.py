@@ -1,4 +1,4 @@
-"""Compiled bounds of what a row of which only the largest logits are known can be."""
+"""Compiled bounds on the confidences and log-probabilities of truncated rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def phi_of(q: float, log_q: float, gamma: float) -> Any:
 
 @kernel(fastmath={"contract"}, error_model="numpy")
 def phi_of_each(x: Floats, a: Floats, log_z: float, gamma: float, out: Floats) -> None:
-    """phi(q) of each class into ``out``, where q = a / Z and log q = x - log Z."""
+    """Write phi(q) of each class into ``out``, where q = a / Z and log q = x - log Z."""
     share = np.exp(-log_z)
     for j in range(len(x)):
         out[j] = phi_of(share * a[j], x[j] - log_z, gamma)
@@ -48,9 +48,9 @@ def phi_of_each(x: Floats, a: Floats, log_z: float, gamma: float, out: Floats) -
 def range_of_phi(
     q_low: float, q_high: float, low: float, high: float, gamma: float, turn: float, at_turn: float
 ) -> tuple[float, float]:
-    """Least and largest phi between two q where it is ``low`` and ``high``.
+    """Smallest and largest phi between two q, where it is ``low`` and ``high``.
 
-    Between 0 and 1 phi turns once, at ``turn``.
+    Between 0 and 1 phi has one extremum, at ``turn``.
     """
     least, most = min(low, high), max(low, high)
     if q_low < turn < q_high:
@@ -62,24 +62,28 @@ def range_of_phi(
 
 
 @kernel()
-def limits_of_tail(tail: Floats, top: float, beta: float) -> tuple[float, float]:
-    """Least and largest sum over the tail of e^(b (s - top)).
+def limits_of_tail(tail: Floats, top: float, inverse_temperature: float) -> tuple[float, float]:
+    """Smallest and largest sum over the tail of e^(b (s - top)).
 
-    They are R min(c, R)^(b-1) and n^(1-b) R^b, one way or the other round; both rise with R.
+    They are R min(c, R)^(b-1) and n^(1-b) R^b, in either order; both rise with R.
     """
     low = high = 0.0
     if tail[LEAST] > -np.inf:
-        low = np.exp(min(*extreme_tails(tail, tail[LEAST], beta)) - beta * top)
+        low = np.exp(
+            min(*extreme_tails(tail, tail[LEAST], inverse_temperature)) - inverse_temperature * top
+        )
     if tail[MOST] > -np.inf:
-        high = np.exp(max(*extreme_tails(tail, tail[MOST], beta)) - beta * top)
+        high = np.exp(
+            max(*extreme_tails(tail, tail[MOST], inverse_temperature)) - inverse_temperature * top
+        )
     return low, high
 
 
 @kernel()
-def extreme_tails(tail: Floats, log_rest: float, beta: float) -> tuple[float, float]:
-    """log S of as few classes as can be, and of n equal ones."""
-    few = log_rest + (beta - 1.0) * min(tail[LARGEST], log_rest)
-    return few, (1.0 - beta) * np.log(tail[COUNT]) + beta * log_rest
+def extreme_tails(tail: Floats, log_rest: float, inverse_temperature: float) -> tuple[float, float]:
+    """log S of as few classes as possible, and of n equal ones."""
+    few = log_rest + (inverse_temperature - 1.0) * min(tail[LARGEST], log_rest)
+    return few, (1.0 - inverse_temperature) * np.log(tail[COUNT]) + inverse_temperature * log_rest
 
 
 @over_rows
@@ -89,7 +93,7 @@ def bound_rows(
     known: Floats,
     tails: Floats,
     labels: Any,
-    beta: float,
+    inverse_temperature: float,
     gamma: float,
     turn: float,
     at_turn: float,
@@ -97,17 +101,17 @@ def bound_rows(
     true_log_prob: Floats,
     log_probs: Any,
 ) -> None:
-    """Least and largest value of each row, whatever the unknown classes are: (2, n) each.
+    """Smallest and largest value of each row, whatever the unknown classes are: (2, n) each.
 
-    And into ``log_probs`` (2, n, k), where that is not empty, those of the known classes. With
+    Those of the known classes are written into ``log_probs`` (2, n, k), unless it is empty. With
     a_i = e^(b (s_i - s_m)), S the sum over the tail, Z = sum a + S, q_i = a_i / Z:
 
         G = sum over known i != m of a_i / phi(q_i) + f S
         odds against m = phi(q_m) G,    p_i = a_i / phi(q_i) / (1 / phi(q_m) + G)
 
-    S lies in its limits, f in those of 1/phi up to c^b / Z, and phi turns once, at ``turn``, where
-    it is ``at_turn``: interval arithmetic over these. At gamma = 0 both are monotone in
-    S, so the limits are attained.
+    This is interval arithmetic: S is within its limits, f within those of 1/phi up to c^b / Z, and
+    phi has one extremum, ``at_turn``, at ``turn``. At gamma = 0 both are monotone in S, so the
+    limits are attained.
     """
     k = known.shape[1]
     x, a = np.empty(k), np.empty(k)
@@ -116,13 +120,13 @@ def bound_rows(
         top = max_of(known[i])
         m = index_of(known[i], top)
         for j in range(k):
-            x[j] = difference(known[i, j], top, beta)
+            x[j] = difference(known[i, j], top, inverse_temperature)
         exponentials(x, a)
         a[m] = 0.0
         others = sum_of(a)
-        s_low, s_high = limits_of_tail(tails[i], top, beta)
+        s_low, s_high = limits_of_tail(tails[i], top, inverse_temperature)
         odds_low, odds_high = others + s_low, others + s_high
-        if odds_high == 0.0:  # one class is possible
+        if odds_high == 0.0:  # only one class is possible
             log_odds[:, i] = np.inf
             true_log_prob[:, i] = 0.0
             if log_probs.shape[1] > 0:
@@ -144,7 +148,9 @@ def bound_rows(
                 g_low += a[j] / most[j]
                 g_high += a[j] / least[j]
             if s_high > 0.0:
-                log_q = beta * (min(tails[i, LARGEST], tails[i, MOST]) - top) - log_z_low
+                log_q = (
+                    inverse_temperature * (min(tails[i, LARGEST], tails[i, MOST]) - top) - log_z_low
+                )
                 log_q = min(log_q, LOG_HALF)  # no class but the top one has more
                 q = np.exp(log_q)
                 of_tail = range_of_phi(0.0, q, 1.0, phi_of(q, log_q, gamma), gamma, turn, at_turn)

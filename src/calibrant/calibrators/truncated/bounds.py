@@ -1,22 +1,22 @@
-"""What the unknown classes of :class:`TruncatedRows` can change in a criterion, and in the best T.
+"""Bounds on a criterion and on the best T, whatever the unknown classes of truncated rows are.
 
-At one (gamma, T) every row has a least and a largest confidence and log-probability of its label
-(``TruncatedRows.bounds``). The mean NLL (or focal loss) lies between the means of these.
+At one (gamma, T) every row has a smallest and a largest confidence and log-probability of its label
+(``TruncatedRows.bounds``). The mean NLL (or focal loss) is between the means of these.
 
-For the equal-width calibration error, call a row *certain* if both ends of its confidence lie in
+For the equal-width calibration error, call a row *certain* if both ends of its confidence are in
 one bin. With N rows, and G_b the sum of confidence - correctness over the rows of bin b,
 
     ECE = sum over b of |G_b| / N.
 
-Each G_b is the sum over certain rows, which lies between the sums of their ends, and a sum over
-some of the uncertain rows, of which each is in one bin and adds at most u = the larger of
+Each G_b is the sum over certain rows, which is between the sums of their ends, plus a sum over some
+of the uncertain rows. Each uncertain row is in one bin and adds at most u, the larger of
 |end - correctness|. So, by the triangle inequality,
 
     sum over b of min |certain G_b| - sum of u  <=  N ECE
     N ECE  <=  sum over b of max |certain G_b| + sum of u
 
-and ECE >= |mean confidence - accuracy|, whose mean confidence lies between those of the ends. For
-equal-mass bins nothing of this kind is derived here: ranks change with the rows.
+and ECE >= |mean confidence - accuracy|, where the mean confidence is between those of the ends. No
+such bounds are derived for equal-mass bins, whose edges move with the ranks of the rows.
 """
 
 from __future__ import annotations
@@ -49,33 +49,34 @@ METHODS = tuple(
     method.NAME
     for method in (Identity, TemperatureScaling, FocalCalibration, FocalTemperatureScaling)
 )
-"""Methods that look at nothing but the confidence and the label of a row."""
+"""Methods that need only the confidence and the label's probability of a row."""
 FARTHEST = 2.0
-"""Logarithm of the factor within which other temperatures are looked at."""
+"""Largest |log(T / best T)| of the temperatures that are compared with the best."""
 FIRST_LOOK, SECOND_LOOK = 8, 6
-"""Temperatures looked at on each side, from 1/1000 to the farthest; and where the bounds end."""
+"""Temperatures evaluated on each side of the best T, from 1/1000 to FARTHEST in log T; then between
+the last that may be the best and the first that cannot."""
 
 
 @dataclass(frozen=True)
 class TailBounds:
-    """What is certain of a fit, whatever the unknown classes are."""
+    """Bounds on a fit that hold whatever the unknown classes are."""
 
     criterion: str
     low: float
-    """The criterion at the chosen point is at least this on these samples,"""
+    """Lower bound of the criterion at the chosen point, on these samples."""
     high: float
-    """and at most this."""
+    """Upper bound of the criterion there."""
     lowest: float | None
-    """Temperatures below this are worse for certain, at the same gamma; None: not known."""
+    """All temperatures below this are worse, at the same gamma; None if unknown."""
     highest: float | None
-    """And above this."""
+    """All temperatures above this are worse, at the same gamma; None if unknown."""
     everywhere: bool
-    """Whether that holds of all such temperatures, or of those that were looked at."""
+    """Whether this holds for all such temperatures, or only for those that were evaluated."""
 
     def __str__(self) -> str:
         text = (
-            f"Whatever the unknown classes are, {self.criterion} here is between {self.low:.6g} "
-            f"and {self.high:.6g}"
+            f"Whatever the unknown classes are, {self.criterion} is between {self.low:.6g} and "
+            f"{self.high:.6g} on these samples"
         )
         ends = [
             f"{side} {value:.4g}"
@@ -83,25 +84,25 @@ class TailBounds:
             if value is not None
         ]
         if not ends:
-            return f"{text}; no temperature around it can be ruled out."
-        among = "Temperatures" if self.everywhere else "Of the temperatures looked at, those"
-        return f"{text}. {among} {' and '.join(ends)} are worse for certain."
+            return f"{text}; no other temperature can be ruled out."
+        among = "Temperatures" if self.everywhere else "The evaluated temperatures"
+        return f"{text}. {among} {' and '.join(ends)} are worse."
 
 
-def fit_top_rows(calibrator: Calibrator, rows: TruncatedRows) -> TailBounds | None:
-    """Fit ``calibrator`` on rows of the largest logits, and say what is certain of it.
+def fit_truncated_rows(calibrator: Calibrator, rows: TruncatedRows) -> TailBounds | None:
+    """Fit ``calibrator`` on truncated rows, and bound the effect of the unknown classes.
 
     Args:
-        calibrator: One of the methods in ``METHODS``; it is fitted in place, by the estimate.
-        rows: With labels.
+        calibrator: One of the methods in ``METHODS``; it is fitted in place, on estimates.
+        rows: Truncated rows with labels.
 
     Returns:
-        The bounds; None by ``ada_ece``, for which none are known.
+        The bounds; None for ``ada_ece``, which has none.
 
     Examples:
         >>> import numpy as np
         >>> from calibrant import TemperatureScaling
-        >>> from calibrant.calibrators import TruncatedRows, fit_top_rows
+        >>> from calibrant.calibrators import TruncatedRows, fit_truncated_rows
         >>> rng = np.random.default_rng(0)
         >>> logits = -4.0 * np.log(np.arange(1, 51)) + 0.3 * rng.normal(size=(2000, 50))
         >>> labels = (logits / 2.0 + rng.gumbel(size=logits.shape)).argmax(axis=1)
@@ -114,19 +115,19 @@ def fit_top_rows(calibrator: Calibrator, rows: TruncatedRows) -> TailBounds | No
         ...     label_logits=logits[np.arange(2000), labels],
         ... )
         >>> scaling = TemperatureScaling()
-        >>> bounds = fit_top_rows(scaling, rows)
+        >>> bounds = fit_truncated_rows(scaling, rows)
         >>> bounds.lowest < TemperatureScaling().fit(logits, labels).temperature_ < bounds.highest
         True
     """
-    check_top_fit(calibrator)
+    check_truncated_fit(calibrator)
     _inputs.some_labels(None if (rows.labels < 0).any() else rows.labels)
     calibrator.fit_samples(rows)
     return tail_bounds(rows, calibrator)
 
 
-def check_top_fit(calibrator: Calibrator) -> None:
-    """Refuse what cannot be fitted on such rows."""
-    check_method_of_top_rows(calibrator.NAME, METHODS)
+def check_truncated_fit(calibrator: Calibrator) -> None:
+    """Refuse a calibrator that cannot be fitted on truncated rows."""
+    check_method_of_truncated_rows(calibrator.NAME)
     calibrator._check_params()
     _inputs.choice(getattr(calibrator, "criterion", "nll"), "criterion", CRITERIA)
     if isinstance(calibrator, FocalTemperatureScaling):
@@ -134,36 +135,36 @@ def check_top_fit(calibrator: Calibrator) -> None:
 
 
 def tail_bounds(data: Samples, calibrator: Calibrator) -> TailBounds | None:
-    """What is certain of a fit on ``data``: :class:`TruncatedRows`, or files of them."""
+    """The bounds of a fit on ``data``: :class:`TruncatedRows`, or files of them."""
     criterion = calibrator.report_.criterion
     if criterion == "ada_ece":
         return None
     gamma = float(calibrator.state_.get("gamma", 0.0))
     best = float(calibrator.state_.get("temperature", 1.0))
-    about = _About(data, calibrator, gamma)
+    limits = _LimitsByTemperature(data, calibrator, gamma)
     if "temperature" not in calibrator.state_:
-        about.look(np.array([best]))
-        return TailBounds(criterion, *about.known[best], None, None, False)
+        limits.evaluate(np.array([best]))
+        return TailBounds(criterion, *limits.known[best], None, None, False)
     steps = np.geomspace(1e-3, FARTHEST, FIRST_LOOK)
-    about.look(best * np.exp(np.concatenate([-steps, [0.0], steps])))
-    # NLL is convex in 1/T: if it is larger at one T than at another, so it is beyond.
+    limits.evaluate(best * np.exp(np.concatenate([-steps, [0.0], steps])))
+    # The NLL is convex in 1/T: once it has risen, it stays higher.
     convex = gamma == 0.0 and criterion == "nll"
-    ends = about.ends(convex)
+    ends = limits.ends(convex)
     between = [
         np.geomspace(inner, outer, SECOND_LOOK + 2)[1:-1]
         for inner, outer in ends
         if outer is not None
     ]
     if between:
-        about.look(np.concatenate(between))
-    (_, lowest), (_, highest) = about.ends(convex)
-    return TailBounds(criterion, *about.known[best], lowest, highest, convex)
+        limits.evaluate(np.concatenate(between))
+    (_, lowest), (_, highest) = limits.ends(convex)
+    return TailBounds(criterion, *limits.known[best], lowest, highest, convex)
 
 
 def criterion_limits(
     data: Samples, criterion: str, points: Sequence[At], *, n_bins: int, focal_gamma: float
 ) -> list[tuple[float, float]]:
-    """Least and largest value of a criterion at each point (gamma, T), in one pass."""
+    """Smallest and largest possible criterion at each point (gamma, T), in one pass."""
     like = criterion, n_bins, focal_gamma
     sums = np.asarray(data.summed(_sums_of_limits, like, tuple(points))) / len(data)
     if criterion == "ece":
@@ -171,8 +172,8 @@ def criterion_limits(
     return [(float(low), float(high)) for low, high in sums]
 
 
-class _About:
-    """Limits of a fit's criterion at some temperatures, all at one gamma."""
+class _LimitsByTemperature:
+    """Limits of a fit's criterion at some temperatures, at one gamma."""
 
     def __init__(self, data: Samples, calibrator: Calibrator, gamma: float) -> None:
         self.data = data
@@ -182,8 +183,8 @@ class _About:
         self.gamma = gamma
         self.known: dict[float, tuple[float, float]] = {}
 
-    def look(self, temperatures: Floats) -> None:
-        """Find the limits at these temperatures too."""
+    def evaluate(self, temperatures: Floats) -> None:
+        """Add the limits at these temperatures."""
         new = [float(t) for t in temperatures]
         limits = criterion_limits(
             self.data,
@@ -195,7 +196,7 @@ class _About:
         self.known |= dict(zip(new, limits, strict=True))
 
     def ends(self, convex: bool) -> list[tuple[float, float | None]]:
-        """On each side the last T that may be the best, and the next, which cannot."""
+        """On each side, the last T that may be the best and the next one, which cannot."""
         order = sorted(self.known)
         best = min(order, key=lambda t: self.known[t][1])
         to_beat = self.known[best][1]
@@ -214,7 +215,7 @@ class _About:
 def _sums_of_limits(
     data: TruncatedRows, like: tuple[str, int, float], points: Sequence[At]
 ) -> Floats:
-    """Sums over rows at each point: what :func:`criterion_limits` needs."""
+    """Sums over rows at each point, for :func:`criterion_limits`."""
     criterion, n_bins, focal_gamma = like
     sums = []
     for gamma, temperature in points:
@@ -230,7 +231,7 @@ def _sums_of_limits(
 
 
 def _bin_sums(ends: Floats, correct: Any, n_bins: int) -> Floats:
-    """Of certain rows, the sums of both ends by bins; of uncertain ones, of u; of both ends."""
+    """Sums of both ends of certain rows, by bin; of u of uncertain rows; of all ends."""
     bins = [width_index(end, n_bins) for end in ends]
     certain = bins[0] == bins[1]
     gaps = ends - correct
@@ -254,10 +255,10 @@ def _distance_from_zero(low: Any, high: Any) -> Floats:
     return np.asarray(np.maximum(np.maximum(low, -high), 0.0))
 
 
-def check_method_of_top_rows(name: str, known: tuple[str, ...]) -> None:
-    """A method that looks at the confidence and the label of a row only."""
-    if name not in known:
+def check_method_of_truncated_rows(name: str) -> None:
+    """Refuse a method that needs more than the confidence and the label's probability."""
+    if name not in METHODS:
         raise CalibrantError(
-            f"on rows of the largest logits these methods can be fitted: {', '.join(known)}; found "
-            f"{name!r}. Choose one of them, or log all logits of some rows"
+            f"expected a method for truncated rows ({', '.join(METHODS)}), got {name!r}. Choose "
+            "one of them, or log all logits of some rows"
         )

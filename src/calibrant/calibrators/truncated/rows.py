@@ -1,21 +1,21 @@
-"""Rows of which only the largest logits are known, as servers of language models log them.
+"""Truncated rows: only the largest logits are known, as servers of language models log them.
 
-A row has k of K logits, L = log of the sum of e^logit over all K classes, and its label's logit
-where the label is not among the k. With log-probabilities s = logit - L, the n unknown classes
-share R = 1 - sum of e^s over the known ones, and none of them has more than c = e^(smallest of the
-k), nor more than R. At b = 1/T their sum
+A row has k of K logits, L = log of the sum of e^logit over all K classes, and the logit of its
+label if that is not among the k. With log-probabilities s = logit - L, the n unknown classes have
+the total probability R = 1 - sum of e^s over the known ones, and each has at most
+c = e^(smallest of the k), and at most R. At b = 1/T their sum
 
     S(b) = sum x_j^b   lies between   R min(c, R)^(b-1)   and   n^(1-b) R^b
 
-(x^b is concave in x for b < 1 and convex for b > 1: all n alike is one end; as much as possible in
-as few classes as possible, R / min(c, R) of them, is the other). R itself is only known to the
-rounding of the logits, which the bounds allow for.
+(x^b is concave in x for b < 1 and convex for b > 1. One end is n equal classes. The other is as
+much probability as possible in as few classes as possible, R / min(c, R) of them.) The logits give
+R only to their rounding, which the bounds allow for.
 
-In between, the estimate: a power law x(r) = min(c, R) (r/k)^(-a) of the rank r from k to K, whose a
-makes the sum R. The integral over log r is taken by Gauss's rule, so a few *stand-ins*
-x_j = min(c, R) e^(-a places_j), each counted n shares_j times, enter every sum as the unknown
-classes would. They are n in number, share R, and none has more than it may: so Jensen's inequality
-puts S(b) of the stand-ins within the bounds, and at T = 1 it is exact.
+The estimate between these bounds is a power law x(r) = min(c, R) (r/k)^(-a) of the rank r from k to
+K, whose exponent a makes the sum R. Gauss's rule replaces the integral over log r by a few
+*stand-ins* x_j = min(c, R) e^(-a places_j), each of which counts as n shares_j classes in every
+sum. Together they count as n classes with total probability R, none above its maximum, so by
+Jensen's inequality S(b) of the stand-ins is within the bounds. At T = 1 it is exact.
 """
 
 from __future__ import annotations
@@ -49,25 +49,26 @@ from calibrant.focal.scalar import phi
 
 STAND_INS = 8
 TOLERANCE = 1e-6
-"""Relative error of logits that is not refused, in whatever type they are stored: servers compute
-in single precision."""
+"""Relative error of logits that is accepted in every floating-point type: servers compute in
+single precision."""
 CRITERIA = ("nll", "focal", "ece", "ada_ece")
-"""Criteria that need no more of a row than its confidence and its label's probability."""
+"""Criteria that use only the confidence and the probability of the label."""
 
 
 @dataclass(frozen=True)
 class TruncatedRows(FitData):
-    """Samples with some of their classes: what the fits of temperature and focal map work on.
+    """Samples with some of their classes, for the fits of temperature and focal map.
 
-    ``logits`` are the log-probabilities of the k known classes, and in a last column that of a
-    label that is not among them (else -inf); ``labels`` are places among these.
+    ``logits`` are the log-probabilities of the k known classes; a last column has that of a label
+    that is not among them, else -inf. ``labels`` are column indices.
     """
 
     tails: Floats
-    """(n, 6): log min(c, R), a, n, log c; log R, less and plus what rounding can have changed."""
+    """(n, 6): log min(c, R), a, n, log c; log R minus and plus the possible rounding error."""
     known_labels: npt.NDArray[np.int64]
-    """The classes of the labels."""
+    """The class of each label."""
     all_classes: int
+    """K."""
 
     @classmethod
     def of(
@@ -80,17 +81,17 @@ class TruncatedRows(FitData):
         normaliser: Array | None = None,
         label_logits: Array | None = None,
     ) -> Self:
-        """Checked rows.
+        """Check the arrays and build the rows.
 
         Args:
             top_logits: (n, k) the largest logits, or log-probabilities, in any order.
             top_classes: (n, k) their classes.
-            labels: (n,) classes; None where there are none yet.
-            n_classes: K, how many classes there are.
+            labels: (n,) classes; None if there are none yet.
+            n_classes: K, the number of all classes.
             normaliser: (n,) log of the sum of e^logit over all classes; None is 0, for
                 log-probabilities.
-            label_logits: (n,) the logit of each label; only looked at where the label is not among
-                the known classes, NaN elsewhere will do.
+            label_logits: (n,) the logit of each label; used only if the label is not among the
+                known classes, so it may be NaN elsewhere.
 
         Examples:
             >>> import numpy as np
@@ -104,11 +105,11 @@ class TruncatedRows(FitData):
         from calibrant.calibrators.truncated.tails import OF_TAIL, prepare_rows
 
         n_classes = _inputs.whole_number(n_classes, "n_classes", allowed=range(2, 1 << 31))
-        given = _inputs.top_arrays(
+        given = _inputs.truncated_arrays(
             top_logits, top_classes, labels, normaliser, label_logits, n_classes
         )
         n, k = given.logits.shape
-        places, shares = stand_ins(k, n_classes)
+        places, shares = stand_in_places(k, n_classes)
         known, tails = np.empty((n, k + 1)), np.empty((n, OF_TAIL))
         label_places, verdicts = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
         prepare_rows(
@@ -128,7 +129,7 @@ class TruncatedRows(FitData):
             verdicts,
             times=8,
         )
-        _inputs.usable_top_rows(verdicts, given, n_classes)
+        _inputs.usable_truncated_rows(verdicts, given, n_classes)
         labelled = given.labels if labels is not None else np.full(n, -1)
         return cls(known, label_places, None, tails, labelled, n_classes)
 
@@ -143,7 +144,7 @@ class TruncatedRows(FitData):
         return self.known_labels
 
     def blocks(self) -> Iterator[slice]:
-        """Rows in parts small enough for the processor's cache."""
+        """Slices of rows small enough for the processor's cache."""
         return row_blocks(len(self), self.logits.shape[1])
 
     def rows(self, which: slice) -> Self:
@@ -168,75 +169,26 @@ class TruncatedRows(FitData):
         )
 
     def some_rows(self, about: int) -> Self:
-        """About so many rows, evenly spread."""
+        """About this many rows, evenly spread."""
         if len(self) <= 2 * about:
             return self
         return self.rows(slice(None, None, len(self) // about))
 
     @cached_property
-    def _stand_ins(self) -> tuple[Floats, Floats]:
-        return stand_ins(self.logits.shape[1] - 1, self.all_classes)
+    def stand_ins(self) -> tuple[Floats, Floats]:
+        """Log-probabilities of the stand-ins, and how many classes each stands for: (n, 8) each."""
+        from calibrant.calibrators.truncated.tails import COUNT, EXPONENT, START
 
-    def mapped_rows(self, gamma: float, beta: float) -> tuple[Floats, Floats, Floats]:
-        """By the estimate: log odds of the top class, log-probability of the label.
+        places, shares = stand_in_places(self.logits.shape[1] - 1, self.all_classes)
+        start, exponent, count = (self.tails[:, [i]] for i in (START, EXPONENT, COUNT))
+        return start - exponent * places, count * shares
 
-        There are no squared distances, for which no bounds are known.
-        """
-        from calibrant.calibrators.truncated.kernels import map_rows
-
-        log_odds, true_log_prob = np.empty(len(self)), np.empty(len(self))
-        map_rows(
-            self.logits,
-            self.tails,
-            self.labels,
-            *self._stand_ins,
-            beta,
-            gamma,
-            log_odds,
-            true_log_prob,
-        )
-        return log_odds, true_log_prob, np.empty(0)
-
-    def temperature_rows(self, beta: float) -> Floats:
-        """By the estimate: cross-entropy of softmax(b s), its three derivatives by log b."""
-        from calibrant.calibrators.truncated import kernels
-
-        out = np.empty((4, len(self)))
-        kernels.temperature_rows(self.logits, self.tails, self.labels, *self._stand_ins, beta, out)
-        return out
-
-    def node_sums(self, gammas: Floats, nodes: Floats) -> Floats:
-        """By the estimate: the sums of the confidences at every gamma and log T."""
-        from calibrant.calibrators.temperature.search_kernels import ALL_NEAR
-        from calibrant.calibrators.truncated import kernels
-
-        if self.logits.shape[1] - 1 <= ALL_NEAR:
-            return np.array(
-                [
-                    [
-                        sigmoid(self.mapped_rows(float(gamma), float(beta))[0]).sum()
-                        for beta in np.exp(-nodes)
-                    ]
-                    for gamma in gammas
-                ]
-            )
-        sums: Floats = kernels.node_sums.sum(
-            self.logits,
-            self.tails,
-            *self._stand_ins,
-            np.exp(-nodes),
-            gammas,
-            tail_coefficients(gammas),
-            times=len(nodes) * len(gammas),
-        )
-        return sums
-
-    def log_probs(self, gamma: float, beta: float) -> Floats:
-        """By the estimate: log-probabilities of the known classes after the map, (n, k + 1)."""
+    def log_probs(self, gamma: float, inverse_temperature: float) -> Floats:
+        """Estimated log-probabilities of the known classes after the map: (n, k + 1)."""
         from calibrant.calibrators.truncated.kernels import map_log_probs
 
         out = np.empty_like(self.logits)
-        map_log_probs(self.logits, self.tails, *self._stand_ins, beta, gamma, out)
+        map_log_probs(self.logits, *self.stand_ins, inverse_temperature, gamma, out)
         return out
 
     def in_memory(self) -> FitData:
@@ -244,12 +196,12 @@ class TruncatedRows(FitData):
         return _inputs.every_class_known("a calibrator with a number for each class")
 
     def bounds(
-        self, gamma: float, beta: float, *, of_classes: bool = False
+        self, gamma: float, inverse_temperature: float, *, of_classes: bool = False
     ) -> tuple[Floats, Floats, Floats]:
-        """Least and largest value that the unknown classes leave possible, (2, ...) each.
+        """Smallest and largest possible values, whatever the unknown classes are: (2, ...) each.
 
-        Of the log odds of the top class, of the log-probability of the label, and, where asked for,
-        of those of the known classes (2, n, k + 1).
+        They are those of the log-odds of the top class, of the log-probability of the label, and,
+        if ``of_classes``, of the log-probabilities of the known classes (2, n, k + 1).
         """
         from calibrant.calibrators.truncated.bound_kernels import bound_rows
 
@@ -261,7 +213,7 @@ class TruncatedRows(FitData):
             self.logits,
             self.tails,
             self.labels,
-            beta,
+            inverse_temperature,
             gamma,
             turn,
             at_turn,
@@ -272,29 +224,59 @@ class TruncatedRows(FitData):
         return log_odds, true_log_prob, log_probs
 
 
-@log_odds_of.register
-def _log_odds(data: TruncatedRows, gamma: float, beta: float) -> Floats:
-    """By the estimate: log odds of the top class."""
-    return data.mapped_rows(gamma, beta)[0]
-
-
 @mapped_rows.register
-def _mapped_rows(data: TruncatedRows, gamma: float, beta: float) -> tuple[Floats, Floats, Floats]:
-    return data.mapped_rows(gamma, beta)
+def _mapped_rows(
+    data: TruncatedRows, gamma: float, inverse_temperature: float
+) -> tuple[Floats, Floats, Floats]:
+    """Estimates; no squared distances, because no bounds on them are known."""
+    from calibrant.calibrators.truncated.kernels import map_rows
+
+    log_odds, true_log_prob = np.empty(len(data)), np.empty(len(data))
+    at = inverse_temperature, gamma
+    map_rows(data.logits, *data.stand_ins, data.labels, *at, log_odds, true_log_prob)
+    return log_odds, true_log_prob, np.empty(0)
+
+
+@log_odds_of.register
+def _log_odds(data: TruncatedRows, gamma: float, inverse_temperature: float) -> Floats:
+    return _mapped_rows(data, gamma, inverse_temperature)[0]
 
 
 @temperature_rows.register
-def _temperature_rows(data: TruncatedRows, beta: float) -> Floats:
-    return data.temperature_rows(beta)
+def _temperature_rows(data: TruncatedRows, inverse_temperature: float) -> Floats:
+    from calibrant.calibrators.truncated import kernels
+
+    out = np.empty((4, len(data)))
+    kernels.temperature_rows(data.logits, *data.stand_ins, data.labels, inverse_temperature, out)
+    return out
 
 
 @node_sums.register
 def _node_sums(data: TruncatedRows, gammas: Floats, nodes: Floats) -> Floats:
-    return data.node_sums(gammas, nodes)
+    from calibrant.calibrators.temperature.search_kernels import ALL_NEAR, node_log_odds
+
+    if data.logits.shape[1] - 1 > ALL_NEAR:
+        sums: Floats = node_log_odds.sum(
+            data.logits,
+            *data.stand_ins,
+            np.empty(0),
+            np.exp(-nodes),
+            gammas,
+            tail_coefficients(gammas),
+            np.empty((len(gammas), 0, len(nodes)), dtype=np.float32),
+            times=len(nodes) * len(gammas),
+        )
+        return sums
+    return np.array(
+        [
+            [sigmoid(_log_odds(data, float(gamma), float(b))).sum() for b in np.exp(-nodes)]
+            for gamma in gammas
+        ]
+    )
 
 
 class TruncatedEvaluator(EvaluatorInMemory):
-    """One criterion by the estimate; a grid is searched as over files, without interpolation."""
+    """One criterion, estimated; searches a grid as over files, without interpolation."""
 
 
 @evaluator_of.register
@@ -307,7 +289,7 @@ def _evaluator_of(
 
 @smallest_on_grid.register
 def _smallest_on_grid(evaluator: TruncatedEvaluator, gammas: Floats, temperatures: Floats) -> Point:
-    """Every point that the bound leaves is computed."""
+    """Evaluates every point that the bound does not rule out."""
     bound = lower_bound(evaluator.data, gammas, np.log(temperatures))
     lowest = [
         (float(gammas[c]), float(temperatures[bound[c].argmin()]))
@@ -322,8 +304,8 @@ def _smallest_on_grid(evaluator: TruncatedEvaluator, gammas: Floats, temperature
     return min(found, key=lambda point: point.rank)
 
 
-def stand_ins(n_known: int, n_classes: int) -> tuple[Floats, Floats]:
-    """Places in log(rank / k), and the share of the unknown classes that each stands for."""
+def stand_in_places(n_known: int, n_classes: int) -> tuple[Floats, Floats]:
+    """Places of the stand-ins in log(rank / k), and the share of the unknown classes of each."""
     nodes, weights = np.polynomial.legendre.leggauss(STAND_INS)
     places: Floats = 0.5 * np.log(n_classes / n_known) * (1.0 + nodes)
     shares: Floats = weights * np.exp(places)  # dr = r d log r
@@ -331,11 +313,11 @@ def stand_ins(n_known: int, n_classes: int) -> tuple[Floats, Floats]:
 
 
 def turning_point(gamma: float) -> float:
-    """Where phi, as a function of q between 0 and 1, turns; 1 where it does not.
+    """The q between 0 and 1 at which phi has its extremum; 1 if it has none.
 
-    The slope of log phi has the sign of gamma (-log q / (1 - q) (1 - gamma q) - 2). For gamma > 0
-    both factors fall; for -1 <= gamma < 0 their product does, because -2 q log q < 1 - q^2. So
-    there is one zero.
+    The derivative of log phi has the sign of gamma (-log q / (1 - q) (1 - gamma q) - 2). For
+    gamma > 0 both factors fall; for -1 <= gamma < 0 their product falls, because
+    -2 q log q < 1 - q^2. So there is one zero.
     """
     if gamma <= -1.0:
         return 1.0

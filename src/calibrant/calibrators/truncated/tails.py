@@ -1,7 +1,7 @@
-"""Compiled preparation of rows of which only the largest logits are known.
+"""Compiled preparation of truncated rows.
 
-A row is k known log-probabilities, perhaps that of its label, and a *tail*: the classes that are
-not known, of which their number, the largest each may be and what all have together are known.
+A row is k known log-probabilities, perhaps that of its label, and a *tail*, the unknown classes:
+their number, the largest probability each may have, and their total probability are known.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from calibrant.calibrators.row_kernels import exponentials
 
 Floats = npt.NDArray[np.float64]
 
-START, SLOPE, COUNT, LARGEST, LEAST, MOST = 0, 1, 2, 3, 4, 5
-"""What is stored of a tail: where its power law starts, log min(c, R), and its exponent; n; log c;
-the least and the largest log R that the rounding of the logits leaves possible."""
+START, EXPONENT, COUNT, LARGEST, LEAST, MOST = 0, 1, 2, 3, 4, 5
+"""Columns of a tail: the start of its power law, log min(c, R), and its exponent; n; log c; the
+smallest and the largest log R that the rounding of the logits allows."""
 OF_TAIL = 6
 MOST_STEPS = 200
 REACH = 1e5
-"""Log-probabilities below minus this have no probability at any temperature: such classes are
-absent."""
+"""Classes whose log-probability is below minus this have probability 0 at every temperature: they
+are absent."""
 
 
 @kernel(fastmath={"contract"})
 def tilt(a: float, places: Floats, shares: Floats, e: Floats) -> None:
-    """Shares e^(-a (place - first place)) into ``e``."""
+    """Write shares e^(-a (place - first place)) into ``e``."""
     for j in range(len(places)):
         e[j] = shares[j] * exp_nonpositive(-a * (places[j] - places[0]))
 
@@ -38,8 +38,7 @@ def tilt(a: float, places: Floats, shares: Floats, e: Floats) -> None:
 def power_law(log_share: float, places: Floats, shares: Floats, e: Floats) -> float:
     """The exponent a for which log sum of shares e^(-a places) is ``log_share``, at most 0.
 
-    Newton's method from a = 0: the left side is convex and falls, so every step stays below the
-    solution.
+    Newton's method from a = 0: the sum is convex and falls, so every step stays below the solution.
     """
     a = 0.0
     for _ in range(MOST_STEPS):
@@ -73,10 +72,10 @@ def prepared_row(
     tail: Floats,
     e: Floats,
 ) -> tuple[int, int]:
-    """Log-probabilities into ``known``, the tail; what is wrong, and the label's place.
+    """Write the log-probabilities and the tail; return what is wrong and the column of the label.
 
-    ``label`` is -1 where there is none. The place of a label that is not among the known is k.
-    ``e`` is space to work in.
+    ``label`` is -1 if there is none. The column of a label that is not among the known classes is
+    k. ``e`` is scratch space.
     """
     k = len(classes)
     place = -1
@@ -102,7 +101,7 @@ def prepared_row(
         top, least = max(top, known[j]), min(least, known[j])
     if top == -np.inf:
         return _inputs.NOTHING_POSSIBLE, place
-    # The relative errors of e^logit and e^normaliser are those numbers times their precision.
+    # The relative error of e^logit is the logit times its precision; so is that of e^normaliser.
     size = abs(top + normaliser) + abs(normaliser) + np.log(n_classes) + 2.0
     slack = tolerance * size
     if top > slack:
@@ -130,7 +129,7 @@ def prepared_row(
     if rest > most * (1.0 + slack) + slack:
         return _inputs.TOO_LITTLE_KNOWN, place
     tail[:] = -np.inf
-    tail[SLOPE] = tail[COUNT] = 0.0
+    tail[EXPONENT] = tail[COUNT] = 0.0
     if most > 0.0:
         tail[COUNT], tail[LARGEST] = missing, least
         tail[LEAST] = np.log(min(max(rest - rounding * size, 0.0), most))
@@ -139,7 +138,7 @@ def prepared_row(
             rest = min(rest, most)
             tail[START] = min(np.log(rest), least)
             log_share = np.log(rest) - tail[START] - np.log(missing)
-            tail[SLOPE] = power_law(min(log_share, 0.0), places, shares, e)
+            tail[EXPONENT] = power_law(min(log_share, 0.0), places, shares, e)
     return _inputs.FINE, place
 
 
@@ -162,7 +161,7 @@ def prepare_rows(
     label_places: Any,
     verdicts: Any,
 ) -> None:
-    """:func:`prepared_row` of each row; ``labels`` may be empty, and so may ``label_logits``."""
+    """:func:`prepared_row` of each row; ``labels`` and ``label_logits`` may be empty."""
     seen = np.full(n_classes, -1, dtype=np.int64)
     e = np.empty(max(logits.shape[1], len(places)))
     for i in range(start, stop):

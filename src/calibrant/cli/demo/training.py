@@ -38,7 +38,7 @@ def recipe_of(loss: str, *, seed: int, epochs: int = EPOCHS) -> Recipe:
 
 def data_of(wanted: Recipe) -> DataSet:
     """The noisy digits of a recipe; they are the same for every loss."""
-    return load(wanted.data, seed=wanted.seed, **wanted.data_options)
+    return load(wanted.data, random_state=wanted.seed, **wanted.data_options)
 
 
 def gamma_of(wanted: Recipe) -> float | None:

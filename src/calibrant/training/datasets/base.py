@@ -1,4 +1,4 @@
-"""What every data set is: three parts that give batches, and a record of how they were made."""
+"""Data sets: three splits that give batches, and a record of how they were made."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Augment: TypeAlias = Callable[[Tensor, torch.Generator], Tensor]
-"""Inputs of a training batch, and where chance comes from -> the inputs to train on."""
+"""(Inputs of a training batch, random generator) -> inputs to train on."""
 
 
-class Part(ABC):
-    """The training, validation or test part of a data set.
+class Split(ABC):
+    """The training, validation or test split of a data set.
 
     Attributes:
-        labels: (n,) int64, the class each item is judged by.
-        ids: (n,) strings, which item of the files it is, such as ``"train/17"``; no two items of
-            a data set share one.
+        labels: (n,) int64, the class that evaluation uses for each item.
+        ids: (n,) strings such as ``"train/17"`` that locate each item in the files; unique within
+            the data set.
     """
 
     labels: Tensor
@@ -32,45 +32,45 @@ class Part(ABC):
 
     @abstractmethod
     def batch(self, indices: Tensor) -> tuple[Any, Tensor]:
-        """What the network takes for these items, and the target of each row it gives back.
+        """The network's inputs for these items, and the target of each row of its output.
 
         Args:
-            indices: (m,) int64 places in this part, in any order.
+            indices: (m,) int64 positions in this split, in any order.
 
         Returns:
-            tuple: the inputs, and int64 targets. One target an item, in the order of ``indices``;
-            for trees in training there is one for every labelled node.
+            tuple: the inputs, and int64 targets. One target per item, in the order of ``indices``;
+            trees in training have one for every labelled node.
         """
 
     def n_targets(self, indices: Tensor) -> int:
-        """How many targets :meth:`batch` gives for these items; trees have several an item."""
+        """Number of targets that :meth:`batch` gives for these items; a tree has several."""
         return len(indices)
 
-    def evaluation(self) -> Part:
-        """The same items with one target each, for measuring; trees differ here, others do not."""
+    def evaluation(self) -> Split:
+        """The same items with one target each, for evaluation; only trees differ here."""
         return self
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DataSet:
-    """A data set in three disjoint parts.
+    """A data set in three disjoint splits.
 
     Attributes:
-        name: its name in ``DATASETS``.
-        kind: what a network takes: ``"images"`` float32 (m, channels, height, width),
+        name: Name in ``DATASETS``.
+        kind: What a network takes: ``"images"`` float32 (m, channels, height, width),
             ``"features"`` float32 (m, columns), ``"tokens"`` int64 (m, length) with 0 for padding,
             or ``"trees"``, a :class:`TreeBatch`.
-        input_shape: the shape of one input, (channels, height, width), (columns,) or (length,);
-            () for trees.
-        class_names: one name a class.
-        train: the part to learn from, in the seeded order.
-        val: the part to choose and calibrate on.
-        test: the part to report.
-        record: how this came about, as JSON can hold it: seed, sizes, files with their SHA-256,
-            split, normalisation, notes.
-        augment: what changes training inputs, anew for each batch; None for nothing.
-        vocabulary: the words of text by token id (0 is padding, 1 any word not listed); None
-            for other kinds.
+        input_shape: Shape of one input: (channels, height, width), (columns,) or (length,); () for
+            trees.
+        class_names: One name per class.
+        train: Split to train on, shuffled by the seed.
+        val: Split to select and calibrate on.
+        test: Split to report on.
+        record: How the data set was made, as JSON can hold it: seed, sizes, files with their
+            SHA-256, split, normalisation, notes.
+        augment: Random change of the training inputs, drawn for each batch; None for none.
+        vocabulary: Words of text by token id (0 is padding, 1 any word not listed); None for other
+            kinds.
         embeddings: (words, size) float32 vectors of the vocabulary; None without a file of them.
     """
 
@@ -78,9 +78,9 @@ class DataSet:
     kind: str
     input_shape: tuple[int, ...]
     class_names: tuple[str, ...]
-    train: Part
-    val: Part
-    test: Part
+    train: Split
+    val: Split
+    test: Split
     record: dict[str, Any]
     augment: Augment | None = None
     vocabulary: tuple[str, ...] | None = None
@@ -88,7 +88,7 @@ class DataSet:
 
     @property
     def n_classes(self) -> int:
-        """How many classes there are."""
+        """Number of classes."""
         return len(self.class_names)
 
     def __repr__(self) -> str:
@@ -98,18 +98,18 @@ class DataSet:
 
 @dataclass(frozen=True, eq=False)
 class TreeBatch:
-    """Binary trees side by side, their nodes numbered by height: leaves first, then upwards.
+    """A batch of binary trees, their nodes numbered by height: leaves first, then upwards.
 
-    A node's height is 0 for a leaf, else one more than that of its higher child. All nodes of one
-    height can be computed at once, for their children come earlier in the numbering.
+    The height of a leaf is 0, that of another node one more than its higher child's. Children
+    precede their parents, so all nodes of one height can be computed at once.
 
     Attributes:
         tokens: (leaves,) int64 token ids; leaf ``i`` is node ``i``.
-        children: (nodes, 2) int64, the left and the right child; -1 for leaves.
-        levels: the node numbers of each height from 0 upwards, int64, rising and without gaps:
-            ``torch.cat(levels)`` is 0, 1, ..., nodes - 1.
-        roots: (trees,) int64, the root of each tree, in the order asked for.
-        rows: (m,) int64, the nodes whose logits are wanted, in the order of the targets.
+        children: (nodes, 2) int64, left and right child; -1 for leaves.
+        levels: Node numbers of each height from 0 upwards, int64; ``torch.cat(levels)`` is
+            0, 1, ..., nodes - 1.
+        roots: (trees,) int64, root of each tree, in the requested order.
+        rows: (m,) int64, nodes whose logits are wanted, in the order of the targets.
 
     Examples:
         The tree (a (b c)): leaves a, b, c are nodes 0, 1, 2; (b c) is node 3, the whole node 4.
@@ -133,12 +133,12 @@ class TreeBatch:
     rows: Tensor
 
     def __len__(self) -> int:
-        """How many trees there are."""
+        """Number of trees."""
         return len(self.roots)
 
     @property
     def n_nodes(self) -> int:
-        """How many nodes all trees have together."""
+        """Number of nodes of all trees."""
         return len(self.children)
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> TreeBatch:

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100, in the python and the binary version, unpacked or not."""
+"""CIFAR-10 and CIFAR-100, in the python and the binary version, as archives or extracted."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import CalibrantError
-from calibrant.training import checks
 from calibrant.training.datasets.base import DataSet
-from calibrant.training.datasets.images import Pool, held_out_images
+from calibrant.training.datasets.images import Pool, hold_out_images
 from calibrant.training.datasets.pickles import StoredArray, read_plain_pickle
-from calibrant.training.datasets.sources import Files, Official, damaged, reading, tar_members
+from calibrant.training.datasets.sources import Files, PublishedFile, damaged, reading, tar_members
 
 PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 PIXELS = 3 * 32 * 32
@@ -40,15 +39,15 @@ class Version:
     """One of the two forms in which a CIFAR set is published.
 
     Attributes:
-        archive: the file to download.
-        folder: what it unpacks to.
-        train: the files with training images, in order.
-        test: the file with test images.
-        labels: the key of the labels in a pickle; None for the binary version.
-        label_bytes: how many bytes go before the pixels of an image, the last being the class.
+        archive: File to download.
+        folder: Folder that it extracts to.
+        train: Files with training images, in order.
+        test: File with test images.
+        labels: Key of the labels in a pickle; None for the binary version.
+        label_bytes: Bytes before the pixels of an image; the last of them is the class.
     """
 
-    archive: Official
+    archive: PublishedFile
     folder: str
     train: tuple[str, ...]
     test: str
@@ -60,14 +59,14 @@ _FIVE = tuple(f"data_batch_{i}" for i in range(1, 6))
 VERSIONS = {
     "cifar10": (
         Version(
-            Official("cifar-10-python.tar.gz", PAGE, "c58f30108f718f92721af3b95e74349a"),
+            PublishedFile("cifar-10-python.tar.gz", PAGE, "c58f30108f718f92721af3b95e74349a"),
             "cifar-10-batches-py",
             _FIVE,
             "test_batch",
             labels="labels",
         ),
         Version(
-            Official("cifar-10-binary.tar.gz", PAGE, "c32a1d4ab5d03f1284b67883e8d87530"),
+            PublishedFile("cifar-10-binary.tar.gz", PAGE, "c32a1d4ab5d03f1284b67883e8d87530"),
             "cifar-10-batches-bin",
             tuple(f"{name}.bin" for name in _FIVE),
             "test_batch.bin",
@@ -76,14 +75,14 @@ VERSIONS = {
     ),
     "cifar100": (
         Version(
-            Official("cifar-100-python.tar.gz", PAGE, "eb9058c3a382ffc7106e4002c42a8d85"),
+            PublishedFile("cifar-100-python.tar.gz", PAGE, "eb9058c3a382ffc7106e4002c42a8d85"),
             "cifar-100-python",
             ("train",),
             "test",
             labels="fine_labels",
         ),
         Version(
-            Official("cifar-100-binary.tar.gz", PAGE, "03b5dce01913d631647c71ecec9e9cb8"),
+            PublishedFile("cifar-100-binary.tar.gz", PAGE, "03b5dce01913d631647c71ecec9e9cb8"),
             "cifar-100-binary",
             ("train.bin",),
             "test.bin",
@@ -104,24 +103,22 @@ def read_cifar(
 ) -> DataSet:
     """CIFAR-10 or CIFAR-100: 45000 / 5000 / 10000 images, the papers' split.
 
-    The folder holds the archive of the python or the binary version, or what it unpacks to.
+    The folder holds the archive of the python or the binary version, or its extracted folder.
 
     Reference: A. Krizhevsky, Learning multiple layers of features from tiny images (2009).
     """
-    files = Files(checks.folder_of(folder, name, PAGE), name)
+    files = Files.of(name, folder, PAGE)
     classes = CIFAR10_CLASSES if name == "cifar10" else CIFAR100_CLASSES
     version, place = _found(files, VERSIONS[name])
     pieces = {
         file: _decoded(place, content, file, version, len(classes))
         for file, content in _contents(files, place, version)
     }
-    train = _pool("train", [pieces[file] for file in version.train])
-    test = _pool("test", [pieces[version.test]])
-    return held_out_images(
+    return hold_out_images(
         name,
         classes,
-        train,
-        test,
+        _pool("train", [pieces[file] for file in version.train]),
+        _pool("test", [pieces[version.test]]),
         seed=seed,
         limit=limit,
         val_size=val_size,
@@ -132,7 +129,7 @@ def read_cifar(
 
 
 def _found(files: Files, versions: Sequence[Version]) -> tuple[Version, Path]:
-    """The version that is there: unpacked, the folder itself, or its archive."""
+    """The version found: in its own folder, directly in this one, or as an archive."""
     for version in versions:
         for place in (files.folder / version.folder, files.folder):
             if (place / version.test).is_file() and (place / version.train[0]).is_file():
@@ -142,11 +139,11 @@ def _found(files: Files, versions: Sequence[Version]) -> tuple[Version, Path]:
         if archive is not None:
             return version, archive
     names = [name for version in versions for name in (version.archive.name, version.folder)]
-    raise FileNotFoundError(files.missing(names, versions[0].archive))
+    raise files.missing(names, versions[0].archive)
 
 
 def _contents(files: Files, place: Path, version: Version) -> Iterator[tuple[str, bytes]]:
-    """The files of images, by name."""
+    """Name and content of each image file."""
     wanted = (*version.train, version.test)
     if place.is_dir():
         for name in wanted:
@@ -160,7 +157,7 @@ def _contents(files: Files, place: Path, version: Version) -> Iterator[tuple[str
         missing.discard(Path(name).name)
         yield Path(name).name, content
     if missing:
-        raise damaged(place, f"has no {', '.join(sorted(missing))} in it")
+        raise damaged(place, f"lacks {', '.join(sorted(missing))}")
 
 
 def _decoded(
@@ -190,7 +187,7 @@ def _unpickled(content: bytes, key: str) -> tuple[NDArray[np.uint8], NDArray[np.
     pixels = stored["data"].bytes_of((-1, PIXELS))
     labels = stored[key]
     if not all(type(label) is int and 0 <= label < 256 for label in labels):
-        raise CalibrantError("a label is not a small whole number")
+        raise CalibrantError("a label is not a small integer")
     if len(labels) != len(pixels) or not labels:
         raise CalibrantError(f"it has {len(pixels)} images and {len(labels)} labels")
     return pixels, np.array(labels, dtype=np.int64)

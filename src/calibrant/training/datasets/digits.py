@@ -1,4 +1,4 @@
-"""scikit-learn's handwritten digits: 1797 images of 8 x 8, part of the package itself."""
+"""scikit-learn's handwritten digits: 1797 images of 8 x 8, which come with that package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from calibrant import _inputs
 from calibrant.training import checks
 from calibrant.training.datasets.base import DataSet
 from calibrant.training.datasets.images import Pool, image_data_set
-from calibrant.training.datasets.splitting import Chance, Rows, in_three
+from calibrant.training.datasets.splitting import Rows, StableRandom, stratified_split
 
 N_CLASSES = 10
 
@@ -26,31 +26,28 @@ def read_digits(
     augment: str = "none",
     label_noise: float = 0.0,
 ) -> DataSet:
-    """The digits as images of one channel; nothing is downloaded and ``folder`` is not looked at.
+    """The digits as images of one channel; ``folder`` is ignored.
 
-    Of all labels, whatever their part, the share ``label_noise`` is drawn at random: what no
-    network can know.
+    ``label_noise`` is the share of labels, over all splits, that are replaced at random. No network
+    can predict these.
 
     Reference: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits (1998), the
     test set of the UCI repository.
     """
-    label_noise = checks.share_left_out(label_noise, "label_noise")
+    label_noise = checks.fraction_below_one(label_noise, "label_noise")
     _inputs.installed("sklearn", extra="sklearn", purpose="the data set digits")
     from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 
     features, classes = load_digits(return_X_y=True)
     truth = classes.astype(np.int64)
-    labels = partly_drawn(truth, label_noise, seed)
+    labels = with_label_noise(truth, label_noise, seed)
     pool = Pool("digits", features.astype(np.uint8).reshape(-1, 1, 8, 8), labels)
-    train, val, test = in_three(truth, val_share, test_share, seed)
+    train, val, test = stratified_split(truth, val_share, test_share, seed)
     record: dict[str, Any] = {
         "seed": seed,
         "files": {},
-        "split": (
-            f"at random by the seed, classes in equal shares: test {test_share:g}, "
-            f"val {val_share:g} of all"
-        ),
-        "notes": ["pixels go from 0 to 16; scikit-learn's copy of the UCI test set"],
+        "split": (f"stratified, drawn by the seed: test {test_share:g}, val {val_share:g}"),
+        "notes": ["pixels range from 0 to 16; scikit-learn's copy of the UCI test set"],
     }
     if label_noise:
         record["label_noise"] = {
@@ -68,21 +65,21 @@ def read_digits(
     )
 
 
-def partly_drawn(labels: Rows, share: float, seed: int) -> Rows:
-    """Labels of which the share ``share`` is drawn anew, from all classes alike.
+def with_label_noise(labels: Rows, share: float, seed: int) -> Rows:
+    """Labels of which the share ``share`` is replaced by classes drawn uniformly.
 
-    About one in ten of them is drawn to be what it was.
+    About one in ten of these draws returns the original class.
 
     Examples:
         >>> import numpy as np
-        >>> labels = partly_drawn(np.zeros(10_000, dtype=np.int64), 0.2, seed=0)
+        >>> labels = with_label_noise(np.zeros(10_000, dtype=np.int64), 0.2, seed=0)
         >>> round(float((labels != 0).mean()), 2)  # nine tenths of a fifth
         0.18
     """
-    # The seed itself decides the parts: from the same numbers, noise and parts would go together.
+    # The seed itself decides the splits; the same stream would correlate noise and splits.
     words = [seed, *b"label noise"]
-    chance = Chance(int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0]))
-    places = chance.order(len(labels))[: round(share * len(labels))]
-    drawn = labels.copy()
-    drawn[places] = (chance.uniform(len(places)) * N_CLASSES).astype(np.int64)
-    return drawn
+    random = StableRandom(int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0]))
+    rows = random.permutation(len(labels))[: round(share * len(labels))]
+    noisy = labels.copy()
+    noisy[rows] = (random.uniform(len(rows)) * N_CLASSES).astype(np.int64)
+    return noisy

@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST: IDX files, packed or not."""
+"""MNIST and Fashion-MNIST: IDX files, compressed or not."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.training import checks
 from calibrant.training.datasets.base import DataSet
-from calibrant.training.datasets.images import Pool, held_out_images
-from calibrant.training.datasets.sources import Files, Official, damaged, opened, reading
+from calibrant.training.datasets.images import Pool, hold_out_images
+from calibrant.training.datasets.sources import Files, PublishedFile, damaged, opened, reading
 
 MNIST_PAGE = "http://yann.lecun.com/exdb/mnist (mirror: ossci-datasets.s3.amazonaws.com/mnist)"
 FASHION_PAGE = (
@@ -19,7 +18,7 @@ FASHION_PAGE = (
     "dataset-fashion-mnist)"
 )
 FASHION_FOLDER = Path("/usr/share/datasets/fashion-mnist")
-"""Where the Debian package ``dataset-fashion-mnist`` puts the files."""
+"""Folder of the Debian package ``dataset-fashion-mnist``."""
 
 DIGITS = tuple(str(digit) for digit in range(10))
 CLOTHES = (
@@ -54,8 +53,8 @@ def read_mnist(
 ) -> DataSet:
     """MNIST or Fashion-MNIST: 55000 / 5000 / 10000 grey images of 28 x 28.
 
-    Fashion-MNIST is looked for where its Debian package is installed, if no folder is given.
-    Training images of clothes are shifted and mirrored; digits are left alone.
+    Without a folder, Fashion-MNIST is read from its Debian package if that is installed. Training
+    images of clothes are cropped and flipped at random; digits are not.
 
     References: Y. LeCun et al., Gradient-based learning applied to document recognition (1998);
     H. Xiao et al., Fashion-MNIST (2017), arXiv:1708.07747.
@@ -66,14 +65,12 @@ def read_mnist(
         folder = FASHION_FOLDER
     if augment is None:
         augment = "crop-flip" if fashion else "none"
-    files = Files(checks.folder_of(folder, name, page), name)
-    train = _pool(files, "train", page)
-    test = _pool(files, "t10k", page)
-    return held_out_images(
+    files = Files.of(name, folder, page)
+    return hold_out_images(
         name,
         CLOTHES if fashion else DIGITS,
-        train,
-        test,
+        _pool(files, "train", page),
+        _pool(files, "t10k", page),
         seed=seed,
         limit=limit,
         val_size=val_size,
@@ -97,19 +94,19 @@ def _pool(files: Files, prefix: str, page: str) -> Pool:
 
 
 def _array(files: Files, name: str, axes: int, page: str) -> NDArray[np.uint8]:
-    """The bytes of an IDX file: two zeros, the type (8), the number of axes, their lengths."""
-    official = Official(f"{name}.gz", page, _MD5[files.data_set][name])
+    """Data of an IDX file, after two zeros, the type (8), the number of axes and their lengths."""
+    published = PublishedFile(f"{name}.gz", page, _MD5[files.data_set][name])
     spellings = (name, name.replace("-idx", ".idx"))
     names = [f"{sub}{n}{end}" for sub in _FOLDERS for n in spellings for end in (".gz", "")]
     found = files.find(*names)
     if found is None:
-        raise FileNotFoundError(files.missing([official.name, name], official))
-    files.note(found, official)
+        raise files.missing([published.name, name], published)
+    files.note(found, published)
     with reading(found, "an IDX file"), opened(found) as file:
         content = file.read()
     start = 4 + 4 * axes
     if len(content) < start or content[:4] != bytes([0, 0, 8, axes]):
-        raise damaged(found, f"does not begin as an IDX file of bytes with {axes} axes does")
+        raise damaged(found, f"does not start like an IDX file of bytes with {axes} axes")
     shape = struct.unpack(f">{axes}I", content[4:start])
     wanted = int(np.prod(shape, dtype=object))
     if len(content) - start != wanted or wanted == 0:

@@ -1,4 +1,4 @@
-"""Images as bytes, normalised batch by batch, and their augmentation."""
+"""Images stored as bytes and normalised by batch, and their augmentation."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant import _inputs
-from calibrant.training.datasets.base import Augment, DataSet, Part
-from calibrant.training.datasets.sources import unlike_published
-from calibrant.training.datasets.splitting import Rows, held_out, limited
+from calibrant.training.datasets.base import Augment, DataSet, Split
+from calibrant.training.datasets.sources import size_notes
+from calibrant.training.datasets.splitting import Rows, hold_out
 
 AUGMENTATIONS = ("crop-flip", "crop", "none")
 
 
 @dataclass(frozen=True)
 class Pool:
-    """All images of one source, from which parts take rows.
+    """All images of one source, from which splits take rows.
 
     Attributes:
-        name: where they come from, for the ids: ``"train"``, ``"test"``, ...
+        name: Source of the images, for the ids: ``"train"``, ``"test"``, ...
         pixels: (n, channels, height, width) uint8.
         labels: (n,) int64.
     """
@@ -37,8 +37,8 @@ class Pool:
         return len(self.labels)
 
 
-class ImagePart(Part):
-    """Some rows of a pool; batches come as float32, ``(pixel - mean) / sd`` for each channel."""
+class ImageSplit(Split):
+    """Rows of a pool; batches are float32, ``(pixel - mean) / sd`` for each channel."""
 
     def __init__(self, pool: Pool, rows: Rows, mean: Tensor, sd: Tensor) -> None:
         self.pixels = torch.from_numpy(pool.pixels)
@@ -55,15 +55,14 @@ class ImagePart(Part):
 
 
 class CropAndFlip:
-    """Shift each image by up to ``padding`` pixels either way, and mirror it half of the time.
+    """Random crop of the padded image, and a horizontal flip with probability 1/2.
 
-    What comes in at the edges is black, as when the original pixels are padded with 0 and
-    normalised afterwards.
+    The padding is black, as if the original pixels were padded with 0 before normalisation.
 
     Args:
-        fill: (channels,) what a black pixel is after normalising.
-        padding: the largest shift.
-        flip: whether to mirror left and right.
+        fill: (channels,) value of a black pixel after normalisation.
+        padding: Largest shift, in pixels.
+        flip: Whether to flip horizontally.
 
     Examples:
         >>> import torch
@@ -79,7 +78,7 @@ class CropAndFlip:
         self.flip = flip
 
     def __call__(self, inputs: Tensor, generator: torch.Generator) -> Tensor:
-        """The changed images; ``generator`` moves on by two draws, or three to mirror."""
+        """Augmented images; takes two draws per image from ``generator``, three with ``flip``."""
         n, channels, height, width = inputs.shape
         pad = self.padding
         padded = inputs.new_empty(n, channels, height + 2 * pad, width + 2 * pad)
@@ -89,13 +88,13 @@ class CropAndFlip:
         down, right = (self._draws(2 * pad + 1, inputs, generator) for _ in range(2))
         changed = windows[torch.arange(n, device=inputs.device), :, down, right]
         if self.flip:
-            mirrored = self._draws(2, inputs, generator) == 1
-            changed = torch.where(mirrored[:, None, None, None], changed.flip(3), changed)
+            flipped = self._draws(2, inputs, generator) == 1
+            changed = torch.where(flipped[:, None, None, None], changed.flip(3), changed)
         return changed
 
     @staticmethod
     def _draws(n_values: int, inputs: Tensor, generator: torch.Generator) -> Tensor:
-        """One whole number from 0 to n_values - 1 for each image."""
+        """A random integer from 0 to n_values - 1 for each image."""
         size = (len(inputs),)
         drawn = torch.randint(n_values, size, generator=generator, device=generator.device)
         return drawn.to(inputs.device)
@@ -104,19 +103,21 @@ class CropAndFlip:
 def image_data_set(
     name: str,
     class_names: Sequence[str],
-    parts: Mapping[str, tuple[Pool, Rows]],
+    rows: Mapping[str, tuple[Pool, Rows]],
     *,
     limit: int | None,
     augment: str,
     record: Mapping[str, Any],
 ) -> DataSet:
-    """Parts out of pools, normalised by what the training part holds after ``limit``."""
+    """Splits out of pools, normalised by the training split after ``limit``."""
     augment = _inputs.choice(augment, "augment", AUGMENTATIONS)
-    pool, rows = parts["train"]
-    taken = {**parts, "train": (pool, limited(rows, limit))}
-    mean, sd = _mean_and_sd(*taken["train"])
+    pool, train = rows["train"]
+    mean, sd = _mean_and_sd(pool, train[:limit])
     shift, scale = (torch.tensor(values, dtype=torch.float32) for values in (mean, sd))
-    made = {part: ImagePart(*chosen, shift, scale) for part, chosen in taken.items()}
+    splits: dict[str, Any] = {
+        split: ImageSplit(*chosen, shift, scale)
+        for split, chosen in {**rows, "train": (pool, train[:limit])}.items()
+    }
     change: Augment | None = None
     if augment != "none":
         change = CropAndFlip(fill=-shift / scale, flip=augment == "crop-flip")
@@ -125,16 +126,14 @@ def image_data_set(
         kind="images",
         input_shape=tuple(pool.pixels.shape[1:]),
         class_names=tuple(class_names),
-        train=made["train"],
-        val=made["val"],
-        test=made["test"],
+        **splits,
         record={
             "name": name,
             **record,
             "limit": limit,
-            "sizes": {part: len(images) for part, images in made.items()},
+            "sizes": {name: len(split) for name, split in splits.items()},
             "normalisation": {
-                "formula": "(pixel - mean) / sd by channel, from the training part alone",
+                "formula": "(pixel - mean) / sd per channel, from the training split only",
                 "mean": mean.tolist(),
                 "sd": sd.tolist(),
             },
@@ -144,7 +143,7 @@ def image_data_set(
     )
 
 
-def held_out_images(
+def hold_out_images(
     name: str,
     class_names: Sequence[str],
     train: Pool,
@@ -158,11 +157,11 @@ def held_out_images(
     published: tuple[int, int],
     notes: Sequence[str] = (),
 ) -> DataSet:
-    """A data set whose makers publish two parts: the validation images come from the first.
+    """A data set published as a training and a test set: the first gives the validation images.
 
-    ``published`` says how many images the two parts have; other numbers are noted in the record.
+    ``published`` has the sizes of the two sets; other sizes are noted in the record.
     """
-    rows, held = held_out(len(train), val_size, seed)
+    rows, held = hold_out(len(train), val_size, seed)
     return image_data_set(
         name,
         class_names,
@@ -172,15 +171,15 @@ def held_out_images(
         record={
             "seed": seed,
             "files": dict(files),
-            "split": f"{len(held)} of the {len(train)} published training images at random by the "
-            f"seed for val; test: the {len(test)} published {test.name} images",
-            "notes": [*notes, *unlike_published((len(train), len(test)), published)],
+            "split": f"val: {len(held)} of the {len(train)} published training images, drawn by "
+            f"the seed; test: the {len(test)} published {test.name} images",
+            "notes": [*notes, *size_notes((len(train), len(test)), published)],
         },
     )
 
 
 def _mean_and_sd(pool: Pool, rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Of every channel, from exact counts of the 256 values; a channel of one value has sd 1."""
+    """Mean and sd per channel, from exact counts of the 256 values; a constant channel has sd 1."""
     counts = np.zeros((pool.pixels.shape[1], 256), dtype=np.int64)
     for start in range(0, len(rows), 1024):
         block = pool.pixels[rows[start : start + 1024]]

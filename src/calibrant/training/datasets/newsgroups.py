@@ -1,4 +1,4 @@
-"""20 Newsgroups, divided by date: the published folders or archive, or JSON lines."""
+"""20 Newsgroups, split by date: the published folders or archive, or JSON lines."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from calibrant.training import checks
 from calibrant.training.datasets.base import DataSet
 from calibrant.training.datasets.sources import (
     Files,
-    Official,
+    PublishedFile,
     damaged,
     reading,
+    size_notes,
     tar_members,
     text_lines,
-    unlike_published,
 )
-from calibrant.training.datasets.splitting import held_out, limited
+from calibrant.training.datasets.splitting import hold_out
 from calibrant.training.datasets.text import (
-    TokenPart,
-    embeddings_for,
-    numbers_of,
-    vocabulary_of,
-    words_of,
+    TokenSplit,
+    build_vocabulary,
+    read_embeddings,
+    token_ids,
+    words_in,
 )
 
-ARCHIVE = Official(
+ARCHIVE = PublishedFile(
     "20news-bydate.tar.gz",
     "http://qwone.com/~jason/20Newsgroups",
     sha256="8f1b2514ca22a5ade8fbb9cfa5727df95fa587f4c87b786e15c759fa66d95610",
@@ -38,7 +38,7 @@ ARCHIVE = Official(
 
 
 class Message(NamedTuple):
-    """One posting."""
+    """One message."""
 
     group: str
     name: str
@@ -58,77 +58,73 @@ def read_newsgroups(
 ) -> DataSet:
     """20 Newsgroups by date: 10414 / 900 / 7532 messages.
 
-    Paper 1 has 900 validation messages too, of another copy with 15098 / 900 / 3999. The folder
-    holds ``20news-bydate-train/<group>/<number>`` and ``20news-bydate-test``, the archive they come
-    in, or ``20news_bydate_train.jsonl`` (``.gz``) and the like with ``group``, ``id`` and ``text``
-    in each line. Words are runs of letters and digits in lower case; the vocabulary is the
-    ``n_words`` most frequent ones of the training part. A message is cut after ``length`` words
-    and, unless ``headers``, begins after its header.
+    Paper 1 also has 900 validation messages, of another copy with 15098 / 900 / 3999. The folder
+    holds ``20news-bydate-train/<group>/<number>`` and ``20news-bydate-test``, their archive, or
+    ``20news_bydate_train.jsonl`` and ``_test`` (or ``.gz``) with ``group``, ``id`` and ``text`` in
+    each line. Words are runs of letters and digits in lower case; the vocabulary is the
+    ``n_words`` most frequent ones of the training split. A message is truncated to ``length`` words
+    and starts after its header, unless ``headers`` is true.
 
-    ``embeddings``: a file of word vectors, GloVe's text or an ``.npz``.
+    ``embeddings``: a file of word vectors, GloVe's text format or an ``.npz``.
 
     Reference: K. Lang, NewsWeeder: learning to filter netnews (1995).
     """
-    files = Files(checks.folder_of(folder, "20newsgroups", ARCHIVE.page), "20newsgroups")
-    checks.yes_or_no(headers, "headers")
+    files = Files.of("20newsgroups", folder, ARCHIVE.page)
+    checks.check_bool(headers, "headers")
     length = _inputs.whole_number(length, "length", allowed=range(1, 2**31))
     n_words = _inputs.whole_number(n_words, "n_words", allowed=range(1, 2**31))
     train, test = _messages(files)
     groups = sorted({message.group for message in train})
     for message in test:
         if message.group not in groups:
-            raise damaged(files.folder, f"tests on the group {message.group}, without training it")
-    rows, held = held_out(len(train), val_size, seed)
-    rows = limited(rows, limit)
+            raise damaged(files.folder, f"has the group {message.group} in its test messages only")
+    rows, held = hold_out(len(train), val_size, seed)
     chosen = {
-        "train": [train[row] for row in rows],
+        "train": [train[row] for row in rows[:limit]],
         "val": [train[row] for row in held],
         "test": test,
     }
     words = {
-        part: [words_of(message.text if headers else _body(message.text)) for message in taken]
-        for part, taken in chosen.items()
+        name: [words_in(message.text if headers else _body(message.text)) for message in messages]
+        for name, messages in chosen.items()
     }
-    vocabulary = vocabulary_of((document[:length] for document in words["train"]), n_words)
-    parts = {
-        part: TokenPart(
-            numbers_of(words[part], vocabulary),
-            np.array([groups.index(message.group) for message in taken], dtype=np.int64),
-            [f"{'test' if part == 'test' else 'train'}/{m.group}/{m.name}" for m in taken],
+    vocabulary = build_vocabulary((document[:length] for document in words["train"]), n_words)
+    splits: dict[str, Any] = {
+        name: TokenSplit(
+            token_ids(words[name], vocabulary),
+            np.array([groups.index(message.group) for message in messages], dtype=np.int64),
+            [f"{'test' if name == 'test' else 'train'}/{m.group}/{m.name}" for m in messages],
             length,
         )
-        for part, taken in chosen.items()
+        for name, messages in chosen.items()
     }
-    vectors, said = None, None
+    vectors, about = None, None
     if embeddings is not None:
-        vectors, said = embeddings_for(vocabulary, embeddings, seed, files)
+        vectors, about = read_embeddings(vocabulary, embeddings, seed, files)
     return DataSet(
         name="20newsgroups",
         kind="tokens",
         input_shape=(length,),
         class_names=tuple(groups),
-        train=parts["train"],
-        val=parts["val"],
-        test=parts["test"],
+        **splits,
         record={
             "name": "20newsgroups",
             "seed": seed,
             "files": files.read,
-            "split": f"by date as published; {len(held)} of the training messages at random by the "
-            "seed for val",
+            "split": f"by date, as published; val: {len(held)} training messages drawn by the seed",
             "notes": [
                 "paper 1 used another copy, 15098 / 900 / 3999 messages",
                 "with headers" if headers else "without headers",
-                *unlike_published((len(train), len(test)), (11314, 7532)),
+                *size_notes((len(train), len(test)), (11314, 7532)),
             ],
             "limit": limit,
-            "sizes": {part: len(made) for part, made in parts.items()},
+            "sizes": {name: len(split) for name, split in splits.items()},
             "vocabulary": {
                 "words": len(vocabulary),
-                "from": f"the {n_words} most frequent of the training part; 0 padding, 1 unknown",
+                "from": f"the {n_words} most frequent of the training split; 0 padding, 1 unknown",
             },
             "length": length,
-            "embeddings": said,
+            "embeddings": about,
             "augmentation": "none",
         },
         vocabulary=vocabulary,
@@ -137,7 +133,7 @@ def read_newsgroups(
 
 
 def _body(text: str) -> str:
-    """What follows the first empty line; all of it if there is none."""
+    """The text after the first empty line; all of it if there is none."""
     _, found, body = text.partition("\n\n")
     return body if found else text
 
@@ -153,13 +149,13 @@ def _messages(files: Files) -> tuple[list[Message], list[Message]]:
         others = [f"20news-bydate-{part}" for part in _PARTS]
         path = files.need([ARCHIVE.name, *others], ARCHIVE)
         if path.is_dir():
-            raise FileNotFoundError(files.missing(others, ARCHIVE))
+            raise files.missing(others, ARCHIVE)
         found = _from_archive(files, path)
     for part, messages in zip(_PARTS, found, strict=True):
         if not messages:
             raise damaged(files.folder, f"has no messages of 20news-bydate-{part}")
         if len({message[:2] for message in messages}) < len(messages):
-            raise damaged(files.folder, f"has messages of 20news-bydate-{part} that share an id")
+            raise damaged(files.folder, f"has messages of 20news-bydate-{part} with the same id")
     return found[0], found[1]
 
 

@@ -1,11 +1,11 @@
-"""CIFAR's pickles, read without trusting them.
+"""A reader for CIFAR's pickles that executes nothing.
 
-A pickle is a program: it may name any function of any module and have it called. Python's own
-reader runs all of it, and a file can make it crash (a deeply nested tuple as a key of a
-dictionary), hang (a key that takes ages to hash) or fill the memory (a huge number in the memo).
-This reader knows the few instructions that lists, dictionaries and arrays of bytes are written
-with. The four names that arrays need stand for plain holders, whose content is looked at
-afterwards. Everything else is refused, and nothing is imported or called.
+A pickle is a program: it may name any function of any module and call it. Python's own reader
+executes all of it, and a file can make that reader crash (a deeply nested tuple as a dictionary
+key), hang (a key that takes very long to hash) or exhaust the memory (a huge number in the memo).
+This reader knows the few instructions that lists, dictionaries and byte arrays are written with.
+The names that arrays need are mapped to plain holders whose content is checked afterwards.
+Everything else is refused, and nothing is imported or called.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from calibrant.errors import CalibrantError
 
 MOST_INSTRUCTIONS = 2_000_000
-"""In one file; the largest published one, the training part of CIFAR-100, has about 300,000."""
+"""Limit for one file; the largest published one, CIFAR-100's training set, has about 300,000."""
 
 
 class StoredArray:
-    """What a pickle says of an array: its arguments and its state, not yet believed."""
+    """An array as a pickle describes it; its state is not checked yet."""
 
     def __init__(self, *_: Any) -> None:
         self.state: Any = None
@@ -34,12 +34,12 @@ class StoredArray:
         self.state = state
 
     def bytes_of(self, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-        """The array, if it has this shape (-1: any length) and is of bytes."""
+        """The array, if it holds bytes and has this shape (-1: any length)."""
         _, found, dtype, fortran, raw = self.state
         if not (isinstance(dtype, StoredType) and dtype.code in ("u1", "|u1")):
-            raise CalibrantError("an array is not of bytes (uint8)")
+            raise CalibrantError("an array does not hold bytes (uint8)")
         if not all(type(size) is int for size in found):
-            raise CalibrantError("the shape of an array is not made of whole numbers")
+            raise CalibrantError("the shape of an array does not consist of integers")
         known = [f if wanted == -1 else wanted for f, wanted in zip(found, shape, strict=False)]
         if len(found) != len(shape) or list(found) != known:
             raise CalibrantError(f"an array has the shape {found}, not {shape}")
@@ -50,7 +50,7 @@ class StoredArray:
 
 
 class StoredType:
-    """What a pickle says of an array's type."""
+    """An array's type as a pickle describes it."""
 
     def __init__(self, code: Any = None, *_: Any) -> None:
         self.code = code.decode("latin-1") if isinstance(code, bytes) else code
@@ -66,13 +66,13 @@ _KNOWN: dict[str, Callable[..., Any]] = {
     "numpy dtype": StoredType,
     "_codecs encode": lambda text, _: text,  # how Python 3 writes bytes for Python 2
 }
-"""What a pickle may name, and what stands for it here."""
+"""Names that a pickle may use, and their replacements here."""
 
 
 def read_plain_pickle(content: bytes) -> dict[str, Any]:
-    """The dictionary in a pickle of plain values and arrays of bytes; nothing is executed.
+    """Read the dictionary in a pickle of plain values and byte arrays; nothing is executed.
 
-    Strings of Python 2 are read as Latin-1 text. Keys must be text.
+    Strings of Python 2 are decoded as Latin-1. Keys must be text.
 
     Examples:
         >>> import pickle
@@ -80,7 +80,7 @@ def read_plain_pickle(content: bytes) -> dict[str, Any]:
         {'labels': [3, 1]}
         >>> read_plain_pickle(pickle.dumps({"labels": print}))
         Traceback (most recent call last):
-        _pickle.UnpicklingError: it asks for builtins.print, which has no place in a file of images
+        _pickle.UnpicklingError: it asks for builtins.print, which a file of images does not need
     """
     reader = _Reader()
     try:
@@ -97,7 +97,7 @@ def read_plain_pickle(content: bytes) -> dict[str, Any]:
 
 
 class _Reader:
-    """The stack and the memo of a pickle, and what its instructions do to them."""
+    """The stack and memo of a pickle, and the effect of its instructions on them."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
@@ -105,7 +105,7 @@ class _Reader:
         self.memo: dict[int, Any] = {}
 
     def follow(self, instruction: str, argument: Any) -> None:
-        """Do what one instruction says."""
+        """Execute one instruction."""
         stack = self.stack
         match instruction:
             case "PROTO" | "FRAME" | "STOP":
@@ -150,15 +150,15 @@ class _Reader:
                 self._top(StoredArray, StoredType).__setstate__(state)
             case _:
                 raise UnpicklingError(
-                    f"it has the instruction {instruction}, which has no place in a file of images"
+                    f"it has the instruction {instruction}, which a file of images does not need"
                 )
 
     def _last(self, count: int) -> list[Any]:
-        """So many values, taken from the stack."""
+        """Pop ``count`` values from the stack."""
         return self._taken(len(self.stack) - count)
 
     def _since_mark(self) -> list[Any]:
-        """The values that were put on the stack since the last mark, taken from it."""
+        """Pop the values pushed since the last mark."""
         return self._taken(self.marks.pop())
 
     def _taken(self, start: int) -> list[Any]:
@@ -169,9 +169,9 @@ class _Reader:
         return taken
 
     def _top(self, *kinds: type) -> Any:
-        """What the next values go into, which must be one of ``kinds``."""
+        """The object on top of the stack, which must be one of ``kinds``."""
         if not isinstance(self.stack[-1], kinds):
-            raise UnpicklingError(f"it changes a {type(self.stack[-1]).__name__}")
+            raise UnpicklingError(f"it modifies a {type(self.stack[-1]).__name__}")
         return self.stack[-1]
 
 
@@ -182,24 +182,24 @@ _VALUES = frozenset(
         *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
     }
 )
-"""Instructions that hold a value."""
+"""Instructions that push their argument."""
 
 
 def _named(name: str) -> Callable[..., Any]:
     if name not in _KNOWN:
         raise UnpicklingError(
-            f"it asks for {name.replace(' ', '.')}, which has no place in a file of images"
+            f"it asks for {name.replace(' ', '.')}, which a file of images does not need"
         )
     return _KNOWN[name]
 
 
 def _entries(pairs: list[Any]) -> dict[str, Any]:
-    """Keys and values in turn, as a dictionary."""
+    """A dictionary of alternating keys and values."""
     return dict(zip(map(_key, pairs[::2]), pairs[1::2], strict=True))
 
 
 def _key(key: Any) -> str:
-    """A key of a dictionary: text, as a nested tuple may be too deep to be hashed."""
+    """A dictionary key, which must be text: a deeply nested tuple cannot be hashed."""
     if isinstance(key, bytes):
         return key.decode("latin-1")
     if not isinstance(key, str):

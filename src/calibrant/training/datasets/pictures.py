@@ -1,4 +1,4 @@
-"""Pictures in JPEG files: Tiny ImageNet, and CIFAR-10 as it circulates in JPEG form."""
+"""Data sets of JPEG files: Tiny ImageNet, and a JPEG version of CIFAR-10."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant import _inputs
-from calibrant.training import checks
 from calibrant.training.datasets.base import DataSet
 from calibrant.training.datasets.cifar import CIFAR10_CLASSES
-from calibrant.training.datasets.images import Pool, held_out_images
-from calibrant.training.datasets.sources import Files, Official, damaged, reading, tar_members
+from calibrant.training.datasets.images import Pool, hold_out_images
+from calibrant.training.datasets.sources import Files, PublishedFile, damaged, reading, tar_members
 
-TINY = Official(
+TINY = PublishedFile(
     "tiny-imagenet-200.zip",
     "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
     "90528d7ca1a48142e341f4ef8d21d0de",
 )
 TINY_FOLDER = "tiny-imagenet-200"
-JPEG = Official("cifar10_jpegq75.tar.xz", "whoever gave you this form of the data")
+JPEG = PublishedFile("cifar10_jpegq75.tar.xz", "the place where you got this form of the data")
 
 
 def read_tiny_imagenet(
@@ -41,12 +40,12 @@ def read_tiny_imagenet(
 ) -> DataSet:
     """Tiny ImageNet: 90000 / 10000 / 10000 images of 64 x 64 in 200 classes, as paper 2 splits it.
 
-    The published validation images are the test part; the published test images have no labels.
-    The folder holds ``tiny-imagenet-200.zip`` or what it unpacks to. Needs Pillow.
+    The published validation images are the test split; the published test images have no labels.
+    The folder holds ``tiny-imagenet-200.zip`` or its extracted folder. Needs Pillow.
 
     Reference: Y. Le and X. Yang, Tiny ImageNet visual recognition challenge (2015).
     """
-    files = Files(checks.folder_of(folder, "tinyimagenet", TINY.page), "tinyimagenet")
+    files = Files.of("tinyimagenet", folder, TINY.page)
     digest = hashlib.sha256()
     with _tiny_files(files) as (read, names, path):
         with reading(path, "Tiny ImageNet"):
@@ -59,15 +58,17 @@ def read_tiny_imagenet(
         number = {wnid: i for i, wnid in enumerate(classes)}
         _complete(path, train, classes)
         if unknown := sorted(set(truth) ^ set(test)):
-            raise damaged(path, f"has {unknown[0]} in val/images or in val_annotations.txt alone")
+            raise damaged(
+                path, f"has {unknown[0]} in only one of val/images and val_annotations.txt"
+            )
         _complete(path, test, classes)
         pools = [
-            _pool(part, chosen, number, read, 64, path, digest)
-            for part, chosen in (("train", train), ("validation", test))
+            _pool(split, chosen, number, read, 64, path, digest)
+            for split, chosen in (("train", train), ("validation", test))
         ]
     if path.is_dir():
         files.note_folder(path, digest.hexdigest(), len(train) + len(test))
-    return held_out_images(
+    return hold_out_images(
         "tinyimagenet",
         [words.get(wnid, wnid) for wnid in classes],
         *pools,
@@ -90,20 +91,19 @@ def read_cifar10_jpeg(
 ) -> DataSet:
     """CIFAR-10 from ``train/<class>/<number>.jpg`` and ``test/...`` in a ``.tar.xz``: lossy images.
 
-    Needs Pillow. Figures on these images are not those of CIFAR-10 proper.
+    Needs Pillow. Results on these images are not comparable with those on CIFAR-10 itself.
     """
-    files = Files(checks.folder_of(folder, "cifar10-jpeg", JPEG.page), "cifar10-jpeg")
-    path = files.folder if files.folder.is_file() else files.need([JPEG.name], JPEG)
-    files.note(path)
+    files = Files.of("cifar10-jpeg", folder, JPEG.page)
+    path = files.single(JPEG)
     contents = dict(tar_members(path, lambda name: name.endswith(".jpg")))
     number = {name: i for i, name in enumerate(CIFAR10_CLASSES)}
     pools = []
-    for part in ("train", "test"):
-        names = sorted(name for name in contents if name.startswith(f"{part}/"))
+    for split in ("train", "test"):
+        names = sorted(name for name in contents if name.startswith(f"{split}/"))
         chosen = {name: name.split("/")[1] for name in names}
         _complete(path, chosen, CIFAR10_CLASSES)
-        pools.append(_pool(part, chosen, number, contents.pop, 32, path))
-    return held_out_images(
+        pools.append(_pool(split, chosen, number, contents.pop, 32, path))
+    return hold_out_images(
         "cifar10-jpeg",
         CIFAR10_CLASSES,
         *pools,
@@ -119,7 +119,7 @@ def read_cifar10_jpeg(
 
 @contextlib.contextmanager
 def _tiny_files(files: Files) -> Iterator[tuple[Callable[[str], bytes], list[str], Path]]:
-    """What reads a file by its name, the names of the pictures in order, and where they are."""
+    """A function that reads a file by name, the sorted names of the images, and their location."""
     for root in (files.folder / TINY_FOLDER, files.folder):
         if (root / "wnids.txt").is_file():
             found = [*root.glob("train/*/images/*.JPEG"), *root.glob("val/images/*.JPEG")]
@@ -127,7 +127,7 @@ def _tiny_files(files: Files) -> Iterator[tuple[Callable[[str], bytes], list[str
             return
     path = files.need([TINY.name, TINY_FOLDER], TINY)
     if path.is_dir():
-        raise damaged(path, "has no wnids.txt in it")
+        raise damaged(path, "lacks wnids.txt")
     files.note(path, TINY)
     prefix = f"{TINY_FOLDER}/"
     with contextlib.ExitStack() as stack:
@@ -141,22 +141,22 @@ def _tiny_files(files: Files) -> Iterator[tuple[Callable[[str], bytes], list[str
 
 def _read(root: Path, name: str) -> bytes:
     if not (root / name).is_file():
-        raise damaged(root, f"has no {name} in it")
+        raise damaged(root, f"lacks {name}")
     return (root / name).read_bytes()
 
 
 def _complete(path: Path, chosen: Mapping[str, str], classes: Sequence[str]) -> None:
-    """Every class has equally many pictures, as published; a half unpacked folder has not."""
+    """Refuse classes of different sizes: the published ones are equal, half-extracted ones not."""
     counts = Counter(chosen.values())
     if unknown := sorted(set(counts) - set(classes)):
-        raise damaged(path, f"has pictures of {unknown[0]!r}, which is none of its classes")
+        raise damaged(path, f"has images of {unknown[0]!r}, which is not one of its classes")
     numbers = sorted(counts[name] for name in classes)
     if numbers[0] != numbers[-1] or numbers[0] == 0:
-        raise damaged(path, f"has {numbers[0]} pictures of one class and {numbers[-1]} of another")
+        raise damaged(path, f"has {numbers[0]} images of one class and {numbers[-1]} of another")
 
 
 def _pool(
-    part: str,
+    split: str,
     classes: Mapping[str, str],
     number: Mapping[str, int],
     read: Callable[[str], bytes],
@@ -164,29 +164,29 @@ def _pool(
     path: Path,
     digest: Any = None,
 ) -> Pool:
-    """Pictures by name -> class, decoded one after the other; ``digest`` sees all bytes."""
+    """Decode the images of a mapping from file name to class; ``digest`` is updated with them."""
     _inputs.installed("PIL", extra="images", purpose="reading JPEG files")
     pixels = np.empty((len(classes), 3, size, size), dtype=np.uint8)
-    with reading(path, "pictures"):
-        for place, name in enumerate(classes):
+    with reading(path, "images"):
+        for row, name in enumerate(classes):
             content = read(name)
-            pixels[place] = _decoded(content, name, size, path)
+            pixels[row] = _decoded(content, name, size, path)
             if digest is not None:
                 digest.update(f"{name}\0{len(content)}\0".encode())
                 digest.update(content)
     labels = np.array([number[label] for label in classes.values()], dtype=np.int64)
-    return Pool(part, pixels, labels)
+    return Pool(split, pixels, labels)
 
 
 def _decoded(content: bytes, name: str, size: int, path: Path) -> NDArray[np.uint8]:
-    """(3, size, size) pixels of a picture; a grey one becomes coloured."""
+    """(3, size, size) RGB pixels of an image; a grey one is converted."""
     from PIL import Image
 
     try:
-        with Image.open(io.BytesIO(content), formats=("JPEG",)) as picture:
-            if picture.size != (size, size):
-                raise damaged(path, f"has a picture of {picture.size} pixels, {name}")
-            rows: NDArray[np.uint8] = np.asarray(picture.convert("RGB"))
+        with Image.open(io.BytesIO(content), formats=("JPEG",)) as image:
+            if image.size != (size, size):
+                raise damaged(path, f"has an image of {image.size} pixels, {name}")
+            rows: NDArray[np.uint8] = np.asarray(image.convert("RGB"))
             return rows.transpose(2, 0, 1)
     except (OSError, SyntaxError) as error:
-        raise damaged(path, f"has a picture that cannot be decoded, {name}") from error
+        raise damaged(path, f"has an image that cannot be decoded, {name}") from error

@@ -10,6 +10,7 @@ from typing import Any
 
 from calibrant import _inputs
 from calibrant._registry import Registry
+from calibrant._types import RandomState
 from calibrant.training.datasets.base import DataSet
 from calibrant.training.datasets.cifar import read_cifar
 from calibrant.training.datasets.digits import read_digits
@@ -38,36 +39,37 @@ DATASETS: Registry[Callable[..., DataSet]] = Registry(
         "digits": read_digits,
     },
 )
-"""Name -> what reads it: ``reader(folder, *, seed, limit, **options)``."""
+"""Name -> its reader, ``reader(folder, *, seed, limit, **options)``."""
 
 
 def load(
     name: str,
     folder: str | os.PathLike[str] | None = None,
     *,
-    seed: int = 0,
+    random_state: RandomState = 0,
     limit: int | None = None,
     **options: Any,
 ) -> DataSet:
-    """A data set out of the files its makers publish, in the papers' parts.
+    """Read a data set from the files its authors publish, in the papers' splits.
 
     The same files, seed, limit and options give the same data set on every machine.
 
     Args:
-        name: one of ``DATASETS``.
-        folder: the folder with the files, or the one file there is; ``digits`` needs none.
-        seed: decides which items are held out, and the order of the training part.
-        limit: how many items of the training part to keep, the first in the seed's order; None
-            keeps all.
-        options: what this data set has besides, see the reader of that name.
+        name: One of ``DATASETS``.
+        folder: Folder with the files, or the file itself if there is only one; ``digits`` needs
+            none.
+        random_state: Seed, ``numpy.random.Generator`` or None. It decides which items are held out
+            and the order of the training split; the record keeps the seed.
+        limit: Number of training items to keep, the first in the seed's order; None keeps all.
+        options: Other options of this data set; see its reader.
 
     Returns:
-        DataSet: the three parts and their record.
+        DataSet: the three splits and their record.
 
     Examples:
         >>> import torch
         >>> from calibrant.training.datasets import load
-        >>> digits = load("digits", seed=3, limit=500)
+        >>> digits = load("digits", random_state=3, limit=500)
         >>> digits
         DataSet(digits: 500 train, 360 val, 359 test, 10 classes)
         >>> inputs, targets = digits.train.batch(torch.arange(128))
@@ -78,7 +80,7 @@ def load(
         calibrant.errors.UnknownNameError: name must be one of ... Did you mean 'cifar10'?
     """
     reader = DATASETS[name]
-    seed = _inputs.whole_number(seed, "seed", allowed=range(2**63))
+    seed = _inputs.seed_of(random_state)
     if limit is not None:
         limit = _inputs.whole_number(limit, "limit", allowed=range(1, 2**62))
     known = [name for name in inspect.signature(reader).parameters if name not in _COMMON]

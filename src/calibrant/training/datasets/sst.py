@@ -1,4 +1,4 @@
-"""The Stanford Sentiment Treebank: sentences as binary trees, a sentiment at every node."""
+"""The Stanford Sentiment Treebank: sentences as binary trees with a sentiment at every node."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ import numpy as np
 
 from calibrant import _inputs
 from calibrant.errors import CalibrantError
-from calibrant.training import checks
 from calibrant.training.datasets.base import DataSet
 from calibrant.training.datasets.sources import (
     Files,
-    Official,
+    PublishedFile,
     damaged,
     reading,
+    size_notes,
     text_lines,
-    unlike_published,
 )
-from calibrant.training.datasets.splitting import Chance, limited
-from calibrant.training.datasets.text import embeddings_for, vocabulary_of
-from calibrant.training.datasets.trees import Tree, TreePart, leaf_words, parse_tree
+from calibrant.training.datasets.splitting import StableRandom
+from calibrant.training.datasets.text import build_vocabulary, read_embeddings
+from calibrant.training.datasets.trees import Tree, TreeSplit, leaf_words, parse_tree
 
-ARCHIVE = Official("trainDevTestTrees_PTB.zip", "https://nlp.stanford.edu/sentiment")
+ARCHIVE = PublishedFile("trainDevTestTrees_PTB.zip", "https://nlp.stanford.edu/sentiment")
 FINE = ("very negative", "negative", "neutral", "positive", "very positive")
 _NEUTRAL = 2
 _CLASSES: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
@@ -32,8 +31,8 @@ _CLASSES: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "left-out": (("negative", "positive"), (0, 0, -1, 1, 1)),
     "class": (("negative", "neutral", "positive"), (0, 0, 1, 2, 2)),
 }
-"""The names of the classes, and the class of each of the five labels; -1 for none."""
-_PARTS = {"train": "train", "val": "dev", "test": "test"}
+"""Class names, and the class of each of the five labels; -1 for none."""
+_STEMS = {"train": "train", "val": "dev", "test": "test"}
 
 
 def read_sst_binary(
@@ -44,15 +43,15 @@ def read_sst_binary(
     neutral: str = "left-out",
     embeddings: str | Path | None = None,
 ) -> DataSet:
-    """Negative or positive: 6920 / 872 / 1821 sentences, those with a neutral root left out.
+    """Negative or positive: 6920 / 872 / 1821 sentences, without those whose root is neutral.
 
-    Training asks for every labelled node, validation and test for the root. Inner nodes may be
-    neutral (paper 1, App. C): they are ``"left-out"`` of the targets, or with ``neutral="class"`` a
-    third class between the two, which only training sees.
+    The targets are all labelled nodes in training and the roots in validation and test. Inner nodes
+    may be neutral (paper 1, App. C): they are ``"left-out"`` of the targets, or with
+    ``neutral="class"`` a third class between the two, which occurs only in training.
 
-    The folder holds ``trees/train.txt``, ``dev.txt``, ``test.txt``, or the archive they come in, or
-    ``sst_trees_train.txt.gz`` and the like. Words are in lower case; the vocabulary is that of the
-    training part. ``embeddings``: a file of word vectors, GloVe's text or an ``.npz``.
+    The folder holds ``trees/train.txt``, ``dev.txt`` and ``test.txt``, their archive, or
+    ``sst_trees_train.txt.gz`` and so on. Words are in lower case; the vocabulary is that of the
+    training split. ``embeddings``: a file of word vectors, GloVe's text format or an ``.npz``.
 
     Reference: R. Socher et al., Recursive deep models for semantic compositionality over a
     sentiment treebank (2013).
@@ -77,7 +76,7 @@ def read_sst_fine(
 ) -> DataSet:
     """The five classes from very negative to very positive: 8544 / 1101 / 2210 sentences.
 
-    Everything else is as in ``sst-binary``.
+    Otherwise as ``sst-binary``.
     """
     notes = ["training on every node, evaluation at the root"]
     return _read("sst-fine", folder, _CLASSES["fine"], seed, limit, embeddings, notes)
@@ -94,55 +93,52 @@ def _read(
 ) -> DataSet:
     binary = name == "sst-binary"
     class_names, classes = meaning
-    files = Files(checks.folder_of(folder, name, ARCHIVE.page), name)
-    published = _parts(files)
+    files = Files.of(name, folder, ARCHIVE.page)
+    published = _published_trees(files)
     sizes = [len(trees) for trees in published.values()]
     found: dict[str, list[tuple[str, Tree]]] = {}
-    for part, trees in published.items():
-        kept = [(place, t) for place, t in trees if not binary or t.labels[-1] != _NEUTRAL]
-        if not kept:
-            raise damaged(files.folder, f"has no sentence to use in {_PARTS[part]}")
-        found[part] = kept
-    order = limited(Chance(seed).order(len(found["train"])), limit)
+    for split, trees in published.items():
+        found[split] = [(i, t) for i, t in trees if not binary or t.labels[-1] != _NEUTRAL]
+        if not found[split]:
+            raise damaged(files.folder, f"has no sentence to use in {_STEMS[split]}")
+    order = StableRandom(seed).permutation(len(found["train"]))[:limit]
     found["train"] = [found["train"][row] for row in order]
-    vocabulary = vocabulary_of(leaf_words([tree for _, tree in found["train"]]), None)
+    vocabulary = build_vocabulary(leaf_words([tree for _, tree in found["train"]]), None)
     numbers = {word: i for i, word in enumerate(vocabulary) if i > 1}
-    parts = {
-        part: TreePart(
+    splits: dict[str, Any] = {
+        split: TreeSplit(
             [tree for _, tree in trees],
             classes=classes,
             numbers=numbers,
-            ids=[place for place, _ in trees],
-            every_node=part == "train",
+            ids=[id_ for id_, _ in trees],
+            every_node=split == "train",
         )
-        for part, trees in found.items()
+        for split, trees in found.items()
     }
-    vectors, said = None, None
+    vectors, about = None, None
     if embeddings is not None:
-        vectors, said = embeddings_for(vocabulary, embeddings, seed, files)
-    targets = parts["train"].targets
+        vectors, about = read_embeddings(vocabulary, embeddings, seed, files)
+    targets = splits["train"].targets
     return DataSet(
         name=name,
         kind="trees",
         input_shape=(),
         class_names=class_names,
-        train=parts["train"],
-        val=parts["val"],
-        test=parts["test"],
+        **splits,
         record={
             "name": name,
             "seed": seed,
             "files": files.read,
-            "split": "as published; the seed orders the training part",
-            "notes": [*notes, *unlike_published(sizes, (8544, 1101, 2210))],
+            "split": "as published; the seed shuffles the training split",
+            "notes": [*notes, *size_notes(sizes, (8544, 1101, 2210))],
             "limit": limit,
-            "sizes": {part: len(made) for part, made in parts.items()},
+            "sizes": {name: len(split) for name, split in splits.items()},
             "training_nodes": {"all": len(targets), "with_a_target": int(np.sum(targets >= 0))},
             "vocabulary": {
                 "words": len(vocabulary),
-                "from": "all words of the training part; 0 padding, 1 unknown",
+                "from": "all words of the training split; 0 padding, 1 unknown",
             },
-            "embeddings": said,
+            "embeddings": about,
             "augmentation": "none",
         },
         vocabulary=vocabulary,
@@ -150,27 +146,23 @@ def _read(
     )
 
 
-def _parts(files: Files) -> dict[str, list[tuple[str, Tree]]]:
-    """The trees of each part with their ids, ``train/0`` being the first line of the file."""
+def _published_trees(files: Files) -> dict[str, list[tuple[str, Tree]]]:
+    """The trees of each split with their ids; ``train/0`` is the first line of the file."""
     archive = files.find(ARCHIVE.name)
     if archive is not None:
         files.note(archive, ARCHIVE)
         with reading(archive, "a .zip archive"), zipfile.ZipFile(archive) as opened:
-            texts = {p: opened.read(f"trees/{s}.txt").decode("utf-8") for p, s in _PARTS.items()}
-        lines = {p: [line for line in t.split("\n") if line.strip()] for p, t in texts.items()}
-        return {part: _parsed(archive, _PARTS[part], held) for part, held in lines.items()}
+            texts = {s: opened.read(f"trees/{s}.txt").decode("utf-8") for s in _STEMS.values()}
+        lines = {s: [line for line in t.split("\n") if line.strip()] for s, t in texts.items()}
+        return {split: _parsed(archive, stem, lines[stem]) for split, stem in _STEMS.items()}
     found = {}
-    for part, stem in _PARTS.items():
-        names = [
-            f"{start}{stem}.txt{end}"
-            for start in ("trees/", "", "sst_trees_")
-            for end in ("", ".gz")
-        ]
-        path = files.find(*names)
+    for split, stem in _STEMS.items():
+        starts = ("trees/", "", "sst_trees_")
+        path = files.find(*(f"{start}{stem}.txt{end}" for start in starts for end in ("", ".gz")))
         if path is None:
-            raise FileNotFoundError(files.missing([ARCHIVE.name, f"trees/{stem}.txt"], ARCHIVE))
+            raise files.missing([ARCHIVE.name, f"trees/{stem}.txt"], ARCHIVE)
         files.note(path)
-        found[part] = _parsed(path, stem, text_lines(path))
+        found[split] = _parsed(path, stem, text_lines(path))
     return found
 
 

@@ -1,4 +1,4 @@
-"""SVHN, the 32 x 32 crops: the published ``.mat`` files, or three parts in one ``.npz``."""
+"""SVHN, the 32 x 32 crops: the published ``.mat`` files, or three splits in one ``.npz``."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 from calibrant.errors import CalibrantError
 from calibrant.training import checks
 from calibrant.training.datasets.base import DataSet
-from calibrant.training.datasets.images import Pool, held_out_images, image_data_set
-from calibrant.training.datasets.sources import Files, Official, damaged, npz_arrays, reading
-from calibrant.training.datasets.splitting import Chance
+from calibrant.training.datasets.images import Pool, hold_out_images, image_data_set
+from calibrant.training.datasets.sources import Files, PublishedFile, damaged, npz_arrays, reading
+from calibrant.training.datasets.splitting import StableRandom
 
 PAGE = "http://ufldl.stanford.edu/housenumbers"
 DIGITS = tuple(str(digit) for digit in range(10))
-TRAIN = Official("train_32x32.mat", PAGE, "e26dedcc434d2e4c54c9b2d4a06d8373")
-TEST = Official("test_32x32.mat", PAGE, "eb5a983be6a315427106f1b164d9cef3")
-EXTRA = Official("extra_32x32.mat", PAGE, "a93ce644f1a588dc4d68dda5feec44a7")
-SUBSET = Official("svhn32_subset.npz", "whoever gave you this form of the data")
+TRAIN = PublishedFile("train_32x32.mat", PAGE, "e26dedcc434d2e4c54c9b2d4a06d8373")
+TEST = PublishedFile("test_32x32.mat", PAGE, "eb5a983be6a315427106f1b164d9cef3")
+EXTRA = PublishedFile("extra_32x32.mat", PAGE, "a93ce644f1a588dc4d68dda5feec44a7")
+SUBSET = PublishedFile("svhn32_subset.npz", "the place where you got this form of the data")
 
 
 def read_svhn(
@@ -34,15 +34,15 @@ def read_svhn(
 ) -> DataSet:
     """SVHN: 67257 / 6000 / 26032 images; with the extra ones 598388 / 6000 / 26032.
 
-    Paper 3 does not say how it holds out a validation part; 6000 is the number of Guo et al.,
-    On calibration of modern neural networks (2017). Training images are shifted and not mirrored:
-    a mirrored digit is none.
+    Paper 3 does not say how it holds out a validation set; 6000 is the number of Guo et al.,
+    On calibration of modern neural networks (2017). Training images are cropped at random and not
+    flipped: a mirrored digit is not a digit.
 
     Reference: Y. Netzer et al., Reading digits in natural images with unsupervised feature
     learning (2011).
     """
-    checks.yes_or_no(extra, "extra")
-    files = Files(checks.folder_of(folder, "svhn", PAGE), "svhn")
+    checks.check_bool(extra, "extra")
+    files = Files.of("svhn", folder, PAGE)
     pools = [_mat(files, file) for file in ((TRAIN, EXTRA) if extra else (TRAIN,))]
     train = Pool(
         "train",
@@ -50,7 +50,7 @@ def read_svhn(
         np.concatenate([labels for _, labels in pools]),
     )
     test = Pool("test", *_mat(files, TEST))
-    return held_out_images(
+    return hold_out_images(
         "svhn",
         DIGITS,
         train,
@@ -68,49 +68,47 @@ def read_svhn(
 def read_svhn_subset(
     folder: Path | None, *, seed: int, limit: int | None, augment: str = "crop"
 ) -> DataSet:
-    """A part of SVHN in one ``.npz``: arrays ``train_x``, ``train_y``, ``val_x``, ... .
+    """A subset of SVHN in one ``.npz``: arrays ``train_x``, ``train_y``, ``val_x``, ... .
 
-    Images are uint8 (n, height, width, channels); the parts are as the file has them.
+    Images are uint8 (n, height, width, channels); the splits are those of the file.
     """
-    files = Files(checks.folder_of(folder, "svhn-subset", SUBSET.page), "svhn-subset")
-    path = files.folder if files.folder.is_file() else files.need([SUBSET.name], SUBSET)
-    files.note(path)
+    files = Files.of("svhn-subset", folder, SUBSET.page)
+    path = files.single(SUBSET)
     stored = npz_arrays(path)
     with reading(path, "images and labels"):
-        pools = {part: _stored_pool(stored, part) for part in ("train", "val", "test")}
+        pools = {name: _stored_pool(stored, name) for name in ("train", "val", "test")}
+    rows = {name: (pool, np.arange(len(pool))) for name, pool in pools.items()}
+    order = StableRandom(seed).permutation(len(pools["train"]))
     return image_data_set(
         "svhn-subset",
         DIGITS,
-        {
-            part: (pool, Chance(seed).order(len(pool)) if part == "train" else np.arange(len(pool)))
-            for part, pool in pools.items()
-        },
+        {**rows, "train": (pools["train"], order)},
         limit=limit,
         augment=augment,
         record={
             "seed": seed,
             "files": files.read,
-            "split": "as in the file; the seed orders the training part",
-            "notes": ["a part of SVHN, not the published one"],
+            "split": "as in the file; the seed shuffles the training split",
+            "notes": ["a subset of SVHN, not the published set"],
         },
     )
 
 
-def _stored_pool(stored: Any, part: str) -> Pool:
-    pixels, labels = stored[f"{part}_x"], stored[f"{part}_y"]
+def _stored_pool(stored: Any, name: str) -> Pool:
+    pixels, labels = stored[f"{name}_x"], stored[f"{name}_y"]
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or labels.shape != pixels.shape[:1]:
-        raise CalibrantError(f"{part}_x must be uint8 (n, height, width, channels), {part}_y (n,)")
+        raise CalibrantError(f"{name}_x must be uint8 (n, height, width, channels), {name}_y (n,)")
     if not (labels.dtype.kind in "iu" and len(labels) and labels.max() <= 9 and labels.min() >= 0):
-        raise CalibrantError(f"{part}_y must be digits 0 to 9")
-    return Pool(part, np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)), labels.astype(np.int64))
+        raise CalibrantError(f"{name}_y must be digits 0 to 9")
+    return Pool(name, np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)), labels.astype(np.int64))
 
 
-def _mat(files: Files, official: Official) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """X (32, 32, 3, n) and y (n, 1), where the digit 0 is the class 10."""
+def _mat(files: Files, published: PublishedFile) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """X (32, 32, 3, n) and y (n, 1), in which class 10 is the digit 0."""
     from scipy.io import loadmat
 
-    path = files.need([official.name], official)
-    files.note(path, official)
+    path = files.need([published.name], published)
+    files.note(path, published)
     with reading(path, "a MATLAB file"):
         stored = loadmat(path, variable_names=["X", "y"])
         pixels, labels = stored["X"], stored["y"].reshape(-1)

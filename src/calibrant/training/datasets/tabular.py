@@ -1,4 +1,4 @@
-"""Tables of numbers and words with a class in each row: ``.npz`` or CSV files."""
+"""Tables of numbers and words with a class in each row, as ``.npz`` or CSV files."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from torch import Tensor
 
 from calibrant import _inputs
 from calibrant.errors import CalibrantError
-from calibrant.training import checks
-from calibrant.training.datasets.base import DataSet, Part
+from calibrant.training.datasets.base import DataSet, Split
 from calibrant.training.datasets.sources import Files, damaged, npz_arrays, opened, reading
-from calibrant.training.datasets.splitting import Rows, in_three, limited
+from calibrant.training.datasets.splitting import Rows, stratified_split
 
 LABEL_COLUMNS = ("label", "class", "target", "y")
 MISSING = ("", "?", "NA", "nan", "NaN")
 MOST_WORDS = 1000
-"""In one column: each becomes a column of its own."""
+"""Limit for the distinct words of one column; each becomes a column."""
 
 
-class FeaturePart(Part):
+class FeatureSplit(Split):
     """Rows of a standardised table."""
 
     def __init__(self, features: Tensor, labels: NDArray[np.int64], rows: Rows) -> None:
@@ -48,21 +47,21 @@ def read_tabular(
     test_share: float = 0.2,
     label: str | None = None,
 ) -> DataSet:
-    """A table from one file, divided at random by the seed, classes in equal shares.
+    """A table from one file, in stratified random splits.
 
-    ``.npz``: arrays ``X`` (rows, columns), ``y`` (rows,) whole numbers or strings, and ``classes``
-    if there are names. ``.csv`` or ``.csv.gz``: a line of column names; the class stands in the
-    column ``label`` (by default the one called label, class, target or y). A column with anything
-    that is no number is taken as words, one column of 0 and 1 for each word of the training part.
+    ``.npz``: arrays ``X`` (rows, columns), ``y`` (rows,) integers or strings, and optionally
+    ``classes``, their names. ``.csv`` or ``.csv.gz``: a header line; the class is in the column
+    ``label`` (default: the one named label, class, target or y). A column with anything that is not
+    a number is read as words, one column of 0 and 1 for each word of the training split.
 
-    Every column is standardised by the mean and the standard deviation of the training part; a
-    column that is constant there is only centred. A missing number becomes that mean, and nothing
-    goes further from it than a million standard deviations.
+    Every column is standardised by the mean and standard deviation of the training split; a column
+    that is constant there is only centred. A missing number becomes that mean, and values are
+    clipped to a million standard deviations from it.
     """
-    path = checks.folder_of(folder, "tabular", "archive.ics.uci.edu, say,")
-    files = Files(path, "tabular")
+    files = Files.of("tabular", folder, "archive.ics.uci.edu, for example,")
+    path = files.folder
     if not path.is_file():
-        raise FileNotFoundError(f"tabular needs a file .npz, .csv or .csv.gz; {path} is none")
+        raise FileNotFoundError(f"tabular needs a .npz, .csv or .csv.gz file; found none at {path}")
     name = path.name.lower()
     if name.endswith(".npz"):
         columns, labels, classes = _from_npz(path)
@@ -80,32 +79,33 @@ def read_tabular(
             raise damaged(path, f"has an infinite number in {column_name}")
     if not columns:
         raise damaged(path, "has no columns to learn from")
-    train, val, test = in_three(labels, val_share, test_share, seed)
-    check_fewer_classes_than_rows(n_found, len(labels))
-    train = limited(train, limit)
+    train, val, test = stratified_split(labels, val_share, test_share, seed)
+    if 2 * n_found > len(labels):  # measurements rather than classes
+        raise CalibrantError(
+            f"there must be two or more rows per class on average; found {n_found} classes in "
+            f"{len(labels)} rows. Choose the column of the class, or group its values"
+        )
+    train = train[:limit]
     features, normalisation = _standardised(columns, train)
     tensor = torch.from_numpy(features)
-    parts = {
-        part: FeaturePart(tensor[torch.from_numpy(rows)], labels, rows)
-        for part, rows in (("train", train), ("val", val), ("test", test))
+    splits: dict[str, Any] = {
+        name: FeatureSplit(tensor[torch.from_numpy(rows)], labels, rows)
+        for name, rows in (("train", train), ("val", val), ("test", test))
     }
     return DataSet(
         name="tabular",
         kind="features",
         input_shape=(features.shape[1],),
         class_names=classes,
-        train=parts["train"],
-        val=parts["val"],
-        test=parts["test"],
+        **splits,
         record={
             "name": "tabular",
             "seed": seed,
             "files": files.read,
-            "split": f"at random by the seed, classes in equal shares: test {test_share:g}, "
-            f"val {val_share:g} of all",
+            "split": f"stratified, drawn by the seed: test {test_share:g}, val {val_share:g}",
             "notes": [],
             "limit": limit,
-            "sizes": {part: len(made) for part, made in parts.items()},
+            "sizes": {name: len(split) for name, split in splits.items()},
             "normalisation": normalisation,
             "augmentation": "none",
         },
@@ -113,7 +113,7 @@ def read_tabular(
 
 
 Column = tuple[str, NDArray[Any]]
-"""A name, and float64 numbers (NaN: missing) or strings."""
+"""Name, and float64 numbers (NaN: missing) or strings."""
 
 
 def _from_npz(path: Path) -> tuple[list[Column], NDArray[np.int64], tuple[str, ...]]:
@@ -146,26 +146,30 @@ def _from_csv(
         lines = list(csv.reader(io.StringIO(file.read().decode("utf-8-sig"), newline="")))
     rows = [line for line in lines if line]
     if len(rows) < 2:
-        raise damaged(path, f"must have a line of names and rows; it has {len(rows)} lines")
+        raise damaged(path, f"must have a header line and rows; it has {len(rows)} lines")
     header = [name.strip() for name in rows[0]]
     if label is None:
         named = [name for name in header if name.lower() in LABEL_COLUMNS]
         if len(named) != 1:
             raise CalibrantError(
-                f"{path}: one column must be called {', '.join(LABEL_COLUMNS)}; found "
+                f"{path}: one column must be named {', '.join(LABEL_COLUMNS)}; found "
                 f"{len(named)} among {', '.join(header[:20])}. Pass label='its name'"
             )
         label = named[0]
-    place = header.index(_inputs.choice(label, "label", header))
+    column = header.index(_inputs.choice(label, "label", header))
     for i, row in enumerate(rows):
         if len(row) != len(header):
             raise damaged(path, f"has {len(row)} fields in row {i}, not {len(header)}")
     cells = np.array([[cell.strip() for cell in row] for row in rows[1:]], dtype=np.str_)
-    check_label_of_each_row(int(np.isin(cells[:, place], MISSING).sum()), len(cells), label)
-    found, labels = np.unique(cells[:, place], return_inverse=True)
+    if missing := int(np.isin(cells[:, column], MISSING).sum()):
+        raise CalibrantError(
+            f"every row must have a class in the column {label!r}; found none in {missing} of "
+            f"{len(cells)} rows. Leave these rows out"
+        )
+    found, labels = np.unique(cells[:, column], return_inverse=True)
     table = zip(header, cells.T, strict=True)
-    columns = [(name, _numbers_or_words(column)) for name, column in table]
-    del columns[place]
+    columns = [(name, _numbers_or_words(cells_)) for name, cells_ in table]
+    del columns[column]
     return columns, labels.astype(np.int64), tuple(str(name) for name in found)
 
 
@@ -180,14 +184,18 @@ def _numbers_or_words(cells: NDArray[np.str_]) -> NDArray[Any]:
 def _standardised(
     columns: Sequence[Column], train: Rows
 ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-    """The table to learn from, and what it was made with."""
+    """The standardised table, and how it was standardised."""
     numbers: list[NDArray[np.float64]] = []
     means, sds, words = [], [], {}
     filled = 0
     for name, column in columns:
         if column.dtype.kind == "U":
             known = np.unique(column[train])
-            check_words_of_column(len(known), name, MOST_WORDS)
+            if len(known) > MOST_WORDS:  # names or dates
+                raise CalibrantError(
+                    f"a column of words may have {MOST_WORDS} different ones; found {len(known)} "
+                    f"in {name!r}. Leave the column out, or group its words"
+                )
             words[name] = [str(word) for word in known]
             numbers.extend((column == word).astype(np.float64) for word in known)
         else:
@@ -196,7 +204,7 @@ def _standardised(
     for i, column in enumerate(numbers):
         missing = np.isnan(column)
         present = column[train][~missing[train]]
-        # A scale of its own keeps the squares of numbers near 1e300 finite.
+        # Scaling keeps the squares of numbers near 1e300 finite.
         scale = float(np.abs(present).max(initial=0.0)) or 1.0
         mean = float((present / scale).mean()) if len(present) else 0.0
         sd = float((present / scale).std()) if len(present) else 0.0
@@ -206,37 +214,10 @@ def _standardised(
         means.append(mean * scale)
         sds.append(sd * scale)
     normalisation = {
-        "formula": "(value - mean) / sd within 1e6 of 0, from the training part alone",
+        "formula": "(value - mean) / sd clipped to 1e6, from the training split only",
         "mean": means,
         "sd": sds,
         "words": words,
         "missing_numbers_set_to_the_mean": filled,
     }
     return table, normalisation
-
-
-def check_label_of_each_row(n_missing: int, n_rows: int, name: str) -> None:
-    """A class in every row of a table."""
-    if n_missing:
-        raise CalibrantError(
-            f"every row must have a class in the column {name!r}; found none in {n_missing} of "
-            f"{n_rows} rows. Leave these rows out"
-        )
-
-
-def check_fewer_classes_than_rows(n_classes: int, n_rows: int) -> None:
-    """Classes, and not measurements: most have more than one row."""
-    if 2 * n_classes > n_rows:
-        raise CalibrantError(
-            f"there must be two or more rows a class on average; found {n_classes} classes in "
-            f"{n_rows} rows. Choose the column of the class, or group its values"
-        )
-
-
-def check_words_of_column(n_words: int, name: str, most: int) -> None:
-    """A column of words that can be learnt from; one of names or dates has too many."""
-    if n_words > most:
-        raise CalibrantError(
-            f"a column of words may have {most} different ones; found {n_words} in {name!r}. "
-            "Leave the column out, or group its words"
-        )

@@ -1,4 +1,4 @@
-"""Words to numbers: vocabularies, word vectors, and documents padded to one length."""
+"""Text as token ids: vocabularies, word vectors, and documents padded to one length."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant.errors import CalibrantError
-from calibrant.training.datasets.base import Part
+from calibrant.training.datasets.base import Split
 from calibrant.training.datasets.sources import (
     Files,
-    Official,
+    PublishedFile,
     damaged,
     npz_arrays,
     opened,
     reading,
 )
-from calibrant.training.datasets.splitting import Chance
+from calibrant.training.datasets.splitting import StableRandom
 
 PADDING, UNKNOWN = "<padding>", "<unknown>"
-GLOVE = Official("glove.6B.zip", "https://nlp.stanford.edu/projects/glove (unzip it)")
+GLOVE = PublishedFile("glove.6B.zip", "https://nlp.stanford.edu/projects/glove (unzip it)")
 _WORD = re.compile(r"[^\W_]+")
-_NOISE = 0.05  # the largest number in the vector of a word that has none
+_NOISE = 0.05  # largest entry in the random vector of a word without one
 
 
-def words_of(text: str) -> list[str]:
+def words_in(text: str) -> list[str]:
     """Runs of letters and digits, in lower case.
 
     Examples:
-        >>> words_of("Re: the X-11 server can't_start!")
+        >>> words_in("Re: the X-11 server can't_start!")
         ['re', 'the', 'x', '11', 'server', 'can', 't', 'start']
     """
     return _WORD.findall(text.lower())
 
 
-def vocabulary_of(documents: Iterable[Sequence[str]], largest: int | None) -> tuple[str, ...]:
-    """Padding, unknown, then the words of ``documents``, the most frequent first.
+def build_vocabulary(documents: Iterable[Sequence[str]], largest: int | None) -> tuple[str, ...]:
+    """Padding, unknown, then the words of ``documents``, most frequent first.
 
     Examples:
-        >>> vocabulary_of([["b", "a", "b"], ["c", "a", "b"]], largest=2)
+        >>> build_vocabulary([["b", "a", "b"], ["c", "a", "b"]], largest=2)
         ('<padding>', '<unknown>', 'b', 'a')
     """
     counts: Counter[str] = Counter()
@@ -56,14 +56,14 @@ def vocabulary_of(documents: Iterable[Sequence[str]], largest: int | None) -> tu
     return (PADDING, UNKNOWN, *ranked[:largest])
 
 
-def numbers_of(documents: Iterable[Sequence[str]], vocabulary: Sequence[str]) -> list[Any]:
-    """The token ids of each document, as arrays of int32."""
+def token_ids(documents: Iterable[Sequence[str]], vocabulary: Sequence[str]) -> list[Any]:
+    """Token ids of each document, as int32 arrays."""
     number = {word: i for i, word in enumerate(vocabulary)}
     return [np.array([number.get(word, 1) for word in d], dtype=np.int32) for d in documents]
 
 
-class TokenPart(Part):
-    """Documents as rows of token ids: the first ``length``, padded to the longest of a batch."""
+class TokenSplit(Split):
+    """Documents as rows of at most ``length`` token ids, padded to the longest of a batch."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class TokenPart(Part):
         length: int,
     ) -> None:
         documents = [document[:length] for document in documents]
-        # The padding at the end is what places beyond a document read.
+        # Positions beyond a document read the padding at the end.
         self.tokens = torch.from_numpy(np.concatenate([*documents, np.zeros(1, dtype=np.int32)]))
         lengths = np.array([len(document) for document in documents], dtype=np.int64)
         self.lengths = torch.from_numpy(lengths)
@@ -82,7 +82,7 @@ class TokenPart(Part):
         self.ids = np.array(ids, dtype=np.str_)
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """(m, longest) int64 and (m,) int64; there is always at least one column."""
+        """(m, longest) int64, with at least one column, and (m,) int64."""
         lengths = self.lengths[indices, None]
         columns = torch.arange(max(1, int(lengths.max(dim=0).values)) if len(lengths) else 1)
         places = self.starts[indices, None] + columns
@@ -90,38 +90,38 @@ class TokenPart(Part):
         return tokens.to(torch.int64), self.labels[indices]
 
 
-def embeddings_for(
+def read_embeddings(
     vocabulary: Sequence[str], path: str | Path, seed: int, files: Files
 ) -> tuple[Tensor, dict[str, Any]]:
-    """(words, size) float32: the vectors in the file; small seeded noise for words without one.
+    """(words, size) float32 vectors from a file; small seeded noise for words without one.
 
-    The file is ``.npz`` with ``words`` and ``vectors``, or GloVe's text (``.txt``, ``.txt.gz``): a
-    word and its numbers in each line. The vector of padding is 0.
+    The file is an ``.npz`` with ``words`` and ``vectors``, or GloVe's text format (``.txt``,
+    ``.txt.gz``): a word and its numbers in each line. The vector of padding is 0.
     """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(
-            f"there is no file {path} of word vectors. Get them from {GLOVE.page} and pass the "
-            "path of glove.6B.100d.txt, say, as embeddings="
+            f"there is no file {path} of word vectors. Get them from {GLOVE.page} and pass, for "
+            "example, the path of glove.6B.100d.txt as embeddings="
         )
     files.note(path)
     wanted = {word: i for i, word in enumerate(vocabulary) if i > 1}
-    found = _vectors_npz(path, wanted) if path.suffix == ".npz" else _vectors_text(path, wanted)
-    places, vectors = found
-    if not len(places):
-        raise damaged(path, "has no vector for any word of the training part")
+    read = _vectors_npz if path.suffix == ".npz" else _vectors_text
+    rows, vectors = read(path, wanted)
+    if not len(rows):
+        raise damaged(path, "has no vector for any word of the training split")
     shape = len(vocabulary), vectors.shape[1]
-    noise = (2.0 * Chance(seed).uniform(math.prod(shape)) - 1.0) * _NOISE
+    noise = (2.0 * StableRandom(seed).uniform(math.prod(shape)) - 1.0) * _NOISE
     table = noise.astype(np.float32).reshape(shape)
-    table[places] = vectors
+    table[rows] = vectors
     table[0] = 0.0
-    said = {
+    about = {
         "words": len(vocabulary),
-        "with_a_vector": len(places),
+        "with_a_vector": len(rows),
         "size": int(vectors.shape[1]),
-        "others": f"uniform noise from -{_NOISE} to {_NOISE} by the seed; padding is 0",
+        "others": f"uniform noise from -{_NOISE} to {_NOISE}, drawn by the seed; padding is 0",
     }
-    return torch.from_numpy(table), said
+    return torch.from_numpy(table), about
 
 
 Vectors = tuple[NDArray[np.int64], NDArray[np.float32]]

@@ -1,4 +1,4 @@
-"""Binary trees with a label at every node: their text form, and batches of them."""
+"""Binary trees with a label at every node: parsing and batching."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import CalibrantError
-from calibrant.training.datasets.base import Part, TreeBatch
+from calibrant.training.datasets.base import Split, TreeBatch
 
 _TOKEN = re.compile(r"[()]|[^() \t\r\n]+")
 _ESCAPED = {"-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "-lcb-": "{", "-rcb-": "}"}
@@ -19,12 +19,12 @@ _ESCAPED = {"-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "-lcb-": "{"
 
 @dataclass(frozen=True)
 class Tree:
-    """One tree, its nodes in an order that puts children before parents; the root is the last.
+    """One tree; children precede their parents, and the root is the last node.
 
     Attributes:
-        labels: of each node.
+        labels: Label of each node.
         children: (left, right) of each node, (-1, -1) for a leaf.
-        words: of each node, None where it is no leaf.
+        words: Word of each node, None for an inner node.
     """
 
     labels: list[int]
@@ -33,7 +33,7 @@ class Tree:
 
 
 def parse_tree(line: str) -> Tree:
-    """A tree of the Penn Treebank's form, ``(3 (2 not) (4 bad))``, however deep it is.
+    """Parse a tree in the Penn Treebank's format, ``(3 (2 not) (4 bad))``, of any depth.
 
     Every node is a label with a word, or a label with two nodes.
 
@@ -51,7 +51,7 @@ def parse_tree(line: str) -> Tree:
         if token == "(":
             open_nodes.append(_Open())
         elif not open_nodes:
-            raise CalibrantError(f"{token!r} stands outside the tree")
+            raise CalibrantError(f"{token!r} is outside the tree")
         elif token != ")":
             open_nodes[-1].take(token)
         else:
@@ -79,12 +79,12 @@ class _Open:
     def take(self, token: str) -> None:
         if self.label is None:
             if not (token.isascii() and token.isdigit() and len(token) < 10):
-                raise CalibrantError(f"{token!r} stands where a label must be")
+                raise CalibrantError(f"expected a label, got {token!r}")
             self.label = int(token)
         elif self.word is None:
             self.word = token
         else:
-            raise CalibrantError(f"two words, {self.word!r} and {token!r}, share a node")
+            raise CalibrantError(f"a node has two words, {self.word!r} and {token!r}")
 
     def finished(self) -> tuple[int, tuple[int, int]]:
         if self.label is None:
@@ -98,7 +98,7 @@ class _Open:
 
 
 def plain_word(word: str) -> str:
-    r"""A leaf's word as word vectors know it: lower case, the treebank's escapes undone.
+    r"""A leaf's word as files of word vectors spell it: lower case, without treebank escapes.
 
     Examples:
         >>> plain_word("-LRB-"), plain_word(r"and\/or"), plain_word("Rock")
@@ -108,15 +108,15 @@ def plain_word(word: str) -> str:
     return _ESCAPED.get(lower, lower.replace("\\/", "/").replace("\\*", "*"))
 
 
-class TreePart(Part):
-    """Trees, asked for the label of every labelled node or of the root alone.
+class TreeSplit(Split):
+    """Trees whose targets are the labels of all labelled nodes, or of the root only.
 
     Args:
-        trees: with a root that has a label each.
-        classes: the class of each label; -1 for labels that count for nothing.
-        numbers: word -> token id; words not in it have id 1.
-        ids: one a tree.
-        every_node: whether the targets are those of all labelled nodes.
+        trees: The trees; each root has a label.
+        classes: Class of each label; -1 for labels without a target.
+        numbers: Word -> token id; other words have id 1.
+        ids: One per tree.
+        every_node: Whether all labelled nodes have targets.
     """
 
     def __init__(
@@ -147,17 +147,17 @@ class TreePart(Part):
         self.every_node = every_node
 
     def n_targets(self, indices: Tensor) -> int:
-        """The labelled nodes of these trees, or their roots."""
+        """Number of labelled nodes of these trees, or of their roots."""
         return int(self.labelled[indices.numpy()].sum()) if self.every_node else len(indices)
 
-    def evaluation(self) -> TreePart:
-        """The same trees, asked for the root alone."""
-        twin = object.__new__(TreePart)
+    def evaluation(self) -> TreeSplit:
+        """The same trees with targets for the roots only."""
+        twin = object.__new__(TreeSplit)
         twin.__dict__.update(self.__dict__, every_node=False)
         return twin
 
     def batch(self, indices: Tensor) -> tuple[TreeBatch, Tensor]:
-        """The trees side by side, and the targets of ``rows``."""
+        """The trees as one batch, and the targets of its ``rows``."""
         wanted = indices.numpy()
         sizes = self.sizes[wanted]
         first = np.cumsum(sizes) - sizes  # of each tree, in the batch
@@ -191,5 +191,5 @@ def _heights(tree: Tree) -> list[int]:
 
 
 def leaf_words(trees: Sequence[Tree]) -> list[list[str]]:
-    """The words of each tree, as word vectors know them."""
+    """Words of each tree, spelled as in files of word vectors."""
     return [[plain_word(word) for word in tree.words if word is not None] for tree in trees]

@@ -1,10 +1,10 @@
-"""The papers' networks, in the sizes of their data sets.
+"""The papers' networks, in the sizes for their data sets.
 
-    network = build("resnet50", 10)                # or one of yours: "package.module:function"
+    network = build("resnet50", 10)                # or your own: "package.module:function"
     logits = network(images)
 
-Every network gives logits of shape (rows, classes), and its last linear layer is ``classifier``.
-Weights are drawn with torch's own generator: ``torch.manual_seed`` decides them.
+Every network returns logits of shape (rows, classes), and its last linear layer is ``classifier``.
+Initial weights come from torch's global generator, so ``torch.manual_seed`` decides them.
 """
 
 from calibrant.training.models.adapting import Adapted

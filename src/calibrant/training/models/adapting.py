@@ -1,4 +1,4 @@
-"""Networks of other libraries."""
+"""An adapter for networks of other libraries."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from calibrant.training import checks
 
 
 class Adapted(nn.Module):
-    """Any ``nn.Module`` with what training asks of a network: logits, and ``classifier``.
+    """Any ``nn.Module`` with the interface that training needs: logits, and ``classifier``.
 
     Args:
-        network: The network. It may return logits, or what has them: an attribute or a key
-            ``logits``, or a tuple with them first.
+        network: The network. It may return logits, an object with an attribute or key ``logits``,
+            or a tuple whose first entry is the logits.
         n_classes: Number of classes.
-        classifier: Where the last linear layer is, as ``network.named_modules()`` calls it.
-            Default: the last ``nn.Linear`` that has ``n_classes`` outputs.
-        call: ``call(network, inputs)``, where the network takes its inputs in another way than
-            ``network(inputs)``.
+        classifier: Name of the last linear layer in ``network.named_modules()``. Default: the last
+            ``nn.Linear`` with ``n_classes`` outputs.
+        call: ``call(network, inputs)``, for a network that is not called as ``network(inputs)``.
 
     Examples:
         >>> import torch
@@ -53,23 +52,23 @@ class Adapted(nn.Module):
             if isinstance(layer, nn.Linear)
         }
         self.network = network
-        self._classifier = check_last_linear_layer(linear, n_classes, classifier)
+        self._classifier = _name_of_logit_layer(linear, n_classes, classifier)
         self._call = call
 
     @property
     def classifier(self) -> nn.Module:
-        """The last linear layer, which stays where the network has it."""
+        """The last linear layer, in its place inside the network."""
         return self.network.get_submodule(self._classifier)
 
     def forward(self, inputs: Any) -> Tensor:
-        """Logits of whatever the network takes."""
+        """Logits for the network's inputs."""
         output = self.network(inputs) if self._call is None else self._call(self.network, inputs)
         logits: Tensor = _inputs.logits_of_network(output)
         return logits
 
 
-def check_last_linear_layer(sizes: Mapping[str, int], n_classes: int, wanted: str | None) -> str:
-    """The name of the layer that gives the logits, out of all linear layers."""
+def _name_of_logit_layer(sizes: Mapping[str, int], n_classes: int, wanted: str | None) -> str:
+    """Name of the layer that computes the logits, among linear layers with these output sizes."""
     if wanted is not None:
         if wanted not in sizes:
             raise CalibrantError(
@@ -82,6 +81,6 @@ def check_last_linear_layer(sizes: Mapping[str, int], n_classes: int, wanted: st
         found = ", ".join(f"{name} ({size})" for name, size in list(sizes.items())[-3:])
         raise CalibrantError(
             f"the network has no linear layer of {n_classes} outputs; found {found or 'none'} at "
-            "its end. Build it for that many classes, or say where it is with classifier="
+            "its end. Build it for that many classes, or name the layer with classifier="
         )
     return fitting[-1]

@@ -16,9 +16,9 @@ class DenseNet(nn.Module):
     """DenseNet-BC with a 3x3 stem: every layer sees the output of all layers before it.
 
     A layer is a 1x1 convolution to 4 x ``growth`` channels and a 3x3 one to ``growth``, each after
-    normalisation and ReLU; its output is put beside its input. Between two stages a 1x1
-    convolution halves the channels and a mean over 2x2 pixels the image. (3 + 2 x sum of depths) +
-    the classifier make 121 layers of the default.
+    normalisation and ReLU; its output is concatenated to its input. Between two stages a 1x1
+    convolution halves the channels and 2x2 average pooling the image. With the default,
+    (3 + 2 x sum of depths) + the classifier are 121 layers.
 
     Args:
         n_classes: Number of classes.
@@ -50,7 +50,7 @@ class DenseNet(nn.Module):
         super().__init__()
         self.in_channels = checks.layer_size(in_channels, "in_channels")
         growth = checks.layer_size(growth, "growth")
-        # Each pooling between two stages needs two pixels to halve.
+        # Each pooling between two stages needs two pixels.
         self.smallest = 2 ** (len(depths) - 1)
         channels = 2 * growth
         self.stem = nn.Conv2d(in_channels, channels, 3, padding=1, bias=False)
@@ -69,7 +69,7 @@ class DenseNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (n, classes) of images (n, channels, height, width)."""
-        checks.images(images, self.in_channels, smallest=self.smallest)
+        checks.check_images(images, self.in_channels, smallest=self.smallest)
         features = self.norm(self.stages(self.stem(images)))
         features = F.adaptive_avg_pool2d(F.relu(features, inplace=True), 1)
         logits: Tensor = self.classifier(features.flatten(1))
@@ -77,7 +77,7 @@ class DenseNet(nn.Module):
 
 
 class _DenseLayer(nn.Module):
-    """What is there, and ``growth`` channels more."""
+    """The input and ``growth`` new channels."""
 
     def __init__(self, channels: int, growth: int) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class _DenseLayer(nn.Module):
 
 
 class _Transition(nn.Module):
-    """Half the channels, half the side of the image."""
+    """Halves the number of channels and the side of the image."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Weights to start from, drawn with torch's own generator: the seed decides them."""
+"""Initial weights, drawn from torch's global generator."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ INITIALISATIONS = ("he", "torch")
 
 
 def initialise(network: nn.Module, initialisation: str) -> None:
-    """Draw the convolutions anew, normal with variance 2 / fan-out, or leave torch's own.
+    """Initialise the convolutions: normal with variance 2 / fan-out, or torch's default.
 
-    ``"he"`` is that of He et al. (2015), which keeps the size of gradients through ReLUs;
-    ``"torch"`` keeps what ``nn.Conv2d`` has drawn already. Linear layers keep torch's in both, and
-    batch normalisations begin as the identity.
+    ``"he"`` is the initialisation of He et al. (2015), which preserves the scale of gradients
+    through ReLUs; ``"torch"`` keeps the weights that ``nn.Conv2d`` has drawn. Linear layers keep
+    torch's default in both cases, and batch normalisations start as the identity.
     """
     _inputs.choice(initialisation, "initialisation", INITIALISATIONS)
     if initialisation == "torch":

@@ -1,4 +1,4 @@
-"""A network of linear layers."""
+"""The multilayer perceptron."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from calibrant._types import Array
 from calibrant.errors import CalibrantError
 from calibrant.training import checks
 
 
 class MLP(nn.Module):
-    """Linear layers with ReLU between them; whatever an input's shape is, it is made flat.
+    """Linear layers with ReLU between them; inputs of any shape are flattened.
 
     Args:
         n_classes: Number of classes.
-        n_features: Numbers in one input: columns of a table, or channels x height x width.
-        hidden: Sizes of the hidden layers; none makes a linear model.
-        dropout: Share of each hidden layer that is left out in training.
+        n_features: Size of one input: columns of a table, or channels x height x width.
+        hidden: Sizes of the hidden layers; an empty list makes a linear model.
+        dropout: Dropout probability after each hidden layer.
 
     Examples:
         >>> import torch
@@ -40,8 +39,8 @@ class MLP(nn.Module):
     ) -> None:
         super().__init__()
         self.n_features = checks.layer_size(n_features, "n_features")
-        dropout = checks.share_left_out(dropout, "dropout")
-        hidden = checks.several(hidden, "hidden")
+        dropout = checks.fraction_below_one(dropout, "dropout")
+        hidden = checks.as_tuple(hidden, "hidden")
         sizes = [self.n_features, *(checks.layer_size(size, "hidden") for size in hidden)]
         layers: list[nn.Module] = []
         for before, after in pairwise(sizes):
@@ -53,16 +52,11 @@ class MLP(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits (n, classes) of inputs (n, ...)."""
-        check_inputs_of_size(inputs, self.n_features)
+        size = math.prod(inputs.shape[1:])
+        if inputs.ndim < 2 or size != self.n_features:
+            raise CalibrantError(
+                f"the network takes inputs of {self.n_features} numbers; found the shape "
+                f"{tuple(inputs.shape)}. Build it with n_features={size}"
+            )
         logits: Tensor = self.classifier(self.hidden(inputs.flatten(1)))
         return logits
-
-
-def check_inputs_of_size(values: Array, n_features: int) -> None:
-    """Inputs (n, ...) of so many numbers each."""
-    size = math.prod(values.shape[1:])
-    if values.ndim < 2 or size != n_features:
-        raise CalibrantError(
-            f"the network takes inputs of {n_features} numbers; found the shape "
-            f"{tuple(values.shape)}. Build it with n_features={size}"
-        )

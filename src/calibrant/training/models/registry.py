@@ -42,20 +42,20 @@ MODELS: Registry[Callable[..., nn.Module]] = Registry(
         "mlp": MLP,
     },
 )
-"""Name -> what makes the network: ``factory(n_classes, **options)``."""
+"""Name -> factory of the network, ``factory(n_classes, **options)``."""
 
 
 def build(name: str, n_classes: int, **options: Any) -> nn.Module:
-    """A network with fresh weights, which torch's seed decides.
+    """Build a network with new weights, drawn from torch's global generator.
 
     Args:
-        name: One of ``MODELS``; or ``"package.module:function"`` for one of your own, where
-            ``function(n_classes, **options)`` makes any ``nn.Module``.
+        name: One of ``MODELS``, or ``"package.module:function"`` for your own, where
+            ``function(n_classes, **options)`` returns any ``nn.Module``.
         n_classes: Number of classes.
-        options: What this network has besides, such as ``in_channels``.
+        options: Other options of this network, such as ``in_channels``.
 
     Returns:
-        nn.Module: takes inputs and gives logits; its last linear layer is ``classifier``.
+        nn.Module: returns logits; its last linear layer is ``classifier``.
 
     Examples:
         >>> import torch
@@ -70,58 +70,41 @@ def build(name: str, n_classes: int, **options: Any) -> nn.Module:
         calibrant.errors.UnknownNameError: model must be one of ... Did you mean 'resnet20'?
     """
     if _inputs.is_own_code(name):
-        return _of_others(name, n_classes, options)
+        return _build_own(name, n_classes, options)
     factory = MODELS[name]
     fixed = factory.keywords if isinstance(factory, partial) else {}
-    signature = inspect.signature(factory).parameters.values()
-    open_ = {p.name: p.default is p.empty for p in signature if p.name not in fixed}
-    open_.pop("n_classes")
-    check_options_of_network(options, name, open_)
-    return factory(n_classes, **options)
-
-
-def _of_others(name: str, n_classes: int, options: Mapping[str, Any]) -> nn.Module:
-    """A network by a function of another package."""
-    module, function = name.split(":", 1)
-    check_importable(module, name)
-    factory = getattr(import_module(module), function, None)
-    check_factory(factory, name)
-    n_classes = checks.n_classes(n_classes)
-    with _inputs.refusing(f"the network {name} cannot be made", "Correct it, or its options"):
-        network = factory(n_classes, **options)  # type: ignore[misc]
-    return network if isinstance(network, Adapted) else Adapted(network, n_classes)
-
-
-def check_options_of_network(
-    options: Mapping[str, Any], name: str, known: Mapping[str, bool]
-) -> None:
-    """Options that a network has, with all that it needs (where ``known`` says true)."""
-    has = f"It has {', '.join(known)}" if known else "It has none"
+    parameters = inspect.signature(factory).parameters.values()
+    known = {p.name: p.default for p in parameters if p.name not in ("n_classes", *fixed)}
     for option in options:
         if option not in known:
-            raise CalibrantError(f"the network {name} has no option {option!r}. {has}")
-    missing = [option for option, needed in known.items() if needed and option not in options]
+            has = ", ".join(known) or "none"
+            raise CalibrantError(f"the network {name} has no option {option!r}. It has {has}")
+    required = [option for option, default in known.items() if default is inspect.Parameter.empty]
+    missing = [option for option in required if option not in options]
     if missing:
         raise CalibrantError(
             f"the network {name} needs {', '.join(missing)}; found "
             f"{', '.join(options) or 'no options'}. Pass {missing[0]}=..."
         )
+    return factory(n_classes, **options)
 
 
-def check_importable(module: str, name: str) -> None:
-    """A module that is on this machine, for a network named ``name``."""
+def _build_own(name: str, n_classes: int, options: Mapping[str, Any]) -> nn.Module:
+    """Build a network with the function ``package.module:function`` of another package."""
+    module, function = name.split(":", 1)
     if not _inputs.is_found(module):
         raise CalibrantError(
             f"model {name!r} needs the module {module!r}; found none of that name. Write it as "
             "package.module:function, and run where Python finds the package"
         )
-
-
-def check_factory(value: Any, name: str) -> None:
-    """A function that makes networks."""
-    if not callable(value):
+    factory = getattr(import_module(module), function, None)
+    if not callable(factory):
         raise CalibrantError(
             f"model {name!r} must name a function that makes a network; found "
-            f"{'nothing' if value is None else _inputs.described(value)} there. Write it as "
+            f"{'nothing' if factory is None else _inputs.described(factory)} there. Write it as "
             "package.module:function"
         )
+    n_classes = checks.n_classes(n_classes)
+    with _inputs.refusing(f"the network {name} cannot be built", "Correct it, or its options"):
+        network = factory(n_classes, **options)
+    return network if isinstance(network, Adapted) else Adapted(network, n_classes)

@@ -1,4 +1,4 @@
-"""Residual networks for small images: the 6n+2 family, bottlenecks, wide ones."""
+"""Residual networks for small images: the 6n+2 family, bottleneck and wide ones."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ SHORTCUTS = ("pad", "projection")
 
 
 class ResNet(nn.Module):
-    r"""A residual network with a 3x3 stem: its stages halve the image, all but the first.
+    r"""A residual network with a 3x3 stem; every stage but the first halves the image.
 
-    Each block adds to its input what it has learnt,
+    Each block adds a learnt residual to its input,
 
     .. math:: x \mapsto \mathrm{relu}(x + f(x)),
 
     with f two 3x3 convolutions, or a 3x3 one between two 1x1 ones (``bottleneck``), each followed
-    by batch normalisation. The mean over the image goes to ``classifier``.
+    by batch normalisation. ``classifier`` takes the mean over the image.
 
     Args:
         n_classes: Number of classes.
         depths: Blocks in each stage.
-        widths: Channels of each stage; of the 3x3 convolution where blocks are bottlenecks, whose
-            output has four times as many.
+        widths: Channels of each stage. In a bottleneck, those of the 3x3 convolution; its output
+            has four times as many.
         stem: Channels of the first convolution.
         bottleneck: Whether blocks are bottlenecks.
         in_channels: Channels of the images.
-        shortcut: Where the shape changes, x passes a 1x1 convolution (``"projection"``), or every
-            second pixel passes, with zeros for the new channels (``"pad"``, no parameters).
-        pooled: Side of the grid that is left of the image: 1 is the mean over all of it.
+        shortcut: Shortcut where the shape changes: a 1x1 convolution (``"projection"``), or every
+            second pixel with zeros for the new channels (``"pad"``, no parameters).
+        pooled: Side of the grid that pooling leaves of the image; 1 is the mean over all of it.
         initialisation: ``"he"`` or ``"torch"``.
 
     References:
@@ -87,7 +87,7 @@ class ResNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (n, classes) of images (n, channels, height, width)."""
-        checks.images(images, self.in_channels)
+        checks.check_images(images, self.in_channels)
         features = F.relu(self.stem_norm(self.stem(images)), inplace=True)
         features = F.adaptive_avg_pool2d(self.stages(features), self.pooled)
         logits: Tensor = self.classifier(features.flatten(1))
@@ -114,7 +114,7 @@ class _Basic(nn.Module):
 
 
 class _Bottleneck(nn.Module):
-    """A 3x3 convolution between two 1x1 ones, the second four times as wide."""
+    """A 3x3 convolution between two 1x1 ones, the second with four times the channels."""
 
     EXPANSION = 4
 
@@ -137,7 +137,7 @@ class _Bottleneck(nn.Module):
 
 
 class _PadChannels(nn.Module):
-    """Every ``stride``-th pixel, with channels of zeros on both sides."""
+    """Every ``stride``-th pixel, with zero channels added on both sides."""
 
     def __init__(self, missing: int, stride: int) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ def _shortcut(channels: int, wide: int, stride: int, kind: str) -> nn.Module:
 
 
 def _convolution(channels: int, out: int, *, side: int = 3, stride: int = 1) -> nn.Conv2d:
-    """A convolution that keeps the size of the image but for its stride; the norm has the bias."""
+    """A padded convolution without bias: batch normalisation follows it."""
     return nn.Conv2d(channels, out, side, stride=stride, padding=side // 2, bias=False)
 
 
@@ -181,7 +181,7 @@ def cifar_resnet(
         >>> sum(p.numel() for p in cifar_resnet(10, depth=20).parameters())
         269722
     """
-    n = check_depth_of_resnet(depth)
+    n = _blocks_per_stage(depth)
     return ResNet(
         n_classes,
         depths=(n, n, n),
@@ -202,15 +202,15 @@ def bottleneck_resnet(
 ) -> ResNet:
     """ResNet-50 for 32x32 images, and others of four stages of bottlenecks, 64 to 512 wide.
 
-    A 3x3 stem and no pooling after it, so that 4x4 pixels are left at the end. For the 64x64 pixels
-    of TinyImageNet the reference keeps a 2x2 grid of what is left (``pooled=2``).
+    The stem is a 3x3 convolution without pooling, so the last stage has 4x4 pixels. For the 64x64
+    pixels of Tiny ImageNet the reference pools to a 2x2 grid (``pooled=2``).
 
     Args:
         n_classes: Number of classes.
         depths: Blocks in each stage: (3, 4, 6, 3) has 50 layers; (3, 4, 26, 3) has 110.
         in_channels: Channels of the images.
-        pooled: Side of the grid that is left of the image.
-        initialisation: ``"torch"`` or ``"he"``. The reference has torch's for 32x32 pixels and
+        pooled: Side of the grid that pooling leaves of the image.
+        initialisation: ``"torch"`` or ``"he"``. The reference uses torch's for 32x32 pixels and
             He's for 64x64.
 
     References:
@@ -245,7 +245,7 @@ def wide_resnet(
     Args:
         n_classes: Number of classes.
         depth: 26 has four blocks in each stage; any 6n+2.
-        width: What the channels are multiplied with.
+        width: Factor of the channels.
         in_channels: Channels of the images.
 
     References:
@@ -256,7 +256,7 @@ def wide_resnet(
         >>> sum(p.numel() for p in wide_resnet(10, depth=8, width=2).parameters())
         304154
     """
-    n = check_depth_of_resnet(depth)
+    n = _blocks_per_stage(depth)
     width = checks.layer_size(width, "width")
     return ResNet(
         n_classes,
@@ -267,7 +267,7 @@ def wide_resnet(
     )
 
 
-def check_depth_of_resnet(depth: Any) -> int:
+def _blocks_per_stage(depth: Any) -> int:
     """n of a depth 6n+2."""
     number = _inputs.whole_number(depth, "depth", allowed=range(8, 10_000))
     if number % 6 != 2:

@@ -10,30 +10,31 @@ from calibrant.training import checks
 from calibrant.training.models.words import PADDING, looked_up, word_vectors
 
 SPAN = 5
-# Words that one number before the global maximum has seen: three convolutions and two maxima.
+# Receptive field, in words, before the global maximum: three convolutions and two maxima.
 FIELD = 5 * (SPAN - 1) + 1
 
 
 class TextCNN(nn.Module):
-    """Convolutions over word vectors, and of each channel the maximum over the text.
+    """Convolutions over word vectors, followed by the maximum of each channel over the text.
 
-    Three convolutions over five words with ReLU, a running maximum over five places after the first
-    and the second, the maximum over all places, a hidden layer with dropout, ``classifier``.
+    Three convolutions over five words with ReLU, a running maximum over five positions after the
+    first and the second, the maximum over all positions, a hidden layer with dropout,
+    ``classifier``.
 
-    Padding does not count: a text has the logits it would have alone, whatever it shares a batch
-    with, and on whichever side it is padded. For that every text is read with as much padding on
-    both sides as the network can see. (The reference pads all texts to 1000 words, before the text;
-    the two differ in what the last convolution sees beyond the end.)
+    Padding has no effect: the logits of a text do not depend on the other texts of its batch, nor
+    on the side of the padding. For this, every text is padded on both sides by the receptive field
+    of the network. (The reference pads all texts to 1000 words, before the text; the two differ in
+    what the last convolution sees beyond the end.)
 
     Args:
         n_classes: Number of classes.
         embeddings: Word vectors (words, dimensions), row 0 for padding; for instance GloVe's.
-        n_words: Number of token ids, where no vectors are given.
-        n_dimensions: Length of the word vectors, where none are given.
+        n_words: Number of token ids, without ``embeddings``.
+        n_dimensions: Length of the word vectors, without ``embeddings``.
         channels: Channels of each convolution, and size of the hidden layer.
-        dropout: Share of the hidden layer that is left out in training.
-        train_words: Whether word vectors are trained. Default: those that are given are not, as in
-            the reference.
+        dropout: Dropout probability after the hidden layer.
+        train_words: Whether word vectors are trained. By default, given ones are not, as in the
+            reference.
 
     References:
         Lin et al. (2014), Network in network; as Mukhoti et al. (2020) have it for 20 Newsgroups.
@@ -67,24 +68,24 @@ class TextCNN(nn.Module):
         self.conv2 = nn.Conv1d(channels, channels, SPAN)
         self.conv3 = nn.Conv1d(channels, channels, SPAN)
         self.hidden = nn.Linear(channels, channels)
-        self.dropout = nn.Dropout(checks.share_left_out(dropout, "dropout"))
+        self.dropout = nn.Dropout(checks.fraction_below_one(dropout, "dropout"))
         self.classifier = nn.Linear(channels, checks.n_classes(n_classes))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits (n, classes) of token ids (n, length), 0 where there is no word."""
-        # One place of padding alone, and each word once at every place that the field has.
+        # One position sees only padding, and each word is seen at every position of the field.
         tokens = F.pad(tokens, (FIELD, FIELD - 1), value=PADDING)
         features = looked_up(self.words, tokens).permute(0, 2, 1)[:, :, None]  # channels last
-        features = _running_maximum(F.relu(_along(features, self.conv1)))
-        features = _running_maximum(F.relu(_along(features, self.conv2)))
-        features = F.relu(_along(features, self.conv3)).amax(dim=(2, 3))
+        features = _running_maximum(F.relu(_convolve(features, self.conv1)))
+        features = _running_maximum(F.relu(_convolve(features, self.conv2)))
+        features = F.relu(_convolve(features, self.conv3)).amax(dim=(2, 3))
         features = self.dropout(F.relu(self.hidden(features)))
         logits: Tensor = self.classifier(features)
         return logits
 
 
-def _along(features: Tensor, layer: nn.Conv1d) -> Tensor:
-    """A convolution over the places of (n, channels, 1, places).
+def _convolve(features: Tensor, layer: nn.Conv1d) -> Tensor:
+    """A convolution over the positions of (n, channels, 1, positions).
 
     In two dimensions, channels last, training takes just over half the time on a CPU.
     """

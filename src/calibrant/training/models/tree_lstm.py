@@ -1,4 +1,4 @@
-"""The LSTM over binary trees."""
+"""The Tree-LSTM over binary trees."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from calibrant.training.models.words import looked_up, word_vectors
 
 
 class Trees(Protocol):
-    """Binary trees side by side, nodes numbered by height, as in ``datasets.TreeBatch``.
+    """A batch of binary trees with nodes numbered by height, as in ``datasets.TreeBatch``.
 
     Leaves come first, then the nodes whose children are leaves, and so on: children have smaller
-    numbers than their parents, and a level is a run of numbers.
+    numbers than their parents, and the numbers of a level are consecutive.
     """
 
     @property
@@ -32,7 +32,7 @@ class Trees(Protocol):
 
     @property
     def levels(self) -> Sequence[Tensor]:
-        """The node numbers of each height, from the leaves upwards."""
+        """Node numbers of each height, from the leaves upwards."""
 
     @property
     def rows(self) -> Tensor:
@@ -50,27 +50,27 @@ class TreeLSTM(nn.Module):
         h &= \tanh(c), \quad \text{or } \sigma(o) \tanh(c) \text{ with an output gate;}
 
     for a leaf with word vector x, :math:`c = W x + b` and :math:`h = \sigma(o(x)) \tanh(c)`.
-    ``classifier`` reads h, of which dropout leaves out a part in training.
+    ``classifier`` takes h after dropout.
 
-    All nodes of one height are computed at once, over all trees of a batch: as many steps as the
-    highest tree has levels, not as many as there are nodes.
+    All nodes of one height are computed at once, over all trees of a batch: the number of steps is
+    that of the levels of the highest tree, not of the nodes.
 
     Args:
         n_classes: Number of classes.
         embeddings: Word vectors (words, dimensions), row 0 for padding; for instance GloVe's.
-        n_words: Number of token ids, where no vectors are given.
-        n_dimensions: Length of the word vectors, where none are given.
+        n_words: Number of token ids, without ``embeddings``.
+        n_dimensions: Length of the word vectors, without ``embeddings``.
         memory: Size of c and h.
-        dropout: Share of h that is left out before ``classifier`` in training.
-        output_gate: Whether inner nodes have an output gate: as in Eqs. 9-14 of Tai et al., but
-            not in their code for sentiment, nor in that of Mukhoti et al.
-        train_words: Whether word vectors are trained. They are in the papers, at a learning rate
-            of their own: ``words`` has them.
+        dropout: Dropout probability before ``classifier``.
+        output_gate: Whether inner nodes have an output gate, as in Eqs. 9-14 of Tai et al. Neither
+            their code for sentiment nor that of Mukhoti et al. has one.
+        train_words: Whether the word vectors, ``words``, are trained. In the papers they are, at a
+            separate learning rate.
 
     References:
         Tai et al. (2015), Improved semantic representations from tree-structured LSTM networks;
-        as Mukhoti et al. (2020) have it for the Stanford Sentiment Treebank. Their gates have two
-        biases where these have their sum.
+        as in Mukhoti et al. (2020) for the Stanford Sentiment Treebank. Their gates have two
+        biases; these have their sum.
 
     Examples:
         >>> import torch
@@ -105,9 +105,9 @@ class TreeLSTM(nn.Module):
         # Rows of the weights: c and o of a leaf; i, f_l, f_r, u (and o) of an inner node.
         self.leaf = nn.Linear(self.words.embedding_dim, 2 * memory)
         self.inner = nn.Linear(2 * memory, (5 if output_gate else 4) * memory)
-        self.dropout = nn.Dropout(checks.share_left_out(dropout, "dropout"))
+        self.dropout = nn.Dropout(checks.fraction_below_one(dropout, "dropout"))
         self.classifier = nn.Linear(memory, checks.n_classes(n_classes))
-        # The reference draws the maps of the two children each for itself.
+        # The reference initialises the maps of the two children separately.
         for parameter in self.inner.parameters():
             nn.init.uniform_(parameter, -1.0 / math.sqrt(memory), 1.0 / math.sqrt(memory))
 
@@ -118,10 +118,10 @@ class TreeLSTM(nn.Module):
         return logits
 
     def _states(self, trees: Trees) -> Tensor:
-        """c and h of every node, side by side.
+        """c and h of every node, concatenated.
 
-        Every state is handed to the level of its parent, and to no other: a level that looked its
-        children up among all nodes would cost, in the backward pass, a gradient of all nodes.
+        Every state is passed only to the level of its parent: looking up the children among all
+        nodes would cost a gradient of all nodes per level in the backward pass.
         """
         cell, gate = self.leaf(looked_up(self.words, trees.tokens)).chunk(2, 1)
         states = [torch.cat((cell, gate.sigmoid() * cell.tanh()), 1)]
@@ -151,12 +151,13 @@ class TreeLSTM(nn.Module):
 def _deliveries(
     trees: Trees,
 ) -> tuple[list[tuple[Tensor, list[int], list[int]]], Sequence[Tensor]]:
-    """Who sends what where.
+    """Which states each level sends to which later level.
 
     Returns:
-        For each level the order that puts its nodes by the level of their parents, those levels,
-        and how many go to each (roots go to a level above all); and for each level where among the
-        arrivals, in the order of the levels they come from, the left and right children are.
+        For each level: the order that sorts its nodes by the level of their parents, those levels,
+        and the number of nodes for each (roots go to an extra level above all). Then for each
+        level: the positions of its left and right children among its arrivals, which are in the
+        order of the levels they come from.
     """
     sizes = [len(level) for level in trees.levels]
     top, n_leaves, device = len(sizes), sizes[0], trees.children.device
@@ -170,7 +171,7 @@ def _deliveries(
         receivers, numbers = addressed[parcel // (top + 1)]
         receivers.append(parcel % (top + 1))
         numbers.append(count)
-    # All nodes by the level they go to, from where each level counts its own arrivals.
+    # All nodes sorted by the level they go to; each level counts its arrivals from its start.
     queue = receiver.sort(stable=True).indices
     arrivals = receiver.bincount(minlength=top + 1)
     place = torch.empty_like(queue)

@@ -1,7 +1,7 @@
-"""One pass over the rows of probabilities or logits, in parallel, without a copy of them.
+"""Compiled passes over the rows of probabilities or logits, in parallel and without a copy.
 
-Compiled by Numba on first use and cached on disk. The kernels also look at what the checks would
-look at, and return the first row that needs refusing, so that good input is read only once.
+Numba compiles them on first use and caches them on disk. ``top_of_probs`` and ``top_of_logits``
+also check the values and return the first bad row, so that valid input is read only once.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import numpy.typing as npt
 
 from calibrant._numerics.compiled import (
     bin_of,
+    bits_of,
     exp_row,
     extremes_of,
     index_of,
+    kernel,
     max_of,
     over_rows,
     sum_of,
@@ -35,14 +37,14 @@ def top_of_probs(
     confidence: Floats,
     correct: Any,
 ) -> int:
-    """Largest probability of each row, and whether it is at the label; -1 or the first bad row."""
+    """Largest probability of each row, and whether it is at the label; the first bad row or -1."""
     bad = -1
     for i in range(start, stop):
         row = probs[i]
         lowest, top = extremes_of(row)
         confidence[i] = min(top, 1.0)
         correct[i] = index_of(row, top) == labels[i]
-        # Written so that NaN fails it.
+        # NaN fails this comparison.
         if not (lowest >= 0.0 and abs(sum_of(row) - 1.0) <= tolerance):
             bad = i if bad < 0 else bad
     return bad
@@ -52,7 +54,7 @@ def top_of_probs(
 def top_of_logits(
     start: int, stop: int, logits: Any, labels: Any, confidence: Floats, correct: Any
 ) -> int:
-    """The same from logits: the confidence is 1 over the sum of e^(logit - largest)."""
+    """As ``top_of_probs``, from logits: the confidence is 1 / sum of e^(logit - largest)."""
     n_classes = logits.shape[1]
     bad = -1
     weights = np.empty(n_classes)
@@ -63,7 +65,7 @@ def top_of_logits(
         total = sum_of(weights)
         confidence[i] = 1.0 / total
         correct[i] = index_of(row, top) == labels[i]
-        # A NaN anywhere, +inf on top or -inf everywhere makes the total NaN.
+        # The total is NaN if there is a NaN, if the top is +inf, or if all logits are -inf.
         if not (total >= 1.0 and abs(top) < np.inf):
             bad = i if bad < 0 else bad
     return bad
@@ -73,7 +75,7 @@ def top_of_logits(
 def rest_of_probs(
     start: int, stop: int, probs: Any, labels: Any, true_log_prob: Floats, squares: Floats
 ) -> None:
-    """log p of the label and sum of squares of each row."""
+    """log p of the label, and the sum of squared probabilities, of each row."""
     for i in range(start, stop):
         p = np.float64(probs[i, labels[i]])
         true_log_prob[i] = np.log(p) if p > 0.0 else -np.inf
@@ -84,7 +86,7 @@ def rest_of_probs(
 def rest_of_logits(
     start: int, stop: int, logits: Any, labels: Any, true_log_prob: Floats, squares: Floats
 ) -> None:
-    """The same from logits."""
+    """As ``rest_of_probs``, from logits."""
     n_classes = logits.shape[1]
     weights = np.empty(n_classes)
     for i in range(start, stop):
@@ -110,7 +112,7 @@ def entropy_of_probs(start: int, stop: int, probs: Any, entropy: Floats) -> None
 
 @over_rows
 def entropy_of_logits(start: int, stop: int, logits: Any, entropy: Floats) -> None:
-    """The same from logits."""
+    """As ``entropy_of_probs``, from logits."""
     n_classes = logits.shape[1]
     weights = np.empty(n_classes)
     for i in range(start, stop):
@@ -137,7 +139,7 @@ def class_gap_sums(
 ) -> Any:
     """Sum of w (p_k - [label is k]) over the samples whose p_k falls in each bin: (bins, K)."""
     n_classes = scores.shape[1]
-    # Classes side by side: of many classes, most are in the first bin.
+    # The classes of a bin are adjacent in memory: most of many classes fall into the first bin.
     sums = np.zeros((len(edges) - 1, n_classes))
     probs = np.empty(n_classes)
     bins = np.empty(n_classes, dtype=np.int64)
@@ -158,3 +160,51 @@ def class_gap_sums(
         for k in range(n_classes):
             sums[bins[k], k] += w * (probs[k] - (1.0 if k == label else 0.0))
     return sums
+
+
+@over_rows
+def bins_of(start: int, stop: int, values: Any, edges: Any, out: Any) -> None:
+    """The equal-width bin of each value into ``out``."""
+    for i in range(start, stop):
+        out[i] = bin_of(values[i], edges)
+
+
+@kernel()
+def add_to_cells(
+    cell: Any, confidence: Any, correct: Any, weight: Any, counts: Any, sums: Any
+) -> None:
+    """Add samples to the ``counts`` of their cells, and to ``sums``, (cells, 5) as in BinTable."""
+    for i in range(len(cell)):
+        c = confidence[i]
+        hit = 1.0 if correct[i] else 0.0
+        w = weight[i] if len(weight) > 0 else 1.0
+        k = cell[i]
+        counts[k] += 1
+        sums[k, 0] += w
+        sums[k, 1] += w * c
+        sums[k, 2] += w * hit
+        sums[k, 3] += w * (c - hit) ** 2
+        sums[k, 4] += w * (c * (1.0 - c))
+
+
+@kernel()
+def cells_of(
+    confidence: Any, digits: int, halvings: int, lowest: Any, highest: Any, cells: Any
+) -> None:
+    """The cell of each confidence in ``EqualMassSketch``, and the extremes of every cell.
+
+    The distance to 0 or 1 is 2^n (1 + m). Its bits hold n, then m; ``digits`` bits of m count.
+    """
+    last = halvings << digits
+    for i in range(len(confidence)):
+        c = confidence[i]
+        low = c <= 0.5
+        bits = bits_of(c if low else 1.0 - c)
+        step = (((bits >> 52) - 1022 + halvings) << digits) + (
+            (bits & 0xFFFFFFFFFFFFF) >> (52 - digits)
+        )
+        step = max(0, min(step, last))
+        k = step if low else 2 * last + 1 - step
+        cells[i] = k
+        lowest[k] = min(lowest[k], c)
+        highest[k] = max(highest[k], c)

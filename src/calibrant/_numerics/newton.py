@@ -1,0 +1,72 @@
+"""Newton's method with shortened steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+SUFFICIENT = 1e-4
+"""A step is accepted if the loss falls by this fraction of the first-order decrease (Armijo)."""
+
+
+class Local(Protocol):
+    """A loss at one point, with whatever the next step needs."""
+
+    @property
+    def value(self) -> float:
+        """The loss."""
+
+
+Point = TypeVar("Point", bound=Local)
+
+
+def _never(there: Local) -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Step(Generic[Point]):
+    """A step from one point."""
+
+    to: Callable[[float], Point]
+    """The point after a fraction of the step."""
+    decrease: float
+    """First-order decrease of the loss over the whole step: minus gradient times step."""
+    accepts: Callable[[Point], bool] = _never
+    """Whether a point that misses the sufficient decrease is accepted nevertheless."""
+
+
+def damped_newton(
+    here: Point,
+    step_from: Callable[[Point], Step[Point] | None],
+    *,
+    lengths: Iterable[float],
+    most_steps: int,
+    retry: Callable[[Point], Point | None] = lambda _: None,
+) -> Point:
+    """The last point of Newton's method, whose steps are shortened until the loss falls enough.
+
+    Args:
+        here: The starting point.
+        step_from: The step from a point; None ends the search.
+        lengths: Fractions of a step that are tried, in this order.
+        most_steps: Largest number of steps.
+        retry: The point to continue from if no fraction is accepted; None ends the search.
+    """
+    for _ in range(most_steps):
+        step = step_from(here)
+        if step is None:
+            break
+        for length in lengths:
+            there = step.to(length)
+            enough = here.value - SUFFICIENT * length * step.decrease
+            if there.value <= enough or step.accepts(there):
+                here = there
+                break
+        else:
+            again = retry(here)
+            if again is None:
+                break
+            here = again
+    return here
