@@ -390,7 +390,7 @@ REFUSED = {
     "a gamma missing": (
         lambda: SampleGamma((0.2,), (1.0,)),
         ValueError,
-        "one gamma more than thresholds; found 1 gammas and 1 thresholds",
+        "one more gamma than thresholds; found 1 gammas and 1 thresholds",
     ),
     "an infinite gamma": (
         lambda: SampleGamma((0.2,), (1.0, float("inf"))),
@@ -405,7 +405,7 @@ REFUSED = {
     "fractions above 1": (
         lambda: ScheduledGamma(fractions=(0.5, 1.5)),
         ValueError,
-        "fractions must increase and lie between 0 and 1",
+        "fractions must increase and lie strictly between 0 and 1",
     ),
     "both ways": (
         lambda: ScheduledGamma(fractions=(0.2, 0.5), epochs=(2, 5)),
