@@ -1,4 +1,4 @@
-"""How Sphinx builds the pages."""
+"""Sphinx configuration."""
 
 import sys
 from pathlib import Path
@@ -31,7 +31,7 @@ html_show_sourcelink = False
 
 
 def keep_colons(app, what, name, thing, options, lines):
-    """What stands before a colon in the words about an attribute is no type, as napoleon thinks."""
+    """Undo napoleon's reading of text before a colon in an attribute's docstring as a type."""
     for i, line in enumerate(lines):
         if line.startswith(":type: "):
             lines[0] = f"{lines.pop(i).removeprefix(':type: ')}: {lines[0]}"

@@ -1,10 +1,9 @@
-"""Recover a known posterior from what a focal-trained model would say.
+"""Recover a known posterior from the output of an optimal focal-trained model.
 
-A one-dimensional problem with three classes whose densities we choose, so that the true class
-probabilities are known everywhere. An optimal model trained with focal loss does not report
-them. One temperature cannot repair what it reports; the focal calibration map does, without any
-data. (After Charoenphakdee et al. 2021, Fig. 3, with the trained network replaced by the optimum
-it aims at.)
+The problem is one-dimensional, with three classes of known densities, so the true class
+probabilities are known everywhere. An optimal model trained with focal loss does not output them.
+One temperature cannot correct its output; the focal calibration map does, without any data. (After
+Charoenphakdee et al. 2021, Fig. 3, with the optimum in place of the trained network.)
 
     python examples/recover_posterior.py --out out/demo.png
 """
@@ -61,9 +60,9 @@ def scale_by_temperature(output: Floats, labels: npt.NDArray[np.int64]) -> tuple
 
 
 def main() -> None:
-    """Print the table and draw the picture."""
+    """Print the table and draw the figure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("out/demo.png"), help="the picture")
+    parser.add_argument("--out", type=Path, default=Path("out/demo.png"), help="path of the figure")
     out: Path = parser.parse_args().out
     out.parent.mkdir(parents=True, exist_ok=True)
 
@@ -87,12 +86,12 @@ def main() -> None:
             (f"temperature scaling, T = {temperature:.3f}", scaled, scaled_line),
             ("focal map", focal_map(output, gamma=gamma), focal_map(output_line, gamma=gamma)),
         )
-        for ax, (name, said, said_line) in zip(row, stages, strict=True):
-            kl, error = kl_to_posterior(said, truth), ece(said, labels, n_bins=N_BINS)
+        for ax, (name, probs, probs_line) in zip(row, stages, strict=True):
+            kl, error = kl_to_posterior(probs, truth), ece(probs, labels, n_bins=N_BINS)
             print(f"gamma {gamma:g}  {name:<32}{kl:>12.6f}{100 * error:>8.2f}")
             for k, colour in enumerate(COLOURS):
                 ax.plot(line, true_line[:, k], color="0.65", linestyle="--", linewidth=1.2)
-                ax.plot(line, said_line[:, k], color=colour, linewidth=1.8)
+                ax.plot(line, probs_line[:, k], color=colour, linewidth=1.8)
             ax.set(title=f"$\\gamma$ = {gamma:g}: {name}\nKL {kl:.6f}, ECE {100 * error:.2f}%")
     for ax in axes[-1]:
         ax.set(xlabel="x", ylim=(0, 1.02))
@@ -101,7 +100,7 @@ def main() -> None:
     figure.savefig(out, dpi=130)
     noise = ece(truth, labels, n_bins=N_BINS)
     print(f"{'the true probabilities':<41}{0.0:>12.6f}{100 * noise:>8.2f}  (sampling noise)")
-    print(f"\nPicture: {out}")
+    print(f"\nFigure: {out}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Train with the Hugging Face Trainer and a loss that calibrates.
 
-The lines marked "calibrant" are all that is added. A tiny Transformer that is not pretrained, so
-nothing is downloaded, reads a digit as four stripes of 16 pixels; a few seconds.
+Only the lines marked "calibrant" are added. A tiny Transformer reads a digit as four stripes of 16
+pixels. It is not pretrained, so nothing is downloaded, and training takes a few seconds.
 
     python examples/train_hugging_face.py --loss adafocal
 """

@@ -1,8 +1,8 @@
 """Train with Lightning and a loss that calibrates.
 
-The lines marked "calibrant" are all that is added. The callback tells the loss the epoch, shows
-AdaFocal the validation set, and logs calibration errors by epoch. Digits of scikit-learn, a few
-seconds.
+Only the lines marked "calibrant" are added. The callback passes the epoch to the loss and the
+validation set to AdaFocal, and logs calibration errors by epoch. The data are scikit-learn's
+digits; training takes a few seconds.
 
     python examples/train_lightning.py --loss adafocal
 """
@@ -30,7 +30,7 @@ class Digits(lightning.LightningModule):
     def __init__(self, loss: str) -> None:
         super().__init__()
         self.network = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
-        self.loss = LOSSES[loss]()  # calibrant: in the place of nn.CrossEntropyLoss()
+        self.loss = LOSSES[loss]()  # calibrant: replaces nn.CrossEntropyLoss()
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         """The loss of a batch."""
@@ -39,7 +39,7 @@ class Digits(lightning.LightningModule):
         return loss
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> dict[str, Tensor]:
-        """What the callback looks at."""
+        """Logits and labels for the callback."""
         images, labels = batch
         return {"logits": self.network(images), "labels": labels}  # calibrant: for the callback
 
@@ -59,7 +59,7 @@ def loaders(seed: int) -> tuple[DataLoader[Any], DataLoader[Any]]:
 
 
 def main() -> None:
-    """Train; the metrics of every epoch are in the file that is named at the end."""
+    """Train and print the path of the metrics by epoch."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--loss", choices=sorted(LOSSES), default="adafocal")
     parser.add_argument("--epochs", type=int, default=15)

@@ -1,7 +1,7 @@
 """Train in a plain PyTorch loop with a loss that calibrates.
 
-The lines marked "calibrant" are all that is added to an ordinary loop; AdaFocal wants every one of
-them, most losses only the first. Digits of scikit-learn, a few seconds.
+Only the lines marked "calibrant" are added to an ordinary loop. AdaFocal needs all of them, most
+losses only the first. The data are scikit-learn's digits; training takes a few seconds.
 
     python examples/train_plain.py --loss adafocal
 """
@@ -21,7 +21,7 @@ from calibrant.losses import LOSSES, Loss
 
 
 def digits(seed: int) -> tuple[TensorDataset, Tensor, Tensor, Tensor, Tensor]:
-    """The training set, and images and labels of validation and test."""
+    """The training set, and images and labels of the validation and test sets."""
     images, labels = load_digits(return_X_y=True)
     rest, test, rest_labels, test_labels = train_test_split(
         images / 16.0, labels, test_size=600, random_state=seed
@@ -54,13 +54,13 @@ def train(loss: Loss, n_epochs: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def main() -> None:
-    """Train and say how honest the model is."""
+    """Train and evaluate the calibration of the model."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--loss", choices=sorted(LOSSES), default="flsd-53")
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    loss = LOSSES[arguments.loss]()  # calibrant: in the place of nn.CrossEntropyLoss()
+    loss = LOSSES[arguments.loss]()  # calibrant: replaces nn.CrossEntropyLoss()
     logits, labels = train(loss, arguments.epochs, arguments.seed)
     print(evaluate(logits=logits, labels=labels))
 

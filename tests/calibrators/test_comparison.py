@@ -204,8 +204,8 @@ def test_probabilities_are_dropped_before_the_next_method():
             assert all(probs() is None for probs in made)
             return super()._fit(data)
 
-        def _apply(self, transform, logits):
-            out = super()._apply(transform, logits)
+        def _probs(self, logits, state):
+            out = super()._probs(logits, state)
             made.append(weakref.ref(out))
             return out
 

@@ -103,6 +103,13 @@ def test_the_methods_are_named_in_any_way(parts):
         assert set(found) == {"identity", "temperature"}
 
 
+def test_hyphens_and_underscores_are_the_same(parts):
+    options = ["--method", "top_rest", "--against", "top_rest", "--sort", "ada-ece", "--json"]
+    data = json.loads(run(*parts, *options).stdout)
+    assert (data["against"], data["sort"]) == ("top-rest", "ada_ece")
+    assert list(data["methods"]) == ["top-rest"]
+
+
 def test_sorting_and_the_reference_can_be_chosen(parts):
     options = ["--method", "temperature", "--against", "identity", "--sort", "nll", "--bins", "10"]
     text = run(*parts, *options).stdout
@@ -147,7 +154,7 @@ def test_a_terminal_sees_how_far_it_is(parts, monkeypatch):
     class System:
         stderr = Terminal()
 
-    monkeypatch.setattr(sys.modules["calibrant.cli.fitting"], "sys", System)
+    monkeypatch.setattr(sys.modules["calibrant.cli.progress"], "sys", System)
     assert run(*parts, "--method", "identity").exit_code == 0
     shown = "".join(written)
     assert "fitting on net.npz::val" in shown
@@ -200,6 +207,7 @@ def test_a_true_class_that_cannot_be_is_refused_in_val_and_counted_in_test(tmp_p
     ("options", "message"),
     [
         (["--method", "temprature"], "Did you mean 'temperature'?"),
+        (["--against", "temprature"], "--against must be one of auto, "),
         (["--method", "identity,,focal"], "found ''"),
         (["--method", "focal"], "focal needs gamma"),
         (["--method", "identity", "--gamma", "2"], "Leave it out"),

@@ -240,7 +240,7 @@ def test_what_it_needs_are_extras_of_the_package():
     ("arguments", "message"),
     [
         (["--out", "taken"], "--out must be a folder; taken is"),
-        (["--out", "taken/below"], "--out must be a folder; taken/below is, or lies in, a file"),
+        (["--out", "taken/below"], "--out must be a folder; taken/below is a file or is inside"),
         (["--seed", "-1"], "--seed must be"),
         (["--seed", "x"], "not a valid integer"),
     ],
@@ -270,7 +270,7 @@ def its(folder: Path, *names: str) -> DemoFolder:
     ],
 )
 def test_what_no_demo_has_written_is_not_replaced(name, named, tmp_path):
-    with pytest.raises(ValueError, match=re.escape(f"found {tmp_path / named}, which is of none")):
+    with pytest.raises(ValueError, match=re.escape(f"found {tmp_path / named}, which is not from")):
         its(tmp_path, name).prepare()
     assert files_below(tmp_path) == {name}
 
@@ -280,7 +280,7 @@ def test_a_file_among_those_of_a_run_is_not_lost(name, written, tmp_path):
     folder = tmp_path / "demo"
     shutil.copytree(written, folder)
     before = files_below(folder)
-    with pytest.raises(ValueError, match=re.escape(f"found {folder / name}, which is of none")):
+    with pytest.raises(ValueError, match=re.escape(f"found {folder / name}, which is not from")):
         its(folder, name).prepare()
     assert files_below(folder) == {*before, name}
 
@@ -289,7 +289,7 @@ def test_a_run_of_another_recipe_is_not_lost(written, tmp_path):
     shutil.copytree(written / "ce", tmp_path / "ce")
     config = tmp_path / "ce" / "config.json"
     config.write_text(config.read_text().replace("calibrant demo", "no paper has digits"))
-    with pytest.raises(ValueError, match="must be new, empty or of an earlier demo; found"):
+    with pytest.raises(ValueError, match="must be new, empty or from an earlier demo; found"):
         DemoFolder(tmp_path, FEW).prepare()
 
 

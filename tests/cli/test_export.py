@@ -102,8 +102,8 @@ def test_an_empty_file_is_replaced(file):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "say what to write: --format numpy, onnx, torch, or -o"),
-        (["--format", "pickle"], "'pickle' is not one of 'numpy', 'onnx', 'torch'"),
+        ([], "a format is needed: add --format numpy, onnx, torch, or -o"),
+        (["--format", "pickle"], "--format must be one of numpy, onnx, torch; found 'pickle'"),
         (["-o", "out.txt"], "must end in .py, .onnx, .pt2; found '.txt'"),
         (["-o", "missing/out.py"], "there is no folder"),
         (["--format", "numpy", "--dtype", "float32"], "which takes logits of any dtype"),

@@ -133,8 +133,8 @@ def test_help_lists_every_method_with_what_it_is():
         (["--method", "focal", "--set", "gamma=true"], "gamma must be a number; found bool"),
         (["--method", "focal", "--set", "gamma=NaN"], "gamma must be finite"),
         (["--method", "focal", "--set", "gamma=-2"], "gamma must be at least -1"),
-        (["--method", "focal", "--set", "delta=1"], "no parameter 'delta'; it has gamma"),
-        (["--method", "identity", "--set", "x=1"], "no parameter 'x'; it has none"),
+        (["--method", "focal", "--set", "delta=1"], "no parameter 'delta'. It has gamma"),
+        (["--method", "identity", "--set", "x=1"], "no parameter 'x'. It has none"),
     ],
 )
 def test_a_bad_choice_gets_one_line(file, tmp_path, arguments, message):
@@ -164,13 +164,28 @@ def test_samples_that_cannot_be_fitted_on_get_one_line(tmp_path, arrays, message
 def test_fit_writes_nowhere_it_should_not(file, tmp_path):
     (tmp_path / "folder.json").mkdir()
     for output, message in (
-        ("cal.npz", "a calibrator is written as .json"),
-        ("net.npz", "a calibrator is written as .json"),
+        ("cal.npz", "-o must end in .json"),
+        ("net.npz", "-o must end in .json"),
         ("no/cal.json", "there is no folder"),
         ("folder.json", "it is a folder"),
     ):
         arguments = ["fit", f"{file}::val", "--method", "identity", "-o", tmp_path / output]
         refused(tmp_path, message, *arguments)
+
+
+def test_hyphens_and_underscores_are_the_same(file, tmp_path):
+    options = [
+        "--method",
+        "focal_temperature",
+        "--set",
+        "criterion=ada-ece",
+        "--set",
+        "search=line",
+    ]
+    result = run_calibrant("fit", f"{file}::val", *options, "-o", tmp_path / "cal.json")
+    assert result.exit_code == 0, result.output
+    fitted = load(tmp_path / "cal.json")
+    assert (fitted.NAME, fitted.criterion) == ("focal-temperature", "ada_ece")
 
 
 def test_fit_needs_an_output(file):
@@ -200,7 +215,7 @@ def test_apply_gives_what_the_library_gives(tmp_path, calibrator, start, ending,
     np.testing.assert_array_equal(written.labels, LABELS)
     np.testing.assert_array_equal(written.ids, ids)
     assert written.class_names == (None if ".csv" in (start, ending) else NAMES)
-    assert ("class names are left out" in result.stdout) == (names is not None and ending == ".csv")
+    assert ("names were left out" in result.stdout) == (names is not None and ending == ".csv")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
         {source.name, out.name, calibrator.name}
     )
@@ -316,9 +331,9 @@ def test_apply_overwrites_nothing_it_reads(file, tmp_path, calibrator):
         (folder, folder / "0.parquet"),
         (folder, folder / "1.parquet"),
     ):
-        refused(tmp_path, "cannot be written as well", "apply", calibrator, source, "-o", out)
+        refused(tmp_path, "so it cannot be written", "apply", calibrator, source, "-o", out)
     own = tmp_path / "cal.npz"
-    refused(tmp_path, "cannot be written as well", "apply", own, f"{file}::test", "-o", own)
+    refused(tmp_path, "so it cannot be written", "apply", own, f"{file}::test", "-o", own)
 
 
 def test_other_mistakes(file, tmp_path, calibrator):

@@ -47,7 +47,7 @@ def test_it_says_what_it_found_and_where_the_page_is(parts, tmp_path):
     first, last = result.stdout.splitlines()
     assert first.startswith("Over-confident: ECE ")
     assert "After temperature: " in first
-    assert last == f"Written to {page}: open it in a browser"
+    assert last == f"Written to {page}. Open it in a browser."
     assert result.stderr == ""  # no progress bar where nobody watches
     text = page.read_text(encoding="utf-8")
     assert "<h1>Our network</h1>" in text
@@ -111,7 +111,7 @@ def test_a_terminal_sees_how_far_it_is(parts, tmp_path, monkeypatch):
     class System:
         stderr = Terminal()
 
-    monkeypatch.setattr(sys.modules["calibrant.cli.fitting"], "sys", System)
+    monkeypatch.setattr(sys.modules["calibrant.cli.progress"], "sys", System)
     assert run(*parts, "-o", tmp_path / "page.html", *QUICK).exit_code == 0
     shown = "".join(written)
     assert "fitting on net.npz::val" in shown

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from calibrant.cli.train import _watched
+from calibrant.cli.train import _train_with_bar
 from calibrant.losses import LOSSES
 from calibrant.training import recipe
 from calibrant.training.models import MODELS
@@ -26,7 +26,7 @@ run = functools.partial(run_calibrant, "train")
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cli") / "run"
-    result = run("digits", "--loss", "fl-3", "--preset", "cpu", *SHORT, "-o", folder)
+    result = run("digits", "--loss", "fl_3", "--preset", "cpu", *SHORT, "-o", folder)
     assert result.exit_code == 0, result.output
     return folder, result
 
@@ -92,7 +92,7 @@ def test_a_bar_where_somebody_watches(tmp_path, monkeypatch):
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     short = recipe("digits", epochs=2, limit=128, observed=50)
-    _watched(short, tmp_path / "run", accelerator="cpu")
+    _train_with_bar(short, tmp_path / "run", accelerator="cpu")
     assert "digits/mlp/ce/0" in screen.getvalue()
     assert "epoch 2: error 0." in screen.getvalue()
     assert "100%" in screen.getvalue()
@@ -161,13 +161,19 @@ def test_a_bar_where_somebody_watches(tmp_path, monkeypatch):
         # Options without an effect.
         (
             ("--resume", "FOLDER/run", "--epochs", 9, "--loss", "ce"),
-            "goes without --loss, --epochs",
+            "--loss, --epochs cannot be combined with",
         ),
-        (("--resume", "FOLDER/run", "--set", "momentum=0"), "--resume FOLDER goes without --set"),
-        (("digits", "--processes", 2, "-o", "FOLDER/new"), "a single run goes without --processes"),
+        (
+            ("--resume", "FOLDER/run", "--set", "momentum=0"),
+            "--set cannot be combined",
+        ),
+        (
+            ("digits", "--processes", 2, "-o", "FOLDER/new"),
+            "--processes cannot be combined",
+        ),
         (
             ("--grid", "grid.toml", "--epochs", 2, "-o", "FOLDER/new"),
-            "--grid FILE goes without --epochs",
+            "--epochs cannot be combined with --grid FILE",
         ),
         (("--grid", "g.toml", "-o", "FOLDER/a", "--resume", "FOLDER/b"), "a grid has one folder"),
     ],
@@ -202,11 +208,11 @@ def test_ctrl_c_says_in_one_line_how_to_go_on(begun, tmp_path, monkeypatch):
     assert result.exit_code == 130
     (line,) = result.stderr.splitlines()
     if begun:
-        assert line.endswith(f"0 whole epochs. To go on: calibrant train --resume '{folder}'")
+        assert line.endswith(f"0 complete epochs. To resume: calibrant train --resume '{folder}'")
         monkeypatch.undo()
         assert run("--resume", folder, "--accelerator", "cpu").exit_code == 0
     else:
-        assert line == "Error: stopped before the run began; nothing was written"
+        assert line == "Error: stopped before the run started; nothing was written"
         assert not folder.exists()
     assert signal.getsignal(signal.SIGINT) is heard  # Lightning would have it ignored
 

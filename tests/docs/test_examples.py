@@ -1,4 +1,4 @@
-"""The example does what the pages say it does."""
+"""The example prints what the mathematics page shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages say runs, and the built pages load nothing from the network."""
+"""The code of the pages runs, and the built pages load nothing from the network."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.processes import run_calibrant
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-TAKE_MINUTES = ("demo", "train")
-"""Commands whose lines are parsed only; they have tests of their own."""
+SLOW_COMMANDS = ("demo", "train")
+"""Commands that are only parsed here; they have their own tests."""
 PACKAGES = ("calibrant", "focal", "losses", "metrics", "plots", "report", "calibrators", "files")
 
 
@@ -32,12 +32,12 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.M)
 
 
-def spoken_commands(page: Path, start: str) -> list[str]:
-    """What stands in a line of a shell block, or in backquotes, and begins with ``start``."""
+def commands_of(page: Path, start: str) -> list[str]:
+    """Lines of shell blocks, and code in backquotes, that begin with ``start``."""
     lines = [line for block in blocks(page, "sh") for line in block.splitlines()]
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.M)
     inline = [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", text)]
-    # A sentence may break a line within backquotes; a shell comment ends at the line.
+    # Code in backquotes may span two lines; a shell comment ends with its line.
     found = [re.sub(r"\s+#.*", "", line).strip() for line in lines] + inline
     return [command for command in found if command.startswith(f"{start} ")]
 
@@ -88,7 +88,7 @@ def test_every_console_line_of_the_pages_runs(folder, monkeypatch):
     lines = [
         line
         for line in dict.fromkeys(lines)
-        if line.split()[1] not in TAKE_MINUTES and "tcp://" not in line  # no cluster to talk to
+        if line.split()[1] not in SLOW_COMMANDS and "tcp://" not in line  # no cluster to talk to
     ]
     assert len(lines) > 10
     for line in lines:
@@ -99,21 +99,21 @@ def test_every_console_line_of_the_pages_runs(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_command_that_a_page_names_has_these_options(page):
-    for command in spoken_commands(page, "calibrant"):
+def test_commands_on_a_page_have_valid_options(page):
+    for command in commands_of(page, "calibrant"):
         name, *arguments = shlex.split(command)[1:]
         assert name in main.commands, command
-        if arguments and arguments != ["--help"]:  # a command may also be named without any
+        if arguments and arguments != ["--help"]:  # a page may name a command without arguments
             main.commands[name].make_context(name, arguments)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_what_else_a_page_tells_to_type_exists(page):
+def test_targets_extras_and_files_on_a_page_exist(page):
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    for command in spoken_commands(page, "make"):
+    for command in commands_of(page, "make"):
         assert command.split()[1] in targets, command
-    for command in spoken_commands(page, "python -m experiments"):
+    for command in commands_of(page, "python -m experiments"):
         assert command.split()[3] in {*catalogue(), "quick", "page", "--list"}, command
     text = page.read_text()
     for extras in re.findall(r"pip install '(?:calibrant|\.)\[([a-z,]+)\]'", text):
@@ -122,13 +122,35 @@ def test_what_else_a_page_tells_to_type_exists(page):
         assert (ROOT / file).exists() or file.startswith("docs/_build"), file
 
 
-def test_every_experiment_is_on_the_page_about_reproduction():
+def test_the_reproduction_page_lists_every_experiment():
     page = ROOT / "docs" / "reproduction.md"
-    said = {command.split()[3] for command in spoken_commands(page, "python -m experiments")}
-    assert set(catalogue()) <= said | {"scoreboard"}
+    listed = {command.split()[3] for command in commands_of(page, "python -m experiments")}
+    assert set(catalogue()) <= listed | {"scoreboard"}
 
 
-def test_figures_of_the_decision_picture_are_those_of_the_scoreboard():
+def test_the_architecture_page_lists_every_package():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    source = ROOT / "src" / "calibrant"
+    listed = set(re.findall(r"^\| \d+ \| `(\w+)/?` \|", page, flags=re.MULTILINE))
+    packages = {path.stem for path in source.iterdir() if path.suffix in ("", ".py")}
+    ignored = {"__init__", "__main__", "__pycache__", "_types", "_version"}
+    assert listed == packages - ignored
+
+
+def test_the_architecture_page_names_existing_modules():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    source = ROOT / "src" / "calibrant"
+    sections = {"": page.split("## Where to find things")[1].split("\n## ")[0]}
+    sections |= dict(re.findall(r"^## `(\w+)/`\n(.*?)(?=^## )", page, flags=re.S | re.M))
+    for package, text in sections.items():
+        column = -1 if package == "" else 0
+        for row in re.findall(r"^\| (.+) \|$", text, flags=re.MULTILINE):
+            for name in re.findall(r"`([\w/]+)`", row.split(" | ")[column]):
+                path = source / package / name
+                assert path.exists() or path.with_suffix(".py").exists(), f"{package}/{name}"
+
+
+def test_figures_of_the_method_chart_match_the_scoreboard():
     picture = (ROOT / "docs" / "pictures" / "choosing.svg").read_text()
     evidence = " ".join(re.findall(r'class="evidence"[^>]*>([^<]+)<', picture))
     scoreboard = (ROOT / "docs" / "scoreboard.md").read_text()
@@ -158,12 +180,12 @@ def test_figures_of_the_decision_picture_are_those_of_the_scoreboard():
         for row in ("as it is", "map")
     )
     assert f"linear model {as_it_is[0]}% to {mapped[0]}%" in evidence
-    assert f"knows its training set {as_it_is[2]}% to {mapped[2]}%" in evidence
+    assert f"memorised its training set {as_it_is[2]}% to {mapped[2]}%" in evidence
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The pages, with warnings as errors: a link to nowhere is one."""
+    """The built pages, with warnings as errors: broken links are warnings."""
     target = tmp_path_factory.mktemp("html")
     command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", "docs", str(target)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -172,7 +194,7 @@ def built(tmp_path_factory):
 
 
 class Loaded(HTMLParser):
-    """Addresses that a browser loads with a page; links to click on are not among them."""
+    """Addresses that a browser loads with a page, without the links to click on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -191,7 +213,7 @@ def loaded_by(page: Path) -> Loaded:
     return parser
 
 
-def test_the_parser_sees_what_is_loaded(tmp_path):
+def test_the_parser_finds_loaded_addresses(tmp_path):
     page = tmp_path / "page.html"
     page.write_text('<script src="https://x"></script><link href="//y"><a href="http://z">z</a>')
     assert loaded_by(page).addresses == ["https://x", "//y"]
@@ -202,8 +224,8 @@ def test_the_built_pages_load_nothing_from_the_network(built):
     pages = list(built.rglob("*.html"))
     assert len(pages) > 20
     for page in pages:
-        away = [a for a in loaded_by(page).addresses if re.match(r"(\w+:)?//", a)]
-        assert not away, f"{page.name} loads {away}"
+        remote = [a for a in loaded_by(page).addresses if re.match(r"(\w+:)?//", a)]
+        assert not remote, f"{page.name} loads {remote}"
     for sheet in built.rglob("*.css"):
         assert not re.search(r"(url\(|@import)\s*['\"]?(https?:)?//", sheet.read_text()), sheet
 
@@ -237,7 +259,7 @@ def page_of(built: Path, name: str) -> str:
 
 
 def _resolved(owner: str, attribute: str) -> object:
-    """What ``owner.attribute`` is; the owner is a module or a class in one."""
+    """The object ``owner.attribute``; the owner is a module or a class in one."""
     try:
         return getattr(importlib.import_module(owner), attribute)
     except ImportError:

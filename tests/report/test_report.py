@@ -124,7 +124,7 @@ def test_the_explorer_has_the_numbers_of_the_library(written):
         for t in range(g % 5, len(data["temperatures"]), 5):
             temperature = data["temperatures"][t]
             log_probs = focal_log_probs(LOGITS[TEST], gamma=gamma, temperature=temperature)
-            gaps = np.subtract(data["confidence"][g][t], data["right"][g][t])
+            gaps = np.subtract(data["confidence"][g][t], data["correct"][g][t])
             expected = ece(logits=log_probs, labels=LABELS[TEST])
             assert np.abs(gaps).sum() / data["n"] == pytest.approx(expected, abs=1e-7)
     g, t = summary.explorer.marks["temperature"]

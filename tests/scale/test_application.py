@@ -14,7 +14,8 @@ import pytest
 
 from calibrant import TemperatureScaling, load, scale
 from calibrant.cli import data_sets
-from calibrant.cli.data_sets import IN_PROCESS, LOCAL, passes_bar, scheduler_of
+from calibrant.cli.data_sets import IN_PROCESS, LOCAL, scheduler_of
+from calibrant.cli.progress import passes_bar
 from calibrant.files import read_predictions, write_predictions
 from tests.processes import run_calibrant
 
@@ -147,7 +148,7 @@ def test_a_file_is_not_a_folder(folder, tmp_path):
     arguments = ["apply", tmp_path / "cal.json", folder, "-o", tmp_path / "x.npz", "--skip-bad"]
     result = run_calibrant(*arguments)
     assert result.exit_code == 2
-    assert "write a folder" in result.output
+    assert "need a folder as output" in result.output
 
 
 @pytest.mark.parametrize("skip_bad", [(), ("--skip-bad",)])

@@ -32,14 +32,14 @@ BUG = (
 
 
 class Refusal(click.ClickException):
-    """Input that cannot be used, in one line."""
+    """Input that cannot be used, reported in one line."""
 
     exit_code = 2
 
 
 @contextlib.contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Warnings of calibrant as one line each, without the place in its code."""
+    """Print warnings of calibrant as one line each, without the line of code."""
     with warnings.catch_warnings():
         show = warnings.showwarning
 
@@ -54,22 +54,22 @@ def plain_warnings() -> Iterator[None]:
 
 
 class Commands(click.Group):
-    """Bad input ends in one line and exit status 2; a bug in a traceback and exit status 1."""
+    """Bad input gives one line and exit status 2, a bug a traceback and exit status 1."""
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the subcommand."""
         try:
             with _orderly_end(), plain_warnings():
                 return super().invoke(ctx)
-        except BrokenPipeError:  # whoever read the output has seen enough
+        except BrokenPipeError:  # the reader of the output has closed it
             raise
         except (CalibrantError, OSError) as refusal:
             raise Refusal(" ".join(str(refusal).split())) from refusal
         except MemoryError as error:
             found = " ".join(str(error).split()).rstrip(".") or "an allocation failed"
             raise Refusal(
-                f"the data must fit into memory; found too little of it ({found}). Check the "
-                "shapes in the files, use fewer rows, or a machine with more memory"
+                f"the data must fit into memory; found too little ({found}). Check the shapes in "
+                "the files, use fewer rows, or a machine with more memory"
             ) from error
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
@@ -81,10 +81,10 @@ class Commands(click.Group):
 
 @contextlib.contextmanager
 def _orderly_end() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the command as an error does, so that nothing half written is left.
+    """SIGTERM and SIGHUP end the command like an error, so that no partial files are left.
 
-    The exit status is the one that shells report for the signal. A second signal ends it at once.
-    Signals that are ignored, or handled by the program around this one, stay so.
+    The exit status is the one that shells report for the signal. A second signal ends the command
+    at once. Signals that are ignored, or that the calling program handles, are left alone.
     """
     names = ("SIGTERM", "SIGHUP") if threading.current_thread() is threading.main_thread() else ()
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
@@ -112,19 +112,19 @@ def main() -> None:
     """Make a classifier's probabilities mean what they say.
 
     \b
-    How honest are the probabilities in a file?
+    Measure the calibration of the probabilities in a file:
       calibrant evaluate predictions.npz
-    Which calibrator suits them, and what does it gain?
+    Compare all calibration methods:
       calibrant compare network.npz::val network.npz::test
-    The same as a page to look at and to show:
+    Write the comparison as an HTML page:
       calibrant report network.npz::val network.npz::test -o report.html
-    Fit one on held-out samples, use it on others, put it into production:
+    Fit a calibrator on held-out samples, apply it to others, export it:
       calibrant fit network.npz::val --method temperature -o cal.json
       calibrant apply cal.json network.npz::test -o calibrated.npz
       calibrant export cal.json --format onnx
-    Train a network by a paper's recipe, and calibrate it:
+    Train a network with a paper's recipe, and calibrate it:
       calibrant train digits --loss fl-3 --preset cpu -o out/digits
-    A first look, without any data:
+    Try calibrant without any data:
       calibrant demo
       calibrant theory --gamma 3 --classes 10
     """

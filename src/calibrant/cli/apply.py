@@ -1,10 +1,9 @@
-"""``calibrant apply``: calibrated probabilities for the predictions in a file."""
+"""``calibrant apply``: write calibrated probabilities for the predictions in a file."""
 
 from __future__ import annotations
 
 import contextlib
 import shutil
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,21 +21,20 @@ from calibrant.calibrators.data import row_blocks
 from calibrant.cli.data_sets import (
     IN_PROCESS,
     ROWS_ALONE,
+    check_classes,
     classes_option,
     holds_truncated_rows,
-    passes_bar,
-    refuse_other_number,
     scheduler_argument,
     scheduler_of,
     scheduler_option,
     skip_bad_option,
 )
-from calibrant.cli.fit import refuse_overwriting, scores_of
-from calibrant.cli.paths import INPUT, OUTPUT
+from calibrant.cli.inputs import refuse_overwriting, scores_of
+from calibrant.cli.options import INPUT, OUTPUT
+from calibrant.cli.progress import batches_bar, passes_bar
 from calibrant.errors import CalibrantError
 from calibrant.files import (
     Predictions,
-    count_rows,
     iter_predictions,
     write_predictions,
 )
@@ -46,7 +44,7 @@ BATCH_ROWS = 65_536
 BATCH_NUMBERS = 1 << 23
 """Rows, and numbers in them, that are calibrated at a time."""
 PAGE_BYTES = 1 << 16
-"""Small pages, because a reader of Parquet holds one page of every column."""
+"""Pages are small, because a Parquet reader holds one page of every column."""
 
 Batch: TypeAlias = dict[str, Any]
 """The arguments of ``write_predictions``."""
@@ -61,8 +59,8 @@ Batch: TypeAlias = dict[str, Any]
     required=True,
     type=OUTPUT,
     metavar="OUT",
-    help="The probabilities: .npz, .parquet or .csv; a file that is there is replaced. Of a folder "
-    "also a new folder, with a file for each.",
+    help="File to write: .npz, .parquet or .csv. Overwritten if it exists. If FILE is a folder, "
+    "OUT may be a new folder, which gets a file for each.",
 )
 @scheduler_option
 @skip_bad_option
@@ -77,10 +75,10 @@ def apply(
 ) -> None:
     """Write calibrated probabilities for the predictions in FILE.
 
-    CALIBRATOR is what `calibrant fit` wrote. FILE is .npz, .parquet (or a folder of them) or .csv
-    with the logits, or the probabilities, of the same model; labels are not needed. Labels, ids and
-    class names that are there are kept. Where OUT is .parquet or .csv, files larger than memory
-    will do.
+    CALIBRATOR is a file written by `calibrant fit`. FILE is a .npz, .parquet or .csv file, or a
+    folder of .parquet files, with logits or probabilities of the same model. Labels are not
+    needed; labels, ids and class names are copied to OUT. FILE may be larger than memory if OUT is
+    .parquet or .csv.
 
     \b
     Examples:
@@ -106,33 +104,27 @@ def apply(
         click.echo(f"{applied} Written to {output}")
         return
     if scheduler is not None or skip_bad or of_top:
-        what = "rows of the largest logits" if of_top else "--scheduler and --skip-bad"
+        what = "truncated rows" if of_top else "--scheduler and --skip-bad"
         raise CalibrantError(
-            f"{what} write a folder; found the output {str(output)!r}. "
-            "Name a folder that is not there yet, without an ending"
+            f"{what} need a folder as output; found {str(output)!r}. "
+            "Name a new folder, without an extension"
         )
     write = WRITERS.get(output.suffix.lower())
     if write is None:
         raise CalibrantError(
-            f"the output must end in {', '.join(WRITERS)}; found {str(output)!r}. Rename it"
+            f"-o must end in {', '.join(WRITERS)}; found {str(output)!r}. Rename it"
         )
     if write is not _write_npz:
-        arrow("writing")  # now, and not after the first rows
+        arrow("writing")  # fail before the first rows
     calibrator = load(calibrator_path)
-    refuse_other_number(calibrator_path, calibrator.n_classes_, classes)
+    check_classes(calibrator_path, calibrator.n_classes_, classes)
     refuse_overwriting(output, calibrator_path, file)
     batch_rows = max(1, min(BATCH_ROWS, BATCH_NUMBERS // calibrator.n_classes_))
-    rows = count_rows(file)
+    rows = iter_predictions(file, batch_rows=batch_rows)
     tally = _Tally()
     with (
         written_whole(output) as temporary,
-        click.progressbar(
-            iter_predictions(file, batch_rows=batch_rows),
-            length=None if rows is None else -(-rows // batch_rows),
-            label=f"calibrating {Path(file).name}",
-            file=sys.stderr,
-            hidden=not sys.stderr.isatty(),
-        ) as batches,
+        batches_bar(f"calibrating {Path(file).name}", rows, file, batch_rows) as batches,
     ):
         write(temporary, _calibrated(calibrator, batches, file, tally))
     changed = f", {tally.changed} predicted classes changed" if tally.changed else ""
@@ -142,12 +134,12 @@ def apply(
         f"{tally.after / tally.rows:.2%} after{changed}. Written to {output}"
     )
     if tally.class_names and output.suffix.lower() == ".csv":
-        click.echo("The class names are left out: CSV has no place for them.")
+        click.echo("The class names were left out: CSV cannot store them.")
 
 
 @dataclass
 class _Tally:
-    """What is counted on the way."""
+    """Counts for the summary that is printed."""
 
     rows: int = 0
     before: float = 0.0
@@ -181,11 +173,11 @@ def _calibrated(
 
 
 def _confidence(kind: str, scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Largest probability of each row as it came in."""
+    """Largest probability of each row before calibration."""
     if kind == "probs":
         return np.asarray(scores.max(axis=1))
     wide = _inputs.logits(scores)
-    with np.errstate(over="ignore"):  # a class that far below the top has no probability
+    with np.errstate(over="ignore"):  # a class this far below the top has probability 0
         parts = [split_top(wide[block]).log_top[:, 0] for block in row_blocks(*wide.shape)]
     return np.asarray(np.exp(np.concatenate(parts)))
 
@@ -204,7 +196,7 @@ def _write_csv(target: Path, batches: Iterator[Batch]) -> None:
         for number, batch in enumerate(batches):
             with _part(target, {**batch, "class_names": None}).open("rb") as part:
                 if number > 0:
-                    part.readline()  # the header is there already
+                    part.readline()  # the header is written once
                 shutil.copyfileobj(part, whole)
 
 
@@ -227,7 +219,7 @@ def _write_parquet(target: Path, batches: Iterator[Batch]) -> None:
 
 
 def _part(target: Path, batch: Batch) -> Path:
-    """A batch as a file of its own, in the private folder that ``target`` is being written in."""
+    """Write a batch as a file of its own, in the temporary folder of ``target``."""
     part = target.with_name(f"part-{target.name}")
     write_predictions(part, **batch)
     return part
@@ -238,5 +230,5 @@ WRITERS: dict[str, Callable[[Path, Iterator[Batch]], None]] = {
     ".parquet": _write_parquet,
     ".csv": _write_csv,
 }
-"""By the ending of the output. All but ``.npz``, whose arrays stand one after the other, write what
-they are given at once and hold nothing."""
+"""By extension. All but ``.npz``, which stores one array after the other, write each batch at once
+and hold none."""

@@ -1,14 +1,25 @@
-"""``calibrant compare``: which calibrator for these predictions?"""
+"""``calibrant compare``: fit every method and measure each."""
 
 from __future__ import annotations
 
 import click
 
-from calibrant import _inputs
+from calibrant.calibrators import CALIBRATORS
 from calibrant.calibrators.comparison import REFERENCE, SORTABLE, compare_samples
-from calibrant.cli.fit import MethodsCommand, read_labelled
-from calibrant.cli.fitting import fitting_bar, named_methods
-from calibrant.cli.paths import INPUT
+from calibrant.cli.inputs import read_labelled
+from calibrant.cli.options import (
+    INPUT,
+    MethodsCommand,
+    Name,
+    Names,
+    bins_option,
+    chosen_methods,
+    gamma_option,
+    json_option,
+    level_option,
+    seed_option,
+)
+from calibrant.cli.progress import fitting_bar
 
 
 @click.command(cls=MethodsCommand)
@@ -18,37 +29,37 @@ from calibrant.cli.paths import INPUT
     "--method",
     "--methods",
     "names",
+    type=Names(CALIBRATORS),
     multiple=True,
     metavar="NAME,...",
-    help="Compare these, in place of all that need no parameter; repeatable.",
+    help="Methods to compare.  [default: all that need no parameter] Repeatable.",
 )
-@click.option(
-    "--gamma",
-    type=float,
-    help="What the model was trained with: adds the methods that need it (focal).",
-)
+@gamma_option
 @click.option(
     "--against",
+    type=Name(CALIBRATORS),
     default=REFERENCE,
     show_default=True,
     metavar="NAME",
-    help="The method that the others are compared with.",
+    help="Reference method that the others are compared with.",
 )
 @click.option(
     "--sort",
+    type=Name(SORTABLE),
     default=SORTABLE[0],
     show_default=True,
     metavar="METRIC",
-    help=f"Best first, with its interval (--json has all). One of {', '.join(SORTABLE)}.",
+    help="Metric to sort by, shown with its interval (--json has all intervals): "
+    f"{', '.join(SORTABLE)}.",
 )
-@click.option("--bins", "n_bins", type=int, default=15, show_default=True, help="Number of bins.")
-@click.option("--level", type=float, default=0.95, show_default=True, help="Of the intervals.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the redrawn samples.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON in place of a table.")
+@bins_option
+@level_option
+@seed_option
+@json_option
 def compare(
     val: str,
     test: str,
-    names: tuple[str, ...],
+    names: tuple[list[str], ...],
     gamma: float | None,
     against: str,
     sort: str,
@@ -57,13 +68,14 @@ def compare(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Fit every method on VAL, measure each on TEST.
+    """Fit every method on VAL and measure each on TEST.
 
-    Both are files as `calibrant evaluate` reads them, of one model, with other samples in each. A
-    method has its default parameters; one that does not suit the data gets its reason. The table
-    has calibration errors, proper scores and accuracy, best first, and the noise floor: the error
-    that a calibrated model would show. Signs mark what differs from temperature scaling by more
-    than redrawing the samples explains; with many methods, one sign in twenty is chance.
+    VAL and TEST are files as in `calibrant evaluate`, with different samples of the same model.
+    Methods have their default parameters; a method that cannot be used on these samples is listed
+    with the reason. The table has calibration errors, proper scores and accuracy, the best method
+    first, and the noise floor: the error that a calibrated model would show. A sign marks a
+    significant difference from the reference method; at a level of 95%, about one sign in twenty
+    is chance.
 
     \b
     Examples:
@@ -71,16 +83,13 @@ def compare(
       calibrant compare val.parquet test.parquet --method identity,temperature --sort nll
       calibrant compare val.csv test.csv --gamma 3 --json
     """
-    _inputs.choice(sort, "--sort", SORTABLE)
-    chosen = named_methods(names, gamma, against=against)
-    fit_on, measure_on = read_labelled(val, to_fit=True), read_labelled(test, to_fit=False)
-    with _inputs.naming(f"{val} and {test}"):
-        _inputs.same_scores(fit_on.kind, fit_on.scores, measure_on.kind, measure_on.scores)
-    with fitting_bar(val, len(chosen)) as show:
+    methods = chosen_methods(names, gamma, against=against)
+    fit_on, measure_on = read_labelled(val, to_fit=True), read_labelled(test)
+    with fitting_bar(val, len(methods)) as show:
         result = compare_samples(
             fit_on,
             measure_on,
-            methods=chosen,
+            methods=methods,
             against=against,
             sort=sort,
             n_bins=n_bins,

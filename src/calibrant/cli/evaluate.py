@@ -1,9 +1,8 @@
-"""``calibrant evaluate``: how honest are the probabilities in a file?"""
+"""``calibrant evaluate``: measure the calibration of the probabilities in a file."""
 
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,17 +12,25 @@ import numpy as np
 from calibrant import _inputs
 from calibrant._writing import refuse_unwritable, written_whole
 from calibrant.cli.data_sets import (
+    check_classes,
     classes_option,
-    passes_bar,
-    refuse_other_number,
     scheduler_argument,
     scheduler_of,
     scheduler_option,
     skip_bad_option,
 )
-from calibrant.cli.paths import INPUT, OUTPUT
+from calibrant.cli.options import (
+    INPUT,
+    OUTPUT,
+    Name,
+    bins_option,
+    json_option,
+    level_option,
+    seed_option,
+)
+from calibrant.cli.progress import batches_bar, passes_bar
 from calibrant.errors import CalibrantError
-from calibrant.files import Predictions, count_rows, iter_predictions
+from calibrant.files import Predictions, iter_predictions
 from calibrant.metrics.evaluation import CONFIDENCE_METRICS, DEFAULT_METRICS, evaluate_samples
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.samples import ScoredSamples, samples_of_confidence, summarise
@@ -31,7 +38,7 @@ from calibrant.metrics.streaming import StreamedEvaluation
 
 BATCH_ROWS = 65_536
 IN_MEMORY = 20_000_000
-"""Numbers up to which a file is read whole, and its samples redrawn."""
+"""Numbers up to which a file is read whole, and its samples are resampled."""
 ROWS_IN_MEMORY = 1_000_000
 """And rows."""
 
@@ -41,20 +48,21 @@ ROWS_IN_MEMORY = 1_000_000
 @click.option(
     "--metric",
     "metrics",
+    type=Name(METRICS),
     multiple=True,
     metavar="NAME",
-    help=f"Measure this in place of the default set; repeatable. One of {', '.join(METRICS)}.",
+    help=f"Metric to measure instead of the default set, one of {', '.join(METRICS)}. Repeatable.",
 )
-@click.option("--bins", "n_bins", type=int, default=15, show_default=True, help="Number of bins.")
-@click.option("--level", type=float, default=0.95, show_default=True, help="Of the intervals.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the redrawn samples.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON in place of tables.")
+@bins_option
+@level_option
+@seed_option
+@json_option
 @click.option(
     "--plot",
     "plot_path",
     type=OUTPUT,
     metavar="FILE",
-    help="Draw the reliability diagram (.png, .svg, .pdf); for one file.",
+    help="Reliability diagram to draw (.png, .svg or .pdf), for one FILE only.",
 )
 @scheduler_option
 @skip_bad_option
@@ -71,13 +79,14 @@ def evaluate(
     skip_bad: bool,
     classes: int | None,
 ) -> None:
-    """How honest are the probabilities in FILE?
+    """Measure the calibration of the probabilities in FILE.
 
-    FILE is .npz, .parquet (or a folder of them) or .csv with logits or probabilities and labels;
-    FILE.npz::test picks test_logits and test_labels. A file with only confidence and correct will
-    do. Prints calibration errors with intervals, and the noise floor: the error that a perfectly
-    calibrated model would show with as many samples. Files larger than memory are read in parts,
-    large folders of Parquet files by all cores, or by a cluster.
+    FILE is a .npz, .parquet or .csv file, or a folder of .parquet files, with logits or
+    probabilities and labels. FILE.npz::test reads test_logits and test_labels. A file with only
+    confidence and correct also works. Prints calibration errors with intervals, and the noise
+    floor: the error that a perfectly calibrated model would show with as many samples. Files
+    larger than memory are read in parts, large folders of Parquet files on all cores or on a
+    cluster.
 
     \b
     Examples:
@@ -118,8 +127,8 @@ def evaluate(
             )
         elif metrics:
             raise click.UsageError(
-                f"--metric is for files that fit into memory; {file} is read in parts. "
-                "Leave it out for the default set"
+                f"--metric needs a file that fits into memory; {file} is read in parts. "
+                "Leave it out to measure the default set"
             )
         else:
             result = stream.result(level=level, random_state=seed)
@@ -133,30 +142,25 @@ def evaluate(
     for file, result in results.items():
         click.echo(f"{file}: {result}\n")
     if plot_path is not None:
-        click.echo(f"Picture written to {plot_path}")
+        click.echo(f"Plot written to {plot_path}")
 
 
 def _read(
     file: str, n_bins: int, classes: int | None
 ) -> tuple[StreamedEvaluation, ScoredSamples | None]:
-    """The sums of all rows, and the rows themselves where they fit into memory."""
+    """The sums over all rows, and the rows themselves if they fit into memory."""
     stream = StreamedEvaluation(n_bins=n_bins)
     kept: list[ScoredSamples] | None = []
     numbers = first = 0
-    with click.progressbar(
-        iter_predictions(file, batch_rows=BATCH_ROWS),
-        length=_batches(file),
-        label=f"reading {Path(file).name}",
-        file=sys.stderr,
-        hidden=not sys.stderr.isatty(),
-    ) as batches:
+    rows = iter_predictions(file, batch_rows=BATCH_ROWS)
+    with batches_bar(f"reading {Path(file).name}", rows, file, BATCH_ROWS) as batches:
         for batch in batches:
             try:
                 samples = _samples(batch)
             except CalibrantError as refusal:
                 raise CalibrantError(f"{file}, counting from row {first}: {refusal}") from refusal
             if samples.scores is not None:
-                refuse_other_number(file, samples.scores.shape[1], classes)
+                check_classes(file, samples.scores.shape[1], classes)
             stream.count(samples)
             first += len(batch)
             numbers += samples.confidence.size if samples.scores is None else samples.scores.size
@@ -173,7 +177,7 @@ def _samples(batch: Predictions) -> ScoredSamples:
         _inputs.every_class_known("an evaluation of this kind of file")
     if batch.labels is None:
         raise CalibrantError(
-            "labels are needed to evaluate; found none. Add an array labels (or a column label)"
+            "an evaluation needs labels; found none. Add an array labels (or a column label)"
         )
     return summarise(batch.probs, batch.labels, logits=batch.logits)
 
@@ -191,11 +195,6 @@ def _joined(parts: list[ScoredSamples]) -> ScoredSamples:
         labels=np.concatenate(labels) if labels else None,
         from_logits=parts[0].from_logits,
     )
-
-
-def _batches(file: str) -> int | None:
-    rows = count_rows(file)
-    return None if rows is None else -(-rows // BATCH_ROWS)
 
 
 def _draw(path: Path, stream: StreamedEvaluation, level: float, file: str) -> None:

@@ -1,4 +1,4 @@
-"""``calibrant export``: a fitted calibrator as a file that works without calibrant."""
+"""``calibrant export``: write a calibrator as a file that works without calibrant."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import click
 
 from calibrant.calibrators import load
 from calibrant.calibrators.export import DTYPES, FORMATS, export as write, format_of
-from calibrant.cli.paths import OUTPUT, force_option
+from calibrant.cli.options import OUTPUT, Name, force_option
 
 USES = {
     "numpy": "from {stem} import predict_proba",
     "onnx": 'onnxruntime.InferenceSession("{name}").run(["probs"], {{"logits": logits}})',
     "torch": 'torch.export.load("{name}").module()(logits)',
 }
-"""How each kind of file is used, in one line."""
+"""How to use each kind of file, in one line."""
 ANY_NAME = 'runpy.run_path("{name}")["predict_proba"](logits)'
-"""And a Python file whose name is not one of a module."""
+"""How to use a Python file whose name is not an identifier."""
 
 
 @click.command()
@@ -25,20 +25,21 @@ ANY_NAME = 'runpy.run_path("{name}")["predict_proba"](logits)'
 @click.option(
     "--format",
     "kind",
-    type=click.Choice(list(FORMATS)),
-    help="Kind of file; without it, the ending of OUT tells.",
+    type=Name(FORMATS),
+    help="Format of the file.  [default: inferred from OUT's extension]",
 )
 @click.option(
     "-o",
     "--out",
     type=OUTPUT,
     metavar="OUT",
-    help="File to write; by default CALIBRATOR with another ending. An earlier export is replaced.",
+    help="File to write. An earlier export is overwritten.  [default: CALIBRATOR with the "
+    "extension of the format]",
 )
 @click.option(
     "--dtype",
-    type=click.Choice(DTYPES),
-    help="Type of the logits in an .onnx or .pt2 file.  [default: float32]",
+    type=Name(DTYPES),
+    help="Data type of the logits of an .onnx or .pt2 file.  [default: float32]",
 )
 @force_option
 def export(
@@ -46,7 +47,7 @@ def export(
 ) -> None:
     """Write a fitted calibrator as a file that works without calibrant.
 
-    CALIBRATOR is a JSON file that `calibrant fit` or `save` wrote. All formats turn logits into
+    CALIBRATOR is a .json file written by `calibrant fit` or `save`. All formats turn logits into
     the same probabilities as `calibrant apply`:
 
     \b
@@ -62,7 +63,7 @@ def export(
     """
     if kind is None and out is None:
         raise click.UsageError(
-            f"say what to write: --format {', '.join(FORMATS)}, or -o with its ending"
+            f"a format is needed: add --format {', '.join(FORMATS)}, or -o with its extension"
         )
     fitted = load(calibrator)
     if out is None:

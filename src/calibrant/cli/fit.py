@@ -1,18 +1,17 @@
-"""``calibrant fit``: from validation predictions to a calibrator in a file."""
+"""``calibrant fit``: fit a calibrator on validation predictions and save it."""
 
 from __future__ import annotations
 
 import inspect
 import json
-import os
 import warnings
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy.typing as npt
 
 from calibrant import _inputs
+from calibrant._registry import Registry
 from calibrant._writing import refuse_foreign, refuse_unwritable
 from calibrant.calibrators import (
     CALIBRATORS,
@@ -20,51 +19,53 @@ from calibrant.calibrators import (
     CalibrationWarning,
     Calibrator,
 )
-from calibrant.calibrators.data import LabelledScores, labelled_scores
 from calibrant.calibrators.registry import required_params
 from calibrant.calibrators.saving import is_calibrator
+from calibrant.calibrators.temperature.methods import CRITERIA
 from calibrant.cli.data_sets import (
+    check_classes,
     classes_option,
     holds_truncated_rows,
-    passes_bar,
-    refuse_other_number,
     scheduler_argument,
     scheduler_of,
     scheduler_option,
     skip_bad_option,
 )
-from calibrant.cli.paths import INPUT, OUTPUT, force_option
+from calibrant.cli.inputs import read_labelled, refuse_overwriting
+from calibrant.cli.options import (
+    INPUT,
+    OUTPUT,
+    MethodsCommand,
+    Name,
+    force_option,
+    json_option,
+    parse_setting,
+)
+from calibrant.cli.progress import passes_bar
 from calibrant.errors import CalibrantError
-from calibrant.files import Predictions, read_predictions
 
 ROWS_IN_MEMORY = 20_000_000
 """Rows up to which a folder is read whole to fit on."""
-
-
-class MethodsCommand(click.Command):
-    """A command whose help ends in the list of methods, as the registry has them."""
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The methods, what each is, and what can be set of it."""
-        with formatter.section("Methods"):
-            formatter.write_dl([(name, _described(cls)) for name, cls in CALIBRATORS.items()])
+NAMED = {"criterion": Registry("criterion", dict.fromkeys(CRITERIA))}
+"""Parameters of methods that are names."""
 
 
 @click.command(cls=MethodsCommand)
 @click.argument("val", type=INPUT, metavar="VAL")
 @click.option(
     "--method",
+    type=Name(CALIBRATORS),
     default=AutoCalibration.NAME,
     show_default=True,
     metavar="NAME",
-    help="One of the methods listed below.",
+    help="Method, one of those listed below.",
 )
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A parameter of the method, as in --set gamma=3; repeatable.",
+    help="Set a parameter of the method, such as --set gamma=3. Repeatable.",
 )
 @click.option(
     "-o",
@@ -72,10 +73,10 @@ class MethodsCommand(click.Command):
     required=True,
     type=OUTPUT,
     metavar="FILE",
-    help="The calibrator, a small .json file. An older calibrator there is replaced.",
+    help="Calibrator to write, a small .json file. An earlier calibrator is overwritten.",
 )
 @force_option
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON in place of text.")
+@json_option
 @scheduler_option
 @skip_bad_option
 @classes_option
@@ -92,11 +93,11 @@ def fit(
 ) -> None:
     """Fit a calibrator on the predictions in VAL and save it.
 
-    VAL is .npz, .parquet (or a folder of them) or .csv with logits or probabilities and labels;
-    FILE.npz::val picks val_logits and val_labels. They must be held out: on samples that the model
-    was trained on it is surer than elsewhere. Without --method the samples themselves choose: how
-    far beyond one temperature to go, by what they say of samples that were held out. Prints that
-    evidence, how the fit went, and what speaks against trusting it.
+    VAL is a .npz, .parquet or .csv file, or a folder of .parquet files, with logits or
+    probabilities and labels. FILE.npz::val reads val_logits and val_labels. Use held-out samples:
+    on its training samples a model is more confident than on others. The default method, auto,
+    selects by cross-validation how far to go beyond one temperature. Prints the evidence for that
+    choice, how the fit went, and any warnings.
 
     \b
     Examples:
@@ -106,19 +107,19 @@ def fit(
       calibrant fit logs/ --method temperature --scheduler local -o cal.json
     """
     if output.suffix.lower() != ".json":
-        raise CalibrantError(f"a calibrator is written as .json; found {str(output)!r}. Rename it")
+        raise CalibrantError(f"-o must end in .json; found {str(output)!r}. Rename it")
     refuse_overwriting(output, val)
-    refuse_unwritable(output)  # now, and not after a long fit
+    refuse_unwritable(output)  # before a long fit
     if not force:
         refuse_foreign(output, is_calibrator, "a calibrator")
-    calibrator = _made(method, settings)
+    calibrator = _make_calibrator(method, settings)
     where = scheduler_of(val, scheduler, skip_bad=skip_bad, rows_in_memory=ROWS_IN_MEMORY)
-    # What the fit warns of is part of its report, which is printed below.
+    # The warnings of the fit are in its report, which is printed below.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         if where is None:
             samples = read_labelled(val, to_fit=True)
-            refuse_other_number(val, samples.scores.shape[1], classes)
+            check_classes(val, samples.scores.shape[1], classes)
             with _inputs.naming(val):
                 calibrator.fit_samples(samples.fit_data())
             words, plain = str(calibrator.report_), calibrator.report_.to_dict()
@@ -140,63 +141,23 @@ def fit(
         click.echo(json.dumps(plain, indent=2, allow_nan=False))
         return
     click.echo(f"{words}\nWritten to {output}\n")
-    # Rows of the largest logits are written as a folder only.
+    # Truncated rows are only written as a folder.
     calibrated = "calibrated" if holds_truncated_rows(val) else "calibrated.npz"
     click.echo(f"To use it:     calibrant apply {output} FILE -o {calibrated}")
     click.echo(f"To measure it: calibrant evaluate {calibrated}")
 
 
-def read_labelled(file: str, *, to_fit: bool) -> LabelledScores:
-    """Scores and labels of a file; a refusal of their values names it."""
-    predictions = read_predictions(file)
-    with _inputs.naming(file):
-        kind, scores = scores_of(predictions)
-        _inputs.some_labels(predictions.labels)
-        return labelled_scores(predictions.labels, to_fit=to_fit, **{kind: scores})
-
-
-def scores_of(predictions: Predictions) -> tuple[str, npt.NDArray[Any]]:
-    """``"logits"`` or ``"probs"``, and the array; confidence alone cannot be calibrated."""
-    if predictions.top_logits is not None:
-        _inputs.every_class_known("this command, on this file,")
-    _inputs.some_scores(predictions.logits, predictions.probs)
-    if predictions.logits is not None:
-        return "logits", predictions.logits
-    assert predictions.probs is not None
-    return "probs", predictions.probs
-
-
-def refuse_overwriting(output: Path, *sources: str) -> None:
-    """Neither a file that is read, nor one in a folder that is read, may be written."""
-    for source in sources:
-        for path in (Path(source), Path(source.rpartition("::")[0] or source)):
-            if not path.exists():
-                continue
-            if (output.exists() and output.samefile(path)) or (
-                Path(os.path.realpath(output)).parent == path.resolve()
-            ):
-                raise CalibrantError(
-                    f"{output} is read as {source}; it cannot be written as well. "
-                    "Choose another name"
-                )
-
-
-def _made(method: str, settings: tuple[str, ...]) -> Calibrator:
+def _make_calibrator(method: str, settings: tuple[str, ...]) -> Calibrator:
     """The unfitted calibrator, its parameters checked."""
-    cls = CALIBRATORS[CALIBRATORS.key(method, "--method")]
+    cls = CALIBRATORS[method]
     known = list(inspect.signature(cls).parameters)
-    takes = f"it has {', '.join(known)}" if known else "it has none"
     params: dict[str, Any] = {}
     for setting in settings:
-        name, equals, text = setting.partition("=")
-        if not equals or name in params:
-            raise CalibrantError(
-                f"--set takes NAME=VALUE, each name once; found {setting[:60]!r}. "
-                "Write --set gamma=3, say"
-            )
-        if name not in known:
-            raise CalibrantError(f"{method} has no parameter {name[:60]!r}; {takes}")
-        params[name] = _scalar(text)
+        name, value = parse_setting(setting, "gamma=3")
+        if name in params:
+            raise CalibrantError(f"--set takes each name once; found {name} twice. Leave one out")
+        _inputs.parameter(name[:60], method, known)
+        params[name] = NAMED[name].key(str(value)) if name in NAMED else value
     missing = [name for name in required_params(cls) if name not in params]
     if missing:
         raise CalibrantError(
@@ -205,19 +166,3 @@ def _made(method: str, settings: tuple[str, ...]) -> Calibrator:
     calibrator = cls(**params)
     calibrator._check_params()
     return calibrator
-
-
-def _scalar(text: str) -> Any:
-    """A number, true, false or null as JSON writes them; anything else is a word."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return text if isinstance(value, dict | list) else value
-
-
-def _described(cls: type[Calibrator]) -> str:
-    summary = (inspect.getdoc(cls) or "").partition("\n")[0]
-    params = inspect.signature(cls).parameters.values()
-    shown = [p.name if p.name in required_params(cls) else f"{p.name}={p.default}" for p in params]
-    return f"{summary} Parameters: {', '.join(shown)}." if shown else summary

@@ -1,4 +1,4 @@
-"""``calibrant report``: one page that says whether to trust a model, what to do, and the gain."""
+"""``calibrant report``: one HTML page about a model's calibration."""
 
 from __future__ import annotations
 
@@ -7,9 +7,20 @@ from pathlib import Path
 import click
 
 from calibrant import _inputs
-from calibrant.cli.fit import MethodsCommand, refuse_overwriting
-from calibrant.cli.fitting import fitting_bar, named_methods
-from calibrant.cli.paths import INPUT, OUTPUT
+from calibrant.calibrators import CALIBRATORS
+from calibrant.cli.inputs import refuse_overwriting
+from calibrant.cli.options import (
+    INPUT,
+    OUTPUT,
+    MethodsCommand,
+    Names,
+    bins_option,
+    chosen_methods,
+    gamma_option,
+    level_option,
+    seed_option,
+)
+from calibrant.cli.progress import fitting_bar
 
 
 @click.command(cls=MethodsCommand)
@@ -22,43 +33,40 @@ from calibrant.cli.paths import INPUT, OUTPUT
     show_default=True,
     type=OUTPUT,
     metavar="FILE",
-    help="The page, an .html file; one that is there is replaced.",
+    help="Page to write, an .html file. Overwritten if it exists.",
 )
-@click.option("--title", help="Heading of the page, in place of the name of TEST.")
+@click.option("--title", help="Heading of the page.  [default: the name of TEST]")
 @click.option(
     "--method",
     "--methods",
     "names",
+    type=Names(CALIBRATORS),
     multiple=True,
     metavar="NAME,...",
-    help="Compare these, in place of all that are ready within a minute; repeatable.",
+    help="Methods to compare.  [default: all that finish within a minute] Repeatable.",
 )
-@click.option(
-    "--gamma",
-    type=float,
-    help="What the model was trained with: adds the methods that need it (focal).",
-)
-@click.option("--bins", "n_bins", type=int, default=15, show_default=True, help="Number of bins.")
-@click.option("--level", type=float, default=0.95, show_default=True, help="Of the intervals.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the redrawn samples.")
+@gamma_option
+@bins_option
+@level_option
+@seed_option
 def report(
     val: str,
     test: str,
     output: Path,
     title: str | None,
-    names: tuple[str, ...],
+    names: tuple[list[str], ...],
     gamma: float | None,
     n_bins: int,
     level: float,
     seed: int,
 ) -> None:
-    """Write a page: can the model in TEST be trusted, what to do, and what is gained.
+    """Write an HTML page: can the model be trusted, what to do, and what it gains.
 
-    Both are files as `calibrant evaluate` reads them, of one model, with other samples in each:
-    every method is fitted on VAL and measured on TEST. The page is one file that opens in any
-    browser, without a network: a verdict in words, reliability diagrams, all methods side by side,
-    the worst classes, the most confidently wrong samples, and sliders to try a gamma and a
-    temperature. Methods that would take minutes on so many samples are left out unless named.
+    VAL and TEST are files as in `calibrant evaluate`, with different samples of the same model.
+    Every method is fitted on VAL and measured on TEST. The page is one file that opens in any
+    browser without a network: a verdict, reliability diagrams, a table of all methods, the worst
+    classes, the most confident errors, and sliders for gamma and temperature. Methods whose fit
+    would take minutes are left out unless named.
 
     \b
     Examples:
@@ -68,16 +76,16 @@ def report(
     """
     _inputs.page_path(output)
     refuse_overwriting(output, val, test)
-    chosen = named_methods(names, gamma)
+    methods = chosen_methods(names, gamma)
     from calibrant.report import write_report
 
-    with fitting_bar(val, len(chosen) + 1) as show:
+    with fitting_bar(val, len(methods) + 1) as show:
         summary = write_report(
             val,
             test,
             output,
             title=title,
-            methods=list(chosen) if names else None,
+            methods=methods if names else None,
             gamma=gamma,
             n_bins=n_bins,
             level=level,
@@ -87,5 +95,5 @@ def report(
     click.echo(summary.verdict())
     left_out = [method.name for method in summary.methods if method.curve is None]
     if left_out:
-        click.echo(f"Without {', '.join(left_out)}; the page says why.")
-    click.echo(f"Written to {output}: open it in a browser")
+        click.echo(f"Left out: {', '.join(left_out)}. The page gives the reasons.")
+    click.echo(f"Written to {output}. Open it in a browser.")

@@ -1,4 +1,4 @@
-"""``calibrant theory``: what the focal loss does to probabilities, for one gamma."""
+"""``calibrant theory``: the effect of the focal loss on probabilities, for one gamma."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from calibrant import _inputs, focal
 from calibrant._writing import refuse_unwritable, written_whole
-from calibrant.cli.paths import OUTPUT
+from calibrant.cli.options import OUTPUT, json_option
 from calibrant.errors import CalibrantError
 
 POSTERIORS = (0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
@@ -31,7 +31,7 @@ SIDES = {-1: "under-confident", 0: "exact", 1: "over-confident"}
     type=float,
     multiple=True,
     metavar="P",
-    help="True probability of the top class, the others sharing the rest; repeatable.",
+    help="True probability of the top class; the other classes share the rest. Repeatable.",
 )
 @click.option(
     "--threshold",
@@ -39,15 +39,15 @@ SIDES = {-1: "under-confident", 0: "exact", 1: "over-confident"}
     type=float,
     multiple=True,
     metavar="P0",
-    help="Print the gamma whose gradients equal cross-entropy's at P0; repeatable.",
+    help="Print the gamma whose gradient equals that of cross-entropy at P0. Repeatable.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON in place of text.")
+@json_option
 @click.option(
     "--plot",
     "plot_path",
     type=OUTPUT,
     metavar="FILE",
-    help="Draw phi, the binary map and the confidence relation (.png, .svg, .pdf).",
+    help="Plot of phi, the binary map and the confidence relation (.png, .svg or .pdf).",
 )
 def theory(
     gamma: float,
@@ -57,11 +57,11 @@ def theory(
     as_json: bool,
     plot_path: Path | None,
 ) -> None:
-    """What training with focal loss does to a model's probabilities.
+    """Print how the focal loss distorts a model's probabilities.
 
-    A model trained with focal loss does not aim at the true class probabilities: its optimum is
-    too timid for clear cases and, with many classes, too bold for unclear ones. This prints how
-    far off it is for one gamma, and which gamma changes sides where.
+    The optimum of the focal loss is not the true class probabilities: it is under-confident in
+    clear cases and, with many classes, over-confident in unclear ones. Prints the distortion for
+    one gamma, and the gamma whose gradient equals that of cross-entropy at some probabilities.
 
     \b
     Examples:
@@ -83,7 +83,7 @@ def theory(
     else:
         click.echo("\n".join(_lines(facts)))
         if plot_path is not None:
-            click.echo(f"\nPicture written to {plot_path}")
+            click.echo(f"\nPlot written to {plot_path}")
 
 
 def theory_of(
@@ -92,10 +92,10 @@ def theory_of(
     posteriors: tuple[float, ...] | None,
     thresholds: tuple[float, ...],
 ) -> dict[str, Any]:
-    """Everything the command prints, as plain data."""
+    """Everything that the command prints, as plain data."""
     gamma = _inputs.gamma(gamma, lowest=0.0)
     n_classes = _inputs.whole_number(n_classes, "n_classes", allowed=range(2, MOST_CLASSES + 1))
-    if posteriors is None:  # the share of an even split is the least a top class can have
+    if posteriors is None:  # the top class has at least the share of an even split
         posteriors = tuple(p for p in POSTERIORS if p >= 1.0 / n_classes)
     tau_oc, tau_uc = focal.confidence_thresholds(gamma=gamma) if gamma > 0 else (None, None)
     t_low, t_high = focal.temperature_bounds(gamma=gamma)
@@ -117,7 +117,7 @@ def theory_of(
 
 
 def _optimum(posterior: float, gamma: float, n_classes: int) -> dict[str, Any]:
-    """What the focal optimum says where the top class has ``posterior``, the rest shared."""
+    """The focal optimum where the top class has ``posterior`` and the others share the rest."""
     top = float(_inputs.unit_interval(posterior, "posterior"))
     if top < 1.0 / n_classes:
         raise CalibrantError(
@@ -135,29 +135,29 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     gamma, n_classes = facts["gamma"], facts["n_classes"]
     lines = [f"Focal loss with gamma = {gamma:g}, {n_classes} classes", ""]
     if facts["over_confident_up_to"] is None:
-        lines += ["gamma = 0 is cross-entropy: its optimum is the posterior itself."]
+        lines += ["gamma = 0 is cross-entropy: its optimum is the posterior."]
     else:
         never = "" if facts["over_confident_up_to"] > 1 / n_classes else "  (below an even split)"
         lines += [
             "The top probability of an optimal model is",
             f"  over-confident   up to  {facts['over_confident_up_to']:.6f}{never}",
             f"  under-confident  from   {facts['under_confident_from']:.6f}",
-            "  and in between it depends on the other classes.",
+            "  in between, it depends on the other classes.",
         ]
     t_low, t_high = facts["binary_temperature_bounds"]
-    lines += ["", "The calibration map that undoes this, against temperature scaling"]
-    lines += [f"  two classes: between T = {t_low:.4f} and T = {t_high:.4f} for every logit"]
+    lines += ["", "The calibration map that undoes this, compared with temperature scaling"]
+    lines += [f"  two classes: between T = {t_low:.4f} and T = {t_high:.4f} at every logit"]
     if facts["closest_temperature"] is None:
-        lines += ["  closest single temperature: known for 2 to 4 classes only"]
+        lines += ["  closest single temperature: only known for 2 to 4 classes"]
     else:
         lines += [f"  closest single temperature: T = {facts['closest_temperature']:.4f}"]
-    lines += ["", "What the optimum says for a true top probability, the rest shared evenly"]
-    lines += ["  truth     model says"]
+    lines += ["", "The optimum for a true top probability, the other classes sharing the rest"]
+    lines += ["  truth     model"]
     lines += [
         f"  {row['posterior']:<9.4g} {row['output']:.6f}   {row['output_is']}"
         for row in facts["optimum"]
     ]
-    lines += ["", "The gamma whose gradients equal those of cross-entropy at p0"]
+    lines += ["", "The gamma whose gradient equals that of cross-entropy at p0"]
     lines += [
         f"  p0 = {row['p0']:<6g} gamma = {row['gamma']:.4f}" for row in facts["gamma_for_threshold"]
     ]

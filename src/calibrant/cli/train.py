@@ -1,4 +1,4 @@
-"""``calibrant train``: from a data set to a trained network and calibrated figures."""
+"""``calibrant train``: train a network on a data set and calibrate it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import click
 from click.core import ParameterSource
 
 from calibrant import _inputs
-from calibrant.cli.paths import INPUT
-from calibrant.errors import CalibrantError
+from calibrant.cli.options import INPUT, json_option, parse_setting
+from calibrant.cli.progress import progress_bar
+from calibrant.errors import CalibrantError, UnknownNameError
 
 if TYPE_CHECKING:
+    from calibrant._registry import Registry
     from calibrant.training import Recipe, Run
 
 CHANGES = (
@@ -29,34 +31,34 @@ CHANGES = (
     "observed",
     "seed",
 )
-"""Options that stand for the field of the recipe of that name."""
+"""Options that set the field of the recipe of the same name."""
 ELSEWHERE = {
-    "data": "Write it first, as DATASET",
-    "model": "Write --model NAME",
-    "loss": "Write --loss NAME",
-    "preset": "Write --preset NAME",
-    "paper": "Write --paper NAME",
+    "data": "Pass it as DATASET",
+    "model": "Pass --model NAME",
+    "loss": "Pass --loss NAME",
+    "preset": "Pass --preset NAME",
+    "paper": "Pass --paper NAME",
 }
-"""What --set does not set."""
+"""Fields of the recipe that --set does not set."""
 WITH_A_RUN = ("data_folder", "embeddings", "devices", "nodes", "accelerator", "threads", "logger")
-"""Options that may differ when a run goes on."""
+"""Options that may change when a run is resumed."""
 WITH_A_GRID = ("grid", "output", "resume", "processes", "as_json")
 PARTS = 20
-"""How often the bar moves in an epoch."""
+"""Steps of the progress bar in an epoch."""
 
 
 class Stopped(click.ClickException):
-    """Ctrl-C."""
+    """Ctrl-C was pressed."""
 
-    exit_code = 130  # as shells have it
+    exit_code = 130  # as in shells
 
 
 class NamesCommand(click.Command):
     """A command whose help ends in the names of data sets, networks and losses."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The names, as the registries have them."""
-        if not _installed():
+        """The registered names."""
+        if not _inputs.is_found("torch"):
             return
         from calibrant.losses import LOSSES
         from calibrant.training.datasets import DATASETS
@@ -69,53 +71,57 @@ class NamesCommand(click.Command):
 
 @click.command(cls=NamesCommand)
 @click.argument("data", metavar="[DATASET]", required=False)
-@click.option("--model", metavar="NAME", help="Network; by default the recipe's.")
-@click.option("--loss", default="ce", show_default=True, metavar="NAME", help="Loss.")
+@click.option("--model", metavar="NAME", help="Network.  [default: that of the recipe]")
+@click.option("--loss", default="ce", show_default=True, metavar="NAME", help="Loss function.")
 @click.option(
     "--preset",
     default="paper",
     show_default=True,
     metavar="NAME",
-    help="paper: the whole recipe; cpu: a short run of a small network on part of the data.",
+    help="paper: the full recipe; cpu: a short run of a small network on part of the data.",
 )
-@click.option("--paper", metavar="NAME", help="Whose recipe, where several papers have one.")
+@click.option("--paper", metavar="NAME", help="Paper of the recipe, if several have one.")
 @click.option(
-    "--data", "data_folder", type=INPUT, metavar="FOLDER", help="Where the files of DATASET are."
+    "--data", "data_folder", type=INPUT, metavar="FOLDER", help="Folder with the files of DATASET."
 )
-@click.option("--embeddings", type=INPUT, metavar="FILE", help="Word vectors, for text.")
-@click.option("--epochs", type=int, help="The steps of the learning rate move along.")
-@click.option("--batch-size", type=int, help="Samples in a step, of all devices together.")
-@click.option("--learning-rate", type=float, help="Of the first epochs.")
-@click.option("--weight-decay", type=float, help="Pull of the weights towards 0.")
-@click.option("--clip-norm", type=float, help="Longest gradient.")
-@click.option("--limit", type=int, help="Samples of the training part to use.")
-@click.option("--observed", type=int, help="Samples of each part to measure each epoch.")
-@click.option("--seed", type=int, help="Of split, weights, order and augmentation.  [default: 0]")
+@click.option("--embeddings", type=INPUT, metavar="FILE", help="Word vectors for text data.")
+@click.option("--epochs", type=int, help="Epochs; the steps of the learning rate scale with them.")
+@click.option("--batch-size", type=int, help="Samples in a step, over all devices.")
+@click.option("--learning-rate", type=float, help="Learning rate of the first epochs.")
+@click.option("--weight-decay", type=float, help="Weight decay.")
+@click.option("--clip-norm", type=float, help="Norm to clip gradients to.")
+@click.option("--limit", type=int, help="Training samples to use.")
+@click.option("--observed", type=int, help="Samples of each part to measure after each epoch.")
+@click.option(
+    "--seed",
+    type=int,
+    help="Random seed of split, weights, order and augmentation.  [default: 0]",
+)
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Anything else of the recipe, as in --set model_options.depth=14; repeatable.",
+    help="Set another field of the recipe, such as --set model_options.depth=14. Repeatable.",
 )
-@click.option("--devices", type=int, default=1, show_default=True, help="Processes a machine.")
-@click.option("--nodes", type=int, default=1, show_default=True, help="Machines.")
-@click.option("--accelerator", default="auto", show_default=True, help="cpu, gpu, ...")
-@click.option("--threads", type=int, help="Of torch in each process.")
+@click.option("--devices", type=int, default=1, show_default=True, help="Processes per machine.")
+@click.option("--nodes", type=int, default=1, show_default=True, help="Number of machines.")
+@click.option("--accelerator", default="auto", show_default=True, help="Accelerator: cpu, gpu, ...")
+@click.option("--threads", type=int, help="Threads of torch in each process.")
 @click.option(
     "--logger",
     default="csv",
     show_default=True,
     metavar="NAME",
-    help="csv, tensorboard or none, beside metrics.jsonl.",
+    help="Log besides metrics.jsonl: csv, tensorboard or none.",
 )
-@click.option("-o", "--output", type=INPUT, metavar="FOLDER", help="Where a new run writes.")
-@click.option("--resume", type=INPUT, metavar="FOLDER", help="Go on with the run there.")
+@click.option("-o", "--output", type=INPUT, metavar="FOLDER", help="Folder for a new run.")
+@click.option("--resume", type=INPUT, metavar="FOLDER", help="Folder of a run to resume.")
 @click.option(
     "--grid", type=INPUT, metavar="FILE", help="Many runs, listed in a .json or .toml file."
 )
-@click.option("--processes", type=int, help="Runs of a grid at once.  [default: one a core]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON in place of a table.")
+@click.option("--processes", type=int, help="Parallel runs of a grid.  [default: one per core]")
+@json_option
 def train(
     data: str | None,
     output: str | None,
@@ -125,12 +131,12 @@ def train(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Train a network on DATASET, and calibrate it.
+    """Train a network on DATASET and calibrate it.
 
-    The recipe is that of the paper that trains this network on DATASET, or the nearest; --preset
-    cpu is a short form that finishes on a laptop, and says so. After each epoch the run is measured
-    and a checkpoint written; `--resume FOLDER` goes on after a kill to the same weights. At the end
-    calibrators are fitted on the validation part and measured on the test part.
+    The recipe is that of the paper that trains this network on DATASET, or the nearest one;
+    --preset cpu is a short version that finishes on a laptop. After each epoch the run is measured
+    and a checkpoint is written; after an interruption, --resume FOLDER continues to the same
+    weights. At the end calibrators are fitted on the validation part and measured on the test part.
 
     \b
     Examples:
@@ -144,24 +150,24 @@ def train(
         _run_grid(grid, data, output, resume, processes, as_json)
         return
     check_not_with(_given("processes"), "a single run", "Leave it out, or add --grid FILE")
-    folder, going_on = _folder(output, resume)
-    wanted, where = _wanted(data, folder, going_on, options)
+    folder = _run_folder(output, resume)
+    wanted, files = _recipe_and_files(data, folder, resume is not None, options)
     try:
-        run = _watched(
+        run = _train_with_bar(
             wanted,
             folder,
-            resume=going_on,
-            **where,
+            resume=resume is not None,
+            **files,
             **{n: options[n] for n in ("devices", "nodes", "accelerator", "threads", "logger")},
         )
     except KeyboardInterrupt:
-        _say_stopped(folder, wanted)
-    if run is not None:  # else another process speaks
-        _say(run, as_json)
+        _stop(folder, wanted)
+    if run is not None:  # only the first of several processes has it
+        _print_result(run, as_json)
 
 
 def _given(*names: str, but: tuple[str, ...] = ()) -> list[str]:
-    """The options that were written, out of ``names`` or all ``but`` some, as they are written."""
+    """Options given on the command line, out of ``names`` or all ``but`` some."""
     context = click.get_current_context()
     return [
         parameter.opts[-1]
@@ -172,80 +178,85 @@ def _given(*names: str, but: tuple[str, ...] = ()) -> list[str]:
     ]
 
 
-def _say_stopped(folder: Path, wanted: Recipe) -> NoReturn:
-    """How to go on after Ctrl-C; the first of several processes says it."""
+def _stop(folder: Path, wanted: Recipe) -> NoReturn:
+    """Say how to resume after Ctrl-C, in the first of several processes."""
     from calibrant.training.folders import RunFolder
     from calibrant.training.run import is_first_process
 
     if not is_first_process():
         sys.exit(Stopped.exit_code)
     if not RunFolder(folder).config.exists():
-        raise Stopped("stopped before the run began; nothing was written")
+        raise Stopped("stopped before the run started; nothing was written")
     done = len(RunFolder(folder).records())
     again = ["calibrant", "train", "--resume", str(folder)]
     if _inputs.is_own_code(wanted.model):
         again += ["--model", wanted.model]
-    raise Stopped(f"stopped after {done} whole epochs. To go on: {shlex.join(again)}")
+    raise Stopped(f"stopped after {done} complete epochs. To resume: {shlex.join(again)}")
 
 
-def _folder(output: str | None, resume: str | None) -> tuple[Path, bool]:
-    """Where the run is, and whether it has begun already."""
+def _run_folder(output: str | None, resume: str | None) -> Path:
+    """The folder of the run."""
     if (output is None) == (resume is None):
         found = "both" if output is not None else "neither"
         raise CalibrantError(
             f"one of -o FOLDER (a new run) and --resume FOLDER is needed; found {found}. "
-            "Add -o out/run, say"
+            "Add for example -o out/run"
         )
-    return Path(resume or output or ""), resume is not None
+    return Path(resume or output or "")
 
 
-def _wanted(
-    data: str | None, folder: Path, going_on: bool, options: dict[str, Any]
+def _recipe_and_files(
+    data: str | None, folder: Path, resume: bool, options: dict[str, Any]
 ) -> tuple[Recipe, dict[str, Any]]:
-    """The recipe and the files: as the options say, or as the run to resume was begun."""
+    """The recipe and the files: those of the options, or those of the run to resume."""
+    from calibrant.losses import LOSSES
     from calibrant.training import recipe
+    from calibrant.training.datasets import DATASETS
     from calibrant.training.folders import RunFolder
+    from calibrant.training.models import MODELS
 
-    where = {"data_folder": options["data_folder"], "embeddings": options["embeddings"]}
-    if going_on:
-        place = RunFolder(folder)
-        stored = place.stored()
-        before = {"data_folder": "data", "embeddings": "embeddings"}
-        for name, entry in before.items():
-            where[name] = where[name] or stored["files"].get(entry)
+    files = {"data_folder": options["data_folder"], "embeddings": options["embeddings"]}
+    if resume:
+        run = RunFolder(folder)
+        stored = run.stored()["files"]
+        for name, entry in {"data_folder": "data", "embeddings": "embeddings"}.items():
+            files[name] = files[name] or stored.get(entry)
         if data is None:
-            begun = place.recipe(own_model=options["model"])
+            begun = run.recipe(own_model=options["model"])
             allowed = ("model",) if _inputs.is_own_code(begun.model) else ()
             others = _given(but=(*WITH_A_RUN, *WITH_A_GRID, *allowed))
-            remedy = "The run goes on as it was begun: leave it out"
+            remedy = "A run is resumed with its own recipe: leave it out"
             check_not_with(others, "--resume FOLDER", remedy)
-            return begun, where
+            return begun, files
     if data is None:
         raise CalibrantError(
-            "DATASET is needed; found none. Write calibrant train digits -o out/run"
+            "DATASET is needed; found none. Run for example: calibrant train digits -o out/run"
         )
     changes = {name: options[name] for name in CHANGES if options[name] is not None}
     made = recipe(
-        data,
-        **{name: options[name] for name in ("model", "loss", "preset", "paper")},
+        _registered(data, DATASETS),
+        model=_registered(options["model"], MODELS),
+        loss=LOSSES.key(options["loss"], "--loss"),
+        preset=options["preset"],
+        paper=options["paper"],
         **{**changes, **_settings(options["settings"])},
     )
-    return made, where
+    return made, files
+
+
+def _registered(name: Any, registry: Registry[Any]) -> Any:
+    """A name as it is registered; others are left to ``recipe``, which knows more of them."""
+    try:
+        return registry.key(name)
+    except UnknownNameError:
+        return name
 
 
 def _settings(settings: tuple[str, ...]) -> dict[str, Any]:
     """Fields of the recipe; ``model_options.depth=14`` is one entry of a field."""
     found: dict[str, Any] = {}
     for setting in settings:
-        name, equals, text = setting.partition("=")
-        if not equals:
-            raise CalibrantError(
-                f"--set takes NAME=VALUE; found {setting[:60]!r}. Write --set nesterov=true, say"
-            )
-        try:
-            value = json.loads(text)
-        except ValueError:
-            value = text
+        name, value = parse_setting(setting, "nesterov=true")
         field, dot, entry = name.partition(".")
         _inputs.field_without_option(f"--set {field}", ELSEWHERE.get(field))
         if dot:
@@ -257,23 +268,17 @@ def _settings(settings: tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
-def _watched(wanted: Recipe, folder: Path, **options: Any) -> Run | None:
-    """Train with a bar over all steps where somebody watches."""
+def _train_with_bar(wanted: Recipe, folder: Path, **options: Any) -> Run | None:
+    """Train, with a bar over all steps on a terminal."""
     from calibrant.training import train as run_training
     from calibrant.training.run import is_first_process
 
     watched = sys.stderr.isatty() and is_first_process()
-    with click.progressbar(
-        length=PARTS * wanted.epochs,
-        label=wanted.name,
-        item_show_func=lambda text: text or "",
-        file=sys.stderr,
-        hidden=not watched,
-    ) as bar:
+    with progress_bar(wanted.name, PARTS * wanted.epochs, hidden=not watched) as bar:
 
         def step_done(epoch: int, step: int, n_steps: int) -> None:
             reached = PARTS * epoch + PARTS * step // n_steps
-            if reached > bar.pos:  # to draw it takes time: not in every step
+            if reached > bar.pos:  # drawing takes time: not at every step
                 bar.update(reached - bar.pos)
 
         def epoch_done(record: dict[str, Any]) -> None:
@@ -291,8 +296,8 @@ def _watched(wanted: Recipe, folder: Path, **options: Any) -> Run | None:
         )
 
 
-def _say(run: Run, as_json: bool) -> None:
-    """What the run has found, and what to do with it."""
+def _print_result(run: Run, as_json: bool) -> None:
+    """Print what the run found, and what to do with it."""
     if as_json:
         click.echo((run.folder / "result.json").read_text().rstrip())
         return
@@ -324,19 +329,19 @@ def _run_grid(
     from calibrant.training.grid import read_grid, run_grid
 
     if data is not None:
-        raise CalibrantError(f"--grid FILE names the data sets; found {data!r} too. Leave it out")
+        raise CalibrantError(f"--grid FILE names the data sets; found also {data!r}. Leave it out")
     check_not_with(_given(but=WITH_A_GRID), "--grid FILE", "Write it into the file")
     if output is not None and resume is not None:
-        raise CalibrantError("a grid has one folder; found -o and --resume. Either goes on with it")
+        raise CalibrantError("a grid has one folder; found -o and --resume. Pass one of them")
     folder = output or resume
     if folder is None:
-        raise CalibrantError("a grid needs -o FOLDER; found none. The same folder goes on with it")
+        raise CalibrantError("a grid needs -o FOLDER; found none. The same folder resumes it")
     try:
         result = run_grid(
             read_grid(grid), folder, processes=processes, say=lambda t: click.echo(t, err=True)
         )
     except KeyboardInterrupt as stop:
-        raise Stopped("stopped. The same command goes on with what is left") from stop
+        raise Stopped("stopped. The same command resumes with the remaining runs") from stop
     click.echo(json.dumps(result.to_dict(), indent=2) if as_json else f"{result}")
     if result.failures:
         raise click.ClickException(
@@ -345,13 +350,7 @@ def _run_grid(
         )
 
 
-def _installed() -> bool:
-    import importlib.util
-
-    return importlib.util.find_spec("torch") is not None
-
-
 def check_not_with(options: Sequence[str], other: str, remedy: str) -> None:
-    """No options that another one leaves without effect."""
+    """Refuse options that ``other`` leaves without effect."""
     if options:
-        raise CalibrantError(f"{other} goes without {', '.join(options)}; found it given. {remedy}")
+        raise CalibrantError(f"{', '.join(options)} cannot be combined with {other}. {remedy}")

@@ -6,7 +6,7 @@ from their arguments; ``evaluate`` builds them once for all metrics.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -39,6 +39,8 @@ class ScoredSamples:
     from_logits: bool = False
     label_log_prob: Floats | None = None
     """Log-probability of the label, where it is known and the scores of all classes are not."""
+    sum_of_squares: Floats | None = None
+    """Sum of the squared probabilities of each row, likewise."""
 
     def __len__(self) -> int:
         return len(self.confidence)
@@ -113,7 +115,22 @@ class ScoredSamples:
     @property
     def squares(self) -> Floats:
         """Sum of the squared probabilities of each row."""
-        return self._rest[1]
+        return self._rest[1] if self.sum_of_squares is None else self.sum_of_squares
+
+    def without_scores(self) -> ScoredSamples:
+        """The same samples for metrics of the top class, the NLL and the Brier score only."""
+        return ScoredSamples(
+            self.confidence,
+            self.correct,
+            self.weight,
+            label_log_prob=self.true_log_prob,
+            sum_of_squares=self.squares,
+        )
+
+    def rows(self, which: npt.NDArray[np.intp]) -> ScoredSamples:
+        """Some of the rows."""
+        arrays = {name: value for name, value in vars(self).items() if name in ROW_ARRAYS}
+        return replace(self, **{n: a[which] for n, a in arrays.items() if a is not None})
 
     @cached_property
     def entropy(self) -> Floats:
@@ -135,6 +152,10 @@ class ScoredSamples:
         np.exp(scores, out=scores)
         scores /= scores.sum(axis=-1, keepdims=True)
         return scores
+
+
+ROW_ARRAYS = tuple(field.name for field in fields(ScoredSamples) if field.name != "from_logits")
+"""Fields with one entry for each row."""
 
 
 def summarise(

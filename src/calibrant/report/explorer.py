@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._numerics.logspace import floored_log_of_probs, sigmoid
+from calibrant._numerics.logspace import sigmoid
 from calibrant.calibrators.base import Calibrator
-from calibrant.calibrators.data import PROBS_FLOOR, FitData, LabelledScores
+from calibrant.calibrators.data import FitData, LabelledScores
 from calibrant.calibrators.temperature.rows import log_odds_of
 from calibrant.metrics.binning import EqualWidthBins
 from calibrant.report.samples import Floats, spread_rows
@@ -154,7 +154,5 @@ def _nearest(value: float, values: tuple[float, ...]) -> int:
 def _rows(test: LabelledScores) -> FitData:
     """The rows that are counted, as logits."""
     rows = spread_rows(test, MOST_NUMBERS)
-    scores = test.scores[rows].astype(np.float64)
-    if test.kind == "probs":
-        scores = floored_log_of_probs(scores, PROBS_FLOOR)
-    return FitData(np.ascontiguousarray(scores), test.labels[rows], None)
+    kept = LabelledScores(test.kind, test.scores[rows].astype(np.float64), test.labels[rows])
+    return kept.fit_data()

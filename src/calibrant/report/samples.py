@@ -10,17 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant import _inputs
-from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.data import LabelledScores, labelled_scores
 from calibrant.errors import CalibrantError
 from calibrant.files import Predictions
 from calibrant.metrics.calibration import class_gap_sums
-from calibrant.metrics.samples import ScoredSamples, summarise as samples_of
+from calibrant.metrics.samples import ScoredSamples
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
-NUMBERS_AT_ONCE = 1 << 22
-"""Probabilities held in memory at a time."""
 LONGEST_NAME = 80
 """Characters of a class name or an id that stand on the page."""
 
@@ -68,7 +65,7 @@ def checked_part(predictions: Predictions, *, to_fit: bool) -> Part:
     _inputs.some_scores(predictions.logits, predictions.probs)
     _inputs.some_labels(predictions.labels)
     samples = labelled_scores(
-        predictions.labels, logits=predictions.logits, probs=predictions.probs, to_fit=to_fit
+        predictions.labels, to_fit=to_fit, logits=predictions.logits, probs=predictions.probs
     )
     names = predictions.class_names
     check_one_name_each(names, "class_names", "classes", samples.scores.shape[1])
@@ -90,27 +87,15 @@ class Outcome:
     """Mean probability of each class, (K,)."""
 
 
-def outcome_of(calibrator: Calibrator, test: LabelledScores, n_bins: int) -> Outcome:
-    """What ``calibrator`` says of every test sample, a few rows at a time."""
-    n, n_classes = test.scores.shape
-    confidence, correct = np.empty(n), np.empty(n, dtype=np.bool_)
-    predicted = np.empty(n, dtype=np.int64)
-    gaps = np.zeros((n_classes, n_bins))
-    total = np.zeros(n_classes)
-    step = max(1, NUMBERS_AT_ONCE // n_classes)
-    for start in range(0, n, step):
-        rows = slice(start, start + step)
-        probs = probs_of(calibrator, test, rows)
-        block = samples_of(probs, test.labels[rows])
-        confidence[rows], correct[rows] = block.confidence, block.correct
-        predicted[rows] = probs.argmax(axis=1)
-        gaps += class_gap_sums(block, n_bins)
-        total += probs.sum(axis=0)
+def outcome_of(samples: ScoredSamples, n_bins: int) -> Outcome:
+    """What the report keeps of a method's calibrated test samples."""
+    scores = samples.need_scores()
+    probs = samples.probs() if samples.from_logits else scores
     return Outcome(
-        samples=ScoredSamples(confidence, correct, None),
-        predicted=predicted,
-        class_errors=np.abs(gaps).sum(axis=1) / n,
-        class_confidence=total / n,
+        samples=samples.without_scores(),
+        predicted=scores.argmax(axis=1),
+        class_errors=np.abs(class_gap_sums(samples, n_bins)).sum(axis=1) / len(samples),
+        class_confidence=probs.mean(axis=0),
     )
 
 
@@ -125,13 +110,6 @@ def spread_rows(test: LabelledScores, numbers: int) -> npt.NDArray[np.intp]:
     n, n_classes = test.scores.shape
     kept = min(n, max(1, numbers // n_classes))
     return np.linspace(0, n - 1, kept).round().astype(np.intp)
-
-
-def probs_of(calibrator: Calibrator, test: LabelledScores, rows: Any) -> Floats:
-    """Calibrated probabilities of some rows, in double precision."""
-    scores: dict[str, Any] = {test.kind: test.scores[rows].astype(np.float64)}
-    probs: Floats = calibrator.predict_proba(**scores)
-    return probs
 
 
 def check_one_name_each(

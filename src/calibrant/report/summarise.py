@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from calibrant import _inputs
 from calibrant._types import RandomState
@@ -18,7 +19,7 @@ from calibrant.calibrators.comparison import (
     MethodComparison,
     compare_samples,
 )
-from calibrant.metrics.comparison import paired_difference
+from calibrant.metrics.comparison import difference_of_samples
 from calibrant.metrics.evaluation import CONFIDENCE_METRICS, evaluate_samples
 from calibrant.metrics.reliability import (
     RiskCoverageCurve,
@@ -26,9 +27,10 @@ from calibrant.metrics.reliability import (
     reliability_of,
     risk_coverage_of,
 )
+from calibrant.metrics.samples import ScoredSamples
 from calibrant.report.explorer import explore
 from calibrant.report.methods import AFTER, BEFORE, methods_to_fit
-from calibrant.report.samples import Outcome, Part, outcome_of, probs_of, spread_rows
+from calibrant.report.samples import Outcome, Part, outcome_of, spread_rows
 from calibrant.report.summary import Method, Summary, Surest, WorstClass, WrongSample
 
 MOST_BINS = range(1, 101)
@@ -63,9 +65,6 @@ def summarise(
     progress: Callable[[str], None] | None = None,
 ) -> Summary:
     """Compute all that :func:`calibrant.report.write_report` writes; its arguments are the same."""
-    _inputs.same_scores(
-        val.samples.kind, val.samples.scores, test.samples.kind, test.samples.scores
-    )
     n_bins = _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
     chosen, left_out = methods_to_fit(methods, gamma, *val.samples.scores.shape)
     most = max(FEWEST_RESAMPLES, REDRAWN_ROWS // len(test))
@@ -75,6 +74,11 @@ def summarise(
         "n_resamples": min(n_resamples, most),
         "random_state": random_state,
     }
+    outcomes: dict[str, Outcome] = {}
+
+    def keep(name: str, samples: ScoredSamples) -> None:
+        outcomes[name] = outcome_of(samples, n_bins)
+
     comparison = compare_samples(
         val.samples,
         test.samples,
@@ -82,14 +86,14 @@ def summarise(
         against=BEFORE,
         sort="nll",  # a method that gives up accuracy can have a small calibration error
         progress=progress,
+        on_calibrated=keep,
         **options,
     )
     fitted = {row.name: row.calibrator for row in comparison.rows if row.calibrator is not None}
-    outcomes = {name: outcome_of(method, test.samples, n_bins) for name, method in fitted.items()}
     # What was asked for comes in that order, not in that of its test figures.
     candidates = [name for name in (AFTER, "temperature", *chosen) if name in fitted]
     after = next((name for name in candidates if name != BEFORE), BEFORE)
-    differences = _Differences(fitted, test, options)
+    differences = _Differences(outcomes, spread_rows(test.samples, JUDGED_NUMBERS), options)
     rows = [
         *comparison.rows,
         *(
@@ -143,24 +147,19 @@ def _thinned(curve: RiskCoverageCurve) -> RiskCoverageCurve:
     )
 
 
+@dataclass(frozen=True)
 class _Differences:
     """Paired differences between methods, each computed when it is asked for."""
 
-    def __init__(
-        self, fitted: Mapping[str, Calibrator], test: Part, options: Mapping[str, Any]
-    ) -> None:
-        self.fitted = fitted
-        self.test = test.samples
-        self.options = options
-        self.rows = spread_rows(test.samples, JUDGED_NUMBERS)
+    outcomes: Mapping[str, Outcome]
+    rows: npt.NDArray[np.intp]
+    options: Mapping[str, Any]
 
     def better(self, first: str, second: str, metrics: list[str]) -> list[str]:
         """The metrics in which ``first`` is distinguishably better than ``second``."""
         names = {m: "error_rate" if m == "accuracy" else m for m in metrics}
-        differences = paired_difference(
-            probs_of(self.fitted[first], self.test, self.rows),
-            probs_of(self.fitted[second], self.test, self.rows),
-            self.test.labels[self.rows],
+        differences = difference_of_samples(
+            *(self.outcomes[name].samples.rows(self.rows) for name in (first, second)),
             metrics=list(names.values()),
             **self.options,
         )

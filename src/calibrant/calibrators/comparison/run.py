@@ -105,7 +105,6 @@ def compare(
     """
     fit_on = labelled_scores(val_labels, logits=val_logits, probs=val_probs, to_fit=True)
     test = labelled_scores(test_labels, logits=test_logits, probs=test_probs)
-    _inputs.same_scores(fit_on.kind, fit_on.scores, test.kind, test.scores)
     return compare_samples(
         fit_on,
         test,
@@ -134,9 +133,15 @@ def compare_samples(
     n_resamples: int = 1000,
     random_state: RandomState = 0,
     progress: Callable[[str], None] | None = None,
+    on_calibrated: Callable[[str, ScoredSamples], None] | None = None,
 ) -> MethodComparison:
-    """:func:`compare` of samples that were checked before."""
+    """:func:`compare` of samples that were checked before.
+
+    ``on_calibrated`` is called with the name of each method and its calibrated test samples, which
+    are dropped before the next method is fitted.
+    """
     _inputs.choice(sort, "sort", SORTABLE)
+    _inputs.same_scores(fit_on.kind, fit_on.scores, test.kind, test.scores)
     chosen = _with_reference(methods, gamma, against)
     # The bound on the work holds for all methods together.
     work = len(test.labels) * len(chosen)
@@ -148,6 +153,8 @@ def compare_samples(
         if progress is not None:
             progress(name)
         rows[name], calibrated = _compared(name, chosen[name], fit_data, test, reference, todo)
+        if on_calibrated is not None and calibrated is not None:
+            on_calibrated(name, calibrated)
         reference = calibrated if name == against else reference
         del calibrated  # free the memory for the next method
     return MethodComparison(

@@ -1,4 +1,4 @@
-"""``calibrant demo``: from training to a report, on data that scikit-learn brings along."""
+"""``calibrant demo``: from training to a report, on the digits of scikit-learn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from calibrant._writing import write_whole
 from calibrant.calibrators import CALIBRATORS
 from calibrant.calibrators.registry import required_params
 from calibrant.cli.demo.page import SHOWN, Trained, index_page
-from calibrant.cli.paths import OUTPUT
+from calibrant.cli.options import OUTPUT
+from calibrant.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from calibrant.cli.demo.folder import DemoFolder
@@ -30,15 +31,15 @@ TRAINED_WITH = {
     "flsd-53": "FLSD-53",
     "adafocal": "AdaFocal",
 }
-"""Losses out of ``LOSSES``, and what they are called on the page."""
+"""Losses out of ``LOSSES``, and their titles on the page."""
 NEEDED = ("torch", "lightning", "sklearn", "jinja2", "markupsafe")
 """Packages that the demo imports."""
 EXTRAS = "lightning,sklearn,report"
-"""The extras that bring them."""
+"""The extras that install them."""
 SEEDS = range(2**32)
 WATCHED = (
-    "AdaFocal sees the validation part while it trains, so its calibrators are fitted on samples "
-    "that are no longer quite new to it."
+    "AdaFocal uses the validation part during training, so its calibrators are fitted on samples "
+    "that it has already seen."
 )
 
 
@@ -49,17 +50,23 @@ WATCHED = (
     default=Path("calibrant-demo"),
     show_default=True,
     metavar="DIR",
-    help="The folder that is written to; an earlier demo in it is replaced.",
+    help="Folder to write to. An earlier demo in it is overwritten.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of data, networks, redraws.")
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Random seed of data, networks and resampling.",
+)
 def demo(out: Path, seed: int) -> None:
-    """Train, calibrate and report: the whole way, in about a minute.
+    """Train, calibrate and report in about a minute.
 
-    Four small networks learn the 1797 digits of scikit-learn, 2% of their labels drawn at
-    random, with cross-entropy, focal loss, FLSD-53 and AdaFocal. Every calibrator is fitted on
-    held-out samples of each network and measured on others. For each loss DIR gets a folder as
-    calibrant train leaves it, the logits (.npz) and a report; index.html sets them side by side.
-    Needs Lightning and scikit-learn.
+    Four small networks learn the 1797 digits of scikit-learn, with 2% of the labels drawn at
+    random: with cross-entropy, focal loss, FLSD-53 and AdaFocal. Every calibrator is fitted on
+    held-out samples of each network and measured on others. For each loss, DIR gets the folder of
+    a training run, the logits (.npz) and a report; index.html compares the losses. Needs Lightning
+    and scikit-learn.
 
     \b
     Examples:
@@ -79,7 +86,7 @@ def run(
     losses: Mapping[str, str] = TRAINED_WITH,
     methods: list[str] | None = None,
 ) -> Path:
-    """Everything the command does; the page it wrote."""
+    """Do everything that the command does; returns the page that it wrote."""
     from calibrant.cli.demo.folder import DemoFolder
     from calibrant.cli.demo.training import data_of, gamma_of, recipe_of, train_network
 
@@ -116,13 +123,13 @@ def run(
     lines = next_lines(out, next(iter(losses)))
     notes = about(recipe, data, losses)
     write_whole(folder.page, index_page(trained, notes, lines).encode())
-    click.echo(f"\n{table(trained)}\n\nOpen {folder.page}\n\nWhat you would write next:")
+    click.echo(f"\n{table(trained)}\n\nOpen {folder.page}\n\nNext steps:")
     click.echo("\n".join(f"  {line}" for line in lines))
     return folder.page
 
 
 def about_parts(data: DataSet) -> str:
-    """How many samples there are for what."""
+    """The number of samples for each purpose."""
     return (
         f"{len(data.train)} images to train on, {len(data.val)} to calibrate on, "
         f"{len(data.test)} to measure on"
@@ -130,28 +137,28 @@ def about_parts(data: DataSet) -> str:
 
 
 def about_noise(data: DataSet) -> str:
-    """How many labels are not those of the data set."""
+    """The number of random labels."""
     noise = data.record["label_noise"]
     return (
-        f"Label noise: {noise['share']:.0%} of all labels, in every part, are drawn at "
-        f"random ({noise['changed']} of {noise['of']} changed). No model can know them."
+        f"Label noise: {noise['share']:.0%} of all labels, in every part, are drawn at random "
+        f"({noise['changed']} of {noise['of']} changed). No model can predict them."
     )
 
 
 def about(recipe: Recipe, data: DataSet, losses: Mapping[str, str]) -> list[str]:
-    """What a reader of the page should know of how it came about."""
+    """Notes on how the page was made."""
     layers = " and ".join(str(size) for size in recipe.model_options["hidden"])
     notes = [
-        "Data: the digits (8 x 8 pixels) that come with scikit-learn, " + about_parts(data) + ".",
+        f"Data: the digits (8 x 8 pixels) of scikit-learn, {about_parts(data)}.",
         about_noise(data),
         f"Network: hidden layers of {layers} units, {recipe.epochs} epochs of Adam, "
-        f"seed {recipe.seed}. One run of one seed on {len(data.test)} samples: differences between "
-        "losses that lie within their intervals say nothing.",
-        "Sizes, epochs and noise were picked out of about fifteen settings because the usual story "
-        "shows in them; with more noise, and in places with other sizes and seeds, a single "
-        "temperature made errors larger. See the scoreboard in the documentation for evidence.",
-        "Training is that of calibrant train. What each run leaves (config.json, metrics.jsonl, "
-        f"checkpoints, result.json) is in {', '.join(f'{name}/' for name in losses)} beside this "
+        f"seed {recipe.seed}. This is one run of one seed on {len(data.test)} samples: differences "
+        "between losses within their intervals mean nothing.",
+        "Sizes, epochs and noise were chosen out of about fifteen settings because they show the "
+        "usual result; with more noise, and for some other sizes and seeds, a single temperature "
+        "made errors larger. For evidence see the scoreboard in the documentation.",
+        "Training is that of calibrant train. The files of each run (config.json, metrics.jsonl, "
+        f"checkpoints, result.json) are in {', '.join(f'{name}/' for name in losses)} next to this "
         "page.",
     ]
     return [*notes, WATCHED] if "adafocal" in losses else notes
@@ -167,7 +174,7 @@ def report(
     seed: int,
     methods: list[str] | None,
 ) -> Trained:
-    """Write the report of one network; what stands on it."""
+    """Write the report of one network; returns its content."""
     from calibrant.report import write_report
 
     names = [
@@ -192,7 +199,7 @@ def report(
 
 
 def next_lines(out: Path, name: str) -> list[str]:
-    """Three commands to go on with, on the first network."""
+    """Three commands to try next, on the first network."""
     val, test = (shlex.quote(f"{out / name}.npz::{part}") for part in ("val", "test"))
     return [
         f"calibrant report {val} {test} -o report.html",
@@ -202,8 +209,8 @@ def next_lines(out: Path, name: str) -> list[str]:
 
 
 def table(trained: list[Trained]) -> str:
-    """What the page says, in short."""
-    rows = [["", "says %", "right %", "error % as trained", "temperature", "auto"]]
+    """The main table of the page, as text."""
+    rows = [["", "confidence %", "accuracy %", "error % as trained", "temperature", "auto"]]
     for each in trained:
         errors = (each.error(name) for name in SHOWN)
         figures = (each.mean_confidence, each.accuracy, *errors)
@@ -213,19 +220,8 @@ def table(trained: list[Trained]) -> str:
 
 @contextmanager
 def stage(label: str, length: int) -> Iterator[Callable[..., None]]:
-    """A bar on a terminal, a line elsewhere; call what it gives at each step, with its name."""
-    hidden = not sys.stderr.isatty()
-    if hidden:
+    """A bar on a terminal, a line elsewhere; call what it gives with the name of each step."""
+    if not sys.stderr.isatty():
         click.echo(label, err=True)
-    with click.progressbar(
-        length=length,
-        label=label.ljust(32),
-        item_show_func=lambda item: item or "",
-        file=sys.stderr,
-        hidden=hidden,
-    ) as bar:
-
-        def step(item: str | None = None) -> None:
-            bar.update(1, item)
-
-        yield step
+    with progress_bar(label.ljust(32), length) as bar:
+        yield lambda item=None: bar.update(1, item)

@@ -1,4 +1,4 @@
-"""The folder of the demo: an earlier demo in it is replaced, and nothing else is touched."""
+"""The folder of the demo. An earlier demo in it is overwritten; nothing else is touched."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from calibrant.training.folders import RunFolder
 
 
 class DemoFolder:
-    """Where the demo writes, and what is in it.
+    """The files that the demo writes.
 
     ``index.html``, and for each loss ``LOSS.npz``, ``LOSS.html`` and ``LOSS/``, the folder of its
-    run as ``calibrant train`` leaves it.
+    training run.
     """
 
     def __init__(self, path: Path, losses: Iterable[str]) -> None:
@@ -26,33 +26,33 @@ class DemoFolder:
         self.losses = tuple(losses)
 
     def predictions(self, loss: str) -> Path:
-        """Logits, labels and ids of the validation and of the test part."""
+        """Logits, labels and ids of the validation and the test part."""
         return self.path / f"{loss}.npz"
 
     def report(self, loss: str) -> Path:
-        """The page of one network."""
+        """The report of one network."""
         return self.path / f"{loss}.html"
 
     def run(self, loss: str) -> Path:
-        """The folder of its training."""
+        """The folder of its training run."""
         return self.path / loss
 
     def prepare(self) -> None:
-        """Make the folder; refuse one where something else would be lost."""
+        """Make the folder; refuse one that holds other files."""
         try:
             make_folder(self.path)
         except (FileExistsError, NotADirectoryError) as taken:
             raise CalibrantError(
-                f"--out must be a folder; {self.path} is, or lies in, a file. Name another"
+                f"--out must be a folder; {self.path} is a file or is inside a file. Name another"
             ) from taken
         for path in self._others():
             raise CalibrantError(
-                f"--out must be new, empty or of an earlier demo; found {path}, which is of none. "
-                "Move it, or name another folder"
+                f"--out must be new, empty or from an earlier demo; found {path}, which is not "
+                "from a demo. Move it, or name another folder"
             )
 
     def make_room(self, loss: str) -> None:
-        """Remove the run of an earlier demo, file by file; one that is at work is refused."""
+        """Remove the run of an earlier demo, file by file; refuse one that is still running."""
         run = RunFolder(self.run(loss))
         if not run.path.is_dir():
             return
@@ -61,11 +61,11 @@ class DemoFolder:
                 file.unlink(missing_ok=True)
             if run.checkpoints.is_dir():
                 run.checkpoints.rmdir()
-            # Last: by it the rest is known for a demo's, should this be stopped.
+            # Last, because it identifies the rest as a demo's if this is interrupted.
             run.config.unlink(missing_ok=True)
 
     def _others(self) -> Iterator[Path]:
-        """What stands where the demo writes, and is of no demo."""
+        """Files in the way that no demo has written."""
         runs = [RunFolder(self.run(loss)) for loss in self.losses]
         if not any(map(_is_of_a_demo, runs)) and not self._is_our_page():
             files = (make(loss) for loss in self.losses for make in (self.predictions, self.report))
@@ -86,7 +86,7 @@ class DemoFolder:
 
 
 def _is_of_a_demo(run: RunFolder) -> bool:
-    """Whether a run was begun by a demo."""
+    """Whether a demo started the run."""
     try:
         return run.recipe().source == SOURCE
     except (OSError, ValueError):
@@ -94,6 +94,6 @@ def _is_of_a_demo(run: RunFolder) -> bool:
 
 
 def _results_of(run: RunFolder) -> list[Path]:
-    """The files that a run leaves besides its configuration."""
+    """The files that a run writes besides its configuration."""
     results = [run.environment, run.metrics, run.table, run.predictions, run.result]
     return [*checkpoints.found(run.checkpoints), *results]

@@ -1,4 +1,4 @@
-"""The page that sets the losses of the demo side by side."""
+"""The page that compares the losses of the demo."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from calibrant.report.render import METRICS, four_round_steps, render_template
 
 TITLE = "calibrant demo"
 SHOWN = {"identity": "as trained", "temperature": "temperature", "auto": "auto"}
-"""Methods that stand side by side, and what they are called."""
+"""Methods to compare, and their names on the page."""
 COUNTS = {2: "Two", 3: "Three", 4: "Four"}
 
 
@@ -22,7 +22,7 @@ class Trained:
 
     title: str
     report: str
-    """Name of its page, in the folder of this one."""
+    """File name of its report, in the same folder."""
     summary: Summary
 
     @property
@@ -41,17 +41,17 @@ class Trained:
 
     @property
     def floor(self) -> float:
-        """The error that a calibrated model, as sure as this one after ``auto``, would show."""
+        """The error that a calibrated model with the confidences after ``auto`` would show."""
         return self.summary.floor("auto").expected
 
     @property
     def methods(self) -> dict[str, ComparedMethod]:
-        """The methods that were tried, by name."""
+        """The methods by name."""
         return {row.name: row for row in self.summary.comparison.rows}
 
 
 def index_page(trained: Sequence[Trained], notes: Sequence[str], next_lines: Sequence[str]) -> str:
-    """The whole page; it loads nothing."""
+    """The whole page, which loads nothing."""
     comparison = trained[0].summary.comparison
     drawn = [value for each in trained for value in (*map(each.error, SHOWN), each.floor)]
     return render_template(

@@ -1,4 +1,4 @@
-"""What the demo trains: a recipe on noisy digits, by the code behind ``calibrant train``."""
+"""Training of the demo: a recipe on noisy digits, with the code of ``calibrant train``."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from calibrant.training.folders import RunFolder
 from calibrant.training.run import fixed_gamma, loss_of
 
 SHARES = {"val_share": 1 / 3, "test_share": 5 / 9}
-"""A ninth is left to learn from: with so little to learn from, losses differ."""
+"""A ninth is left for training: with so few samples, losses differ."""
 LABEL_NOISE = 0.02
-"""Share of all labels, of every part, drawn at random: what no network can know."""
+"""Share of all labels, in every part, that are drawn at random: no network can predict them."""
 HIDDEN = (256, 256)
 EPOCHS, LEARNING_RATE = 50, 0.002
 SOURCE = "calibrant demo"
-"""What the configuration of a run says of where its recipe stands."""
+"""Source of the recipe in the configuration of a run."""
 
 
 def recipe_of(loss: str, *, seed: int, epochs: int = EPOCHS) -> Recipe:
-    """How one network of the demo is trained."""
+    """The recipe of one network."""
     return recipe(
         "digits",
         loss=loss,
@@ -37,19 +37,19 @@ def recipe_of(loss: str, *, seed: int, epochs: int = EPOCHS) -> Recipe:
 
 
 def data_of(wanted: Recipe) -> DataSet:
-    """The noisy digits of a recipe; they are the same for every loss."""
+    """The noisy digits of a recipe, the same for every loss."""
     return load(wanted.data, random_state=wanted.seed, **wanted.data_options)
 
 
 def gamma_of(wanted: Recipe) -> float | None:
-    """The gamma whose focal map belongs to the loss, if there is one."""
+    """The fixed gamma of the loss, if it has one."""
     return fixed_gamma(loss_of(wanted))
 
 
 def train_network(
     wanted: Recipe, data: DataSet, folder: Path, file: Path, *, after_epoch: Callable[[], Any]
 ) -> None:
-    """One run in ``folder``; what it says of the parts ``val`` and ``test`` is also in ``file``."""
-    # So small a network has no use for more than a CPU, which gives the same numbers everywhere.
+    """Train in ``folder``, and copy the predictions on ``val`` and ``test`` to ``file``."""
+    # A CPU is enough for such a small network, and gives the same numbers everywhere.
     train(wanted, folder, data=data, accelerator="cpu", on_epoch=lambda _: after_epoch())
     write_whole(file, RunFolder(folder).predictions.read_bytes())

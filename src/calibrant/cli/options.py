@@ -1,0 +1,132 @@
+"""Types of arguments, and options that several commands have."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from calibrant import _inputs
+from calibrant._registry import Registry
+from calibrant.calibrators import CALIBRATORS, Calibrator
+from calibrant.calibrators.registry import make_calibrators, required_params
+from calibrant.errors import CalibrantError
+
+SEEDS = range(2**63)
+
+
+class PathType(click.Path):
+    """The name of a file or folder. An empty name is refused."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The name as given, as a ``str`` or a ``Path``."""
+        _inputs.path(value, param.get_error_hint(ctx) if param else "a path")
+        return self.coerce_path_result(value)
+
+
+class Name(click.Choice[str]):
+    """One of some names. Hyphens and underscores are the same; a typo is answered in one line."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__(list(names))
+        self.known = names if isinstance(names, Registry) else Registry("", dict.fromkeys(names))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The name as it is registered."""
+        return self.known.key(value, param.opts[0] if param else None)
+
+
+class Names(Name):
+    """Some of the names, separated by commas."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The names as they are registered."""
+        given = value.split(",") if isinstance(value, str) else value
+        return [super(Names, self).convert(name.strip(), param, ctx) for name in given]
+
+
+INPUT = PathType(path_type=str)
+"""A file or folder to read, as text: ``FILE::part`` is a name too."""
+OUTPUT = PathType(path_type=Path)
+"""A file or folder to write."""
+
+force_option = click.option(
+    "--force", is_flag=True, help="Overwrite an existing file that calibrant did not write."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+bins_option = click.option(
+    "--bins",
+    "n_bins",
+    type=int,
+    default=15,
+    show_default=True,
+    help="Number of bins of the calibration errors.",
+)
+level_option = click.option(
+    "--level",
+    type=float,
+    default=0.95,
+    show_default=True,
+    help="Confidence level of the intervals.",
+)
+seed_option = click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    callback=lambda _ctx, _param, seed: _inputs.whole_number(seed, "--seed", allowed=SEEDS),
+    help="Random seed for resampling.",
+)
+gamma_option = click.option(
+    "--gamma",
+    type=float,
+    help="Gamma that the model was trained with. Adds the methods that need it (focal).",
+)
+
+
+class MethodsCommand(click.Command):
+    """A command whose help ends in the list of methods."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The methods, with a description and parameters of each."""
+        with formatter.section("Methods"):
+            formatter.write_dl([(name, _described(cls)) for name, cls in CALIBRATORS.items()])
+
+
+def chosen_methods(
+    lists: Iterable[Iterable[str]], gamma: float | None, *, against: str | None = None
+) -> dict[str, Calibrator]:
+    """Unfitted calibrators by name, with ``against`` among them; no names give all methods."""
+    chosen = make_calibrators([name for names in lists for name in names] or None, gamma=gamma)
+    if against is not None and against not in chosen:
+        chosen |= make_calibrators([against], gamma=gamma)
+    if gamma is not None and not any("gamma" in required_params(type(c)) for c in chosen.values()):
+        raise CalibrantError(
+            f"--gamma is for methods that need it (focal); found only {', '.join(chosen)}. "
+            "Leave it out"
+        )
+    return chosen
+
+
+def parse_setting(setting: str, example: str) -> tuple[str, Any]:
+    """Name and value of ``--set NAME=VALUE``. The value is JSON; any other text is a string."""
+    name, equals, text = setting.partition("=")
+    if not equals:
+        raise CalibrantError(
+            f"--set takes NAME=VALUE; found {setting[:60]!r}. Write for example --set {example}"
+        )
+    try:
+        return name, json.loads(text)
+    except (ValueError, RecursionError):
+        return name, text
+
+
+def _described(cls: type[Calibrator]) -> str:
+    summary = (inspect.getdoc(cls) or "").partition("\n")[0]
+    needed, params = required_params(cls), inspect.signature(cls).parameters.values()
+    shown = [p.name if p.name in needed else f"{p.name}={p.default}" for p in params]
+    return f"{summary} Parameters: {', '.join(shown)}." if shown else summary
