@@ -345,7 +345,7 @@ REFUSED = {
     "soft targets and ignore_index": (
         lambda: FocalLoss(gamma=1.0, ignore_index=2)(X, torch.ones(2, 3) / 3),
         ValueError,
-        "ignore_index is for targets that are class indices; found 2",
+        "targets that are probabilities; found 2",
     ),
     "soft targets of another shape": (
         lambda: FocalLoss(gamma=1.0)(X, torch.ones(2)),
@@ -390,7 +390,7 @@ REFUSED = {
     "a gamma missing": (
         lambda: SampleGamma((0.2,), (1.0,)),
         ValueError,
-        "one gamma more than thresholds; found 1 gammas and 1 thresholds",
+        "one more gamma than thresholds; found 1 gammas and 1 thresholds",
     ),
     "an infinite gamma": (
         lambda: SampleGamma((0.2,), (1.0, float("inf"))),
@@ -400,12 +400,12 @@ REFUSED = {
     "threshold without gamma": (
         lambda: SampleGamma.for_thresholds((0.6,), rest=1.0),
         ValueError,
-        "at most 0.5; found 0.6",
+        "between 1e-300 and 0.5; found 0.6",
     ),
     "fractions above 1": (
         lambda: ScheduledGamma(fractions=(0.5, 1.5)),
         ValueError,
-        "fractions must increase and lie between 0 and 1",
+        "fractions must increase and lie strictly between 0 and 1",
     ),
     "both ways": (
         lambda: ScheduledGamma(fractions=(0.2, 0.5), epochs=(2, 5)),

@@ -289,13 +289,9 @@ class Calibrator(ABC):
 def state_like(state: State, logits: Array) -> State:
     """The state with arrays in the library, dtype and on the device of ``logits``."""
     xp = array_namespace(logits)
-    return {
-        name: value
-        if isinstance(value, float)
-        else xp.asarray(value, dtype=_dtype_for(value, logits, xp), device=device(logits))
-        for name, value in state.items()
-    }
 
+    def converted(value: npt.NDArray[Any]) -> Array:
+        dtype = xp.int64 if value.dtype.kind == "i" else logits.dtype
+        return xp.asarray(value, dtype=dtype, device=device(logits))
 
-def _dtype_for(value: npt.NDArray[Any], logits: Array, xp: Any) -> Any:
-    return xp.int64 if value.dtype.kind == "i" else logits.dtype
+    return {n: v if isinstance(v, float) else converted(v) for n, v in state.items()}

@@ -131,7 +131,7 @@ class TrainerLoss(TrainerCallback):
         self.training, self._warned, self._updated = True, False, False
         if args.eval_strategy == "no":
             self._warn_without_validation("eval_strategy='no'")
-        saved = _beside_checkpoint(args, state)
+        saved = _state_path(args, state)
         if state.global_step == 0 or not self.loss.state_dict():
             return
         if saved.is_file():
@@ -165,7 +165,7 @@ class TrainerLoss(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Write the state of the loss next to the checkpoint."""
-        path = _beside_checkpoint(args, state)
+        path = _state_path(args, state)
         if state.is_world_process_zero and self.loss.state_dict() and path.parent.is_dir():
             content = io.BytesIO()
             torch.save(self.loss.state_dict(), content)
@@ -209,7 +209,7 @@ def _own_part(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return rows[mine], labels[mine]
 
 
-def _beside_checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
+def _state_path(args: TrainingArguments, state: TrainerState) -> Path:
     return Path(args.output_dir or ".") / f"checkpoint-{state.global_step}" / STATE
 
 
@@ -237,7 +237,7 @@ def check_trainer_labels(labels: Any) -> Any:
     if labels.is_floating_point():
         raise CalibrantError(
             f"labels must be class indices; found {labels.dtype} of shape {tuple(labels.shape)}, "
-            "of which the Trainer would count every number as a target. Pass integers, or a "
+            "and the Trainer would count every number as a target. Pass integers, or a "
             "function of your own as compute_loss_func"
         )
     return labels

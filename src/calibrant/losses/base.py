@@ -103,16 +103,16 @@ def labels_and_share(
     counted = target != settings.ignore_index
     labels = (target * counted).long()
     share = counted.to(dtype) if settings.weight is None else settings.weight[labels] * counted
-    return labels, share / above_zero(share.sum()) if settings.reduction == "mean" else share
+    return labels, share / divisor(share.sum()) if settings.reduction == "mean" else share
 
 
 def total_weight(target: Tensor, settings: Settings, dtype: torch.dtype) -> Tensor:
     """The divisor of a mean over class indices."""
     weights = settings._replace(reduction="none")
-    return above_zero(labels_and_share(target, weights, dtype)[1].sum())
+    return divisor(labels_and_share(target, weights, dtype)[1].sum())
 
 
-def above_zero(total: Tensor) -> Tensor:
+def divisor(total: Tensor) -> Tensor:
     """A total weight as a divisor: it is above 0, so that the mean of no targets is 0."""
     return total.clamp(min=torch.finfo(total.dtype).tiny)
 
@@ -127,7 +127,7 @@ def is_half(logits: Tensor) -> bool:
     return logits.dtype in HALF
 
 
-def log_softmax(logits: Tensor) -> Tensor:
+def wide_log_softmax(logits: Tensor) -> Tensor:
     """Log-probabilities in at least float32."""
     dtype = torch.float32 if is_half(logits) else None
     return F.log_softmax(logits, class_axis(logits), dtype=dtype)
@@ -140,7 +140,9 @@ def cross_entropy(logits: Tensor, target: Tensor, ignore_index: int) -> Tensor:
     float32: a cross-entropy rounded to 8 bits would lose the small losses of a mean, and p too.
     """
     if is_half(logits):
-        return F.nll_loss(log_softmax(logits), target, ignore_index=ignore_index, reduction="none")
+        return F.nll_loss(
+            wide_log_softmax(logits), target, ignore_index=ignore_index, reduction="none"
+        )
     return F.cross_entropy(logits, target, ignore_index=ignore_index, reduction="none")
 
 

@@ -22,9 +22,9 @@ from calibrant.losses.base import (
     class_axis,
     expected,
     is_half,
-    log_softmax,
     smoothed,
     total_weight,
+    wide_log_softmax,
 )
 from calibrant.losses.policies import GammaPolicy
 from calibrant.losses.scalar import focal_of
@@ -169,7 +169,7 @@ class FocalLoss(_WithGamma):
     def _of_probabilities(self, logits: Tensor, target: Tensor, settings: Settings) -> Tensor:
         check_soft_targets(logits, target, self.ignore_index)
         axis = class_axis(logits)
-        c = -log_softmax(logits)
+        c = -wide_log_softmax(logits)
         p = (target * torch.exp(-c.detach())).sum(axis)
         values = self._focal_of_rows(c, p, axis)
         if settings.weight is not None:
@@ -179,7 +179,7 @@ class FocalLoss(_WithGamma):
 
     def _of_smoothed_labels(self, logits: Tensor, target: Tensor, settings: Settings) -> Tensor:
         axis = class_axis(logits)
-        log_p = log_softmax(logits)
+        log_p = wide_log_softmax(logits)
         kept = target != self.ignore_index
         labels = torch.where(kept, target, 0).long().unsqueeze(axis)
         p = torch.exp(log_p.detach().gather(axis, labels).squeeze(axis))
@@ -281,7 +281,7 @@ def _top_labels(rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Confidence of each row, and whether it is correct, in double precision on the CPU."""
     if len(rows) == 0:
         return torch.empty(0), torch.empty(0)
-    log_p, top = log_softmax(_inputs.logits(rows)).max(dim=1)
+    log_p, top = wide_log_softmax(_inputs.logits(rows)).max(dim=1)
     return log_p.exp().double().cpu(), (top == labels).double().cpu()
 
 

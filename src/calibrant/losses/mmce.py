@@ -16,9 +16,9 @@ from calibrant.losses.base import (
     check_soft_targets,
     class_axis,
     expected,
-    log_softmax,
     smoothed,
     total_weight,
+    wide_log_softmax,
 )
 from calibrant.metrics.kernel_errors import laplace_energy
 
@@ -83,7 +83,7 @@ class MMCELoss(Loss):
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss of logits and of class indices or probabilities."""
         settings = self._settings_for(logits)
-        log_p = log_softmax(logits)
+        log_p = wide_log_softmax(logits)
         mmce = self.strength * self._mmce(log_p, target)
         if target.is_floating_point():
             check_soft_targets(logits, target, self.ignore_index)
@@ -103,7 +103,7 @@ class MMCELoss(Loss):
 
     def mmce(self, logits: Tensor, target: Tensor) -> Tensor:
         """The calibration error alone, without ``strength``."""
-        return self._mmce(log_softmax(logits), target)
+        return self._mmce(wide_log_softmax(logits), target)
 
     def extra_repr(self) -> str:
         """The settings that are not the default."""

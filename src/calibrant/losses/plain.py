@@ -11,8 +11,8 @@ from calibrant.losses.base import (
     check_soft_targets,
     class_axis,
     labels_and_share,
-    log_softmax,
     reduced,
+    wide_log_softmax,
 )
 from calibrant.losses.focal import FocalLoss
 
@@ -83,7 +83,7 @@ class BrierLoss(Loss):
         """The loss of logits and of class indices or probabilities."""
         axis = class_axis(logits)
         settings = self._settings_for(logits)
-        q = log_softmax(logits).exp()
+        q = wide_log_softmax(logits).exp()
         if target.is_floating_point():
             check_soft_targets(logits, target, self.ignore_index)
             values = (q - target).square().sum(axis)

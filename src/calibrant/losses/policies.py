@@ -17,8 +17,8 @@ from calibrant._types import Array
 from calibrant.errors import CalibrantError
 from calibrant.focal import gamma_for_threshold
 
-WHOLE_RUN = 350
-"""Epochs of the runs for which the papers give schedules."""
+PAPER_FRACTIONS = (100 / 350, 250 / 350)
+"""Where the papers change gamma: after 100 and 250 of 350 epochs."""
 MOST_EPOCHS = range(0, 2**53)
 
 
@@ -113,10 +113,13 @@ class ScheduledGamma(GammaPolicy):
     ) -> None:
         super().__init__()
         self.gammas = tuple(_inputs.gamma(g, lowest=0.0, like=torch.empty(0)) for g in gammas)
-        if fractions is None and epochs is None:
-            fractions = (100 / WHOLE_RUN, 250 / WHOLE_RUN)
+        if fractions is not None and epochs is not None:
+            raise CalibrantError("a schedule takes fractions or epochs; found both. Leave one out")
         self.in_epochs = epochs is not None
-        self.boundaries = check_boundaries(fractions, epochs, n_gammas=len(self.gammas))
+        name = "epochs" if self.in_epochs else "fractions"
+        given: Sequence[float] | None = epochs if self.in_epochs else fractions
+        boundaries = PAPER_FRACTIONS if given is None else given
+        self.boundaries = check_boundaries(name, boundaries, n_gammas=len(self.gammas))
         self.register_buffer("gamma", torch.tensor(self.gammas[0], dtype=torch.float64))
         self.register_buffer("epoch", torch.tensor(0, dtype=torch.int64))
 
@@ -175,7 +178,7 @@ class SampleGamma(GammaPolicy):
         self, thresholds: Sequence[float], gammas: Sequence[float], *, inclusive: bool = True
     ) -> None:
         super().__init__()
-        self.thresholds = check_rising_thresholds(thresholds, n_gammas=len(gammas))
+        self.thresholds = check_boundaries("thresholds", thresholds, n_gammas=len(gammas))
         self.gammas = tuple(check_signed_gamma(g, like=torch.empty(0)) for g in gammas)
         self.inclusive = inclusive
         self.signed = min(self.gammas) < 0.0
@@ -246,42 +249,24 @@ def check_signed_gamma(value: Any, *, like: Array) -> float:
     return number
 
 
-def check_rising_thresholds(values: Sequence[Any], *, n_gammas: int) -> tuple[float, ...]:
-    """Check increasing probabilities, one fewer than gammas."""
-    thresholds = tuple(_inputs.finite_number(value, "thresholds") for value in values)
-    rising = all(a < b for a, b in pairwise(thresholds))
-    if not (rising and all(0.0 < t < 1.0 for t in thresholds)):
+def check_boundaries(name: str, values: Sequence[Any], *, n_gammas: int) -> tuple[float, ...]:
+    """Check increasing boundaries, one fewer than gammas; only ``epochs`` may be above 1."""
+    found = tuple(_inputs.finite_number(value, name) for value in values)
+    highest = math.inf if name == "epochs" else 1.0
+    if not (
+        all(a < b for a, b in pairwise(found)) and all(0.0 < value < highest for value in found)
+    ):
+        limits = "above 0" if name == "epochs" else "strictly between 0 and 1"
         raise CalibrantError(
-            f"thresholds must increase and lie strictly between 0 and 1; found {thresholds}. "
+            f"{name} must increase and lie {limits}; found {found}. "
             "Sort them, and remove duplicates"
         )
-    _one_gamma_more("thresholds", len(thresholds), n_gammas)
-    return thresholds
-
-
-def check_boundaries(
-    fractions: Sequence[Any] | None, epochs: Sequence[Any] | None, *, n_gammas: int
-) -> tuple[float, ...]:
-    """Check where the gammas of a schedule change, in fractions of the run or in epochs."""
-    if fractions is not None and epochs is not None:
-        raise CalibrantError("a schedule takes fractions or epochs; found both. Leave one out")
-    name, values = ("fractions", fractions or ()) if epochs is None else ("epochs", epochs)
-    found = tuple(_inputs.finite_number(value, name) for value in values)
-    rising = all(a < b for a, b in pairwise(found))
-    highest = 1.0 if name == "fractions" else math.inf
-    if not (rising and all(0.0 < value < highest for value in found)):
-        limits = "between 0 and 1" if name == "fractions" else "above 0"
-        raise CalibrantError(f"{name} must increase and lie {limits}; found {found}. Sort them")
-    _one_gamma_more(name, len(found), n_gammas)
-    return found
-
-
-def _one_gamma_more(name: str, n_steps: int, n_gammas: int) -> None:
-    if n_gammas != n_steps + 1:
+    if n_gammas != len(found) + 1:
         raise CalibrantError(
-            f"there must be one more gamma than {name}; found {n_gammas} gammas and {n_steps} "
+            f"there must be one more gamma than {name}; found {n_gammas} gammas and {len(found)} "
             f"{name}. The last gamma applies above the last of them"
         )
+    return found
 
 
 def check_length_of_run(epoch: int, n_epochs: Any) -> int:

@@ -24,7 +24,7 @@ class Evaluated(NamedTuple):
     gamma: Gamma
 
 
-def evaluate(cross_entropy: Tensor, rule: Rule, signed: bool) -> Evaluated:
+def value_and_derivative(cross_entropy: Tensor, rule: Rule, signed: bool) -> Evaluated:
     """Everything that a training step needs, in new tensors."""
     if isinstance(rule, float) and rule == 0.0:
         return Evaluated(cross_entropy, torch.ones_like(cross_entropy), rule)
@@ -85,5 +85,5 @@ def _derivative(ctx: Any) -> Tensor:
     gamma = saved[0] if saved else ctx.number
     of = parts(cross_entropy, torch)
     base, power = base_and_power(of, gamma, torch, signed=ctx.signed)
-    rising: Tensor = gradient(of, base, power, gamma, torch)
-    return rising
+    result: Tensor = gradient(of, base, power, gamma, torch)
+    return result

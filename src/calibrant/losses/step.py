@@ -26,7 +26,7 @@ from calibrant.losses.base import (
     labels_and_share,
     reduced,
 )
-from calibrant.losses.scalar import Gamma, Rule, evaluate, focal_of
+from calibrant.losses.scalar import Gamma, Rule, focal_of, value_and_derivative
 
 AT_ONCE = 2**18
 """Half-precision numbers that are widened together: on a CPU, as many as its cache holds."""
@@ -99,7 +99,7 @@ def _evaluated(
 ) -> tuple[Tensor, Gamma, Tensor | None]:
     """(reduced loss, gamma, its gradient with respect to the logits if ``wanted``)."""
     log_p, c = _log_probs(logits, target, settings.ignore_index)
-    value, derivative, gamma = evaluate(c, rule, signed)
+    value, derivative, gamma = value_and_derivative(c, rule, signed)
     if _count_alike(target, settings):
         labels = target.long()
         if settings.reduction == "mean":

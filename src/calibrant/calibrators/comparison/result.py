@@ -10,7 +10,7 @@ from typing import Any
 from calibrant import _inputs
 from calibrant._tables import json_value
 from calibrant.calibrators.base import Calibrator
-from calibrant.calibrators.comparison.table import SORTABLE, markup, text
+from calibrant.calibrators.comparison.table import SORTABLE, to_html, to_text
 from calibrant.calibrators.fit_report import FitReport
 from calibrant.metrics.comparison import Comparison
 from calibrant.metrics.evaluation import Evaluation, Measured, NoiseFloor
@@ -130,10 +130,10 @@ class MethodComparison:
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
     def __str__(self) -> str:
-        return text(self)
+        return to_text(self)
 
     def _repr_html_(self) -> str:
-        return markup(self)
+        return to_html(self)
 
 
 def _rank(row: ComparedMethod, metric: str) -> tuple[float, ...]:

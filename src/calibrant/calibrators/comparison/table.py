@@ -20,7 +20,7 @@ SIGNS = {"better": "+", "worse": "-", "not distinguishable": " ", None: " "}
 WIDTH = 96
 
 
-def text(result: MethodComparison) -> str:
+def to_text(result: MethodComparison) -> str:
     """The table for a terminal."""
     footnotes = _Footnotes()
     cells = [*_heads(result), *(_cells(result, row, footnotes) for row in result.rows)]
@@ -37,7 +37,7 @@ def text(result: MethodComparison) -> str:
     )
 
 
-def markup(result: MethodComparison) -> str:
+def to_html(result: MethodComparison) -> str:
     """The table for a notebook."""
     footnotes = _Footnotes()
     rows = [_cells(result, row, footnotes) for row in result.rows]
