@@ -100,7 +100,7 @@ def test_parts_add_up_to_the_whole(make):
         joined.merge(part)
     np.testing.assert_array_equal(joined.count, whole.count)
     np.testing.assert_allclose(joined.sums, whole.sums, rtol=1e-12)
-    with pytest.raises(ValueError, match="must have the same bins"):
+    with pytest.raises(ValueError, match="must have the same number of bins"):
         whole.merge(EqualWidthBins(3))
 
 

@@ -94,7 +94,7 @@ def test_unknown_names_and_levels_are_refused():
     probs, labels = drawn(50, 1.0, seed=6)
     with pytest.raises(ValueError, match=r"found 'adaece'. Did you mean 'ada_ece'\?"):
         evaluate(probs, labels, metrics=["adaece"])
-    with pytest.raises(ValueError, match=r"level must lie strictly .* For 95% pass 0\.95"):
+    with pytest.raises(ValueError, match=r"level must be strictly .* For 95% pass 0\.95"):
         evaluate(probs, labels, level=95)
     with pytest.raises(ValueError, match="n_resamples must be from 20"):
         evaluate(probs, labels, n_resamples=1)

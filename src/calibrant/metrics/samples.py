@@ -150,7 +150,9 @@ def summarise(
 
     kind, given = _inputs.one_of(probs=probs, logits=logits)
     given = _inputs.as_array(given, kind)
-    scores = _inputs.scores(given, kind)
+    scores = _inputs.as_numpy(_inputs.unchecked_scores(given, kind))
+    if scores.dtype.itemsize > 8:
+        scores = scores.astype(np.float64)  # kernels have no longer floats
     ignored = _inputs.ignored_label(ignore_label)
     labels = _inputs.labels(labels, scores, ignored=ignored).reshape(-1)
     weight = _inputs.sample_weight(sample_weight, scores)
@@ -186,7 +188,7 @@ def summarise(
 def samples_of_confidence(confidence: Array, correct: Array) -> ScoredSamples:
     """Samples of which only the confidence, and whether the answer was right, are known."""
     values = _inputs.as_numpy(_inputs.unit_interval(confidence, "confidence")).astype(np.float64)
-    correct = _inputs.truths(correct, "correct")
+    correct = _inputs.booleans(correct, "correct")
     _inputs.same_shape(confidence=values, correct=correct)
     _inputs.something_to_measure(values.size)
     return ScoredSamples(values.reshape(-1), correct.reshape(-1), None)
