@@ -132,7 +132,7 @@ def test_the_sketch_is_within_its_bound(shape, n):
 
 
 def test_order_inside_a_cell_is_the_worst_case():
-    """All right answers on one side of an edge, all wrong ones on the other, in one cell."""
+    """All correct samples on one side of an edge, all wrong ones on the other, in one cell."""
     n = 2000
     confidence = 0.9 + 1e-9 * np.arange(n)
     correct = np.arange(n) < n // 2

@@ -84,8 +84,8 @@ def test_tiny_and_odd_samples():
 
 def test_weights_move_the_value_and_its_interval():
     probs, labels = drawn(1000, 3.0, seed=5)
-    right = probs.argmax(axis=1) == labels
-    result = evaluate(probs, labels, sample_weight=np.where(right, 1.0, 0.1), n_resamples=200)
+    correct = probs.argmax(axis=1) == labels
+    result = evaluate(probs, labels, sample_weight=np.where(correct, 1.0, 0.1), n_resamples=200)
     assert result["error_rate"].high < evaluate(probs, labels)["error_rate"].low
     assert result["error_rate"].low < result["error_rate"].value < result["error_rate"].high
 

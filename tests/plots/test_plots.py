@@ -1,4 +1,4 @@
-"""Pictures show the numbers of the curves, stand hostile input and change no global setting."""
+"""Plots show the numbers of the curves, accept extreme input and change no global setting."""
 
 from __future__ import annotations
 
@@ -174,12 +174,12 @@ def test_curves_over_each_other(ax, case):
 
 
 @pytest.mark.parametrize("case", sorted(HOSTILE))
-def test_the_histogram_shows_right_and_wrong(ax, case):
+def test_the_histogram_shows_correct_and_wrong(ax, case):
     (probs, labels), options = HOSTILE[case]
     histogram = confidence_histogram(probs, labels, **options)
     plots.plot_confidence_histogram(histogram, ax)
-    right, wrong = (patch for patch in ax.patches if isinstance(patch, StepPatch))
-    for steps, counts in ((right, histogram.correct), (wrong, histogram.wrong)):
+    correct, wrong = (patch for patch in ax.patches if isinstance(patch, StepPatch))
+    for steps, counts in ((correct, histogram.correct), (wrong, histogram.wrong)):
         values, edges, _ = steps.get_data()
         assert values.tolist() == counts.tolist()
         assert edges.tolist() == histogram.edges.tolist()

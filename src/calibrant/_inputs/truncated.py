@@ -134,9 +134,8 @@ def every_class_known(what: str) -> NoReturn:
 
 def _numbers(values: Any, name: str, kinds: str) -> npt.NDArray[Any]:
     array = as_numpy(values)
-    if "f" in kinds and array.dtype.kind in "iu":
-        array = array.astype(np.float64)
-    if "f" in kinds and array.dtype.kind == "f" and array.dtype.itemsize > 8:
+    longer = array.dtype.kind == "f" and array.dtype.itemsize > 8
+    if "f" in kinds and (longer or array.dtype.kind in "iu"):
         array = array.astype(np.float64)
     if array.dtype.kind not in kinds:
         what = "numbers" if "f" in kinds else "whole numbers"

@@ -211,9 +211,8 @@ class Pass:
             pool.shutdown(cancel_futures=True)
 
 
-def over_rows(function: Callable[..., Any]) -> Pass:
-    """Compile ``function(start, stop, *arguments)`` as a :class:`Pass` over rows."""
-    return Pass(function)
+over_rows = Pass
+"""Decorator that compiles ``function(start, stop, *arguments)`` as a pass over rows."""
 
 
 def _reinterpreted(source: Any, target: Any, llvm_type: Any) -> Any:

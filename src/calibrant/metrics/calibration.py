@@ -54,10 +54,8 @@ def ece(samples: ScoredSamples, *, n_bins: int = 15, norm: str = "l1") -> float:
         Naeini et al. (2015); Guo et al. (2017).
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant import ece
-        >>> probs = np.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]])
-        >>> round(ece(probs, np.array([0, 1, 1])), 4)
+        >>> round(ece([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]], [0, 1, 1]), 4)
         0.4
     """
     return error_of_table(width_table(samples, n_bins), norm)
@@ -75,10 +73,8 @@ def mce(samples: ScoredSamples, *, n_bins: int = 15) -> float:
         Naeini et al. (2015).
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant import mce
-        >>> probs = np.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]])
-        >>> round(mce(probs, np.array([0, 1, 1])), 4)
+        >>> round(mce([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]], [0, 1, 1]), 4)
         0.4
     """
     return error_of_table(width_table(samples, n_bins), "max")
@@ -97,10 +93,8 @@ def ada_ece(samples: ScoredSamples, *, n_bins: int = 15, norm: str = "l1") -> fl
         Nguyen and O'Connor (2015); Mukhoti et al. (2020), AdaECE.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant import ada_ece
-        >>> probs = np.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]])
-        >>> round(ada_ece(probs, np.array([0, 1, 1]), n_bins=2), 4)
+        >>> round(ada_ece([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]], [0, 1, 1], n_bins=2), 4)
         0.1333
     """
     return error_of_table(mass_table(samples, n_bins), norm)
@@ -116,10 +110,8 @@ def classwise_ece(samples: ScoredSamples, *, n_bins: int = 15) -> float:
         Kull et al. (2019).
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant import classwise_ece
-        >>> probs = np.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]])
-        >>> round(classwise_ece(probs, np.array([0, 1, 1])), 4)
+        >>> round(classwise_ece([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]], [0, 1, 1]), 4)
         0.4
     """
     return float(np.abs(class_gap_sums(samples, n_bins)).sum(axis=1).mean() / total(samples))
@@ -157,10 +149,8 @@ def debiased_ece(samples: ScoredSamples, *, n_bins: int = 15) -> float:
         Kumar, Liang and Ma (2019).
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.metrics import debiased_ece
-        >>> probs = np.array([[0.9, 0.1]] * 4)
-        >>> round(debiased_ece(probs, np.array([0, 0, 0, 1]), n_bins=1), 4)
+        >>> round(debiased_ece([[0.9, 0.1]] * 4, [0, 0, 0, 1], n_bins=1), 4)
         0.0
     """
     table = mass_table(samples, n_bins)
@@ -184,10 +174,8 @@ def ks_error(samples: ScoredSamples) -> float:
         Gupta et al. (2021).
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.metrics import ks_error
-        >>> probs = np.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]])
-        >>> round(ks_error(probs, np.array([0, 1, 1])), 4)
+        >>> round(ks_error([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]], [0, 1, 1]), 4)
         0.1333
     """
     order = np.argsort(samples.confidence)
@@ -207,10 +195,8 @@ def confidence_gap(samples: ScoredSamples) -> float:
     Its absolute value is a lower bound of every calibration error over bins.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.metrics import confidence_gap
-        >>> probs = np.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]])
-        >>> round(confidence_gap(probs, np.array([0, 1, 1])), 4)
+        >>> round(confidence_gap([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]], [0, 1, 1]), 4)
         0.1333
     """
     return samples.mean(samples.gap)

@@ -27,9 +27,8 @@ def nll(samples: ScoredSamples) -> float:
     Infinite if any true class has probability 0; :func:`n_impossible` counts those rows.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant import nll
-        >>> round(nll(np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([0, 1])), 4)
+        >>> round(nll([[0.9, 0.1], [0.4, 0.6]], [0, 1]), 4)
         0.3081
     """
     return samples.mean_of_present(-samples.true_log_prob)
@@ -40,9 +39,8 @@ def n_impossible(samples: ScoredSamples) -> float:
     """Number of rows whose true class has probability 0, which makes the NLL infinite.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.metrics import n_impossible
-        >>> n_impossible(np.array([[1.0, 0.0], [0.4, 0.6]]), np.array([1, 1]))
+        >>> n_impossible([[1.0, 0.0], [0.4, 0.6]], [1, 1])
         1.0
     """
     return float((samples.true_log_prob == -np.inf).sum())
@@ -57,9 +55,8 @@ def brier(samples: ScoredSamples) -> float:
     It is not divided by the number of classes: for two classes it is twice the binary form.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant import brier
-        >>> round(brier(np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([0, 1])), 4)
+        >>> round(brier([[0.9, 0.1], [0.4, 0.6]], [0, 1]), 4)
         0.17
     """
     return samples.mean(brier_rows(samples))
@@ -77,10 +74,8 @@ def focal_loss(samples: ScoredSamples, *, gamma: float = 3.0) -> float:
     .. math:: -\frac1n \sum_i (1 - p_{i, y_i})^\gamma \log p_{i, y_i}
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant import METRICS
-        >>> probs = np.array([[0.9, 0.1], [0.4, 0.6]])
-        >>> round(METRICS["focal_loss"](probs, np.array([0, 1]), gamma=2.0), 4)
+        >>> round(METRICS["focal_loss"]([[0.9, 0.1], [0.4, 0.6]], [0, 1], gamma=2.0), 4)
         0.0414
     """
     gamma = _inputs.gamma(gamma, lowest=0.0)
@@ -93,9 +88,8 @@ def error_rate(samples: ScoredSamples) -> float:
     """Share of rows whose largest probability is not at the label; ties go to the first class.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant import error_rate
-        >>> error_rate(np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([0, 0]))
+        >>> error_rate([[0.9, 0.1], [0.4, 0.6]], [0, 0])
         0.5
     """
     return 1.0 - samples.mean(samples.correct)
@@ -106,9 +100,8 @@ def top_k_error(samples: ScoredSamples, *, k: int = 5) -> float:
     """Share of rows whose label is not among the k largest; ties go to the earlier class.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.metrics import top_k_error
-        >>> top_k_error(np.array([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2]]), np.array([1, 2]), k=2)
+        >>> top_k_error([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2]], [1, 2], k=2)
         0.5
     """
     scores = samples.need_scores()
@@ -128,9 +121,8 @@ def s99(samples: ScoredSamples) -> float:
         Mukhoti et al. (2020), the size of S99.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.metrics import s99
-        >>> s99(np.array([[0.999, 0.001], [0.4, 0.6]]), np.array([0, 0]))
+        >>> s99([[0.999, 0.001], [0.4, 0.6]], [0, 0])
         0.5
     """
     return samples.mean(samples.confidence > SURE)
@@ -141,9 +133,8 @@ def s99_accuracy(samples: ScoredSamples) -> float:
     """Accuracy of the predictions made with a confidence above 0.99; NaN if there are none.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.metrics import s99_accuracy
-        >>> s99_accuracy(np.array([[0.999, 0.001], [0.4, 0.6]]), np.array([0, 0]))
+        >>> s99_accuracy([[0.999, 0.001], [0.4, 0.6]], [0, 0])
         1.0
     """
     return samples.mean(samples.correct, where=samples.confidence > SURE)
@@ -154,9 +145,8 @@ def entropy(samples: ScoredSamples) -> float:
     """Mean entropy of the predictions, in nats.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.metrics import entropy
-        >>> round(entropy(np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([0, 0])), 4)
+        >>> round(entropy([[0.5, 0.5], [1.0, 0.0]], [0, 0]), 4)
         0.3466
     """
     return samples.mean(samples.entropy)
@@ -211,9 +201,8 @@ def aurc(samples: ScoredSamples) -> float:
         Geifman and El-Yaniv (2017).
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.metrics import aurc
-        >>> round(aurc(np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([0, 0])), 4)
+        >>> round(aurc([[0.9, 0.1], [0.4, 0.6]], [0, 0]), 4)
         0.25
     """
     return risk_by_coverage(samples).mean_risk()
@@ -284,9 +273,8 @@ def brier_decomposition(
         Murphy (1973).
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.metrics import brier_decomposition
-        >>> parts = brier_decomposition(np.array([[0.5, 0.5]] * 4), np.array([0, 0, 0, 1]))
+        >>> parts = brier_decomposition([[0.5, 0.5]] * 4, [0, 0, 0, 1])
         >>> parts.reliability, parts.resolution, parts.uncertainty
         (0.125, 0.0, 0.375)
     """
@@ -323,9 +311,8 @@ def kl_to_posterior(probs: Array, posterior: Array, *, sample_weight: Array = No
     For simulated problems with known class probabilities.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.metrics import kl_to_posterior
-        >>> round(kl_to_posterior(np.array([[0.5, 0.5]]), np.array([[0.9, 0.1]])), 4)
+        >>> round(kl_to_posterior([[0.5, 0.5]], [[0.9, 0.1]]), 4)
         0.3681
     """
     from scipy.special import rel_entr
