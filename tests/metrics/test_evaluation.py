@@ -119,7 +119,7 @@ def test_a_stream_gives_what_the_whole_gives():
             assert row.high == pytest.approx(whole[row.name].high, abs=0.15 * width)
     for ours, theirs in zip(result.noise_floors, whole.noise_floors, strict=True):
         assert ours.expected == pytest.approx(theirs.expected, rel=0.05)
-    with pytest.raises(ValueError, match="same classes"):
+    with pytest.raises(ValueError, match="same number of classes"):
         stream.update(np.full((2, 3), 1 / 3), [0, 1])
     with pytest.raises(ValueError, match="at least one sample"):
         StreamedEvaluation().result()
