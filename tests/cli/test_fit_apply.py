@@ -143,7 +143,7 @@ def test_a_bad_choice_gets_one_line(file, tmp_path, arguments, message):
 
 BAD_SAMPLES = [
     ({"logits": LOGITS}, "bad.npz: labels are needed"),
-    ({"logits": np.full((2, 3), np.nan), "labels": [0, 1]}, "bad.npz: logits must not hold NaN"),
+    ({"logits": np.full((2, 3), np.nan), "labels": [0, 1]}, "bad.npz: logits must not contain NaN"),
     ({"probs": np.full((2, 3), 0.9), "labels": [0, 1]}, "row 0 sums to 2.7"),
     ({"logits": LOGITS, "labels": LABELS + 9}, "labels must be between 0 and 4"),
     ({"logits": LOGITS[:0], "labels": LABELS[:0]}, "has no rows"),
@@ -275,7 +275,7 @@ def test_damage_further_on_leaves_the_old_output_alone(tmp_path, calibrator, end
     np.savez(tmp_path / "in.npz", logits=logits)
     out = tmp_path / f"out{ending}"
     out.write_text("what stood here before")
-    message = "in.npz, counting from row 300: logits must not hold NaN; found NaN in row 17"
+    message = "in.npz, counting from row 300: logits must not contain NaN; found NaN in row 17"
     refused(tmp_path, message, "apply", calibrator, tmp_path / "in.npz", "-o", out)
 
 

@@ -126,7 +126,7 @@ def test_a_terminal_sees_how_far_it_is(parts, tmp_path, monkeypatch):
         ({"logits": LOGITS}, "labels are needed"),
         ({"logits": np.full((2, 4), np.nan), "labels": [0, 1]}, "logits must not hold"),
         ({"probs": LOGITS, "labels": LABELS}, "probs"),
-        ({"logits": LOGITS[:, :3], "labels": LABELS % 3}, "the same classes"),
+        ({"logits": LOGITS[:, :3], "labels": LABELS % 3}, "the same number of classes"),
         ({"probs": PROBS, "labels": LABELS}, "must be of one kind"),
         ({"confidence": np.ones(3), "correct": np.ones(3, bool)}, "found confidence only"),
         ({"logits": LOGITS, "labels": LABELS + 9}, "labels"),

@@ -228,7 +228,7 @@ def test_phi_agrees_with_the_oracle(library, gamma):
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 3.0])
-def test_the_slope_of_phi_is_that_of_the_oracle(gamma):
+def test_the_gradient_of_phi_is_that_of_the_oracle(gamma):
     cross_entropy = np.array([1e-6, 1e-3, 0.1, 0.7, 3.0, 40.0])
     said = phi_gradient(cross_entropy, gamma)
     with mp.workdps(60):

@@ -25,7 +25,7 @@ REFUSED = {
     "nan logits": (
         lambda: focal.focal_log_probs(broken(LOGITS, (1, 2), np.nan), gamma=1.0),
         ValueError,
-        "logits must not hold NaN; found NaN in row 1",
+        "logits must not contain NaN; found NaN in row 1",
     ),
     "+inf logits": (
         lambda: focal.focal_log_probs(broken(LOGITS, (0, 2), np.inf), gamma=1.0),

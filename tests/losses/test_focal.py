@@ -436,7 +436,7 @@ REFUSED = {
     "nan in validation": (
         lambda: LOSSES["adafocal"]().update(X * float("nan"), Y),
         ValueError,
-        "logits must not hold NaN",
+        "logits must not contain NaN",
     ),
     "strength": (lambda: MMCELoss(strength=-2.0), ValueError, "strength must be at least 0"),
     "binary shapes": (

@@ -257,7 +257,7 @@ def test_a_row_of_nan_that_counts_is_not_passed_over():
     logits[1] = float("nan")
     for name in ("ce", "fl-3", "brier", "mmce", "mmce-weighted"):
         assert torch.isnan(LOSSES[name]()(logits, labels))
-    with pytest.raises(ValueError, match="logits must not hold NaN"):
+    with pytest.raises(ValueError, match="logits must not contain NaN"):
         LOSSES["proper-focal"]()(logits, labels)
 
 

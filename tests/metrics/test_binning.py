@@ -100,7 +100,7 @@ def test_parts_add_up_to_the_whole(make):
         joined.merge(part)
     np.testing.assert_array_equal(joined.count, whole.count)
     np.testing.assert_allclose(joined.sums, whole.sums, rtol=1e-12)
-    with pytest.raises(ValueError, match="must have the same bins"):
+    with pytest.raises(ValueError, match="must have the same number of bins"):
         whole.merge(EqualWidthBins(3))
 
 
@@ -132,7 +132,7 @@ def test_the_sketch_is_within_its_bound(shape, n):
 
 
 def test_order_inside_a_cell_is_the_worst_case():
-    """All right answers on one side of an edge, all wrong ones on the other, in one cell."""
+    """All correct samples on one side of an edge, all wrong ones on the other, in one cell."""
     n = 2000
     confidence = 0.9 + 1e-9 * np.arange(n)
     correct = np.arange(n) < n // 2

@@ -78,8 +78,8 @@ def test_tiny_and_odd_samples():
 
 def test_weights_move_the_value_and_its_interval():
     probs, labels = draw_sharpened(1000, 3.0, seed=5)
-    right = probs.argmax(axis=1) == labels
-    result = evaluate(probs, labels, sample_weight=np.where(right, 1.0, 0.1), n_resamples=200)
+    correct = probs.argmax(axis=1) == labels
+    result = evaluate(probs, labels, sample_weight=np.where(correct, 1.0, 0.1), n_resamples=200)
     assert result["error_rate"].high < evaluate(probs, labels)["error_rate"].low
     assert result["error_rate"].low < result["error_rate"].value < result["error_rate"].high
 
@@ -88,7 +88,7 @@ def test_unknown_names_and_levels_are_refused():
     probs, labels = draw_sharpened(50, 1.0, seed=6)
     with pytest.raises(ValueError, match=r"found 'adaece'. Did you mean 'ada_ece'\?"):
         evaluate(probs, labels, metrics=["adaece"])
-    with pytest.raises(ValueError, match=r"level must lie strictly .* For 95% pass 0\.95"):
+    with pytest.raises(ValueError, match=r"level must be strictly .* For 95% pass 0\.95"):
         evaluate(probs, labels, level=95)
     with pytest.raises(ValueError, match="n_resamples must be from 20"):
         evaluate(probs, labels, n_resamples=1)
@@ -113,7 +113,7 @@ def test_a_stream_gives_what_the_whole_gives():
             assert row.high == pytest.approx(whole[row.name].high, abs=0.15 * width)
     for ours, theirs in zip(result.noise_floors, whole.noise_floors, strict=True):
         assert ours.expected == pytest.approx(theirs.expected, rel=0.05)
-    with pytest.raises(ValueError, match="same classes"):
+    with pytest.raises(ValueError, match="same number of classes"):
         stream.update(np.full((2, 3), 1 / 3), [0, 1])
     with pytest.raises(ValueError, match="at least one sample"):
         StreamedEvaluation().result()

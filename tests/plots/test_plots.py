@@ -1,4 +1,4 @@
-"""Pictures show the numbers of the curves, stand hostile input and change no global setting."""
+"""Plots show the numbers of the curves, accept extreme input and change no global setting."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from matplotlib.patches import StepPatch
 from matplotlib.quiver import Quiver
 
 from calibrant import focal, plots
+from calibrant._numerics.simplex import simplex_grid, to_plane, to_simplex
 from calibrant.metrics.reliability import (
     classwise_curves,
     confidence_histogram,
@@ -174,12 +175,12 @@ def test_curves_over_each_other(ax, case):
 
 
 @pytest.mark.parametrize("case", sorted(HOSTILE))
-def test_the_histogram_shows_right_and_wrong(ax, case):
+def test_the_histogram_shows_correct_and_wrong(ax, case):
     (probs, labels), options = HOSTILE[case]
     histogram = confidence_histogram(probs, labels, **options)
     plots.plot_confidence_histogram(histogram, ax)
-    right, wrong = (patch for patch in ax.patches if isinstance(patch, StepPatch))
-    for steps, counts in ((right, histogram.correct), (wrong, histogram.wrong)):
+    correct, wrong = (patch for patch in ax.patches if isinstance(patch, StepPatch))
+    for steps, counts in ((correct, histogram.correct), (wrong, histogram.wrong)):
         values, edges, _ = steps.get_data()
         assert values.tolist() == counts.tolist()
         assert edges.tolist() == histogram.edges.tolist()
@@ -252,18 +253,18 @@ def test_many_curves_look_different():
 
 
 def test_the_triangle_and_back():
-    corners = simplex.to_plane(np.eye(3))
+    corners = to_plane(np.eye(3))
     sides = np.linalg.norm(corners - np.roll(corners, 1, axis=0), axis=1)
     assert sides == pytest.approx([1, 1, 1])
     rows = RNG.dirichlet([1, 1, 1], size=50)
-    assert simplex.to_simplex(simplex.to_plane(rows)) == pytest.approx(rows, abs=1e-15)
+    assert to_simplex(to_plane(rows)) == pytest.approx(rows, abs=1e-15)
     with pytest.raises(ValueError, match="three classes; found 4"):
         plots.plot_risk_isolines(squares, np.full(4, 0.25), Figure().subplots())
 
 
 @pytest.mark.parametrize("n", [1, 2, 30])
 def test_the_grid_is_even_and_inside(n):
-    grid = simplex.simplex_grid(n)
+    grid = simplex_grid(n)
     assert len(grid) == len(np.unique(grid.round(9), axis=0)) == n * (n + 1) // 2
     assert grid.sum(axis=1) == pytest.approx(np.ones(len(grid)))
     assert grid.min() == pytest.approx(1 / (3 * n))
@@ -281,9 +282,9 @@ MAPS = {
 def test_arrows_go_from_q_to_the_map_of_q(ax, name):
     plots.plot_map_arrows(MAPS[name], ax, n_steps=9)
     (arrows,) = (child for child in ax.get_children() if isinstance(child, Quiver))
-    grid = simplex.simplex_grid(9)
-    assert simplex.to_simplex(arrows.XY) == pytest.approx(grid, abs=1e-12)
-    ends = simplex.to_simplex(arrows.XY + np.stack([arrows.U, arrows.V], axis=-1))
+    grid = simplex_grid(9)
+    assert to_simplex(arrows.XY) == pytest.approx(grid, abs=1e-12)
+    ends = to_simplex(arrows.XY + np.stack([arrows.U, arrows.V], axis=-1))
     assert ends == pytest.approx(MAPS[name](grid), abs=1e-12)
     assert (arrows.scale, arrows.angles, arrows.scale_units) == (1.0, "xy", "xy")
     assert rendered(ax)
@@ -292,7 +293,7 @@ def test_arrows_go_from_q_to_the_map_of_q(ax, name):
 def test_the_surface_is_the_largest_difference(ax):
     plots.plot_map_difference(MAPS["identity"], MAPS["focal"], ax, color_bar=True)
     surface = ax.collections[0]
-    grid = simplex.simplex_grid(simplex.FINE)
+    grid = simplex_grid(simplex.FINE)
     expected = [max(abs(a - b)) for a, b in zip(grid, MAPS["focal"](grid), strict=True)]
     assert np.asarray(surface.get_array()) == pytest.approx(np.array(expected))
     assert surface.get_clim() == pytest.approx((0, max(expected)))
@@ -325,18 +326,18 @@ LOSSES = {
 def test_isolines_hold_the_smallest_risks(ax, name, posterior):
     plots.plot_risk_isolines(LOSSES[name], posterior, ax, percentiles=(20, 3))
     (lines,) = (child for child in ax.get_children() if isinstance(child, ContourSet))
-    risk = simplex.conditional_risk(LOSSES[name], posterior, simplex.simplex_grid(simplex.FINE))
+    risk = simplex.conditional_risk(LOSSES[name], posterior, simplex_grid(simplex.FINE))
     one = 1 / len(risk)
     for level, share in zip(lines.levels, (0.03, 0.2), strict=True):
         assert (risk < level).mean() - one <= share <= (risk <= level).mean() + one
     for path, level in zip(lines.get_paths(), lines.levels, strict=True):
-        there = np.clip(simplex.to_simplex(path.vertices), 1e-9, 1)
+        there = np.clip(to_simplex(path.vertices), 1e-9, 1)
         there /= there.sum(axis=1, keepdims=True)
         on_line = simplex.conditional_risk(LOSSES[name], posterior, there)
         assert np.median(np.abs(on_line - level)) < 0.01 * (risk.max() - risk.min())
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["3%", "20%"]
     (cross,) = (line for line in ax.lines if line.get_marker() == "x")
-    assert simplex.to_simplex(cross.get_xydata())[0] == pytest.approx(posterior, abs=1e-12)
+    assert to_simplex(cross.get_xydata())[0] == pytest.approx(posterior, abs=1e-12)
     assert rendered(ax)
 
 

@@ -327,7 +327,7 @@ def mmce(
 def mmce_weighted(
     confidence: Iterable[Any], correct: Iterable[Any], weights: Iterable[Any] | None = None
 ) -> float:
-    """The root of MMCE_w^2: wrong and right samples each averaged over their own number.
+    """The root of MMCE_w^2: wrong and correct samples each averaged over their own number.
 
     sum_{wrong i, j} r_i r_j k / (m-n)^2 + sum_{right i, j} (1-r_i)(1-r_j) k / n^2
     - 2 sum_{right i, wrong j} (1-r_i) r_j k / (n (m-n)); no right (or wrong) samples: terms 0.
@@ -525,11 +525,11 @@ def kl(
     return _mean(values, weights)
 
 
-# --- right and wrong ---------------------------------------------------------------------------
+# --- correct and wrong ---------------------------------------------------------------------------
 
 
 def split_by_correct(values: Iterable[Any], correct: Iterable[Any]) -> tuple[float, float]:
-    """(mean over the right samples, mean over the wrong ones); nan where there are none."""
+    """(mean over the correct samples, mean over the wrong ones); nan where there are none."""
     pairs = list(zip(_floats(values), _floats(correct), strict=True))
     right = [value for value, c in pairs if c == 1]
     wrong = [value for value, c in pairs if c == 0]

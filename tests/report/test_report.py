@@ -438,7 +438,7 @@ def test_probabilities_with_zeros(tmp_path):
         (predictions(VAL, class_names=("a",)), "class_names must have one entry for each of the 5"),
         (predictions(VAL, ids=np.arange(3)), "ids must have one entry for each of the 600"),
         (Predictions(probs=LOGITS[VAL], labels=LABELS[VAL]), "val: probs"),
-        (Predictions(logits=LOGITS[VAL, :3], labels=LABELS[VAL] % 3), "the same classes"),
+        (Predictions(logits=LOGITS[VAL, :3], labels=LABELS[VAL] % 3), "the same number of classes"),
     ],
 )
 def test_samples_that_cannot_be_used(val, message, tmp_path):

@@ -155,7 +155,7 @@ def test_the_number_of_classes_must_be_said_once(tmp_path):
     file = write(tmp_path / "a.parquet")
     table = pq.read_table(file)
     pq.write_table(table.replace_schema_metadata({}), file)
-    with pytest.raises(ValueError, match="does not say of how many classes"):
+    with pytest.raises(ValueError, match="but not the number of classes"):
         scale.fit(TemperatureScaling(), file)
     assert scale.fit(TemperatureScaling(), file, n_classes=CLASSES).tail is not None
     with pytest.raises(ValueError, match=f"has {CLASSES} classes; found n_classes = 7"):

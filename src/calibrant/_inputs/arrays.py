@@ -1,4 +1,4 @@
-"""Scores, labels and weights, and the numbers whose range depends on their type."""
+"""Checks of arrays: scores, labels, weights, and numbers whose range depends on an array's type."""
 
 from __future__ import annotations
 
@@ -18,29 +18,110 @@ TWO_COLUMNS = {
     "probs": "np.stack([1 - p, p], axis=-1) for a binary probability p",
 }
 
+# --- conversion ---
+
+
+def as_numpy(array: Array) -> npt.NDArray[Any]:
+    """The same numbers as a NumPy array, without a copy if they are in main memory."""
+    if hasattr(array, "detach"):
+        array = array.detach().cpu()
+    return np.asarray(array)
+
+
+def as_array(values: Any, name: str) -> Array:
+    """``values`` if they are an array of a known library, else as a NumPy array."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise CalibrantError(
+            f"{name} must not be a masked array: its mask would be lost. "
+            "Drop the masked rows, or mark absent classes with a logit of -inf"
+        )
+    return values if is_array_api_obj(values) else rectangular(values, name)
+
+
+def rectangular(values: Any, name: str) -> npt.NDArray[Any]:
+    """Numbers as a NumPy array, with the same number in each row."""
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        array = np.empty(0, dtype=object)  # ragged
+    if array.dtype == object or array.dtype.kind in "USV":
+        raise CalibrantError(
+            f"{name} must be a rectangular array of numbers; found {described(values)}. "
+            "Pass a NumPy array or a torch tensor"
+        )
+    return array
+
+
+def _floating(values: Any, name: str) -> Array:
+    """A real floating array of at least float32; integers become float64."""
+    array = as_array(values, name)
+    xp = array_namespace(array)
+    if xp.isdtype(array.dtype, "real floating"):
+        if isinstance(array, np.ndarray) and not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="))
+        narrow = xp.finfo(array.dtype).bits < 32
+        return xp.astype(array, xp.float32) if narrow else array
+    if xp.isdtype(array.dtype, "integral"):
+        return xp.astype(array, xp.float64)
+    raise CalibrantError(
+        f"{name} must be real numbers; found dtype {array.dtype}. Convert them to float"
+    )
+
+
+def refuse(bad: Array, message: str, found: Array | None = None) -> None:
+    """Raise CalibrantError if any entry of ``bad`` is True.
+
+    In ``message``, ``{where}`` is the row of the first one and ``{found}`` the entry of ``found``.
+    """
+    xp = array_namespace(bad)
+    if not bool(xp.any(bad)):
+        return
+    shape = tuple(bad.shape)
+    first = int(xp.argmax(xp.astype(xp.reshape(bad, (-1,)), xp.int8)))
+    place = tuple(int(i) for i in np.unravel_index(first, shape)) if shape else ()
+    where = "the row" if not place else f"row {place[0] if len(place) == 1 else place}"
+    value = None if found is None else float(found[place])
+    count = int(xp.sum(xp.astype(bad, xp.int64)))
+    rows = f" ({count} such rows in all)" if count > 1 else ""
+    raise CalibrantError(message.format(where=where, found=value) + rows + ".")
+
+
+# --- scores ---
+
+
+def unchecked_scores(values: Any, name: str) -> Array:
+    """Real numbers with a class axis; the values themselves are not checked."""
+    array = _floating(values, name)
+    shape = tuple(array.shape)
+    if len(shape) == 0 or shape[-1] < 2:
+        raise CalibrantError(
+            f"{name} must have two or more classes on the last axis; found shape {shape}. "
+            f"Pass one column for each class: {TWO_COLUMNS[name]}"
+        )
+    return array
+
 
 def logits(values: Any) -> Array:
     """Real scores, class axis last; -inf marks an absent class, NaN and +inf are refused."""
-    array = _floating(values, "logits")
-    _class_axis(array, "logits", TWO_COLUMNS["logits"])
+    array = unchecked_scores(values, "logits")
     xp = array_namespace(array)
-    # The row maximum alone tells all three: NaN passes through it, +inf is it, and -inf is it
-    # only where every class is absent.
+    # The row maximum is NaN if the row has a NaN, +inf if it has a +inf, and -inf if every class is
+    # absent.
     top = xp.max(array, axis=-1)
     refuse(
         xp.isnan(top),
-        "logits must not hold NaN; found NaN in {where}. "
-        "Look for a division by zero or an overflow in the model that made them",
+        "logits must not contain NaN; found NaN in {where}. "
+        "Look for a division by zero or an overflow in the model",
     )
     refuse(
         top == float("inf"),
         "logits must be below +inf; found +inf in {where}. "
-        "Clip the scores, or use -inf on the other classes to rule them out",
+        "Clip the scores, or rule out the other classes with -inf",
     )
     refuse(
         top == -float("inf"),
         "logits must leave at least one class possible; found only -inf in {where}. "
-        "Unmask the classes the row may take, or drop the row",
+        "Unmask the classes that are possible, or drop the row",
     )
     return array
 
@@ -48,61 +129,68 @@ def logits(values: Any) -> Array:
 def probs(values: Any, *, tolerance: float | None = None) -> Array:
     """Probability vectors, class axis last: in [0, 1] and summing to 1 within rounding.
 
-    ``tolerance`` is that of the type the values came in, where they have been widened since.
+    ``tolerance`` is that of the original type, if the values have been converted since.
     """
     values = as_array(values, "probs")
-    array = _floating(values, "probs")
-    _class_axis(array, "probs", TWO_COLUMNS["probs"])
+    array = unchecked_scores(values, "probs")
     xp = array_namespace(array)
     total = xp.sum(array, axis=-1)
     refuse(
         xp.isnan(total),
-        "probs must not hold NaN; found NaN in {where}. "
-        "Look for a 0/0 in the normalisation that made them",
+        "probs must not contain NaN; found NaN in {where}. "
+        "Look for a division of 0 by 0 in their normalisation",
     )
     refuse(
         xp.min(array, axis=-1) < 0,
         "probs must not be negative; found {found:.4g} in {where}. "
-        "If these are logits, turn them into probabilities with a softmax first",
+        "If these are logits, apply a softmax first",
         found=xp.min(array, axis=-1),
     )
     tolerance = sum_tolerance(values) if tolerance is None else tolerance
     refuse(
         xp.abs(total - 1.0) > tolerance,
         f"probs rows must sum to 1 within {tolerance:.1g}; {{where}} sums to {{found:.6g}}. "
-        "If these are logits, turn them into probabilities with a softmax first; "
+        "If these are logits, apply a softmax first; "
         "if they are counts or scores, divide each row by its sum",
         found=total,
     )
     return array
 
 
-def sum_tolerance(given: Array) -> float:
-    """How far a row of probabilities may be from summing to 1, by the precision it came in.
+def sum_tolerance(values: Array) -> float:
+    """How far the sum of a row of probabilities may be from 1, given the type of the array.
 
     Probabilities printed with a few digits pass (a CSV file of ten classes with five decimals is
     off by up to 5e-5), and so do half-precision ones, whose rounding alone is larger than that.
     """
-    xp = array_namespace(given)
-    floating = xp.isdtype(given.dtype, "real floating")
-    return max(1e-4, 2.0 * float(xp.finfo(given.dtype).eps)) if floating else 1e-4
+    xp = array_namespace(values)
+    floating = xp.isdtype(values.dtype, "real floating")
+    return max(1e-4, 2.0 * float(xp.finfo(values.dtype).eps)) if floating else 1e-4
 
 
-def unit_interval(values: Any, name: str) -> Array:
-    """Numbers between 0 and 1, of any shape."""
-    array = _floating(values, name)
-    xp = array_namespace(array)
-    inside = (array >= 0) & (array <= 1)  # False for NaN
-    if not bool(xp.all(inside)):
-        found = float(array[~inside][0])
+def logits_of_network(output: Any) -> Any:
+    """The logits in the output of a network."""
+    if holds(output, "logits"):
+        output = output["logits"]
+    elif getattr(output, "logits", None) is not None:
+        output = output.logits
+    elif isinstance(output, tuple | list) and output:
+        output = output[0]
+    if not is_array_api_obj(output):
         raise CalibrantError(
-            f"{name} must lie between 0 and 1; found {found:.6g}. Pass probabilities, not logits"
+            f"the network must return logits; found {described(output)}. Return a tensor, or an "
+            "object with .logits"
         )
-    return array
+    return output
+
+
+# --- labels and weights ---
 
 
 def labels(values: Any, scores: Array, *, ignored: int | None = None) -> Array:
     """Class indices 0..K-1, one for each row of ``scores``, in the array library of ``scores``."""
+    if values is None:
+        raise CalibrantError("labels are needed; found none. Pass one class index for each row")
     xp = array_namespace(scores)
     values = as_array(values, "labels")
     own = array_namespace(values)
@@ -110,7 +198,7 @@ def labels(values: Any, scores: Array, *, ignored: int | None = None) -> Array:
         values,
         scores,
         "labels",
-        "Drop any extra axis, or take argmax over one-hot labels: labels.argmax(axis=1)",
+        "Drop extra axes, or take the argmax over one-hot labels: labels.argmax(axis=1)",
     )
     if not own.isdtype(values.dtype, "integral") and math.prod(values.shape) > 0:
         raise CalibrantError(
@@ -128,14 +216,48 @@ def labels(values: Any, scores: Array, *, ignored: int | None = None) -> Array:
         outside,
         f"labels must be between 0 and {n_classes - 1} for {n_classes} classes; "
         "found {found:.0f} in {where}. Count classes from 0, and drop rows without a label "
-        "(a metric leaves them out with ignore_label=)",
+        "(metrics leave them out with ignore_label=)",
         found=values,
     )
     return values
 
 
+def ignored_label(value: Any) -> int | None:
+    """A whole number that marks rows to leave out, or None."""
+    if value is None:
+        return None
+    return whole_number(value, "ignore_label", allowed=range(-(2**62), 2**62))
+
+
+def all_ignored(labels: Any, ignored: int | None) -> bool:
+    """Whether every label of a batch is ignored."""
+    if ignored is None or labels is None:
+        return False
+    return bool((as_numpy(as_array(labels, "labels")) == ignored).all())
+
+
+def possible_labels(
+    flat: npt.NDArray[Any], labels: npt.NDArray[np.int64], present: npt.NDArray[np.bool_]
+) -> None:
+    """No label at a logit of -inf in the rows ``present``: no map could make it probable."""
+    refuse(
+        (flat[np.arange(len(flat)), labels] == -np.inf) & present,
+        "the true class must be possible; found a logit of -inf at the label of {where}. "
+        "Unmask the class, or leave the row out of the fit",
+    )
+
+
+def two_or_more_classes(n_classes: int) -> None:
+    """At least two classes among the labels; scikit-learn's checks look for the word "class"."""
+    if n_classes < 2:
+        raise CalibrantError(
+            f"y must have two or more classes; found {n_classes} class. "
+            "Add samples of other classes"
+        )
+
+
 def sample_weight(values: Any, scores: Array) -> npt.NDArray[np.float64] | None:
-    """Weights that are finite and not negative, one for each row of ``scores``."""
+    """Finite weights of at least 0, one for each row of ``scores``."""
     if values is None:
         return None
     weight = as_numpy(_floating(values, "sample_weight")).astype(np.float64)
@@ -146,9 +268,18 @@ def sample_weight(values: Any, scores: Array) -> npt.NDArray[np.float64] | None:
         "Use 0 to leave a row out",
         found=weight,
     )
-    # Beyond this, numbers are not counted one by one any more, and sums might overflow.
+    # Above 2^53 whole numbers are no longer exact, and sums might overflow.
     largest = weight.max(initial=0.0)
     return weight / largest if largest > 2.0**53 else weight
+
+
+def booleans(values: Any, name: str) -> npt.NDArray[np.bool_]:
+    """Booleans, or the numbers 0 and 1."""
+    array = as_numpy(values) if is_array_api_obj(values) else rectangular(values, name)
+    if array.dtype != np.bool_:
+        other = (array != 0) & (array != 1)
+        refuse(other, f"{name} must be 0 or 1; found {{found:g}} in {{where}}", found=array)
+    return array.astype(np.bool_)
 
 
 def something_to_measure(n: int) -> None:
@@ -156,12 +287,24 @@ def something_to_measure(n: int) -> None:
     if n == 0:
         raise CalibrantError(
             "there must be at least one sample to measure; found none. "
-            "Check the input, and whether every label is ignored or every weight 0"
+            "Check the input, and whether every label is ignored or every weight is 0"
+        )
+
+
+# --- arrays that belong together ---
+
+
+def _one_per_row(values: Array, scores: Array, name: str, remedy: str) -> None:
+    expected = tuple(scores.shape[:-1])
+    if tuple(values.shape) != expected:
+        raise CalibrantError(
+            f"{name} must have one entry per row, shape {expected}; found shape "
+            f"{tuple(values.shape)} for scores of shape {tuple(scores.shape)}. {remedy}"
         )
 
 
 def same_shape(**arrays: npt.NDArray[Any]) -> None:
-    """Two arrays, given by their names, of the same shape."""
+    """Two arrays of the same shape, passed by name."""
     (first, a), (second, b) = arrays.items()
     if a.shape != b.shape:
         raise CalibrantError(
@@ -171,11 +314,11 @@ def same_shape(**arrays: npt.NDArray[Any]) -> None:
 
 
 def same_count(what: str, first: int | None, second: int | None) -> None:
-    """Parts that are added up must agree in the number of ``what``; None is not known."""
+    """The same number of ``what`` in parts that are added up; None is unknown."""
     if first != second:
         raise CalibrantError(
-            f"parts that are added up must have the same {what}; found {first} and {second}. "
-            "Count them one by one"
+            f"parts that are added up must have the same number of {what}; found {first} and "
+            f"{second}. Evaluate them separately"
         )
 
 
@@ -188,42 +331,38 @@ def same_classes(scores: Array, expected: int) -> None:
         )
 
 
-def possible_labels(
-    flat: npt.NDArray[Any], labels: npt.NDArray[np.int64], present: npt.NDArray[np.bool_]
-) -> None:
-    """No true class masked by -inf in the rows ``present``: no map could make it probable."""
-    refuse(
-        (flat[np.arange(len(flat)), labels] == -np.inf) & present,
-        "the true class must be possible; found a logit of -inf at the label of {where}. "
-        "Unmask the class, or leave the row out of the fit",
-    )
+def same_scores(first_kind: str, first: Array, second_kind: str, second: Array) -> None:
+    """Validation and test scores of one kind and of the same number of classes."""
+    if first_kind != second_kind:
+        raise CalibrantError(
+            f"the samples to fit and to test on must be of one kind; found {first_kind} and "
+            f"{second_kind}. Pass both as logits or both as probs"
+        )
+    if first.shape[-1] != second.shape[-1]:
+        raise CalibrantError(
+            "the samples to fit and to test on must have the same number of classes; found "
+            f"{first.shape[-1]} and {second.shape[-1]}. Pass the output of one model"
+        )
 
 
-def truths(values: Any, name: str) -> npt.NDArray[np.bool_]:
-    """Yes or no: booleans, or the numbers 0 and 1."""
-    array = as_numpy(values) if is_array_api_obj(values) else rectangular(values, name)
-    if array.dtype != np.bool_:
-        strange = (array != 0) & (array != 1)
-        refuse(strange, f"{name} must be 0 or 1; found {{found:g}} in {{where}}", found=array)
-    return array.astype(np.bool_)
+# --- numbers ---
 
 
-def scores(values: Any, name: str) -> npt.NDArray[Any]:
-    """Real scores with a class axis as a NumPy array, whose values nobody has looked at yet."""
-    array = as_numpy(_floating(values, name))
-    _class_axis(array, name, TWO_COLUMNS[name])
-    return array.astype(np.float64) if array.dtype.itemsize > 8 else array
-
-
-def as_numpy(array: Array) -> npt.NDArray[Any]:
-    """The same numbers as a NumPy array, without a copy where they are in memory already."""
-    if hasattr(array, "detach"):
-        array = array.detach().cpu()
-    return np.asarray(array)
+def unit_interval(values: Any, name: str) -> Array:
+    """Numbers between 0 and 1, of any shape."""
+    array = _floating(values, name)
+    xp = array_namespace(array)
+    inside = (array >= 0) & (array <= 1)  # False for NaN
+    if not bool(xp.all(inside)):
+        found = float(array[~inside][0])
+        raise CalibrantError(
+            f"{name} must be between 0 and 1; found {found:.6g}. Pass probabilities, not logits"
+        )
+    return array
 
 
 def gamma(value: Any, *, lowest: float, highest: float = math.inf, like: Array = None) -> float:
-    """A finite focusing parameter not below ``lowest`` (and in the range of ``like``'s type)."""
+    """A finite focusing parameter in [lowest, highest] that the type of ``like`` can represent."""
     number = finite_number(value, "gamma")
     if number > highest:
         raise CalibrantError(
@@ -239,22 +378,8 @@ def gamma(value: Any, *, lowest: float, highest: float = math.inf, like: Array =
     return number
 
 
-def ignored_label(value: Any) -> int | None:
-    """A whole number that marks rows to leave out, or None."""
-    if value is None:
-        return None
-    return whole_number(value, "ignore_label", allowed=range(-(2**62), 2**62))
-
-
-def all_ignored(labels: Any, ignored: int | None) -> bool:
-    """Whether a batch has nothing to count."""
-    if ignored is None or labels is None:
-        return False
-    return bool((as_numpy(as_array(labels, "labels")) == ignored).all())
-
-
 def within_type(number: float, name: str, like: Array, *, smallest: float) -> None:
-    """A number that the type of ``like`` can hold."""
+    """A number that the type of ``like`` can represent."""
     if like is None:
         return
     largest = float(array_namespace(like).finfo(like.dtype).max)
@@ -263,122 +388,3 @@ def within_type(number: float, name: str, like: Array, *, smallest: float) -> No
             f"{name} must be within the range of the array's type {like.dtype}; "
             f"found {number:g}. Use a wider type or a less extreme {name}"
         )
-
-
-def _floating(values: Any, name: str) -> Array:
-    """A real floating array of at least float32; whole numbers become the default float."""
-    array = as_array(values, name)
-    xp = array_namespace(array)
-    if xp.isdtype(array.dtype, "real floating"):
-        if isinstance(array, np.ndarray) and not array.dtype.isnative:
-            array = array.astype(array.dtype.newbyteorder("="))
-        narrow = xp.finfo(array.dtype).bits < 32
-        return xp.astype(array, xp.float32) if narrow else array
-    if xp.isdtype(array.dtype, "integral"):
-        return xp.astype(array, xp.float64)
-    raise CalibrantError(
-        f"{name} must be real numbers; found dtype {array.dtype}. Convert them to float first"
-    )
-
-
-def as_array(values: Any, name: str) -> Array:
-    """``values`` if they are an array of a known library, else as a NumPy array."""
-    if isinstance(values, np.ma.MaskedArray):
-        raise CalibrantError(
-            f"{name} must not be a masked array, whose mask would be lost. "
-            "Drop the masked rows; a logit of -inf marks an absent class"
-        )
-    return values if is_array_api_obj(values) else rectangular(values, name)
-
-
-def rectangular(values: Any, name: str) -> Any:
-    """Numbers as a NumPy array, with as many in each row."""
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        array = np.empty(0, dtype=object)  # ragged
-    if array.dtype == object or array.dtype.kind in "USV":
-        raise CalibrantError(
-            f"{name} must be a rectangular array of numbers; found {described(values)}. "
-            "Pass a NumPy array or a torch tensor"
-        )
-    return array
-
-
-def _class_axis(array: Array, name: str, two_columns: str) -> None:
-    shape = tuple(array.shape)
-    if len(shape) == 0 or shape[-1] < 2:
-        raise CalibrantError(
-            f"{name} must have two or more classes on the last axis; found shape {shape}. "
-            f"Pass one column a class: {two_columns}"
-        )
-
-
-def _one_per_row(values: Array, scores: Array, name: str, remedy: str) -> None:
-    expected = tuple(scores.shape[:-1])
-    if tuple(values.shape) != expected:
-        raise CalibrantError(
-            f"{name} must have one entry per row, shape {expected}; found shape "
-            f"{tuple(values.shape)} for scores of shape {tuple(scores.shape)}. {remedy}"
-        )
-
-
-def refuse(bad: Array, message: str, found: Array | None = None) -> None:
-    """Raise CalibrantError with the place of the first True of ``bad`` (and ``found`` there)."""
-    xp = array_namespace(bad)
-    if not bool(xp.any(bad)):
-        return
-    shape = tuple(bad.shape)
-    first = int(xp.argmax(xp.astype(xp.reshape(bad, (-1,)), xp.int8)))
-    place = tuple(int(i) for i in np.unravel_index(first, shape)) if shape else ()
-    where = "the row" if not place else f"row {place[0] if len(place) == 1 else place}"
-    value = None if found is None else float(found[place])
-    count = int(xp.sum(xp.astype(bad, xp.int64)))
-    rows = f" ({count} such rows in all)" if count > 1 else ""
-    raise CalibrantError(message.format(where=where, found=value) + rows + ".")
-
-
-def logits_unseen(values: Any) -> Array:
-    """Real scores with a class axis, in their own library, whose values nobody has looked at."""
-    array = _floating(values, "logits")
-    _class_axis(array, "logits", TWO_COLUMNS["logits"])
-    return array
-
-
-def same_scores(first_kind: str, first: Array, second_kind: str, second: Array) -> None:
-    """Samples to fit on and samples to measure on must come from one model, in one form."""
-    if first_kind != second_kind:
-        raise CalibrantError(
-            f"what is fitted on and what is measured on must be of one kind; found {first_kind} "
-            f"and {second_kind}. Pass both as logits or both as probs"
-        )
-    if first.shape[-1] != second.shape[-1]:
-        raise CalibrantError(
-            "what is fitted on and what is measured on must have the same classes; found "
-            f"{first.shape[-1]} and {second.shape[-1]} of them. Pass the output of one model"
-        )
-
-
-def two_or_more_classes(n_classes: int) -> None:
-    """Labels to tell apart; the word class is what scikit-learn's own checks look for."""
-    if n_classes < 2:
-        raise CalibrantError(
-            f"there must be two or more classes to tell apart; found {n_classes} class in y. "
-            "Give samples of the other classes too"
-        )
-
-
-def logits_of_network(output: Any) -> Any:
-    """The logits in what a network returns."""
-    if holds(output, "logits"):
-        output = output["logits"]
-    elif getattr(output, "logits", None) is not None:
-        output = output.logits
-    elif isinstance(output, tuple | list) and output:
-        output = output[0]
-    if not is_array_api_obj(output):
-        raise CalibrantError(
-            f"the network must return logits; found {described(output)}. Return a tensor, or an "
-            "object with .logits"
-        )
-    return output

@@ -1,4 +1,4 @@
-"""Rows of which only the largest logits are known."""
+"""Checks of truncated rows, of which only the largest logits are known."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from calibrant.errors import CalibrantError
     TOO_MUCH_KNOWN,
     TOO_LITTLE_KNOWN,
 ) = range(12)
-"""What can be wrong with a row, in the order in which it is looked at."""
+"""What can be wrong with a row, in the order of the checks."""
 
 
 class TruncatedArrays(NamedTuple):
-    """What was given of such rows, as arrays of the right shapes; what was not is empty."""
+    """Truncated rows as arrays of consistent shapes; arrays that were not given are empty."""
 
     logits: npt.NDArray[Any]
     classes: npt.NDArray[np.int64]
@@ -36,24 +36,24 @@ class TruncatedArrays(NamedTuple):
     labels: npt.NDArray[np.int64]
     label_logits: npt.NDArray[np.float64]
     precision: float
-    """The coarsest relative precision among the types of the logits."""
+    """The lowest relative precision among the types of the logits."""
 
 
 def truncated_arrays(
     logits: Any, classes: Any, labels: Any, normaliser: Any, label_logits: Any, n_classes: int
 ) -> TruncatedArrays:
-    """Arrays of the right shapes and types; their values are looked at row by row."""
+    """Arrays of consistent shapes and types; their values are not checked."""
     given = _numbers(logits, "top_logits", "f")
     if given.ndim != 2 or given.size == 0:
         raise CalibrantError(
-            f"top_logits must have the shape (rows, k) with a row and a class; found "
+            f"top_logits must have the shape (rows, k), with at least one row and one class; found "
             f"{given.shape}. Pass the k largest logits of each row"
         )
     n, k = given.shape
     if k > n_classes:
         raise CalibrantError(
-            f"there cannot be more known classes than classes; found k = {k} of {n_classes}. "
-            "Correct n_classes"
+            f"top_logits must not have more columns than there are classes; found k = {k} of "
+            f"{n_classes}. Correct n_classes"
         )
     of_classes = _of_shape(_numbers(classes, "top_classes", "iu"), "top_classes", (n, k))
     none = np.empty(0)
@@ -70,7 +70,7 @@ def truncated_arrays(
         logits=np.ascontiguousarray(given, dtype=np.float64),
         classes=np.ascontiguousarray(of_classes.astype(np.int64, copy=False)),
         normaliser=np.zeros(n) if normaliser is None else floats["normaliser"].astype(np.float64),
-        labels=np.where(whole < 0, -2, whole),  # -1 would mean that there is none
+        labels=np.where(whole < 0, -2, whole),  # -1 stands for no label
         label_logits=floats["label_logits"].astype(np.float64),
         precision=float(max(precisions)),
     )
@@ -79,7 +79,7 @@ def truncated_arrays(
 def usable_truncated_rows(
     verdicts: npt.NDArray[np.int64], given: TruncatedArrays, n_classes: int
 ) -> None:
-    """Rows that can be; ``verdicts`` says what is wrong with each."""
+    """Raise for the first unusable row; ``verdicts`` says what is wrong with each row."""
     bad = np.flatnonzero(verdicts)
     if len(bad) == 0:
         return
@@ -91,35 +91,35 @@ def usable_truncated_rows(
     share = float(np.exp(np.sort(logits)[::-1] - normaliser).sum())
     wrong = {
         NOT_A_NUMBER: "logits must be numbers below +inf; found "
-        f"{logits[~(logits < np.inf)][:1]}. Log what the network gives, -inf for an absent class",
+        f"{logits[~(logits < np.inf)][:1]}. Log the output of the network, -inf for absent classes",
         NO_SUCH_CLASS: f"classes must be 0 to {n_classes - 1}; found "
-        f"{classes[(classes < 0) | (classes >= n_classes)][:1]}. Number them as the labels are",
-        CLASS_TWICE: f"classes must be different from each other; found {_twice(classes)} twice. "
-        "Log the k largest logits once each",
-        NO_NORMALISER: f"the normaliser must be finite; found {normaliser}. Log log sum exp of all "
-        "logits",
+        f"{classes[(classes < 0) | (classes >= n_classes)][:1]}. Number them like the labels",
+        CLASS_TWICE: f"classes of a row must be distinct; found {_twice(classes)} twice. "
+        "Log each of the k largest logits once",
+        NO_NORMALISER: f"the normaliser must be finite; found {normaliser}. Log the logsumexp of "
+        "all logits",
         NO_SUCH_LABEL: f"labels must be 0 to {n_classes - 1}; found {label}. Number the classes "
         "from 0",
         LABEL_UNKNOWN: f"the label {label} is not among the known classes, and its logit is not "
-        f"known; {alike} rows here are like this. Log it as label_logit (label_logprob for "
-        "log-probabilities), or leave such rows out with skip_bad, which distorts the fit",
+        f"known; {alike} rows are like this. Log it as label_logit (label_logprob for "
+        "log-probabilities), or leave such rows out with skip_bad, which biases the fit",
         LABEL_TOO_LARGE: "the label's logit must not be above the smallest of the k largest; found "
         f"{_at(given.label_logits, row)} above {logits.min():.6g}. Log the largest logits of the "
         "row",
         LABEL_IMPOSSIBLE: f"the label {label} has probability 0. Drop the row or correct it",
-        NOTHING_POSSIBLE: "no class of it is possible. Drop the row",
-        TOO_MUCH_KNOWN: f"its known classes must not share more than all; found {share:.6g} of "
-        "e^normaliser. Take the normaliser over all classes, at T = 1 and in the units of the "
+        NOTHING_POSSIBLE: "no class is possible. Drop the row",
+        TOO_MUCH_KNOWN: f"the probabilities of the known classes must sum to at most 1; found "
+        f"{share:.6g}. Compute the normaliser over all classes, at T = 1 and in the units of the "
         "logits",
-        TOO_LITTLE_KNOWN: "the unknown classes share more than they can, none having more than the "
-        f"smallest of the known; found {share:.6g} of e^normaliser known in {len(classes)} of "
-        f"{n_classes} classes. Log the k largest logits, and the normaliser of the same logits",
+        TOO_LITTLE_KNOWN: "no unknown class may be more probable than the least probable known "
+        f"one; found a probability of only {share:.6g} in {len(classes)} of {n_classes} classes. "
+        "Log the k largest logits, and the normaliser of the same logits",
     }
     raise BadRowsError(f"row {row}: {wrong[verdict]}", bad)
 
 
 class BadRowsError(CalibrantError):
-    """A refusal of some rows of many, which says all of them."""
+    """Some rows cannot be used; ``rows`` are their indices."""
 
     def __init__(self, message: str, rows: npt.NDArray[np.intp]) -> None:
         super().__init__(message)
@@ -127,29 +127,28 @@ class BadRowsError(CalibrantError):
 
 
 def every_class_known(what: str) -> NoReturn:
-    """Refuse what rows of some of their classes cannot be used for."""
+    """Refuse an operation that truncated rows do not allow."""
     raise CalibrantError(
-        f"{what} needs the logits of all classes; found rows of the largest ones. "
+        f"{what} needs the logits of all classes; found only the largest ones of each row. "
         "Write them as Parquet, and fit temperature or focal-temperature"
     )
 
 
 def _numbers(values: Any, name: str, kinds: str) -> npt.NDArray[Any]:
     array = as_numpy(values)
-    if "f" in kinds and array.dtype.kind in "iu":
-        array = array.astype(np.float64)
-    if "f" in kinds and array.dtype.kind == "f" and array.dtype.itemsize > 8:
+    longer = array.dtype.kind == "f" and array.dtype.itemsize > 8
+    if "f" in kinds and (longer or array.dtype.kind in "iu"):
         array = array.astype(np.float64)
     if array.dtype.kind not in kinds:
         what = "numbers" if "f" in kinds else "whole numbers"
-        raise CalibrantError(f"{name} must be {what}; found the type {array.dtype}. Convert them")
+        raise CalibrantError(f"{name} must be {what}; found dtype {array.dtype}. Convert them")
     return array
 
 
 def _of_shape(array: npt.NDArray[Any], name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     if array.shape != shape:
         raise CalibrantError(
-            f"{name} must have the shape {shape}, as top_logits; found {array.shape}. "
+            f"{name} must have the shape {shape}, to match top_logits; found {array.shape}. "
             "Take them from the same rows"
         )
     return array
@@ -165,15 +164,15 @@ def _at(values: npt.NDArray[np.float64], row: int) -> str:
 
 
 def number_of_classes(found: int | None, given: int | None, where: str) -> int:
-    """How many classes there are, which rows of the largest logits do not show."""
+    """The number of classes, which truncated rows do not show."""
     if found is None and given is None:
         raise CalibrantError(
-            f"{where} holds the largest logits of each row, and does not say of how many classes. "
+            f"{where} holds the largest logits of each row but not the number of classes. "
             "Pass n_classes= (--classes on the command line)"
         )
     if found is not None and given is not None and found != given:
         raise CalibrantError(
-            f"{where} has {found} classes; found n_classes = {given}. Leave it out, or correct it"
+            f"{where} has {found} classes; found n_classes = {given}. Omit it, or correct it"
         )
     number = given if found is None else found
     assert number is not None

@@ -1,4 +1,4 @@
-"""Numbers, names and options, and packages of an extra."""
+"""Checks of numbers, names and options, and of installed packages."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ from calibrant.errors import CalibrantError, MissingExtraError
 
 
 def text(value: Any, name: str) -> None:
-    """A name, as text."""
+    """A non-empty string."""
     if not isinstance(value, str) or not value:
-        raise CalibrantError(f"{name} must be a name; found {described(value)}. Pass one as text")
+        raise CalibrantError(f"{name} must be a name; found {described(value)}. Pass a string")
 
 
 @contextmanager
 def refusing(what: str, remedy: str) -> Iterator[None]:
-    """Whatever somebody else's code raises becomes one line that says of what."""
+    """Turn any exception of somebody else's code into one line."""
     try:
         yield
-    except Exception as error:  # no telling what it raises
+    except Exception as error:  # it may raise anything
         reason = " ".join(str(error).split())[:200].rstrip(". ") or type(error).__name__
         raise CalibrantError(f"{what}: {reason}. {remedy}") from error
 
 
 def one_of(**arguments: Any) -> tuple[str, Any]:
-    """The name and value of the one argument that is not None."""
+    """The name and value of the only argument that is not None."""
     given = [name for name, value in arguments.items() if value is not None]
     if len(given) != 1:
         names = " or ".join(arguments)
         raise CalibrantError(
             f"exactly one of {names} is needed; found {' and '.join(given) or 'neither'}. "
-            "Probabilities and scores before the softmax are told apart by name, never guessed"
+            "Say by name whether the scores are logits or probabilities: it is never guessed"
         )
     return given[0], arguments[given[0]]
 
 
 def whole_number(value: Any, name: str, *, allowed: range) -> int:
-    """A whole number out of ``allowed``, such as a count of classes or bins."""
+    """A whole number in ``allowed``, such as a number of classes or bins."""
     if not isinstance(value, numbers.Integral) or isinstance(value, bool):
         raise CalibrantError(
             f"{name} must be a whole number; found {described(value)}. "
-            f"Pass one from {allowed.start} to {allowed.stop - 1}"
+            f"Pass an int from {allowed.start} to {allowed.stop - 1}"
         )
     if value not in allowed:
         raise CalibrantError(
             f"{name} must be from {allowed.start} to {allowed.stop - 1}; found {value}. "
-            "Choose a count in that range"
+            "Choose a number in that range"
         )
     return int(value)
 
@@ -65,13 +65,13 @@ def level(value: Any) -> float:
     number = finite_number(value, "level")
     if not 0.0 < number < 1.0:
         raise CalibrantError(
-            f"level must lie strictly between 0 and 1; found {number:g}. For 95% pass 0.95"
+            f"level must be strictly between 0 and 1; found {number:g}. For 95% pass 0.95"
         )
     return number
 
 
 def choice(value: Any, name: str, allowed: Sequence[str]) -> str:
-    """One of a few names."""
+    """One of the ``allowed`` names."""
     if value not in allowed:
         close = difflib.get_close_matches(str(value), allowed, n=1)
         remedy = f"Did you mean {close[0]!r}?" if close else "Choose one of these"
@@ -81,21 +81,15 @@ def choice(value: Any, name: str, allowed: Sequence[str]) -> str:
     return str(value)
 
 
-def given(value: Any, name: str) -> None:
-    """Not left out."""
-    if value is None:
-        raise CalibrantError(f"{name} are needed; found none. Pass one for each row")
-
-
-def parameter(name: str, owner: str, known: Sequence[str]) -> None:
-    """A parameter that ``owner`` has."""
+def parameter(name: str, owner: str, known: Sequence[str], *, kind: str = "parameter") -> None:
+    """The name of a parameter (or another ``kind`` of option) of ``owner``."""
     if name not in known:
         has = f"It has {', '.join(known)}" if known else "It has none"
-        raise CalibrantError(f"{owner} has no parameter {name!r}. {has}")
+        raise CalibrantError(f"{owner} has no {kind} {name!r}. {has}")
 
 
 def finite_number(value: Any, name: str) -> float:
-    """An ordinary number."""
+    """A finite number, as a float."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool | np.bool_):
         raise CalibrantError(f"{name} must be a number; found {described(value)}. Pass a float")
     try:
@@ -103,26 +97,26 @@ def finite_number(value: Any, name: str) -> float:
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise CalibrantError(f"{name} must be finite; found {number}. Pass an ordinary float")
+        raise CalibrantError(f"{name} must be finite; found {number}. Pass a finite float")
     return number
 
 
 def described(value: Any) -> str:
-    """Type and beginning of a value, for a message."""
+    """Type and first characters of a value, for a message."""
     text = repr(value)
     return f"{type(value).__name__} {text if len(text) <= 40 else text[:37] + '...'}"
 
 
 def instance(value: Any, kind: type, name: str) -> None:
-    """An object of ``kind``, made already."""
+    """An object of class ``kind``."""
     if not isinstance(value, kind):
         raise CalibrantError(
-            f"{name} must be a {kind.__name__}; found {described(value)}. Make one"
+            f"{name} must be a {kind.__name__}; found {described(value)}. Pass a {kind.__name__}"
         )
 
 
 def installed(*packages: str, extra: str, purpose: str) -> None:
-    """The packages that an optional part of the library needs."""
+    """Packages that an optional part of the library needs."""
     missing = [name for name in packages if not is_found(name)]
     if missing:
         raise MissingExtraError(
@@ -131,47 +125,39 @@ def installed(*packages: str, extra: str, purpose: str) -> None:
         )
 
 
-def strength(value: Any, name: str) -> float:
-    """A finite weight above 0 of a penalty that keeps a fit finite."""
-    number = finite_number(value, name)
-    if number <= 0.0:
-        raise CalibrantError(
-            f"{name} must be above 0; found {number:g}. Without this penalty there may be no "
-            "finite minimum; pass a small number such as 1e-6 for almost none"
-        )
-    return number
-
-
-def above_zero(value: Any, name: str) -> float:
+def above_zero(value: Any, name: str, remedy: str = "Pass a positive number") -> float:
     """A finite number above 0."""
     number = finite_number(value, name)
     if number <= 0.0:
-        raise CalibrantError(f"{name} must be above 0; found {number:g}. Pass a positive number")
+        raise CalibrantError(f"{name} must be above 0; found {number:g}. {remedy}")
     return number
+
+
+def strength(value: Any, name: str) -> float:
+    """A finite positive weight of a penalty that keeps a fit finite."""
+    return above_zero(
+        value,
+        name,
+        "Without this penalty there may be no finite minimum; pass a small number such as 1e-6 for "
+        "almost none",
+    )
 
 
 def not_negative(value: Any, name: str) -> float:
     """A finite number of at least 0."""
     number = finite_number(value, name)
     if number < 0.0:
-        raise CalibrantError(f"{name} must be at least 0; found {number:g}. 0 leaves it out")
+        raise CalibrantError(f"{name} must be at least 0; found {number:g}. 0 turns it off")
     return number
 
 
 def holds(outputs: Any, name: str) -> bool:
-    """Whether outputs have an entry of this name."""
+    """Whether ``outputs`` is a mapping with an entry of this name."""
     return isinstance(outputs, Mapping) and outputs.get(name) is not None
 
 
-def option(name: str, owner: str, known: Sequence[str]) -> None:
-    """An option that a data set has."""
-    if name not in known:
-        has = f"It has {', '.join(known)}" if known else "It has none"
-        raise CalibrantError(f"the data set {owner} has no option {name!r}. {has}")
-
-
 def is_found(module: str) -> bool:
-    """Whether there is a module of this name, without importing it."""
+    """Whether a module of this name can be found; it is not imported."""
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
@@ -179,12 +165,12 @@ def is_found(module: str) -> bool:
 
 
 def is_own_code(model: Any) -> bool:
-    """Whether a network is named as ``package.module:function``, which is imported and called."""
+    """Whether a network is given as ``package.module:function``: code to import and call."""
     return isinstance(model, str) and ":" in model
 
 
 def plain_options(value: Any, name: str) -> None:
-    """Options by name that JSON can hold."""
+    """Options by name that JSON can represent."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise CalibrantError(
             f"{name} must be options by name; found {described(value)}. "
@@ -194,29 +180,29 @@ def plain_options(value: Any, name: str) -> None:
         json.dumps(dict(value), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise CalibrantError(
-            f"{name} must be what JSON can hold, since the run is known by it; found "
+            f"{name} must be representable as JSON, which identifies the run; found "
             f"{described(dict(value))} ({error}). Pass numbers, strings and lists"
         ) from error
 
 
 def field_without_option(name: str, remedy: str | None) -> None:
-    """A field of a recipe that is set in no other way."""
+    """A field of a recipe that no other option sets."""
     if remedy is not None:
-        raise CalibrantError(f"{name} is not among the settings of a recipe; found it. {remedy}")
+        raise CalibrantError(f"{name} is not a setting of a recipe. {remedy}")
 
 
 def registered_network(model: Any, own_model: str | None, where: str, remedy: str) -> None:
-    """A network that a file may name: one of calibrant's, or the one that the caller names too."""
+    """A network that a file may name: one of calibrant, or the one that the caller names too."""
     if is_own_code(model) and model != own_model:
         given = "" if own_model is None else f", and {own_model!r} was given"
         raise CalibrantError(
-            f"{where} may name networks of calibrant only; found {model!r}, which is code to "
+            f"{where} may only name networks of calibrant; found {model!r}, which is code to "
             f"import and run{given}. {remedy}"
         )
 
 
 def seed_of(random_state: RandomState) -> int:
-    """The seed that ``random_state`` means; results store it, so that they can be repeated."""
+    """The seed of ``random_state``, which results store so that they can be repeated."""
     if random_state is None:
         random_state = np.random.default_rng()
     if isinstance(random_state, np.random.Generator):

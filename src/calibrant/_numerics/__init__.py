@@ -1,1 +1,1 @@
-"""Numerical primitives: log space, precision, and compiled kernels."""
+"""Numerics: log space, precision, the triangle of three classes, and compiled kernels."""

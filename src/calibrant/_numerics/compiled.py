@@ -1,6 +1,6 @@
-"""Primitives for Numba kernels, in the form that compilers turn into vector instructions.
+"""How kernels are compiled, cached and run over rows, and vectorised primitives for them.
 
-Importing this module imports Numba: only kernels do, and they are loaded on first use.
+Importing this module imports Numba: only modules of kernels do, and they are loaded on first use.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ from numba.extending import intrinsic
 
 from calibrant.errors import CalibrantError
 
-# Numba also takes settings from a .numba_config.yaml in the working folder. What is cached is code,
-# so a file that lies beside the data must not say where it comes from.
+# Numba also reads a .numba_config.yaml in the working folder. The cache holds code, so a file
+# beside the data must not decide where the cache is.
 numba.config.CACHE_DIR = os.environ.get("NUMBA_CACHE_DIR", "")  # type: ignore[attr-defined]
 
 LOG2_E = 1.4426950408889634
 # log 2 in two parts: the product of the first with a whole number up to 2^11 is exact.
 LN2_HIGH = 0.6931471803691238
 LN2_LOW = 1.9082149292705877e-10
-# Adding this to a float rounds it to a whole number, which then stands in its lowest bits.
+# Adding this to a float rounds it to an integer, which is then in its lowest bits.
 ROUNDER = 6755399441055744.0
 SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
-"""The bits of the float next to sqrt(1/2)."""
+"""The bits of the float closest to sqrt(1/2)."""
 SMALLEST = -708.0
-"""Below this e^x is taken as 0: the largest float that it would be is 3e-308."""
+"""Below this, e^x counts as 0; it would be at most 3e-308."""
 
 
 BLOCK = 1 << 18
-"""Numbers that one call of a compiled pass computes, about half a millisecond's work. Between calls
-Python runs, so that Ctrl-C is heard."""
+"""Numbers that one call of a compiled pass computes, in about half a millisecond. Ctrl-C takes
+effect between two calls."""
 WORTH_A_THREAD = 1 << 19
-"""Numbers to compute for which one more thread pays."""
+"""Numbers to compute per thread from which another thread is worth it."""
 
 _most_threads: ContextVar[int | None] = ContextVar("most_threads", default=None)
 
 
 def n_threads() -> int:
-    """How many threads a pass may use: NUMBA_NUM_THREADS, or one for each core."""
+    """Number of threads a pass may use: NUMBA_NUM_THREADS, or one for each core."""
     most = _most_threads.get()
     known: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
     return known if most is None else most
@@ -62,7 +62,7 @@ def n_threads() -> int:
 
 @contextmanager
 def on_one_thread() -> Iterator[None]:
-    """Passes in the block run on the thread that calls them."""
+    """Run the passes in this block on the calling thread."""
     token = _most_threads.set(1)
     try:
         yield
@@ -71,17 +71,17 @@ def on_one_thread() -> Iterator[None]:
 
 
 class CacheWarning(UserWarning):
-    """Compiled functions are not kept for the next process."""
+    """Compiled functions are not cached for the next process."""
 
 
 class _NoCache:
-    """Whether it was said that there is no cache: once is enough for a process."""
+    """Warning that there is no cache, at most once per process."""
 
     said = False
 
     @classmethod
     def say(cls, reason: str) -> None:
-        """Warn the first time; the next functions fail for the same reason."""
+        """Warn the first time; other functions fail for the same reason."""
         if cls.said:
             return
         cls.said = True
@@ -94,15 +94,15 @@ class _NoCache:
 
 
 class _CheckedResults(CompileResultCacheImpl):
-    """What Numba keeps of a function, with a checksum: damaged machine code must not run."""
+    """Numba's cache entries with a checksum: damaged machine code must not run."""
 
     def reduce(self, cres: Any) -> tuple[bytes, bytes]:
-        """A compiled function as bytes, after their checksum."""
+        """A compiled function as a checksum and bytes."""
         data = dumps(super().reduce(cres))
         return hashlib.sha256(data).digest(), data
 
     def rebuild(self, target_context: Any, payload: tuple[bytes, bytes]) -> Any:
-        """The compiled function of such bytes."""
+        """The compiled function of a checksum and bytes."""
         checksum, data = payload
         if hashlib.sha256(data).digest() != checksum:
             raise CalibrantError("the checksum does not match")
@@ -110,20 +110,20 @@ class _CheckedResults(CompileResultCacheImpl):
 
 
 class _TolerantCache(FunctionCache):
-    """Numba's cache of one function, where a failure means that nothing is cached."""
+    """Numba's cache of one function; after a failure it counts as empty."""
 
     _impl_class = _CheckedResults
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """What is cached for a signature; None if nothing is, or nothing that can be read."""
+        """The cache entry of a signature; None if there is none, or it cannot be read."""
         try:
             return super().load_overload(sig, target_context)
-        except Exception:  # the pickle of a damaged file raises anything
+        except Exception:  # unpickling a damaged file may raise anything
             self._forget()
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep what was compiled for a signature, if that is possible."""
+        """Cache a compiled signature, if possible."""
         try:
             super().save_overload(sig, data)
         except Exception as error:
@@ -131,28 +131,28 @@ class _TolerantCache(FunctionCache):
             _NoCache.say(f"writing to {self.cache_path} failed ({error})")
 
     def _forget(self) -> None:
-        """Remove the index. Numba writes it first: it may name a data file that is out of date."""
+        """Remove the index. Numba writes it first, so it may name an outdated data file."""
         with suppress(OSError):
             os.unlink(self._cache_file._index_path)
 
 
 def _cache_of(function: Any) -> Any:
-    """Where the compilations of a function are kept."""
+    """The cache of a function."""
     try:
         found = _TolerantCache(function)
         open_to_others = _others_may_write(found.cache_path, inspect.getfile(function))
-    except (RuntimeError, OSError):  # Numba found no folder, or there is no source file
+    except (RuntimeError, OSError):  # no writable folder, or no source file
         _NoCache.say("neither NUMBA_CACHE_DIR, the package nor the user's cache folder is writable")
         return NullCache()
     if open_to_others:
-        _NoCache.say(f"other users can write to {found.cache_path}, and what is cached is code")
+        _NoCache.say(f"other users can write to {found.cache_path}, and the cache holds code")
         return NullCache()
     return found
 
 
 def _others_may_write(folder: str, source: str) -> bool:
-    """Whether a folder can be written to by users whose code is not run anyway."""
-    if sys.platform == "win32":  # has other rules, which a mode does not show
+    """Whether users whose code is not trusted can write to a folder."""
+    if sys.platform == "win32":  # the mode does not show its access rules
         return False
     trusted = {0, os.geteuid(), os.stat(source).st_uid}
     found = os.stat(folder)
@@ -160,14 +160,14 @@ def _others_may_write(folder: str, source: str) -> bool:
 
 
 def kernel(**options: Any) -> Callable[[Any], Any]:
-    """Compile a function on first use; later processes load it where a cache can be written.
+    """Compile a function on first use; later processes load it from the cache.
 
     ``options`` are those of ``numba.njit``.
     """
 
     def compiled(function: Any) -> Any:
         dispatcher = njit(**options)(function)
-        # cache=True would refuse a function that cannot be cached.
+        # cache=True would raise if a function cannot be cached.
         dispatcher._cache = _cache_of(function)
         return dispatcher
 
@@ -175,23 +175,23 @@ def kernel(**options: Any) -> Callable[[Any], Any]:
 
 
 class Pass:
-    """A compiled ``function(start, stop, *arguments)``, over the rows of the first argument.
+    """A compiled ``function(start, stop, *arguments)`` over the rows of the first argument.
 
-    It is called for one block of rows after the other, on several threads where that pays. The
-    blocks do not depend on the number of threads, so neither do sums over them.
+    It is called for blocks of rows, on several threads if that is worth it. The blocks do not
+    depend on the number of threads, so neither do sums over them.
     """
 
     def __init__(self, function: Any) -> None:
-        # Without Python's global lock, so that threads run at the same time.
+        # Without the global interpreter lock, so that threads run in parallel.
         self.compiled = kernel(nogil=True, error_model="numpy")(function)
         self.__doc__ = function.__doc__
 
     def __call__(self, *arguments: Any, times: int = 1) -> list[Any]:
-        """What the blocks return, in order; each number of a row is computed ``times`` times."""
+        """The results of the blocks, in order; each number of a row is computed ``times`` times."""
         return list(self._results(arguments, times))
 
     def sum(self, *arguments: Any, times: int = 1) -> Any:
-        """The sum of what the blocks return."""
+        """The sum of the results of the blocks."""
         results = self._results(arguments, times)
         return sum(results, start=next(results))
 
@@ -211,13 +211,12 @@ class Pass:
             pool.shutdown(cancel_futures=True)
 
 
-def over_rows(function: Callable[..., Any]) -> Pass:
-    """Compile ``function(start, stop, *arguments)``, a pass over rows: see :class:`Pass`."""
-    return Pass(function)
+over_rows = Pass
+"""Decorator that compiles ``function(start, stop, *arguments)`` as a pass over rows."""
 
 
 def _reinterpreted(source: Any, target: Any, llvm_type: Any) -> Any:
-    """A function that takes the bits of a number for those of another type."""
+    """A function that reinterprets the bits of a number as another type."""
 
     def typed(_context: Any, _value: Any) -> Any:
         def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
@@ -237,7 +236,7 @@ def exp_nonpositive(x: float) -> float:
     """e^x for x <= 0 (and a little above), to about one rounding.
 
     x = n log 2 + r with |r| <= log(2)/2; e^r by its Taylor series, times 2^n by its exponent
-    bits. There is no branch and no call, so a loop over it runs in vector registers.
+    bits. There is no branch and no call, so loops over it are vectorised.
     """
     bounded = SMALLEST if x < SMALLEST else x  # NaN stays NaN
     shifted = bounded * LOG2_E + ROUNDER
@@ -263,10 +262,10 @@ def exp_nonpositive(x: float) -> float:
 
 @kernel(inline="always", error_model="numpy")
 def log_positive(x: float) -> Any:
-    """log x for ordinary positive numbers, to about one rounding, without a branch or a call.
+    """log x for positive normal numbers, to about one rounding, without a branch or a call.
 
-    x = 2^n m with m between sqrt(1/2) and sqrt(2), and log m = 2 atanh((m - 1) / (m + 1)), whose
-    series is summed.
+    x = 2^n m with m between sqrt(1/2) and sqrt(2), and log m = 2 atanh((m - 1) / (m + 1)) by its
+    series.
     """
     bits = bits_of(x)
     n = (bits - SQRT_HALF_BITS) >> 52
@@ -289,14 +288,14 @@ def log_positive(x: float) -> Any:
 
 @kernel(fastmath={"contract"})
 def exp_row(row: Any, top: float, out: Any) -> None:
-    """e^(row - top) into ``out``; a product and the sum after it may round once, as one step."""
+    """Write e^(row - top) to ``out``; fused multiply-add is allowed."""
     for k in range(len(row)):
         out[k] = exp_nonpositive(np.float64(row[k]) - top)
 
 
 @kernel(fastmath={"reassoc", "nsz"})
 def sum_of(row: Any) -> float:
-    """Sum in any order, so that it runs in vector registers; NaN stays NaN."""
+    """Sum in any order, so that it is vectorised; NaN stays NaN."""
     total = 0.0
     for k in range(len(row)):
         total += row[k]
@@ -313,7 +312,7 @@ def sum_of_squares(row: Any) -> float:
 
 
 def _of_two(llvm_name: str) -> Any:
-    """A function of two floats of one type that the processor computes on whole registers."""
+    """A vectorisable LLVM intrinsic of two floats of one type."""
 
     def typed(_context: Any, kind: Any, _same: Any) -> Any:
         def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
@@ -327,15 +326,15 @@ def _of_two(llvm_name: str) -> Any:
     return intrinsic(typed)
 
 
-# NaN if either is NaN. That makes them associative, which max() on floats is not: only so may a
-# loop keep several running maxima and join them at the end.
+# NaN if either is NaN. Unlike max() on floats they are associative, so a loop may keep several
+# running maxima and join them at the end.
 _larger = _of_two("llvm.maximum")
 _smaller = _of_two("llvm.minimum")
 
 
 @kernel()
 def max_of(row: Any) -> Any:
-    """Largest entry of a row, NaN if there is a NaN in it."""
+    """Largest entry of a row, NaN if it contains NaN."""
     highest = row[0]
     for k in range(1, len(row)):
         highest = _larger(highest, row[k])
@@ -344,7 +343,7 @@ def max_of(row: Any) -> Any:
 
 @kernel()
 def extremes_of(row: Any) -> tuple[Any, Any]:
-    """Smallest and largest entry of a row, both NaN if there is a NaN in it."""
+    """Smallest and largest entry of a row, both NaN if it contains NaN."""
     lowest = highest = row[0]
     for k in range(1, len(row)):
         lowest = _smaller(lowest, row[k])
@@ -354,10 +353,10 @@ def extremes_of(row: Any) -> tuple[Any, Any]:
 
 @kernel()
 def index_of(row: Any, value: Any) -> int:
-    """First place of ``value`` in ``row``; the length of the row where it does not occur.
+    """First index of ``value`` in ``row``; the length of the row if it does not occur.
 
-    It reads the whole row: a loop that may stop early runs one entry at a time, and where it
-    stops is a branch that no processor foresees.
+    It reads the whole row: a loop that may stop early is not vectorised, and its end is an
+    unpredictable branch.
     """
     nowhere = np.int32(len(row))
     first = nowhere
@@ -371,10 +370,10 @@ def bin_of(p: float, edges: Any) -> Any:
     """The equal-width bin of ``p``: 0 is in the first, 1 (or just above) in the last.
 
     The product with the number of bins rounds, so the guess is corrected against the edges: a
-    value exactly on an edge belongs to the bin below it, whatever the number of bins.
+    value exactly on an edge belongs to the bin below it, for any number of bins.
     """
     last = len(edges) - 2
     guess: Any = max(min(np.int64(p * (last + 1)), last), 0)
-    # No branch: where probabilities fall is nothing that a processor could foresee.
+    # No branch: it would be unpredictable.
     b = guess - np.int64(p <= edges[guess]) + np.int64(p > edges[guess + 1])
     return max(min(b, last), 0)

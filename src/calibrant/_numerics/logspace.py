@@ -1,8 +1,8 @@
-"""Stable log-space primitives, written once for every array library.
+"""Stable log-space primitives for every array library.
 
-A probability vector close to one-hot cannot be handled through its probabilities: ``1 - q`` of
-the top class is lost to rounding long before the logits run out of range. Everything here keeps
-the top class apart, so that ``log(1 - q)`` comes from the *other* logits and stays exact.
+Nearly one-hot probability vectors cannot be handled through their probabilities: ``1 - q`` of the
+top class is lost to rounding long before the logits run out of range. Everything here keeps the top
+class apart and computes ``log(1 - q)`` from the *other* logits, which is exact.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from calibrant._types import Array
 class TopSplit(NamedTuple):
     """Softmax probabilities q of the last axis, with the top class m kept apart.
 
-    Arrays marked (..., 1) have one value a row, the others one value a class. In ``q``,
-    ``log_q`` and ``z`` the entry of the top class itself is a harmless place-holder (0, log q_m
-    and 0): what is true of it stands in ``log_top`` and ``log_rest``.
+    Arrays marked (..., 1) have one value per row, the others one value per class. In ``q``,
+    ``log_q`` and ``z`` the entry of the top class is a harmless placeholder (0, log q_m and 0); its
+    values are ``log_top`` and ``log_rest``.
     """
 
     z: Array
@@ -29,9 +29,9 @@ class TopSplit(NamedTuple):
     is_tied: Array
     """True at every logit equal to the largest."""
     q: Array
-    """Probabilities of the classes that are not on top, each at most 1/2."""
+    """Probabilities of the other classes, each at most 1/2."""
     log_q: Array
-    """Their logarithms, finite also where q is 0."""
+    """Their logarithms, finite even if q is 0."""
     log_odds: Array
     """log((1 - q_m) / q_m), from the logits of the other classes: (..., 1)."""
     log_top: Array
@@ -47,14 +47,14 @@ def softplus(x: Array) -> Array:
 
 
 def sigmoid(x: Array) -> Array:
-    """1 / (1 + e^-x), the probability of log odds; no exponential overflows."""
+    """1 / (1 + e^-x), the probability of log-odds x, without overflow."""
     xp = array_namespace(x)
     small = xp.exp(-xp.abs(x))
     return xp.where(x >= 0, 1.0, small) / (1.0 + small)
 
 
 def split_probs(probs: Array) -> TopSplit:
-    """:func:`split_top` of given probabilities, which are ranked before their logarithm rounds."""
+    """:func:`split_top` of probabilities, ranked before the rounding of the logarithm."""
     return split_top(log_of_probs(probs), ranked_by=probs)
 
 
@@ -63,13 +63,13 @@ def split_top(
 ) -> TopSplit:
     """Softmax of ``logits / temperature`` with the top class apart; -inf marks an absent class.
 
-    The row maximum is subtracted *before* the division by the temperature: the other way round
-    the rounding of the quotients, which is as large as the logits, ends up in the difference.
+    The row maximum is subtracted *before* the division by the temperature. In the other order the
+    rounding errors of the quotients, which scale with the logits, would remain in the difference.
     """
     xp = array_namespace(logits)
     rank = logits if ranked_by is None else ranked_by
     top = xp.argmax(rank, axis=-1, keepdims=True)
-    # Taken by index and not as a maximum: among tied logits the gradient belongs to this one.
+    # By index, not as a maximum: among tied logits this one gets the gradient.
     top_logit = xp.take_along_axis(logits, top, axis=-1)
     z = (logits - top_logit) / temperature
     is_top = xp.arange(logits.shape[-1], device=device(logits)) == top
@@ -78,7 +78,7 @@ def split_top(
     others = xp.where(is_top, -float("inf"), z)
     runner_up = xp.clip(xp.max(others, axis=-1, keepdims=True), min=lowest)
     weights = xp.exp(others - runner_up)
-    # The runner-up weighs 1, so the sum is below 1 only where every other class is absent.
+    # The weight of the runner-up is 1, so the sum is below 1 only if all other classes are absent.
     log_odds = runner_up + xp.log(xp.clip(xp.sum(weights, axis=-1, keepdims=True), min=1.0))
     log_top = -softplus(log_odds)
     return TopSplit(
@@ -96,8 +96,8 @@ def split_top(
 def normalise_log_ratios(ratios: Array, split: TopSplit) -> Array:
     """Log-probabilities from ``ratios`` = log(h_i / h_m) to the top class m, none above 0.
 
-    A class tied with the top one has the ratio 0 exactly; the rounding that says otherwise is
-    taken out, without its gradient, so that equal logits give equal results.
+    The ratio of a class tied with the top one is exactly 0. Its rounding error is subtracted,
+    without a gradient, so that equal logits give equal results.
     """
     xp = array_namespace(ratios)
     ratios = xp.where(split.is_top, -float("inf"), ratios)
@@ -108,12 +108,11 @@ def normalise_log_ratios(ratios: Array, split: TopSplit) -> Array:
 
 
 def keep_argmax(values: Array, split: TopSplit) -> Array:
-    """``values`` with the top class of ``split`` strictly first, where rounding would lose it.
+    """``values`` with the top class of ``split`` strictly first, even after rounding.
 
-    Two logits that differ by less than the result can show would come out equal, or in the
-    other order by one rounding, and the predicted class would move. Classes tied with the top
-    get its value, classes below it at most the next value that is certainly smaller. The
-    correction is of the size of one rounding and carries no gradient.
+    The results of two nearly equal logits could come out equal, or swapped by one rounding, and
+    the predicted class would change. Classes tied with the top class get its value; classes below
+    it get at most the next smaller value. The correction is one rounding and has no gradient.
     """
     xp = array_namespace(values)
     top = xp.max(xp.where(split.is_top, values, -float("inf")), axis=-1, keepdims=True)
@@ -121,16 +120,16 @@ def keep_argmax(values: Array, split: TopSplit) -> Array:
 
 
 def _excess(values: Array, top: Array, is_tied: Array) -> Array:
-    """How far values are above where they may be: ``top`` if tied with it, else just below it."""
+    """Excess of values over their limit: ``top`` if tied with it, else just below ``top``."""
     xp = array_namespace(values)
     below = top - float(xp.finfo(values.dtype).eps) * xp.abs(top)
     return xp.where(is_tied, values - top, xp.clip(values - below, min=0.0))
 
 
 def floored_log_of_probs(probs: Array, floor: float) -> Array:
-    """log(probs), of at least ``floor``, with the largest where it was.
+    """log(max(probs, floor)) with the same argmax.
 
-    The logarithm of two probabilities next to each other may be the same number.
+    The logarithms of two adjacent probabilities may be equal.
     """
     xp = array_namespace(probs)
     values = xp.log(xp.clip(probs, min=floor))
@@ -140,7 +139,7 @@ def floored_log_of_probs(probs: Array, floor: float) -> Array:
 
 
 def log_of_probs(probs: Array) -> Array:
-    """log(probs), -inf at 0, with a gradient of 0 where 1/probs would overflow."""
+    """log(probs), -inf at 0, with gradient 0 where 1/probs would overflow."""
     xp = array_namespace(probs)
     normal = xp.clip(probs, min=float(xp.finfo(probs.dtype).smallest_normal))
     positive = probs > 0
@@ -149,5 +148,5 @@ def log_of_probs(probs: Array) -> Array:
 
 
 def detach(x: Array) -> Array:
-    """The values of ``x`` without their gradient; ``x`` itself where there is none to lose."""
+    """``x`` without its gradient; ``x`` itself if its library has no gradients."""
     return x.detach() if hasattr(x, "detach") else x

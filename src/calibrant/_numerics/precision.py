@@ -1,8 +1,8 @@
 """Double precision inside, the type of the logits outside.
 
-A curve that jumps, a steep one, or a large factor of a logit makes the last digit of single
-precision large again: two ways to sum the same row would give different probabilities. So most
-maps are computed in double precision, and their result is rounded once, at the end.
+A step, a steep curve or a large coefficient of a logit amplifies the rounding errors of single
+precision: two ways to sum the same row would give different probabilities. So most maps are
+computed in double precision and rounded once, at the end.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from array_api_compat import array_namespace, device
 from calibrant._types import Array
 
 WITHOUT_FLOAT64 = ("mps",)
-"""Devices that have no double precision."""
+"""Devices without double precision."""
 
 
 def has_float64(array: Array) -> bool:
@@ -21,7 +21,7 @@ def has_float64(array: Array) -> bool:
 
 
 def widened(logits: Array) -> Array:
-    """Logits of at least double precision, where their device has it."""
+    """Logits in at least double precision, if their device has it."""
     xp = array_namespace(logits)
     if xp.finfo(logits.dtype).bits >= 64 or not has_float64(logits):
         return logits
@@ -29,7 +29,7 @@ def widened(logits: Array) -> Array:
 
 
 def narrowed(values: Array, like: Array) -> Array:
-    """Probabilities, or their logarithms, in the type of ``like``; what is finite stays so."""
+    """Probabilities or their logarithms in the type of ``like``; finite values stay finite."""
     if values.dtype == like.dtype:
         return values
     xp = array_namespace(values)

@@ -203,7 +203,6 @@ def checked_samples(
     """Check the arguments of ``fit``; rows of weight 0 are dropped."""
     scores = checked_logits(logits, probs)
     flat = _inputs.as_numpy(scores).reshape(-1, scores.shape[-1])
-    _inputs.given(labels, "labels")
     checked = _inputs.as_numpy(_inputs.labels(labels, scores)).reshape(-1)
     weight = _inputs.sample_weight(sample_weight, scores)
     weight = None if weight is None else weight.reshape(-1)

@@ -59,9 +59,9 @@ def focal_log_probs(logits: Array, *, gamma: float, temperature: float = 1.0) ->
     Examples:
         >>> import numpy as np
         >>> from calibrant.focal import focal_log_probs
-        >>> np.exp(focal_log_probs(np.array([2.0, 1.0, -1.0]), gamma=2.0)).round(4)
+        >>> np.exp(focal_log_probs([2.0, 1.0, -1.0], gamma=2.0)).round(4)
         array([0.9175, 0.0734, 0.0091])
-        >>> focal_log_probs(np.array([1000.0, 0.0]), gamma=2.0).round(6).tolist()
+        >>> focal_log_probs([1000.0, 0.0], gamma=2.0).round(6).tolist()
         [0.0, -2998.901388]
     """
     logits = _inputs.logits(logits)
@@ -92,9 +92,8 @@ def focal_map(probs: Array, *, gamma: float) -> Array:
         Charoenphakdee et al. (2021), Eq. 12; Komisarenko and Kull (2024), Eq. 1.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.focal import focal_map
-        >>> focal_map(np.array([0.6942, 0.3058]), gamma=2.0).round(3)
+        >>> focal_map([0.6942, 0.3058], gamma=2.0).round(3)
         array([0.9, 0.1])
     """
     probs = _inputs.probs(probs)

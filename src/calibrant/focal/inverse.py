@@ -172,9 +172,8 @@ def inverse_focal_map(probs: Array, *, gamma: float) -> Array:
         Charoenphakdee et al. (2021), Theorem 11; Komisarenko and Kull (2024), Prop. 4.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.focal import inverse_focal_map
-        >>> inverse_focal_map(np.array([0.9, 0.1]), gamma=2.0).round(4)
+        >>> inverse_focal_map([0.9, 0.1], gamma=2.0).round(4)
         array([0.6942, 0.3058])
     """
     probs = _inputs.probs(probs)

@@ -42,9 +42,8 @@ def focal_loss(logits: Array, labels: Array, *, gamma: float) -> Array:
         Lin et al. (2017); Mukhoti et al. (2020), Sec. 4.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.focal import focal_loss
-        >>> focal_loss(np.array([[2.0, 0.0], [2.0, 0.0]]), np.array([0, 1]), gamma=2.0).round(4)
+        >>> focal_loss([[2.0, 0.0], [2.0, 0.0]], [0, 1], gamma=2.0).round(4)
         array([0.0018, 1.6501])
     """
     logits = _inputs.logits(logits)
@@ -74,9 +73,8 @@ def inverse_focal_loss(logits: Array, labels: Array, *, gamma: float) -> Array:
         Ghosh et al. (2022), AdaFocal.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.focal import inverse_focal_loss
-        >>> inverse_focal_loss(np.array([[2.0, 0.0]]), np.array([0]), gamma=2.0).round(4)
+        >>> inverse_focal_loss([[2.0, 0.0]], [0], gamma=2.0).round(4)
         array([0.449])
     """
     logits = _inputs.logits(logits)
@@ -106,9 +104,8 @@ def proper_focal_loss(probs: Array, labels: Array, *, gamma: float) -> Array:
         Komisarenko and Kull (2024), Proposition 4.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.focal import proper_focal_loss
-        >>> proper_focal_loss(np.array([[0.9, 0.1]]), np.array([0]), gamma=2.0).round(4)
+        >>> proper_focal_loss([[0.9, 0.1]], [0], gamma=2.0).round(4)
         array([0.0341])
     """
     probs = _inputs.probs(probs)

@@ -114,9 +114,8 @@ def phi(p: Array, *, gamma: float) -> Array:
         Mukhoti et al. (2020), Proposition 1; Charoenphakdee et al. (2021), Eq. 10.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.focal import phi
-        >>> phi(np.array([0.0, 0.1, 0.5, 1.0]), gamma=2.0).round(4)
+        >>> phi([0.0, 0.1, 0.5, 1.0], gamma=2.0).round(4)
         array([1.    , 1.2245, 0.5966, 0.    ])
     """
     p = _inputs.unit_interval(p, "p")

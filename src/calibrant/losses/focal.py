@@ -273,7 +273,7 @@ class SigmoidFocalLoss(_WithGamma):
     def top_labels(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Confidence of each element, and whether it is correct."""
         two = torch.stack([torch.zeros_like(logits), logits], dim=-1)
-        indices = torch.from_numpy(_inputs.truths(labels, "val_labels")).long().to(logits.device)
+        indices = torch.from_numpy(_inputs.booleans(labels, "val_labels")).long().to(logits.device)
         return _top_labels(two.reshape(-1, 2), _inputs.labels(indices, two).reshape(-1))
 
 

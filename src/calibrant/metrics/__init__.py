@@ -1,7 +1,7 @@
-"""Numbers that say how honest probabilities are, with error bars.
+"""Metrics of probabilities and of their calibration, with error bars.
 
-Every metric takes ``(probs, labels)`` or ``logits=`` by name, NumPy or PyTorch, with any leading
-axes, ``sample_weight=`` and ``ignore_label=``.
+Every metric takes ``(probs, labels)``, or ``logits=`` and ``labels=`` by name, as NumPy arrays or
+PyTorch tensors with any leading axes, and ``sample_weight=`` and ``ignore_label=``.
 """
 
 from calibrant.metrics.calibration import (

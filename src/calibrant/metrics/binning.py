@@ -1,17 +1,17 @@
-"""How samples fall into bins of confidence, and statistics of bins that can be merged.
+"""Bins of confidence, and statistics of bins that can be merged.
 
-Every calibration error of this library is a sum over bins of three numbers: how many samples fell
-there, what they claimed and how often they were right. Those are sums, so one object serves an
-array in memory, a stream larger than memory, and parts counted by several processes:
+Every calibration error over bins depends on three sums for each bin: the number of samples, their
+confidences and the number of correct ones. So one object serves an array in memory, a stream larger
+than memory, and parts counted by several processes:
 
     bins = EqualWidthBins(15)
-    bins.update(confidence, correct)     # as often as there are batches
+    bins.update(confidence, correct)     # for each batch
     bins.merge(other_bins)               # from another process
     bins.table()                         # counts, mean confidence, accuracy per bin
 
-Equal-width bins are exact in memory that does not grow. Equal-mass bins need the ranks of all
-samples: :func:`equal_mass_table` sorts them in memory, and :class:`EqualMassSketch` counts them on
-a fixed grid so fine that the bins it gives come with a small, stated bound on their error.
+Equal-width bins are exact in constant memory. Equal-mass bins need the ranks of all samples:
+:func:`equal_mass_table` sorts them in memory, and :class:`EqualMassSketch` counts them on a fixed
+fine grid, with a small known bound on the error.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
 TIED = 2.0**-40
-"""Odds that differ by no more than this part are the same, computed in another order."""
+"""Largest relative difference of odds that count as equal, computed in another order."""
 LAST_BITS = 2.0**-52
-"""So much rounding may move a confidence close to 1."""
+"""Largest rounding error of a confidence close to 1."""
 DISTINCT = 2.0**-26
-"""Confidences whose distances to 1 differ by this part are not the same, whatever their last bits:
-otherwise all of those next to 1 would be."""
+"""Relative difference of the distances to 1 from which confidences count as different, even in
+their last bits: otherwise all confidences next to 1 would be tied."""
 
 
 def tie_width(confidence: Any) -> Any:
-    """How far above a confidence another may be to count as the same."""
+    """How far above a confidence another may be to count as tied with it."""
     room = 1.0 - confidence
     return TIED * confidence * room + np.minimum(LAST_BITS, DISTINCT * room)
 
 
 def are_tied(lower: Any, upper: Any) -> Any:
-    """Whether two confidences are the same but for rounding.
+    """Whether two confidences are equal except for rounding.
 
-    The same logits in another order of the classes give confidences that may differ in their last
-    bits, and a calibration error must not depend on how classes are numbered.
+    The same logits with the classes in another order give confidences that may differ in their last
+    bits, and a calibration error must not depend on the order of the classes.
     """
     return upper - lower <= tie_width(lower)
 
 
 def group_starts(confidence: Floats) -> npt.NDArray[np.bool_]:
-    """Where, in rising order, a confidence is not tied with the one before it.
+    """Where, in ascending order, a confidence is not tied with the one before it.
 
     Examples:
         >>> import numpy as np
@@ -64,22 +64,22 @@ def group_starts(confidence: Floats) -> npt.NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class BinTable:
-    """What fell into each bin, from the lowest confidence to the highest."""
+    """Statistics of each bin, from the lowest confidence to the highest."""
 
     lower: Floats
     """Lower edge, exclusive; for equal-mass bins the smallest confidence in the bin."""
     upper: Floats
     """Upper edge, inclusive; for equal-mass bins the largest confidence in the bin."""
     weight: Floats
-    """How many samples fell into the bin, or their total weight."""
+    """Number of samples in the bin, or their total weight."""
     confidence_sum: Floats
     """Sum of their confidences."""
     correct_sum: Floats
-    """How many of them were right."""
+    """Number of correct ones."""
     square_sum: Floats
-    """Sum of (confidence - correct) squared: the noise of the gap."""
+    """Sum of (confidence - correct)^2: the noise of the gap."""
     claimed_variance_sum: Floats
-    """Sum of confidence (1 - confidence): the noise that a calibrated model would have."""
+    """Sum of confidence (1 - confidence): the noise of a calibrated model."""
 
     @property
     def total(self) -> float:
@@ -88,23 +88,23 @@ class BinTable:
 
     @property
     def confidence(self) -> Floats:
-        """Mean confidence per bin, NaN where the bin is empty."""
+        """Mean confidence per bin, NaN if the bin is empty."""
         return _ratio(self.confidence_sum, self.weight)
 
     @property
     def accuracy(self) -> Floats:
-        """Share of right answers per bin, NaN where the bin is empty."""
+        """Accuracy per bin, NaN if the bin is empty."""
         return _ratio(self.correct_sum, self.weight)
 
     @property
     def gap(self) -> Floats:
-        """Mean confidence minus accuracy per bin, 0 where the bin is empty."""
+        """Mean confidence minus accuracy per bin, 0 if the bin is empty."""
         gaps: Floats = np.nan_to_num(_ratio(self.confidence_sum - self.correct_sum, self.weight))
         return gaps
 
     @property
     def share(self) -> Floats:
-        """Share of all samples that fell into each bin."""
+        """Share of all samples in each bin."""
         return self.weight / self.total
 
 
@@ -129,11 +129,11 @@ def width_index(confidence: Floats, n_bins: int) -> npt.NDArray[np.intp]:
 
 
 class _Sums:
-    """Sums of samples in numbered cells: what every mergeable object of this module holds."""
+    """Sums over the samples of numbered cells, which can be merged."""
 
     def __init__(self, n_cells: int) -> None:
         self.count: Counts = np.zeros(n_cells, dtype=np.int64)
-        # In the order of BinTable's fields; those of a cell lie side by side.
+        # In the order of the fields of BinTable; those of one cell are adjacent in memory.
         self.sums: Floats = np.zeros((n_cells, 5)).T
 
     def _add(
@@ -149,14 +149,14 @@ class _Sums:
         add_to_cells(cell, confidence, correct, weight, self.count, self.sums.T)
 
     def merge(self, other: Self) -> None:
-        """Add what another object of the same bins has counted."""
+        """Add the counts of another object with the same bins."""
         _inputs.same_count("bins", len(self.count), len(other.count))
         self.count += other.count
         self.sums += other.sums
 
 
 class EqualWidthBins(_Sums):
-    """Mergeable statistics of equal-width bins: exact, in memory that does not grow.
+    """Mergeable statistics of equal-width bins: exact, in constant memory.
 
     Examples:
         >>> import numpy as np
@@ -177,7 +177,7 @@ class EqualWidthBins(_Sums):
         self._add(width_index(confidence, self.n_bins), confidence, correct, weight)
 
     def table(self) -> BinTable:
-        """What has been counted so far."""
+        """The bins of all samples counted so far."""
         edges = width_edges(self.n_bins)
         return BinTable(edges[:-1], edges[1:], *self.sums.copy())
 
@@ -185,8 +185,8 @@ class EqualWidthBins(_Sums):
 def mass_edges(total: float, n_bins: int, *, whole: bool) -> Floats:
     """Ranks at which equal-mass bins end, from 0 to ``total``.
 
-    Whole samples are dealt out so that bin sizes differ by at most one, the first bins larger,
-    and fewer samples than bins give one bin each. Masses are cut into equal parts.
+    With ``whole``, the sizes of the bins differ by at most one, with the larger bins first, and
+    fewer samples than bins give one bin each. Otherwise the mass is cut into equal parts.
     """
     if not whole:
         return total * np.arange(n_bins + 1) / n_bins
@@ -197,13 +197,13 @@ def mass_edges(total: float, n_bins: int, *, whole: bool) -> Floats:
 
 
 def _cut(groups: Floats, sums: Floats, edges: Floats) -> BinTable:
-    """Bins between the ranks ``edges`` of groups in rising order of confidence ``groups``.
+    """Bins between the ranks ``edges``, of groups in ascending order of confidence.
 
-    A group that an edge cuts gives each side its share: the sums grow linearly inside a group.
+    A group that an edge cuts is divided in proportion: the sums grow linearly inside a group.
     """
     running = np.concatenate([np.zeros((len(sums), 1)), np.cumsum(sums, axis=1)], axis=1)
     ranks = running[0]
-    ranks[-1] = edges[-1]  # the same total, whatever the rounding of the two sums
+    ranks[-1] = edges[-1]  # equal up to rounding
     cut = [np.diff(np.interp(edges, ranks, column)) for column in running[1:]]
     first = np.searchsorted(ranks, edges[:-1], side="right") - 1
     last = np.searchsorted(ranks, edges[1:], side="left") - 1
@@ -213,9 +213,9 @@ def _cut(groups: Floats, sums: Floats, edges: Floats) -> BinTable:
 def mass_membership(
     confidence: Floats, n_bins: int, weight: Floats | None = None
 ) -> tuple[Counts, Counts, Floats]:
-    """Which samples are in which equal-mass bin, and with what share: (sample, bin, share).
+    """The equal-mass bin of each sample, and its share of the sample: (sample, bin, share).
 
-    A sample stands once, with the share 1, unless an edge cuts the group it is tied with.
+    A sample occurs once, with share 1, unless an edge cuts the group it is tied with.
     """
     order = np.argsort(confidence)
     values = confidence[order]
@@ -243,7 +243,7 @@ def mass_membership(
 
 
 def all_whole(weight: Floats) -> bool:
-    """Whether weights are whole numbers, few enough to be counted one by one."""
+    """Whether weights are whole numbers whose sum is exact."""
     return bool((weight == np.floor(weight)).all()) and float(weight.sum()) < 2.0**53
 
 
@@ -252,9 +252,9 @@ def equal_mass_table(
 ) -> BinTable:
     """Equal-mass bins of samples in memory, by sorted rank.
 
-    A group of tied confidences that straddles an edge gives each side its mean accuracy in
-    proportion, so the order of the rows never matters. Whole-number weights count as
-    repetitions of their sample; other weights are masses, cut exactly at the edges.
+    A group of tied confidences that straddles an edge is divided in proportion, with its mean
+    accuracy on both sides, so the order of the rows does not matter. Whole-number weights count as
+    repetitions of a sample; other weights are masses, cut exactly at the edges.
 
     Examples:
         >>> import numpy as np
@@ -266,7 +266,7 @@ def equal_mass_table(
     confidence, correct = confidence[order], correct[order]
     weight = np.ones(len(order)) if weight is None else weight[order]
     whole = all_whole(weight)
-    if not weight.all():  # a sample without weight is not there
+    if not weight.all():
         kept = weight > 0
         confidence, correct, weight = confidence[kept], correct[kept], weight[kept]
     first = group_starts(confidence)
@@ -280,10 +280,10 @@ def equal_mass_table(
 class EqualMassSketch(_Sums):
     """Mergeable counts on a fixed fine grid of confidences, from which equal-mass bins are cut.
 
-    The grid has 2^11 cells for every halving of the distance to 0 or to 1, so that it is finest
-    where confidences crowd, down to a distance of 2^-30. Memory is about 8 MB whatever the number
-    of samples. Inside a cell that an edge of a bin cuts, samples are taken as tied; that moves an
-    equal-mass calibration error by at most :meth:`error_bound`.
+    The grid has 2^11 cells for every halving of the distance to 0 or to 1, down to 2^-30: it is
+    finest where confidences are dense. It takes about 8 MB for any number of samples. Samples in a
+    cell that a bin edge cuts are treated as tied, which changes an equal-mass calibration error by
+    at most :meth:`error_bound`.
 
     Examples:
         >>> import numpy as np
@@ -294,7 +294,7 @@ class EqualMassSketch(_Sums):
     """
 
     DIGITS = 11
-    """Binary digits of a distance that tell cells apart."""
+    """Binary digits of a distance that distinguish cells."""
     HALVINGS = 29
 
     def __init__(self) -> None:
@@ -317,23 +317,23 @@ class EqualMassSketch(_Sums):
         self._add(cell, confidence, correct, weight)
 
     def merge(self, other: Self) -> None:
-        """Add what another sketch has counted."""
+        """Add the counts of another sketch."""
         super().merge(other)
         self.whole &= other.whole
         np.minimum(self.lowest, other.lowest, out=self.lowest)
         np.maximum(self.highest, other.highest, out=self.highest)
 
     def table(self, n_bins: int) -> BinTable:
-        """The equal-mass bins of what has been counted."""
+        """The equal-mass bins of all samples counted so far."""
         sums = self.sums[:, self.sums[0] > 0]
         edges = mass_edges(float(sums[0].sum()), n_bins, whole=self.whole)
         return _cut(sums[1] / sums[0], sums, edges)
 
     def error_bound(self, n_bins: int) -> float:
-        """How much the l1 equal-mass calibration error of :meth:`table` can be off.
+        """Bound on the error of the l1 equal-mass calibration error of :meth:`table`.
 
-        In a cell that an edge cuts, it is not known which samples lie on which side. The right
-        answers misplaced, and the claims, change the gaps of the two bins beside the edge. A cell
+        In a cell that an edge cuts, it is unknown which samples are on which side. Correct samples
+        and confidences on the wrong side change the gaps of the two bins beside the edge. A cell
         whose samples are all tied is cut exactly.
         """
         full = self.sums[0] > 0
@@ -345,16 +345,16 @@ class EqualMassSketch(_Sums):
 def bound_of_cut_groups(
     weight: Floats, hits: Floats, lowest: Floats, highest: Floats, edges: Floats
 ) -> float:
-    """How much an l1 error can be off where groups that an edge cuts are taken as tied.
+    """Bound on the error of an l1 error if the samples of groups that an edge cuts count as tied.
 
-    Groups are in rising order; ``hits`` are their right answers, ``lowest`` and ``highest`` the
-    ends of their confidences, ``edges`` the ranks at which bins end.
+    Groups are in ascending order; ``hits`` are their numbers of correct samples, ``lowest`` and
+    ``highest`` the ends of their confidences, ``edges`` the ranks at which bins end.
     """
     ranks, inner = np.cumsum(weight), edges[1:-1]
     group = np.minimum(np.searchsorted(ranks, inner, side="left"), len(weight) - 1)
-    below = inner - (ranks[group] - weight[group])  # of the group, on the lower side
+    below = inner - (ranks[group] - weight[group])  # part of the group on the lower side
     above = weight[group] - below
-    # Right answers on the lower side lie between what is forced and what is possible.
+    # The number of correct samples on the lower side is between ``least`` and ``most``.
     expected = hits[group] * below / weight[group]
     most = np.minimum(below, hits[group])
     least = np.maximum(0.0, hits[group] - above)
@@ -363,7 +363,7 @@ def bound_of_cut_groups(
         np.bincount(group, weights=2.0 * each, minlength=len(weight))
         for each in (answers, np.minimum(below, above) * (highest - lowest)[group])
     ]
-    # However many edges cut a group, no more of its right answers than these can be misplaced.
+    # No more than these can be misplaced, however many edges cut a group.
     of_groups = [2.0 * np.minimum(hits, weight - hits), weight * (highest - lowest)]
-    off = sum(np.minimum(a, b) for a, b in zip(by_edges, of_groups, strict=True))
-    return min(float(np.where(are_tied(lowest, highest), 0.0, off).sum() / edges[-1]), 1.0)
+    bound = sum(np.minimum(a, b) for a, b in zip(by_edges, of_groups, strict=True))
+    return min(float(np.where(are_tied(lowest, highest), 0.0, bound).sum() / edges[-1]), 1.0)

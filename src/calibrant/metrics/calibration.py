@@ -1,4 +1,4 @@
-"""Calibration errors: how far what the model claims is from how often it is right."""
+"""Calibration errors: the difference between confidence and accuracy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def mass_table(samples: ScoredSamples, n_bins: int) -> BinTable:
 
 
 def error_of_table(table: BinTable, norm: str) -> float:
-    """The gaps between confidence and accuracy of the bins, as one number."""
+    """Norm of the gaps between confidence and accuracy of the bins."""
     norm = _inputs.choice(norm, "norm", NORMS)
     gap, share = np.abs(table.gap), table.share
     if norm == "l1":
@@ -47,17 +47,15 @@ def ece(samples: ScoredSamples, *, n_bins: int = 15, norm: str = "l1") -> float:
 
     .. math:: \sum_b \frac{n_b}{n} \, |\mathrm{conf}(b) - \mathrm{acc}(b)|
 
-    ``norm="l2"`` is the root of the mean squared gap, ``"max"`` the largest one. Bin i of M holds
+    ``norm="l2"`` is the root of the mean squared gap, ``"max"`` the largest gap. Bin i of M holds
     i/M < confidence <= (i+1)/M, with confidence 0 in the first.
 
     References:
         Naeini et al. (2015); Guo et al. (2017).
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant import ece
-        >>> probs = np.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]])
-        >>> round(ece(probs, np.array([0, 1, 1])), 4)
+        >>> round(ece([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]], [0, 1, 1]), 4)
         0.4
     """
     return error_of_table(width_table(samples, n_bins), norm)
@@ -69,16 +67,14 @@ def mce(samples: ScoredSamples, *, n_bins: int = 15) -> float:
 
     .. math:: \max_b \, |\mathrm{conf}(b) - \mathrm{acc}(b)|
 
-    One sample in a bin is enough to make it large; read it with the counts beside it.
+    A bin with a single sample is enough to make it large: look at the counts too.
 
     References:
         Naeini et al. (2015).
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant import mce
-        >>> probs = np.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]])
-        >>> round(mce(probs, np.array([0, 1, 1])), 4)
+        >>> round(mce([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]], [0, 1, 1]), 4)
         0.4
     """
     return error_of_table(width_table(samples, n_bins), "max")
@@ -90,17 +86,15 @@ def ada_ece(samples: ScoredSamples, *, n_bins: int = 15, norm: str = "l1") -> fl
 
     .. math:: \sum_b \frac{n_b}{n} \, |\mathrm{conf}(b) - \mathrm{acc}(b)|
 
-    Bins follow the sorted rank, their sizes differ by at most one and every sample counts; tied
-    confidences that straddle an edge are shared between both sides, so row order never matters.
+    Bins are cut by rank, their sizes differ by at most one, and every sample counts. Tied
+    confidences that straddle an edge are divided between both sides, so row order does not matter.
 
     References:
         Nguyen and O'Connor (2015); Mukhoti et al. (2020), AdaECE.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant import ada_ece
-        >>> probs = np.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]])
-        >>> round(ada_ece(probs, np.array([0, 1, 1]), n_bins=2), 4)
+        >>> round(ada_ece([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]], [0, 1, 1], n_bins=2), 4)
         0.1333
     """
     return error_of_table(mass_table(samples, n_bins), norm)
@@ -116,10 +110,8 @@ def classwise_ece(samples: ScoredSamples, *, n_bins: int = 15) -> float:
         Kull et al. (2019).
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant import classwise_ece
-        >>> probs = np.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]])
-        >>> round(classwise_ece(probs, np.array([0, 1, 1])), 4)
+        >>> round(classwise_ece([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]], [0, 1, 1]), 4)
         0.4
     """
     return float(np.abs(class_gap_sums(samples, n_bins)).sum(axis=1).mean() / total(samples))
@@ -145,22 +137,20 @@ def total(samples: ScoredSamples) -> float:
 
 @metric
 def debiased_ece(samples: ScoredSamples, *, n_bins: int = 15) -> float:
-    r"""Root-mean-square error over equal-mass bins, without the part that sampling noise adds.
+    r"""Root-mean-square error over equal-mass bins, corrected for sampling noise.
 
     .. math::
         \sqrt{\max\Big(0, \sum_b \tfrac{n_b}{n} \Big(\mathrm{gap}_b^2
         - \frac{\mathrm{acc}_b (1 - \mathrm{acc}_b)}{n_b - 1}\Big)\Big)}
 
-    A bin of one sample is taken without the correction. Weights count as numbers of samples.
+    Bins with one sample are not corrected. Weights count as numbers of samples.
 
     References:
         Kumar, Liang and Ma (2019).
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.metrics import debiased_ece
-        >>> probs = np.array([[0.9, 0.1]] * 4)
-        >>> round(debiased_ece(probs, np.array([0, 0, 0, 1]), n_bins=1), 4)
+        >>> round(debiased_ece([[0.9, 0.1]] * 4, [0, 0, 0, 1], n_bins=1), 4)
         0.0
     """
     table = mass_table(samples, n_bins)
@@ -184,10 +174,8 @@ def ks_error(samples: ScoredSamples) -> float:
         Gupta et al. (2021).
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.metrics import ks_error
-        >>> probs = np.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]])
-        >>> round(ks_error(probs, np.array([0, 1, 1])), 4)
+        >>> round(ks_error([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]], [0, 1, 1]), 4)
         0.1333
     """
     order = np.argsort(samples.confidence)
@@ -204,13 +192,11 @@ def confidence_gap(samples: ScoredSamples) -> float:
 
     .. math:: \frac1n \sum_i (\mathrm{conf}_i - \mathrm{correct}_i)
 
-    Its absolute value is the least that any calibration error over bins can be.
+    Its absolute value is a lower bound of every calibration error over bins.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.metrics import confidence_gap
-        >>> probs = np.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]])
-        >>> round(confidence_gap(probs, np.array([0, 1, 1])), 4)
+        >>> round(confidence_gap([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]], [0, 1, 1]), 4)
         0.1333
     """
     return samples.mean(samples.gap)

@@ -254,7 +254,7 @@ def evaluate_samples(
     n_resamples: int = 1000,
     random_state: RandomState = 0,
 ) -> Evaluation:
-    """:func:`evaluate` of samples that were checked before."""
+    """:func:`evaluate` for samples that are already checked."""
     todo = plan(metrics, n_bins, level, n_resamples, random_state, len(samples))
     drawn = resample(samples, todo)
     known = samples.scores is not None

@@ -47,10 +47,8 @@ def mmce(samples: ScoredSamples) -> float:
         Kumar, Sarawagi and Jain (2018).
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.metrics import mmce
-        >>> probs = np.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]])
-        >>> round(mmce(probs, np.array([0, 1, 1])), 4)
+        >>> round(mmce([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]], [0, 1, 1]), 4)
         0.2352
     """
     return _root_energy(samples.confidence, samples.weights * samples.gap) / total(samples)
@@ -71,10 +69,8 @@ def mmce_weighted(samples: ScoredSamples) -> float:
         Kumar, Sarawagi and Jain (2018).
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.metrics import mmce_weighted
-        >>> probs = np.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]])
-        >>> round(mmce_weighted(probs, np.array([0, 1, 1])), 4)
+        >>> round(mmce_weighted([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]], [0, 1, 1]), 4)
         0.7758
     """
     weight = samples.weights
@@ -103,10 +99,8 @@ def smooth_ece(samples: ScoredSamples) -> float:
         Błasiok and Nakkiran (2023).
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.metrics import smooth_ece
-        >>> probs = np.array([[0.9, 0.1]] * 10)
-        >>> round(smooth_ece(probs, np.array([0] * 5 + [1] * 5)), 3)
+        >>> round(smooth_ece([[0.9, 0.1]] * 10, [0] * 5 + [1] * 5), 3)
         0.4
     """
     from scipy.fft import dct, idct

@@ -1,4 +1,4 @@
-"""How a metric is made: a function of :class:`ScoredSamples` and one decorator."""
+"""The registry of metrics, and the decorator that makes a function a metric."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Options = ParamSpec("Options")
 
 
 class Metric(Protocol):
-    """A metric as users call it, and as a function of samples that were checked before."""
+    """A metric: called with arrays, or through ``of`` with samples that are already checked."""
 
     __name__: str
     of: Callable[..., float]
@@ -34,11 +34,11 @@ class Metric(Protocol):
 
 
 METRICS: Registry[Metric] = Registry("metric")
-"""Every metric by its name."""
+"""Every metric by name."""
 
 
 def metric(core: Callable[Concatenate[ScoredSamples, Options], float]) -> Metric:
-    """Make ``core``, a function of samples and keyword-only options, a public metric."""
+    """Turn ``core``, a function of samples and keyword-only options, into a public metric."""
 
     @functools.wraps(core)
     def measured(

@@ -1,7 +1,7 @@
-"""Curves that show where probabilities are honest, as plain data for plots, reports and notebooks.
+"""Reliability curves, histograms and risk curves, as data for plots, reports and notebooks.
 
-Nothing is drawn here: a function computes a frozen dataclass, and ``calibrant.plots`` draws it.
-Every class shows itself as a table in a notebook and turns into JSON with ``to_dict``.
+A function computes a frozen dataclass, and ``calibrant.plots`` draws it. Every class is shown as a
+table in a notebook, and ``to_dict`` converts it for JSON.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from calibrant.metrics.samples import ScoredSamples, summarise
 from calibrant.metrics.scores import risk_by_coverage
 
 BINNINGS = {"width": width_table, "mass": mass_table}
-"""How samples are put into bins: of equal width, or of equal numbers of samples."""
+"""Bins of equal width, or with equal numbers of samples."""
 
 MOST_ROWS = 30
-"""Rows of a notebook's table; a longer one says how many it leaves out."""
+"""Most rows of a table in a notebook; a longer one says how many are left out."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Curve(ABC):
-    """What the curves share: JSON and a notebook's table."""
+    """What all curves share: conversion for JSON, and a table for notebooks."""
 
     _head: ClassVar[Sequence[str]]
 
@@ -54,7 +54,7 @@ class _Curve(ABC):
 
 @dataclass(frozen=True, eq=False)
 class ReliabilityCurve(_Curve):
-    """What a model claimed and how often it was right, bin by bin from low confidence to high."""
+    """Confidence and accuracy of each bin, from the lowest confidence to the highest."""
 
     lower: Floats
     """Lower edge of each bin, exclusive; for equal mass the smallest confidence in it."""
@@ -63,11 +63,11 @@ class ReliabilityCurve(_Curve):
     count: Floats
     """Samples in the bin, or their total weight."""
     confidence: Floats
-    """Mean confidence in the bin, NaN where it is empty."""
+    """Mean confidence in the bin, NaN if it is empty."""
     accuracy: Floats
-    """Share of right answers in the bin, NaN where it is empty."""
+    """Accuracy in the bin, NaN if it is empty."""
     accuracy_low: Floats
-    """Lower end of the interval for the accuracy, NaN where the bin is empty."""
+    """Lower end of the interval of the accuracy, NaN if the bin is empty."""
     accuracy_high: Floats
     """Upper end of the interval."""
     n: float
@@ -75,21 +75,21 @@ class ReliabilityCurve(_Curve):
     overall_confidence: float
     """Mean confidence of all samples."""
     overall_accuracy: float
-    """Share of right answers among all samples."""
+    """Accuracy of all samples."""
     ece: float
-    """Calibration error of these bins: the mean absolute gap, each bin by its share."""
+    """Calibration error of these bins: the mean absolute gap, weighted by their shares."""
     binning: str
     """``"width"`` or ``"mass"``."""
     level: float
-    """Coverage of the intervals."""
+    """Confidence level of the intervals."""
     class_index: int | None = None
-    """None for the predicted class; else the class whose probability is the confidence."""
+    """The class whose probability is the confidence; None for the predicted class."""
 
     _head: ClassVar = ("bin", "count", "confidence", "accuracy", "interval", "gap")
 
     @property
     def gap(self) -> Floats:
-        """Mean confidence minus accuracy: positive is over-confident; NaN where a bin is empty."""
+        """Mean confidence minus accuracy: positive is over-confident; NaN if a bin is empty."""
         return self.confidence - self.accuracy
 
     @property
@@ -121,20 +121,20 @@ class ReliabilityCurve(_Curve):
 
 @dataclass(frozen=True, eq=False)
 class ConfidenceHistogram(_Curve):
-    """How many right and how many wrong answers were given with each confidence."""
+    """Numbers of correct and of wrong predictions in bins of confidence."""
 
     edges: Floats
     """Edges of the equal-width bins, one more than there are bins."""
     correct: Floats
-    """Right answers in each bin, or their total weight."""
+    """Correct predictions in each bin, or their total weight."""
     wrong: Floats
-    """Wrong answers in each bin, or their total weight."""
+    """Wrong predictions in each bin, or their total weight."""
 
-    _head: ClassVar = ("bin", "right", "wrong")
+    _head: ClassVar = ("bin", "correct", "wrong")
 
     def _caption(self) -> str:
-        right, wrong = count_text(float(self.correct.sum())), count_text(float(self.wrong.sum()))
-        return f"Confidence of {right} right and {wrong} wrong answers"
+        correct, wrong = (count_text(float(each.sum())) for each in (self.correct, self.wrong))
+        return f"Confidence of {correct} correct and {wrong} wrong predictions"
 
     def _rows(self) -> list[Sequence[str]]:
         return [
@@ -149,14 +149,14 @@ class ConfidenceHistogram(_Curve):
 
 @dataclass(frozen=True, eq=False)
 class RiskCoverageCurve(_Curve):
-    """The error rate that is left when only the most confident samples are answered."""
+    """Error rate among the most confident samples, by the share of samples kept."""
 
     coverage: Floats
-    """Share of the samples (or of their weight) that is answered, rising to 1."""
+    """Share of the samples (or of their weight) that is kept, ascending to 1."""
     risk: Floats
-    """Share of wrong answers among those."""
+    """Error rate among those."""
     confidence: Floats
-    """Confidence of the last sample that is answered: the threshold, falling."""
+    """Confidence of the last sample that is kept: the threshold, descending."""
     aurc: float
     """Area under the curve: the mean risk over all coverages."""
 
@@ -193,13 +193,12 @@ def reliability_curve(
     Args:
         probs: Probabilities, classes on the last axis.
         labels: Class indices, one per row.
-        logits: Scores before the softmax, in place of ``probs``.
-        n_bins: Number of bins; equal mass makes fewer where there are fewer samples.
+        logits: Scores before the softmax, instead of ``probs``.
+        n_bins: Number of bins; with equal mass at most the number of samples.
         binning: ``"width"`` as :func:`calibrant.ece`, ``"mass"`` as :func:`calibrant.ada_ece`.
-        sample_weight: Weight of each row, which counts as a number of samples, also in the
-            interval.
+        sample_weight: Weight of each row. It counts as a number of samples, in the interval too.
         ignore_label: Rows with this label are left out.
-        level: Coverage of the intervals, from 0 to 1.
+        level: Confidence level of the intervals, from 0 to 1.
 
     Returns:
         The bins, from the lowest confidence to the highest.
@@ -227,7 +226,7 @@ def reliability_curve(
 def reliability_of(
     samples: ScoredSamples, *, n_bins: int = 15, binning: str = "width", level: float = 0.95
 ) -> ReliabilityCurve:
-    """The same for samples that were checked before, also without scores of all classes."""
+    """As :func:`reliability_curve`, for samples that are already checked."""
     table = BINNINGS[_inputs.choice(binning, "binning", tuple(BINNINGS))](samples, n_bins)
     return reliability_of_table(table, binning=binning, level=level)
 
@@ -235,7 +234,7 @@ def reliability_of(
 def reliability_of_table(
     table: BinTable, *, binning: str, level: float = 0.95, class_index: int | None = None
 ) -> ReliabilityCurve:
-    """The same for bins that were counted before, in parts or from a stream.
+    """As :func:`reliability_curve`, for bins that are already counted, such as those of a stream.
 
     Examples:
         >>> import numpy as np
@@ -267,13 +266,13 @@ def reliability_of_table(
 
 
 def wilson_interval(share: Floats, count: Floats, level: float) -> tuple[Floats, Floats]:
-    r"""Wilson's score interval for a share seen among ``count`` samples; NaN where that is NaN.
+    r"""Wilson's score interval for a share observed among ``count`` samples; NaN for a NaN.
 
-    With s = n / (n + z^2) it is the seen share drawn towards one half,
+    With s = n / (n + z^2) it is the observed share shrunk towards one half,
 
     .. math:: s p + \tfrac{1-s}{2} \pm \sqrt{s (1-s) p (1-p) + \tfrac{(1-s)^2}{4}}.
 
-    Unlike the normal interval it stays inside [0, 1] and has a width where all or none are right.
+    Unlike the normal interval it stays inside [0, 1], and its width is not 0 for shares of 0 and 1.
 
     References:
         Wilson (1927); Brown, Cai and DasGupta (2001).
@@ -290,7 +289,7 @@ def wilson_interval(share: Floats, count: Floats, level: float) -> tuple[Floats,
     half = np.sqrt(
         np.maximum(0.0, own * (1.0 - own) * share * (1.0 - share) + (1.0 - own) ** 2 / 4)
     )
-    # The interval holds the share itself and stays in [0, 1]; rounding must not say otherwise.
+    # Rounding must not take the share out of the interval, or the interval out of [0, 1].
     low = np.clip(np.minimum(centre - half, share), 0.0, 1.0)
     high = np.clip(np.maximum(centre + half, share), 0.0, 1.0)
     return low, high
@@ -306,7 +305,7 @@ def classwise_curves(
     ignore_label: int | None = None,
     level: float = 0.95,
 ) -> tuple[ReliabilityCurve, ...]:
-    r"""One curve a class: its probability against how often it is the label, equal-width bins.
+    r"""One curve per class: its frequency against its probability, in equal-width bins.
 
     .. math:: \overline{p}_{kb} \ \text{against} \ \overline{[y = k]}_{kb}
 
@@ -347,7 +346,7 @@ def confidence_histogram(
     sample_weight: Array = None,
     ignore_label: int | None = None,
 ) -> ConfidenceHistogram:
-    r"""How many right and wrong answers were given in each equal-width bin of confidence.
+    r"""Numbers of correct and of wrong predictions in equal-width bins of confidence.
 
     .. math:: \#\{i : \mathrm{conf}_i \in b, \, \hat y_i = y_i\}, \quad
         \#\{i : \mathrm{conf}_i \in b, \, \hat y_i \ne y_i\}
@@ -371,12 +370,12 @@ def confidence_histogram(
 
 
 def histogram_of(samples: ScoredSamples, *, n_bins: int = 15) -> ConfidenceHistogram:
-    """The same for samples that were checked before."""
+    """As :func:`confidence_histogram`, for samples that are already checked."""
     return histogram_of_table(width_table(samples, n_bins))
 
 
 def histogram_of_table(table: BinTable) -> ConfidenceHistogram:
-    """The same for equal-width bins that were counted before."""
+    """As :func:`confidence_histogram`, for equal-width bins that are already counted."""
     return ConfidenceHistogram(
         edges=width_edges(len(table.weight)),
         correct=table.correct_sum,
@@ -392,12 +391,12 @@ def risk_coverage_curve(
     sample_weight: Array = None,
     ignore_label: int | None = None,
 ) -> RiskCoverageCurve:
-    r"""The error rate left when only the most confident samples are answered.
+    r"""Error rate among the most confident samples, by the share of samples kept.
 
     .. math:: \mathrm{risk}(k/n) = \frac{\text{errors among the k most confident}}{k}
 
-    One point for each row, from the most confident to the least; inside a group of equal
-    confidence, errors arrive in proportion. With weights, coverage is the share of weight. The
+    It has one point for each row, from the most confident to the least. Within a group of equal
+    confidence, errors are spread evenly. With weights, coverage is the share of weight. The
     arguments are those of :func:`reliability_curve`.
 
     References:
@@ -416,7 +415,7 @@ def risk_coverage_curve(
 
 
 def risk_coverage_of(samples: ScoredSamples) -> RiskCoverageCurve:
-    """The same for samples that were checked before."""
+    """As :func:`risk_coverage_curve`, for samples that are already checked."""
     steps = risk_by_coverage(samples)
     return RiskCoverageCurve(
         coverage=steps.covered / steps.covered[-1],

@@ -1,7 +1,7 @@
-"""What the metrics look at: one summary of probabilities or logits, computed once and on demand.
+"""The summary of probabilities or logits that every metric is a function of.
 
-A metric of this package is a function of :class:`ScoredSamples`. The public functions build them
-from their arguments; ``evaluate`` builds them once for all metrics.
+The public functions build :class:`ScoredSamples` from their arguments; ``evaluate`` builds them
+once for all metrics. What only some metrics need is computed on demand, once.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ScoredSamples:
-    """Checked predictions, flat: one row for each sample.
+    """Checked predictions, one row for each sample.
 
-    Either ``scores`` and ``labels`` are there, or only ``confidence`` and ``correct``.
+    ``scores`` and ``labels`` are None if only ``confidence`` and ``correct`` are known.
     """
 
     confidence: Floats
     """Largest probability of each row."""
     correct: npt.NDArray[np.bool_]
-    """Whether it stands at the label."""
+    """Whether it is the probability of the label."""
     weight: Floats | None
-    """Weight of each row; None is 1 everywhere."""
+    """Weight of each row; None means that every weight is 1."""
     scores: npt.NDArray[Any] | None = None
     """Probabilities or logits, (n, K)."""
     labels: npt.NDArray[np.int64] | None = None
     from_logits: bool = False
     label_log_prob: Floats | None = None
-    """Log-probability of the label, where it is known and the scores of all classes are not."""
+    """Log-probability of the label, if it is known although the scores of all classes are not."""
     sum_of_squares: Floats | None = None
     """Sum of the squared probabilities of each row, likewise."""
 
@@ -52,7 +52,7 @@ class ScoredSamples:
 
     @property
     def weights(self) -> Floats:
-        """Weight of each row, ones where there are none."""
+        """Weight of each row, 1 by default."""
         return np.ones(len(self)) if self.weight is None else self.weight
 
     @property
@@ -61,7 +61,7 @@ class ScoredSamples:
         return self.confidence - self.correct
 
     def mean(self, values: npt.NDArray[Any], where: npt.NDArray[np.bool_] | None = None) -> float:
-        """Mean over the rows (those in ``where``), weighted if there are weights; NaN of none."""
+        """Weighted mean over the rows (in ``where``); NaN if there are none."""
         weight = self.weight
         if where is not None:
             values, weight = values[where], None if weight is None else weight[where]
@@ -72,7 +72,7 @@ class ScoredSamples:
     def mean_of_present(
         self, values: npt.NDArray[Any], where: npt.NDArray[np.bool_] | None = None
     ) -> float:
-        """The same for values that may be infinite, which count only where the weight is not 0."""
+        """As :meth:`mean`, for values that may be infinite in rows of weight 0."""
         if self.weight is not None:
             present = self.weight > 0
             where = present if where is None else where & present
@@ -83,16 +83,16 @@ class ScoredSamples:
         return replace(self, weight=weight)
 
     def need_scores(self) -> npt.NDArray[Any]:
-        """The scores of all classes, for metrics that cannot do with the confidence."""
+        """The scores of all classes, for metrics that need more than the confidence."""
         if self.scores is None:
             raise CalibrantError(
-                "this metric needs the probabilities of all classes; found confidence and correct "
-                "only. Pass probs or logits with labels"
+                "this metric needs the probabilities of all classes; found only confidence and "
+                "correct. Pass probs or logits with labels"
             )
         return self.scores
 
     def need_labels(self) -> npt.NDArray[np.int64]:
-        """The labels, which are there where the scores are."""
+        """The labels, which are known if the scores are."""
         self.need_scores()
         assert self.labels is not None
         return self.labels
@@ -109,7 +109,7 @@ class ScoredSamples:
 
     @property
     def true_log_prob(self) -> Floats:
-        """Log-probability of the label, -inf where its probability is 0."""
+        """Log-probability of the label, -inf if its probability is 0."""
         return self._rest[0] if self.label_log_prob is None else self.label_log_prob
 
     @property
@@ -144,7 +144,7 @@ class ScoredSamples:
         return entropy
 
     def probs(self) -> Floats:
-        """Probabilities of all classes, as a new array that may be written to."""
+        """Probabilities of all classes, as a new array."""
         scores = self.need_scores().astype(np.float64)
         if not self.from_logits:
             return scores
@@ -171,7 +171,9 @@ def summarise(
 
     kind, given = _inputs.one_of(probs=probs, logits=logits)
     given = _inputs.as_array(given, kind)
-    scores = _inputs.scores(given, kind)
+    scores = _inputs.as_numpy(_inputs.unchecked_scores(given, kind))
+    if scores.dtype.itemsize > 8:
+        scores = scores.astype(np.float64)  # kernels have no longer floats
     ignored = _inputs.ignored_label(ignore_label)
     labels = _inputs.labels(labels, scores, ignored=ignored).reshape(-1)
     weight = _inputs.sample_weight(sample_weight, scores)
@@ -181,7 +183,7 @@ def summarise(
     if ignored is not None:
         kept &= labels != ignored
     if weight is not None:
-        kept &= weight > 0  # a row without weight is not there
+        kept &= weight > 0
     if not kept.all():
         flat, labels = flat[kept], labels[kept]
         weight = None if weight is None else weight[kept]
@@ -193,7 +195,7 @@ def summarise(
         bad = kernels.top_of_logits(flat, labels, confidence, correct)
     else:
         bad = kernels.top_of_probs(flat, labels, tolerance, confidence, correct)
-    # The check finds a bad row again among those that count, and says what is wrong.
+    # The checks find the bad row again, among the rows that count, and raise with a message.
     if max(bad) >= 0:
         shown = np.full(scores.shape, 1.0 / scores.shape[-1], dtype=scores.dtype)
         shown.reshape(-1, scores.shape[-1])[kept] = flat
@@ -205,9 +207,9 @@ def summarise(
 
 
 def samples_of_confidence(confidence: Array, correct: Array) -> ScoredSamples:
-    """Samples of which only the confidence, and whether the answer was right, are known."""
+    """Samples of which only the confidence and the correctness are known."""
     values = _inputs.as_numpy(_inputs.unit_interval(confidence, "confidence")).astype(np.float64)
-    correct = _inputs.truths(correct, "correct")
+    correct = _inputs.booleans(correct, "correct")
     _inputs.same_shape(confidence=values, correct=correct)
     _inputs.something_to_measure(values.size)
     return ScoredSamples(values.reshape(-1), correct.reshape(-1), None)

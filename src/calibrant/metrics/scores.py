@@ -1,4 +1,4 @@
-"""Proper scores, error rates, and what right and wrong answers look like."""
+"""Proper scores, error rates, and statistics of correct and of wrong predictions."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ def nll(samples: ScoredSamples) -> float:
 
     .. math:: -\frac1n \sum_i \log p_{i, y_i}
 
-    Infinite as soon as one true class has probability 0; :func:`n_impossible` counts those rows.
+    Infinite if any true class has probability 0; :func:`n_impossible` counts those rows.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant import nll
-        >>> round(nll(np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([0, 1])), 4)
+        >>> round(nll([[0.9, 0.1], [0.4, 0.6]], [0, 1]), 4)
         0.3081
     """
     return samples.mean_of_present(-samples.true_log_prob)
@@ -37,12 +36,11 @@ def nll(samples: ScoredSamples) -> float:
 
 @metric
 def n_impossible(samples: ScoredSamples) -> float:
-    """How many rows give their true class probability 0, which makes the NLL infinite.
+    """Number of rows whose true class has probability 0, which makes the NLL infinite.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.metrics import n_impossible
-        >>> n_impossible(np.array([[1.0, 0.0], [0.4, 0.6]]), np.array([1, 1]))
+        >>> n_impossible([[1.0, 0.0], [0.4, 0.6]], [1, 1])
         1.0
     """
     return float((samples.true_log_prob == -np.inf).sum())
@@ -54,12 +52,11 @@ def brier(samples: ScoredSamples) -> float:
 
     .. math:: \frac1n \sum_i \sum_k (p_{ik} - [y_i = k])^2
 
-    Not divided by the number of classes: for two classes it is twice the binary form.
+    It is not divided by the number of classes: for two classes it is twice the binary form.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant import brier
-        >>> round(brier(np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([0, 1])), 4)
+        >>> round(brier([[0.9, 0.1], [0.4, 0.6]], [0, 1]), 4)
         0.17
     """
     return samples.mean(brier_rows(samples))
@@ -77,10 +74,8 @@ def focal_loss(samples: ScoredSamples, *, gamma: float = 3.0) -> float:
     .. math:: -\frac1n \sum_i (1 - p_{i, y_i})^\gamma \log p_{i, y_i}
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant import METRICS
-        >>> probs = np.array([[0.9, 0.1], [0.4, 0.6]])
-        >>> round(METRICS["focal_loss"](probs, np.array([0, 1]), gamma=2.0), 4)
+        >>> round(METRICS["focal_loss"]([[0.9, 0.1], [0.4, 0.6]], [0, 1], gamma=2.0), 4)
         0.0414
     """
     gamma = _inputs.gamma(gamma, lowest=0.0)
@@ -93,9 +88,8 @@ def error_rate(samples: ScoredSamples) -> float:
     """Share of rows whose largest probability is not at the label; ties go to the first class.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant import error_rate
-        >>> error_rate(np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([0, 0]))
+        >>> error_rate([[0.9, 0.1], [0.4, 0.6]], [0, 0])
         0.5
     """
     return 1.0 - samples.mean(samples.correct)
@@ -106,9 +100,8 @@ def top_k_error(samples: ScoredSamples, *, k: int = 5) -> float:
     """Share of rows whose label is not among the k largest; ties go to the earlier class.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.metrics import top_k_error
-        >>> top_k_error(np.array([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2]]), np.array([1, 2]), k=2)
+        >>> top_k_error([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2]], [1, 2], k=2)
         0.5
     """
     scores = samples.need_scores()
@@ -128,9 +121,8 @@ def s99(samples: ScoredSamples) -> float:
         Mukhoti et al. (2020), the size of S99.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.metrics import s99
-        >>> s99(np.array([[0.999, 0.001], [0.4, 0.6]]), np.array([0, 0]))
+        >>> s99([[0.999, 0.001], [0.4, 0.6]], [0, 0])
         0.5
     """
     return samples.mean(samples.confidence > SURE)
@@ -141,9 +133,8 @@ def s99_accuracy(samples: ScoredSamples) -> float:
     """Accuracy of the predictions made with a confidence above 0.99; NaN if there are none.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.metrics import s99_accuracy
-        >>> s99_accuracy(np.array([[0.999, 0.001], [0.4, 0.6]]), np.array([0, 0]))
+        >>> s99_accuracy([[0.999, 0.001], [0.4, 0.6]], [0, 0])
         1.0
     """
     return samples.mean(samples.correct, where=samples.confidence > SURE)
@@ -154,9 +145,8 @@ def entropy(samples: ScoredSamples) -> float:
     """Mean entropy of the predictions, in nats.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.metrics import entropy
-        >>> round(entropy(np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([0, 0])), 4)
+        >>> round(entropy([[0.5, 0.5], [1.0, 0.0]], [0, 0]), 4)
         0.3466
     """
     return samples.mean(samples.entropy)
@@ -164,56 +154,55 @@ def entropy(samples: ScoredSamples) -> float:
 
 @metric
 def entropy_correct(samples: ScoredSamples) -> float:
-    """Mean entropy of the right predictions (NaN if there are none)."""
+    """Mean entropy of the correct predictions; NaN if there are none."""
     return samples.mean(samples.entropy, where=samples.correct)
 
 
 @metric
 def entropy_wrong(samples: ScoredSamples) -> float:
-    """Mean entropy of the wrong predictions (NaN if there are none)."""
+    """Mean entropy of the wrong predictions; NaN if there are none."""
     return samples.mean(samples.entropy, where=~samples.correct)
 
 
 @metric
 def nll_correct(samples: ScoredSamples) -> float:
-    """Mean -log p of the true class over the right predictions (NaN if there are none)."""
+    """Mean -log p of the true class over the correct predictions; NaN if there are none."""
     return samples.mean_of_present(-samples.true_log_prob, where=samples.correct)
 
 
 @metric
 def nll_wrong(samples: ScoredSamples) -> float:
-    """Mean -log p of the true class over the wrong predictions (NaN if there are none)."""
+    """Mean -log p of the true class over the wrong predictions; NaN if there are none."""
     return samples.mean_of_present(-samples.true_log_prob, where=~samples.correct)
 
 
 @metric
 def true_prob_correct(samples: ScoredSamples) -> float:
-    """Mean probability of the true class over the right predictions (NaN if there are none)."""
+    """Mean probability of the true class over the correct predictions; NaN if there are none."""
     return samples.mean(np.exp(samples.true_log_prob), where=samples.correct)
 
 
 @metric
 def true_prob_wrong(samples: ScoredSamples) -> float:
-    """Mean probability of the true class over the wrong predictions (NaN if there are none)."""
+    """Mean probability of the true class over the wrong predictions; NaN if there are none."""
     return samples.mean(np.exp(samples.true_log_prob), where=~samples.correct)
 
 
 @metric
 def aurc(samples: ScoredSamples) -> float:
-    r"""Area under the risk-coverage curve: the error rate left, on average over all coverages.
+    r"""Area under the risk-coverage curve: the mean selective error rate over all coverages.
 
     .. math:: \frac1n \sum_{k=1}^n \frac{\text{errors among the k most confident}}{k}
 
-    Inside a group of equal confidence, errors arrive in proportion. With weights, coverage is the
+    Within a group of equal confidence, errors are spread evenly. With weights, coverage is the
     share of weight.
 
     References:
         Geifman and El-Yaniv (2017).
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.metrics import aurc
-        >>> round(aurc(np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([0, 0])), 4)
+        >>> round(aurc([[0.9, 0.1], [0.4, 0.6]], [0, 0]), 4)
         0.25
     """
     return risk_by_coverage(samples).mean_risk()
@@ -221,22 +210,22 @@ def aurc(samples: ScoredSamples) -> float:
 
 @dataclass(frozen=True)
 class RiskSteps:
-    """What is wrong among the samples answered so far, from the most confident to the least."""
+    """Risk among the most confident samples, from the most confident sample to all of them."""
 
     confidence: Floats
-    """Confidence of each sample that has a weight, falling."""
+    """Confidence of each sample with positive weight, in descending order."""
     covered: Floats
-    """ScoredSamples answered up to and including this one, or their weight."""
+    """Number of samples up to and including this one, or their weight."""
     risk: Floats
-    """Share of wrong answers among them."""
+    """Error rate among them."""
 
     def mean_risk(self) -> float:
-        """The mean over all steps, each by its weight."""
+        """Weighted mean over all steps."""
         return float(np.average(self.risk, weights=np.diff(self.covered, prepend=0.0)))
 
 
 def risk_by_coverage(samples: ScoredSamples) -> RiskSteps:
-    """The risk-coverage curve, one step for each sample that has a weight; ties are pooled."""
+    """The risk-coverage curve, one step per sample with positive weight; ties are pooled."""
     weight = samples.weights
     order = np.argsort(-samples.confidence)
     order = order[weight[order] > 0]
@@ -255,13 +244,13 @@ class BrierParts:
     """Brier = reliability - resolution + uncertainty + within_bins."""
 
     reliability: float
-    """Squared gap between claimed and seen frequencies: 0 for a calibrated model."""
+    """Squared gap between probabilities and observed frequencies: 0 for a calibrated model."""
     resolution: float
-    """How far the seen frequencies spread around the base rates: more is better."""
+    """Variance of the observed frequencies around the base rates: more is better."""
     uncertainty: float
-    """What a model that always says the base rates would score."""
+    """Score of a model that always predicts the base rates."""
     within_bins: float
-    """What the bins hide: probabilities that differ inside one bin."""
+    """Effect of probabilities that differ within one bin."""
 
 
 def brier_decomposition(
@@ -284,9 +273,8 @@ def brier_decomposition(
         Murphy (1973).
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.metrics import brier_decomposition
-        >>> parts = brier_decomposition(np.array([[0.5, 0.5]] * 4), np.array([0, 0, 0, 1]))
+        >>> parts = brier_decomposition([[0.5, 0.5]] * 4, [0, 0, 0, 1])
         >>> parts.reliability, parts.resolution, parts.uncertainty
         (0.125, 0.0, 0.375)
     """
@@ -294,21 +282,20 @@ def brier_decomposition(
     samples = summarise(
         probs, labels, logits=logits, sample_weight=sample_weight, ignore_label=ignore_label
     )
-    weight = samples.weights
-    weight = weight / weight.sum()
+    weight = samples.weights / samples.weights.sum()
     reliability = resolution = uncertainty = 0.0
     for k, p in enumerate(samples.probs().T):
         is_class = samples.labels == k
         index = width_index(p, n_bins)
-        share, claimed, seen = (
+        share, predicted, observed = (
             np.bincount(index, weights=weight * values, minlength=n_bins)
             for values in (np.ones(len(p)), p, is_class)
         )
         full = share > 0
-        share, claimed, seen = share[full], claimed[full], seen[full]
-        base = seen.sum()
-        reliability += float(((claimed - seen) ** 2 / share).sum())
-        resolution += float((share * (seen / share - base) ** 2).sum())
+        share, predicted, observed = share[full], predicted[full], observed[full]
+        base = observed.sum()
+        reliability += float(((predicted - observed) ** 2 / share).sum())
+        resolution += float((share * (observed / share - base) ** 2).sum())
         uncertainty += float(base * (1.0 - base))
     whole = brier.of(samples)
     return BrierParts(
@@ -321,21 +308,20 @@ def kl_to_posterior(probs: Array, posterior: Array, *, sample_weight: Array = No
 
     .. math:: \frac1n \sum_i \sum_k \eta_{ik} \log \frac{\eta_{ik}}{p_{ik}}
 
-    For simulated problems, whose true class probabilities are known.
+    For simulated problems with known class probabilities.
 
     Examples:
-        >>> import numpy as np
         >>> from calibrant.metrics import kl_to_posterior
-        >>> round(kl_to_posterior(np.array([[0.5, 0.5]]), np.array([[0.9, 0.1]])), 4)
+        >>> round(kl_to_posterior([[0.5, 0.5]], [[0.9, 0.1]]), 4)
         0.3681
     """
     from scipy.special import rel_entr
 
-    said = _inputs.as_numpy(_inputs.probs(probs)).astype(np.float64)
+    predicted = _inputs.as_numpy(_inputs.probs(probs)).astype(np.float64)
     truth = _inputs.as_numpy(_inputs.probs(posterior)).astype(np.float64)
-    _inputs.same_shape(probs=said, posterior=truth)
-    weight = _inputs.sample_weight(sample_weight, said)
-    divergence = rel_entr(truth, said).sum(axis=-1)
+    _inputs.same_shape(probs=predicted, posterior=truth)
+    weight = _inputs.sample_weight(sample_weight, predicted)
+    divergence = rel_entr(truth, predicted).sum(axis=-1)
     if weight is not None:
         divergence, weight = divergence[weight > 0], weight[weight > 0]
     _inputs.something_to_measure(divergence.size)

@@ -1,4 +1,4 @@
-"""A metric for training loops: state that adds up over batches, devices and processes."""
+"""A calibration error for training loops, summed over batches, devices and processes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from calibrant.metrics.samples import summarise
 
 
 class CalibrationError(nn.Module):
-    """Expected calibration error, counted batch by batch: ``update``, ``compute``, ``reset``.
+    """Expected calibration error over batches: ``update``, ``compute``, ``reset``.
 
-    The state are the sums of equal-width bins (int64 counts, float64 sums) as buffers, so it moves
-    with the module, is saved with it, and never stalls, however many samples there are. Under
+    The state is the sums of equal-width bins (int64 counts, float64 sums), kept as buffers: it
+    moves with the module, is saved with it, and does not grow with the number of samples. Under
     ``torch.distributed``, ``compute`` adds up the state of all processes.
 
     Args:
@@ -64,7 +64,7 @@ class CalibrationError(nn.Module):
         self.sums += torch.from_numpy(bins.sums).to(self.sums.device)
 
     def compute(self) -> float:
-        """The error of everything counted so far, in all processes; NaN if nothing was."""
+        """The error of all samples counted so far, in all processes; NaN if there are none."""
         count, sums = self.count.clone(), self.sums.clone()
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.all_reduce(count)
@@ -75,7 +75,7 @@ class CalibrationError(nn.Module):
         return error_of_table(BinTable(edges[:-1], edges[1:], *sums.cpu().numpy()), self.norm)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        """Follow the module to another device, but keep the types: half precision cannot count."""
+        """Move to the device of the module but keep the types: half precision cannot count."""
 
         def move(state: Tensor) -> Tensor:
             return state.to(fn(torch.empty(0, device=state.device)).device)
@@ -83,6 +83,6 @@ class CalibrationError(nn.Module):
         return super()._apply(move, recurse)  # type: ignore[no-untyped-call]
 
     def reset(self) -> None:
-        """Forget what was counted."""
+        """Set all counts to 0."""
         self.count.zero_()
         self.sums.zero_()

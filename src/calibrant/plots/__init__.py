@@ -1,4 +1,4 @@
-"""Pictures, drawn with matplotlib on the Axes they are given; no global setting is touched."""
+"""Plots, drawn with matplotlib on the given or the current axes; no global setting changes."""
 
 from calibrant.errors import MissingExtraError
 

@@ -1,4 +1,4 @@
-"""The colours of all pictures: told apart by colour-blind readers, and by shade in grey print."""
+"""The colours of all plots: distinguishable with colour blindness, and by shade in grey print."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 INK = "#1f4e79"
 """Lines and points that carry the data."""
 OVER = "#c0504d"
-"""Over-confident; wrong answers."""
+"""Over-confident; wrong predictions."""
 UNDER = "#4f81bd"
-"""Under-confident; right answers."""
+"""Under-confident; correct predictions."""
 QUIET = "0.75"
-"""What stands in the background, such as counts."""
+"""Background, such as counts."""
 GUIDE: dict[str, Any] = {"color": "0.6", "linewidth": 1.0, "linestyle": "--", "zorder": 1}
-"""Lines to compare with, such as the diagonal."""
+"""Reference lines, such as the diagonal."""
 
 
 class Look(NamedTuple):
-    """How one of several curves looks: colour, dashes and marker each tell it from the others."""
+    """Colour, dashes and marker of one of several curves; each of them distinguishes it."""
 
     color: str
     linestyle: str
@@ -32,7 +32,7 @@ SERIES = (
     Look("#e69f00", "-", "v"),
     Look("#56b4e9", "--", "P"),
 )
-"""Curves in one picture, in this order; then the colours come again with other dashes."""
+"""Curves of one plot, in this order; then the colours repeat with other dashes."""
 
 
 def look(i: int) -> Look:

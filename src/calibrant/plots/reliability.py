@@ -1,4 +1,4 @@
-"""Reliability diagrams, histograms and risk curves, drawn from ``metrics.reliability``."""
+"""Plots of the curves of ``metrics.reliability``."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from calibrant.plots.palette import GUIDE, INK, OVER, QUIET, UNDER, look
 
 TICKS = np.arange(6) / 5
 MARGIN = 0.02
-"""Room around 0 and 1, so that points there are seen whole."""
+"""Margin around 0 and 1, so that points there are not cut off."""
 STRIP = (-0.19, -0.03)
-"""Where the strip of counts lies, in units of accuracy."""
+"""Bottom and top of the strip of counts, in units of accuracy."""
 NARROW = 0.012
-"""Width of the thinnest bar of a diagram: equal-mass bins may be as narrow as one value."""
+"""Smallest width of a bar: equal-mass bins may be as narrow as a single value."""
 FEW = 20
-"""Up to so many bins have their counts written out."""
+"""Largest number of bins whose counts are written out."""
 MANY = 30
-"""More bins than this are drawn with smaller marks."""
+"""Number of bins above which markers are smaller."""
 NOISY = 0.02
-"""Coverage below which a few samples decide the risk; the axis does not make room for it."""
+"""Coverage below which few samples decide the risk; the axis is not scaled to it."""
 LEGEND: dict[str, Any] = {"fontsize": "small", "framealpha": 0.85, "edgecolor": "none"}
 
 
 def draw_reliability(
     curve: ReliabilityCurve, histogram: ConfidenceHistogram, *, label: str | None = None
 ) -> Figure:
-    """The diagram of one model above the histogram of its right and wrong answers."""
+    """Figure of a reliability diagram above the histogram of correct and wrong predictions."""
     figure = Figure(figsize=(5.6, 7.4), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2.6, 1.0))
     plot_reliability(curve, above, label=label, counts=False)
@@ -56,10 +56,10 @@ def plot_reliability(
     label: str | None = None,
     counts: bool = True,
 ) -> Axes:
-    """Accuracy of each bin with its interval, and the gap to the confidence claimed there.
+    """Plot the accuracy of each bin with its interval, and its gap to the confidence.
 
-    Red gaps with stripes are over-confident, blue ones under-confident. With ``counts``, a strip
-    below the diagram shows how many samples each bin holds, on a logarithmic scale.
+    Red striped gaps are over-confident, blue ones under-confident. With ``counts``, a strip below
+    the diagram shows the number of samples in each bin, on a logarithmic scale.
     """
     ax = given_or_current(ax)
     full = curve.full
@@ -110,7 +110,7 @@ def plot_reliability(
 def plot_reliability_overlay(
     curves: Mapping[str, ReliabilityCurve], ax: Axes | None = None
 ) -> Axes:
-    """Several curves in one diagram, such as before and after calibration."""
+    """Plot several curves in one diagram, such as before and after calibration."""
     ax = given_or_current(ax)
     _diagonal(ax)
     drawn: list[Any] = []
@@ -137,16 +137,16 @@ def plot_reliability_overlay(
 
 
 def plot_confidence_histogram(histogram: ConfidenceHistogram, ax: Axes | None = None) -> Axes:
-    """Right and wrong answers in each bin of confidence, on a logarithmic scale."""
+    """Plot correct and wrong predictions in bins of confidence, on a logarithmic scale."""
     ax = given_or_current(ax)
     counts = np.concatenate([histogram.correct, histogram.wrong])
     counts = counts[counts > 0]
     floor = 0.5 * 10.0 ** math.floor(math.log10(counts.min()))
     top = float(counts.max())
-    right: dict[str, Any] = {"facecolor": (UNDER, 0.4), "edgecolor": UNDER}
+    correct: dict[str, Any] = {"facecolor": (UNDER, 0.4), "edgecolor": UNDER}
     wrong: dict[str, Any] = {"facecolor": (OVER, 0.1), "edgecolor": OVER, "hatch": "////"}
     for name, values, style in (
-        ("right", histogram.correct, right),
+        ("correct", histogram.correct, correct),
         ("wrong", histogram.wrong, wrong),
     ):
         ax.stairs(
@@ -164,7 +164,7 @@ def plot_confidence_histogram(histogram: ConfidenceHistogram, ax: Axes | None = 
         ylim=(floor, top * (top / floor) ** 0.3),  # room for the legend
         xticks=TICKS,
         xlabel="confidence",
-        ylabel="answers (log scale)",
+        ylabel="predictions (log scale)",
     )
     ax.yaxis.set_major_locator(LogLocator(numticks=6))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda count, _: count_text(count)))
@@ -174,9 +174,9 @@ def plot_confidence_histogram(histogram: ConfidenceHistogram, ax: Axes | None = 
 
 
 def plot_risk_coverage(curves: Mapping[str, RiskCoverageCurve], ax: Axes | None = None) -> Axes:
-    """Error rate among the most confident samples over the share of samples answered.
+    """Plot the error rate among the most confident samples over the share of samples kept.
 
-    The axis fits what lies above a coverage of 2%; below it a single error makes a spike.
+    The axis is scaled to coverages above 2%; below, a single error makes a spike.
     """
     ax = given_or_current(ax)
     highest = beside_legend = 0.0
@@ -214,14 +214,14 @@ def _diagonal(ax: Axes) -> None:
 
 
 def _bars(curve: ReliabilityCurve, narrowest: float) -> tuple[Floats, Floats]:
-    """Lower ends and widths of the bars of the bins that hold samples."""
+    """Lower ends and widths of the bars of the bins that are not empty."""
     lower, width = curve.lower[curve.full], (curve.upper - curve.lower)[curve.full]
     missing = np.maximum(narrowest - width, 0.0)
     return lower - missing / 2.0, width + missing
 
 
 def _reach(curve: ReliabilityCurve) -> Floats:
-    """How far the intervals reach below and above the accuracies."""
+    """Lengths of the intervals below and above the accuracies."""
     ends = np.stack([curve.accuracy - curve.accuracy_low, curve.accuracy_high - curve.accuracy])
     return ends[:, curve.full]
 
@@ -235,7 +235,7 @@ def _seen(curve: ReliabilityCurve) -> str:
 
 
 def _name_axes(ax: Axes, curve: ReliabilityCurve) -> None:
-    """Axes from 0 to 1 both ways."""
+    """Name both axes and limit them to [0, 1]."""
     k = curve.class_index
     ax.set(
         xlim=(-MARGIN, 1 + MARGIN),
@@ -248,7 +248,7 @@ def _name_axes(ax: Axes, curve: ReliabilityCurve) -> None:
 
 
 def _free_corner(curves: Sequence[ReliabilityCurve]) -> dict[str, Any]:
-    """Where a legend goes, in the data's units: the corner with less in it, off the counts."""
+    """Position of the legend, in data units: the emptier corner, clear of the counts."""
     upper = lower = 0
     for curve in curves:
         top = np.maximum(curve.accuracy_high, curve.confidence)
@@ -262,7 +262,7 @@ def _free_corner(curves: Sequence[ReliabilityCurve]) -> dict[str, Any]:
 
 
 def _names(ax: Axes, drawn: Sequence[Any], **options: Any) -> None:
-    """A legend of names that users chose: any text, shown as it is."""
+    """Draw a legend of names that users chose: any text, shown literally."""
     if drawn:
         names = [artist.get_label() for artist in drawn]
         for text in ax.legend(drawn, names, **options, **LEGEND).get_texts():
@@ -270,7 +270,7 @@ def _names(ax: Axes, drawn: Sequence[Any], **options: Any) -> None:
 
 
 def _strip(ax: Axes, curve: ReliabilityCurve) -> None:
-    """The counts below the line of accuracy 0: tenfold is one step higher."""
+    """Draw the counts below accuracy 0; ten times the count is one step higher."""
     bottom, top = STRIP
     count = curve.count[curve.full]
     height = 1.0 + np.log10(count / count.min())

@@ -1,4 +1,4 @@
-"""Pictures of the focal theory: phi, the binary map, and the confidence relation."""
+"""Plots of the focal theory: phi, the binary map, and the confidence relation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from calibrant.plots.palette import GUIDE, INK, OVER, UNDER
 
 
 def draw_theory(gamma: float, n_classes: int) -> Figure:
-    """Three panels for one gamma: gradient factor, binary map, confidence relation."""
+    """Figure of three plots for one gamma: gradient factor, binary map, confidence relation."""
     figure = Figure(figsize=(13.0, 4.2), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     plot_phi(gamma=gamma, ax=left)
@@ -23,7 +23,7 @@ def draw_theory(gamma: float, n_classes: int) -> Figure:
 
 
 def plot_phi(*, gamma: float, ax: Axes | None = None) -> Axes:
-    """phi over the probability, with the ranges of over- and under-confidence shaded."""
+    """Plot phi over the probability, with the ranges of over- and under-confidence shaded."""
     ax = given_or_current(ax)
     p = np.linspace(0.0, 1.0, 1001)
     ax.plot(p, focal.phi(p, gamma=gamma), color=INK)
@@ -44,7 +44,7 @@ def plot_phi(*, gamma: float, ax: Axes | None = None) -> Axes:
 
 
 def plot_binary_map(*, gamma: float, ax: Axes | None = None) -> Axes:
-    """The two-class map, between its two bounding temperatures."""
+    """Plot the two-class map between its two bounding temperatures."""
     ax = given_or_current(ax)
     logits = np.linspace(-12.0, 12.0, 1201)
     two_columns = np.stack([logits, np.zeros_like(logits)], axis=-1)
@@ -74,18 +74,18 @@ def plot_binary_map(*, gamma: float, ax: Axes | None = None) -> Axes:
 
 
 def plot_confidence_relation(*, gamma: float, n_classes: int, ax: Axes | None = None) -> Axes:
-    """What the optimum says for a true top probability, the other classes sharing the rest."""
+    """Plot the output of the optimum over the true top probability, with equal other classes."""
     ax = given_or_current(ax)
     even = 1.0 / n_classes
     truth = np.unique(
         np.r_[np.geomspace(even, 1.0, 150), np.linspace(even, 1.0, 150), 1.0 - 1e-6, 1.0]
     )
-    # One row at a time: a table of all rows would be large for a hundred thousand classes.
-    says = np.array([_top_output(p, gamma, n_classes) for p in truth])
-    ax.plot(truth, says, color=INK)
+    # One row at a time: all rows of a hundred thousand classes would be large.
+    output = np.array([_top_output(p, gamma, n_classes) for p in truth])
+    ax.plot(truth, output, color=INK)
     ax.plot([even, 1.0], [even, 1.0], **GUIDE)
-    ax.fill_between(truth, truth, says, where=says > truth, color=OVER, alpha=0.3, linewidth=0)
-    ax.fill_between(truth, truth, says, where=says < truth, color=UNDER, alpha=0.2, linewidth=0)
+    ax.fill_between(truth, truth, output, where=output > truth, color=OVER, alpha=0.3, linewidth=0)
+    ax.fill_between(truth, truth, output, where=output < truth, color=UNDER, alpha=0.2, linewidth=0)
     ax.set(
         xlim=(0, 1),
         ylim=(0, 1),

@@ -270,7 +270,7 @@ def test_what_cannot_be_is_refused():
     refused("row 1: logits must be numbers below", top_logits=[[-1.0, -2.0], [np.nan, -1.0]])
     refused("row 0: logits must be numbers below", top_logits=[[np.inf, -1.0], [-1.0, -2.0]])
     refused(r"row 0: classes must be 0 to 5; found \[7\]", top_classes=[[7, 1], [2, 3]])
-    refused("row 1: classes must be different .* found 3 twice", top_classes=[[0, 1], [3, 3]])
+    refused("row 1: classes of a row must be distinct; found 3 twice", top_classes=[[0, 1], [3, 3]])
     refused("row 0: the normaliser must be finite", normaliser=np.array([np.nan, 0.0]))
     refused("row 1: labels must be 0 to 5; found 6", labels=[0, 6])
     refused("row 1: labels must be 0 to 5; found -", labels=[0, -1])
@@ -278,9 +278,12 @@ def test_what_cannot_be_is_refused():
     refused("row 1: the label's logit must not be above", label_logits=[0.0, np.log(0.35)])
     refused("row 1: the label 4 has probability 0", label_logits=[0.0, -np.inf])
     refused("row 0: no class", top_logits=[[-np.inf, -np.inf], [0.0, -30.0]])
-    refused("row 0: its known classes must not share more", top_logits=np.log([[0.9, 0.2]] * 2))
-    refused("row 0: the unknown classes share more", top_logits=np.log([[0.3, 0.1]] * 2))
-    refused("cannot be more known classes", top_logits=np.zeros((1, 7)), n_classes=6)
+    refused(
+        "row 0: the probabilities of the known classes must sum",
+        top_logits=np.log([[0.9, 0.2]] * 2),
+    )
+    refused("row 0: no unknown class may be more probable", top_logits=np.log([[0.3, 0.1]] * 2))
+    refused("must not have more columns", top_logits=np.zeros((1, 7)), n_classes=6)
     refused("top_classes must have the shape", top_classes=[[0, 1]])
     refused("top_classes must be whole numbers", top_classes=np.zeros((2, 2)))
     refused("top_logits must have the shape", top_logits=np.zeros(3))

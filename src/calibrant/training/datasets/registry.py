@@ -85,7 +85,7 @@ def load(
         limit = _inputs.whole_number(limit, "limit", allowed=range(1, 2**62))
     known = [name for name in inspect.signature(reader).parameters if name not in _COMMON]
     for option in options:
-        _inputs.option(option, name, known)
+        _inputs.parameter(option, f"the data set {name}", known, kind="option")
     return reader(folder, seed=seed, limit=limit, **options)
 
 
