@@ -128,7 +128,7 @@ def test_a_bar_where_somebody_watches(tmp_path, monkeypatch):
         ),
         (
             ("digits", "--devices", 2, "--limit", 1, "-o", "FOLDER/new"),
-            "the training part must be at least the number of processes, 2; found 1",
+            "the training split must be at least the number of processes, 2; found 1",
         ),
         (("digits", "--model", "text-cnn", "-o", "FOLDER/new"), "text-cnn takes tokens; found im"),
         (("digits", "--model", "tree-lstm", "-o", "FOLDER/new"), "takes trees; found images in d"),
