@@ -288,7 +288,7 @@ class StrengthSearch:
         determined = float((curvature / (curvature + strength)).sum())
         squares = max(float(terms @ terms), 1e-12)
         here, change = math.log(strength), math.log(max(determined, 1e-12) / squares / strength)
-        # Near a limit the iteration hardly moves, however far away the limit is.
+        # Near a limit the iteration barely moves, however far away the limit is.
         step = math.copysign(LARGEST_STEP, change)
         if self.last is not None and self.last[1] != change:
             secant = change * (self.last[0] - here) / (change - self.last[1])
