@@ -324,7 +324,7 @@ def test_finite_masks_do_not_set_the_unit(method, mask):
     with pytest.warns(CalibrationWarning, match="use -inf"):
         found = method().fit(finite, labels)
     n_masked = (np.isfinite(logits).sum(axis=1) > 1) & (logits == -np.inf).any(axis=1)
-    assert f"{n_masked.sum()} of 2000 rows hold logits more" in found.report_.warnings[0]
+    assert f"{n_masked.sum()} of 2000 rows have logits more" in found.report_.warnings[0]
     assert found.report_.at_bound is None
     assert found.report_.after <= TemperatureScaling().fit(finite, labels).report_.after
 

@@ -288,9 +288,7 @@ def test_what_cannot_be_is_refused():
 
 
 def test_methods_that_need_every_class_are_refused():
-    with pytest.raises(
-        ValueError, match="expected a method for truncated rows .identity, temperature"
-    ):
+    with pytest.raises(ValueError, match=r"for truncated rows \(identity, temperature"):
         fit_truncated_rows(calibrant.CALIBRATORS["vector"](), ROWS)
     with pytest.raises(ValueError, match="criterion must be"):
         fit_truncated_rows(TemperatureScaling(criterion="brier"), ROWS)
