@@ -81,16 +81,18 @@ class Reference:
         self.ridge = params.get("ridge", 1e-4)
         self.off_diagonal = params.get("off_diagonal")
         self.intercept = params.get("intercept")
-        self.beta = self._best_beta()
+        self.inverse_temperature = self._best_inverse_temperature()
 
-    def _best_beta(self):
-        """Bisection on the slope of the NLL of softmax(beta s)."""
+    def _best_inverse_temperature(self):
+        """Bisection on the gradient of the NLL of softmax(inverse_temperature s)."""
         low, high = 1e-9, 1e9
         for _ in range(80):
             middle = math.sqrt(low * high)
-            beta = torch.tensor(middle, dtype=torch.float64, requires_grad=True)
-            slope = torch.autograd.grad(self.nll(beta * self.centred), beta)[0]
-            low, high = (low, middle) if slope > 0 else (middle, high)
+            inverse_temperature = torch.tensor(middle, dtype=torch.float64, requires_grad=True)
+            gradient = torch.autograd.grad(
+                self.nll(inverse_temperature * self.centred), inverse_temperature
+            )[0]
+            low, high = (low, middle) if gradient > 0 else (middle, high)
         return math.sqrt(low * high)
 
     def nll(self, z):
@@ -111,7 +113,7 @@ class Reference:
     def penalty(self, p):
         w, b = self.parts(p)
         k, off = self.k, w - torch.diag(torch.diag(w))
-        diagonal = ((self.r * (torch.diag(w) - self.beta)) ** 2).sum()
+        diagonal = ((self.r * (torch.diag(w) - self.inverse_temperature)) ** 2).sum()
         if self.method is VectorScaling:
             return self.ridge * (diagonal + (b**2).sum())
         if self.method is BiasCorrectedTemperatureScaling:
@@ -132,10 +134,10 @@ class Reference:
     def minimum(self):
         """Newton's method with exact second derivatives and halved steps."""
         k = self.k
-        w = self.beta * np.eye(k)
+        w = self.inverse_temperature * np.eye(k)
         start = {
-            VectorScaling: np.full(k, self.beta),
-            BiasCorrectedTemperatureScaling: [self.beta],
+            VectorScaling: np.full(k, self.inverse_temperature),
+            BiasCorrectedTemperatureScaling: [self.inverse_temperature],
         }.get(self.method, w.ravel())
         p = torch.tensor(np.concatenate([start, np.zeros(k)]))
         for _ in range(30):
@@ -310,7 +312,7 @@ def test_finite_masks_do_not_set_the_unit(method, mask):
     with pytest.warns(CalibrationWarning, match="use -inf"):
         found = method().fit(finite, labels)
     n_masked = (np.isfinite(logits).sum(axis=1) > 1) & (logits == -np.inf).any(axis=1)
-    assert f"{n_masked.sum()} of 2000 rows hold logits more" in found.report_.warnings[0]
+    assert f"{n_masked.sum()} of 2000 rows have logits more" in found.report_.warnings[0]
     assert found.report_.at_bound is None
     assert found.report_.after <= TemperatureScaling().fit(finite, labels).report_.after
 

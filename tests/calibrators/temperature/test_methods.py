@@ -51,7 +51,7 @@ def cases() -> dict[str, Case]:
     absent[np.arange(120), masked.labels] = False
     few = drawn(24, 150, 10)
     return {
-        "one row of two, right": Case(np.array([[1.0, 0.3]]), np.array([0])),
+        "one row of two, correct": Case(np.array([[1.0, 0.3]]), np.array([0])),
         "one row of three, wrong": Case(np.array([[1.0, 0.3, -0.4]]), np.array([2])),
         "two rows": drawn(1, 2, 2),
         "seven rows": drawn(2, 7, 3),
@@ -339,10 +339,10 @@ def test_all_right_ends_at_the_certain_limit(criterion, k, size):
 
 @pytest.mark.parametrize("search", ["grid", "line", "refine"])
 @pytest.mark.parametrize("criterion", CRITERIA)
-@pytest.mark.parametrize("limit", ["right", "wrong"])
+@pytest.mark.parametrize("limit", ["correct", "wrong"])
 def test_both_limits_of_the_search(limit, criterion, search):
     logits = drawn(62, 150, 3).logits
-    labels = logits.argmax(axis=1) if limit == "right" else logits.argmin(axis=1)
+    labels = logits.argmax(axis=1) if limit == "correct" else logits.argmin(axis=1)
     found = FocalTemperatureScaling(criterion=criterion, search=search)
     messages = warned_fit(found, logits, labels)
     assert 0 < found.temperature_ < INF
@@ -545,7 +545,7 @@ def test_no_temperature_turns_the_order_round():
 
 
 def test_large_logits_need_no_more_steps():
-    """Elsewhere T starts at 1 and runs out of steps: 17.8 where 2001 is right."""
+    """Elsewhere T starts at 1 and runs out of steps: 17.8 instead of 2001."""
     logits, labels = drawn(82, 1000, 5)[:2]
     base = TemperatureScaling().fit(logits, labels)
     large = TemperatureScaling().fit(1000.0 * logits, labels)

@@ -131,17 +131,24 @@ def test_log_odds_at_nodes(n_classes: int) -> None:
     data.logits[3, 1:] = -np.inf
     data.logits[4] = 0.0
     data.logits[5, : n_classes // 2] = -np.inf
-    betas = np.geomspace(0.2, 100.0, 16)
-    out = np.empty((len(GAMMAS), len(data), len(betas)))
+    inverse_temperatures = np.geomspace(0.2, 100.0, 16)
+    out = np.empty((len(GAMMAS), len(data), len(inverse_temperatures)))
     none = np.empty((len(data), 0))
     confidence = search_kernels.node_log_odds.sum(
-        data.logits, none, none, np.empty(0), betas, GAMMAS, tail_coefficients(GAMMAS), out
+        data.logits,
+        none,
+        none,
+        np.empty(0),
+        inverse_temperatures,
+        GAMMAS,
+        tail_coefficients(GAMMAS),
+        out,
     )
     for c, gamma in enumerate(GAMMAS):
-        for j, beta in enumerate(betas):
-            exact = evaluator(data).log_odds(float(gamma), 1.0 / float(beta))
+        for j, inverse_temperature in enumerate(inverse_temperatures):
+            exact = evaluator(data).log_odds(float(gamma), 1.0 / float(inverse_temperature))
             finite = np.isfinite(exact)
-            off = np.abs(out[c, :, j] * beta - exact)[finite]
+            off = np.abs(out[c, :, j] * inverse_temperature - exact)[finite]
             assert np.all(off <= 4e-6 + 1e-12 * np.abs(exact[finite]))
             assert np.all(out[c, ~finite, j] == search_kernels.CERTAIN)
             with np.errstate(over="ignore"):

@@ -240,9 +240,9 @@ def fit_cases():
         **cases,
         "no mistake": (logits, logits.argmax(axis=1)),
         "nothing but mistakes": (logits, (logits.argmax(axis=1) + 1) % 4),
-        "the last is right": (logits, logits.argmin(axis=1)),
+        "the last is correct": (logits, logits.argmin(axis=1)),
         "two classes, all wrong": (logits[:, :2], logits[:, :2].argmin(axis=1)),
-        "two classes, all right": (logits[:, :2], logits[:, :2].argmax(axis=1)),
+        "two classes, all correct": (logits[:, :2], logits[:, :2].argmax(axis=1)),
         "a class without samples": (logits, np.minimum(labels, 2)),
         "one class only": (logits, 0 * labels),
         "masked": (masked, labels),
@@ -286,7 +286,7 @@ def test_a_fit_is_no_worse_than_temperature_scaling(name, classes, tmp_path):
     np.testing.assert_array_equal(loaded.predict_proba(logits), found.predict_proba(logits))
 
 
-@pytest.mark.parametrize("name", ["no mistake", "two classes, all right"])
+@pytest.mark.parametrize("name", ["no mistake", "two classes, all correct"])
 def test_without_a_mistake_the_models_own_temperature_stays(name):
     found = TopRestScaling()
     with pytest.warns(CalibrationWarning, match="nearly every sample is classified"):

@@ -80,7 +80,7 @@ def test_truth_and_estimate_lie_within_the_bounds(problem, gamma, temperature):
         FitData(logits, labels, None), gamma, 1.0 / temperature
     )
     of_top, of_label, of_classes = known.bounds(gamma, 1.0 / temperature, of_classes=True)
-    # Of log odds beyond rounding only the confidence is compared.
+    # Log-odds beyond rounding are compared as confidences.
     low, high = sigmoid(of_top)
     assert within(low, sigmoid(true_log_odds), high)
     assert within(low, sigmoid(log_odds), high)
@@ -134,17 +134,18 @@ def test_the_sums_of_a_tail_by_hand():
         values = [mp.exp(log_c - exponent * p) for p in places]
         total = sum(count * s * x for s, x in zip(shares, values, strict=True))
         assert abs(total - share) < 1e-14
-        for beta in (0.2, 0.8, 1.7):
+        for inverse_temperature in (0.2, 0.8, 1.7):
             sums = sorted(
                 [
-                    share * probs[3] ** (mpf(beta) - 1),
-                    mpf(count) ** (1 - mpf(beta)) * share ** mpf(beta),
+                    share * probs[3] ** (mpf(inverse_temperature) - 1),
+                    mpf(count) ** (1 - mpf(inverse_temperature))
+                    * share ** mpf(inverse_temperature),
                 ]
             )
-            others = sum((p / probs[0]) ** beta for p in probs[1:4])
-            of_top, _, _ = known.bounds(0.0, beta)
+            others = sum((p / probs[0]) ** inverse_temperature for p in probs[1:4])
+            of_top, _, _ = known.bounds(0.0, inverse_temperature)
             for end, tail in zip(of_top[::-1, 0], sums, strict=True):
-                expected = -mp.log(others + tail / probs[0] ** beta)
+                expected = -mp.log(others + tail / probs[0] ** inverse_temperature)
                 assert end == pytest.approx(float(expected), rel=1e-12)
 
 
@@ -206,11 +207,11 @@ def test_the_calibration_error_lies_within_its_bounds(gamma, n_bins):
     )
     for temperature, (low, high) in zip(temperatures, limits, strict=True):
         true_log_odds, _, _ = mapped_rows(FitData(LOGITS, LABELS, None), gamma, 1.0 / temperature)
-        right = LOGITS.argmax(axis=1) == LABELS
+        correct = LOGITS.argmax(axis=1) == LABELS
         confidence = sigmoid(true_log_odds)
         inside = np.digitize(confidence, np.linspace(0, 1, n_bins + 1)[1:-1], right=True)
-        gaps = np.bincount(inside, weights=confidence - right, minlength=n_bins)
-        assert low - 1e-12 <= np.abs(gaps).sum() / len(right) <= high + 1e-12
+        gaps = np.bincount(inside, weights=confidence - correct, minlength=n_bins)
+        assert low - 1e-12 <= np.abs(gaps).sum() / len(correct) <= high + 1e-12
 
 
 def test_fits_by_confidence_find_much_the_same():
@@ -290,7 +291,7 @@ def test_what_cannot_be_is_refused():
 
 
 def test_methods_that_need_every_class_are_refused():
-    with pytest.raises(ValueError, match="these methods can be fitted: identity, temperature"):
+    with pytest.raises(ValueError, match=r"for truncated rows \(identity, temperature"):
         fit_truncated_rows(calibrant.CALIBRATORS["vector"](), ROWS)
     with pytest.raises(ValueError, match="criterion must be"):
         fit_truncated_rows(TemperatureScaling(criterion="brier"), ROWS)

@@ -63,9 +63,15 @@ class Linear(Calibrator):
     ) -> dict[str, Any]:
         """The state, from the parameters of ``linear.loss`` in its units."""
 
-    @abstractmethod
     def _identity(self, n_classes: int) -> dict[str, Any]:
         """The state that changes nothing."""
+        of_all_methods = {
+            "temperature": 1.0,
+            "weights": np.ones(n_classes),
+            "matrix": np.zeros((n_classes, n_classes)),
+            "bias": np.zeros(n_classes),
+        }
+        return {name: of_all_methods[name] for name in self.STATE}
 
     def _is_free(self) -> bool:
         """Whether the penalty only keeps the result finite and should decide nothing."""
@@ -83,48 +89,31 @@ class Linear(Calibrator):
         unchanged = self._identity(data.n_classes)
         with np.errstate(over="ignore"):
             before, after, accuracy_after = data.means(self._measured, unchanged, state)
+        effort: dict[str, Any] = {
+            "criterion": "nll",
+            "before": before,
+            "evaluations": inverse_temperature.evaluations + found.evaluations,
+            "n_parameters": found.parameters.size,
+        }
         if not after <= before:
-            return self._kept(rows, unchanged, before, after, inverse_temperature, found)
+            worse = (
+                f"the search ended at an NLL of {after:.6g}, above the {before:.6g} of the "
+                "uncalibrated probabilities, so these were kept; look for rows of a very different "
+                "scale."
+            )
+            return Fitted(state=unchanged, after=before, warnings=(*_masks(rows), worse), **effort)
         at_bound = self._at_bound(inverse_temperature, correction)
         doubts = [*_masks(rows), *self._reasons(loss, found)]
         if at_bound is not None:
             doubts.append(LIMITS[at_bound])
         return Fitted(
             state=state,
-            criterion="nll",
-            before=before,
             after=after,
             accuracy_after=accuracy_after,
             gradient=found.gradient,
             at_bound=at_bound,
-            evaluations=inverse_temperature.evaluations + found.evaluations,
-            n_parameters=found.parameters.size,
             warnings=tuple(doubts),
-        )
-
-    def _kept(
-        self,
-        rows: RegressionRows,
-        unchanged: dict[str, Any],
-        before: float,
-        after: float,
-        inverse_temperature: BestInverseTemperature,
-        found: Optimum,
-    ) -> Fitted:
-        """The uncalibrated probabilities, if the search found nothing better."""
-        worse = (
-            f"the search ended at an NLL of {after:.6g}, above the {before:.6g} of the "
-            "uncalibrated probabilities, so these were kept; look for rows of a very different "
-            "scale."
-        )
-        return Fitted(
-            state=unchanged,
-            criterion="nll",
-            before=before,
-            after=before,
-            evaluations=inverse_temperature.evaluations + found.evaluations,
-            n_parameters=found.parameters.size,
-            warnings=(*_masks(rows), worse),
+            **effort,
         )
 
     def _at_bound(

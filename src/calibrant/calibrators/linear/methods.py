@@ -111,9 +111,6 @@ class VectorScaling(CentredLinear):
     ) -> dict[str, Any]:
         return {"weights": (inverse_temperature + correction) / rows.size, "bias": bias}
 
-    def _identity(self, n_classes: int) -> dict[str, Any]:
-        return {"weights": np.ones(n_classes), "bias": np.zeros(n_classes)}
-
 
 class BiasCorrectedTemperatureScaling(Linear):
     r"""One temperature and a bias for each class.
@@ -188,9 +185,6 @@ class BiasCorrectedTemperatureScaling(Linear):
             return "T -> infinity"
         return "T -> 0" if corrected >= INVERSE_TEMPERATURES[1] * 0.999 else None
 
-    def _identity(self, n_classes: int) -> dict[str, Any]:
-        return {"temperature": 1.0, "bias": np.zeros(n_classes)}
-
 
 class _MatrixMap(CentredLinear):
     """s / T + M f + b: temperature scaling plus a full matrix on features f.
@@ -221,13 +215,6 @@ class _MatrixMap(CentredLinear):
             "temperature": temperature_of(rows, inverse_temperature),
             "matrix": correction / rows.feature_size,
             "bias": bias,
-        }
-
-    def _identity(self, n_classes: int) -> dict[str, Any]:
-        return {
-            "temperature": 1.0,
-            "matrix": np.zeros((n_classes, n_classes)),
-            "bias": np.zeros(n_classes),
         }
 
 

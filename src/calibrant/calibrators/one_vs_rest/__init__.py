@@ -1,1 +1,1 @@
-"""Calibrators of each class against the rest."""
+"""Calibrators that fit each class against the rest."""

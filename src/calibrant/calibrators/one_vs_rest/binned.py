@@ -1,9 +1,9 @@
-"""One-vs-rest calibrators that look g_k up in a table: see ``one_vs_rest`` for what they share.
+"""One-vs-rest calibrators that look up g_k in a table; ``methods`` has what they share.
 
-Each class has a row of knots, in log-odds, and a row of values, the log-odds of g_k there. Rows
-are filled up to a common length with knots above every log-odds. The place of a sample is found
-by halving, with nothing but gathers and comparisons, so that the same lines run in every array
-library and in exported files. A table in steps has no gradient.
+Each class has a row of knots, in log-odds, and a row of values, the log-odds of g_k there. Rows are
+padded to a common length with knots above every log-odds. A binary search of gathers and
+comparisons finds the place of a sample, so the same code runs in every array library and in
+exported files. A step function has no gradient.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ Indices = npt.NDArray[np.intp]
 
 PADDING = 2.0 * MOST_LOG_ODDS
 SAME = 2.0**-40
-"""Log-odds closer than this, relative to their size or to 1, are the same number: they differ by
-the order in which the softmax summed its classes."""
+"""Log-odds closer than this, relative to their size or to 1, are equal: they differ only by the
+order in which the softmax summed its classes."""
 ON_EDGE = 1e-12
-"""A fraction of the samples this little below an edge was put there by rounding."""
+"""A fraction of the samples this little below an edge is on it, up to rounding."""
 MOST_BINS = range(1, 10_001)
 HISTOGRAM_BINS = 20
-"""Chosen on halves of validation parts (``python -m experiments one-vs-rest-constants``): 15 are
-worse on most networks, and 30 are better with many samples and worse with few."""
+"""Chosen on halves of validation parts (``python -m experiments one-vs-rest-constants``): 15 is
+worse on most networks; 30 is better with many samples and worse with few."""
 
 BBQ_RANGE = 10.0
 """The paper's C: from n^(1/3) / C to C n^(1/3) bins."""
 BBQ_MOST_BINS = 1000
-"""What C n^(1/3) is for a million samples; beyond that bins are fine enough."""
+"""C n^(1/3) for a million samples; more bins are not needed."""
 BBQ_PRIOR = 2.0
-"""Samples that the prior of a bin counts as: the paper's, and kept. On halves of validation parts 4
-and 8 have a lower NLL and a higher calibration error."""
+"""Number of samples that the prior of a bin counts as, from the paper. On halves of validation
+parts 4 and 8 have a lower NLL and a higher calibration error."""
 BBQ_PRIOR_RANGE = (0.005, 0.995)
-"""Where the prior of a bin has its mean, as in the authors' code."""
+"""Range of the prior mean of a bin, as in the authors' code."""
 BBQ_LEAST_SHARE = 1e-6
-"""Binnings with less than this part of the best one's posterior are left out of the average."""
+"""Binnings whose posterior is below this fraction of the best one's are left out of the average."""
 BBQ_RESOLUTION = 2.0**-8
-"""The average is rounded to this, in log-odds, and equal steps are joined: two thousandths of a
-probability make the table five times shorter."""
+"""The average is rounded to this, in log-odds, and equal steps are joined. This costs at most 0.002
+of a probability and makes the table five times shorter."""
 
 
 @dataclass(frozen=True)
 class Groups:
-    """One binary problem sorted by log-odds, with equal ones pooled into G groups."""
+    """One binary problem sorted by log-odds; equal log-odds are pooled into G groups."""
 
     log_odds: Floats
     """(G,), increasing."""
@@ -67,7 +67,7 @@ class Groups:
 
     @classmethod
     def of(cls, problems: Problems) -> Iterator[Groups]:
-        """Those of all problems, one after the other."""
+        """The groups of each problem."""
         for row in range(len(problems)):
             counts = np.flatnonzero(problems.weight[row])
             order = counts[np.argsort(problems.log_odds[row, counts])]
@@ -95,25 +95,25 @@ class Groups:
         return float(self.weight.sum())
 
     def sums(self, starts: Indices) -> tuple[Floats, Floats]:
-        """Hits and misses of the runs of groups that begin at ``starts``."""
+        """Hits and misses of the runs of groups that start at ``starts``."""
         return np.add.reduceat(self.hits, starts), np.add.reduceat(self.misses, starts)
 
     def edges(self, starts: Indices) -> Floats:
-        """Lower edges of those runs: half way to the group before; of the first, the lowest."""
+        """Lower edges of these runs: halfway to the previous group; the lowest for the first."""
         below, above = self.log_odds[starts[1:] - 1], self.log_odds[starts[1:]]
         return np.concatenate([[-MOST_LOG_ODDS], below + (above - below) / 2.0])
 
     def above(self, fractions: Floats) -> Indices:
-        """The first group whose middle lies at or above each fraction of the samples.
+        """The first group whose middle is at or above each fraction of the samples.
 
-        Groups are never divided, so that the order of rows does not matter.
+        Groups are never divided, so the order of rows does not matter.
         """
         weight = self.weight
         middle = (np.cumsum(weight) - weight / 2.0) / weight.sum()
         return np.searchsorted(middle, fractions - ON_EDGE)
 
     def bounded(self, log_odds: Floats) -> Floats:
-        """Log-odds of probabilities kept within 1 / (n + 2) and 1 - 1 / (n + 2)."""
+        """Log-odds, clipped to probabilities between 1 / (n + 2) and 1 - 1 / (n + 2)."""
         most = math.log1p(self.total)
         return np.clip(log_odds, -most, most)
 
@@ -125,11 +125,11 @@ class Curve:
     knots: Floats
     values: Floats
     n_parameters: float
-    """How many numbers were fitted."""
+    """Number of fitted numbers."""
 
 
 class _Table(OneVsRest):
-    """A curve in steps for each class: value j above knot j, up to and with knot j + 1."""
+    """A step function for each class: value j above knot j, up to and including knot j + 1."""
 
     STATE: ClassVar[Shapes] = {"knots": ("P", "M"), "values": ("P", "M")}
 
@@ -167,13 +167,13 @@ class HistogramBinning(_Table):
 
     .. math:: g_k = \frac{h_b + 1/K}{n_b + 1}
 
-    in a bin b with n_b samples, h_b of them of class k: one sample is added, which is of each
-    class in equal parts, so that no bin says 0 or 1. Bins hold equal numbers of samples, as far as
-    equal values of q_k allow, which are never divided. Edges lie half way between samples, in
-    log-odds; beyond the outermost samples the outermost bins go on.
+    for a bin b with n_b samples, h_b of them of class k. One sample, divided equally among the
+    classes, is added to each bin, so that no bin gives 0 or 1. Bins hold equal numbers of samples
+    as far as ties in q_k allow, which are never divided. Edges are halfway between samples, in
+    log-odds; the outermost bins extend to infinity.
 
     Args:
-        n_bins: Number of bins; with fewer samples there are fewer. The default was chosen on halves
+        n_bins: Number of bins; fewer if there are fewer samples. The default was chosen on halves
             of validation parts alone (``python -m experiments one-vs-rest-constants``).
 
     Reference: B. Zadrozny, C. Elkan, Obtaining calibrated probability estimates from decision
@@ -207,14 +207,14 @@ class HistogramBinning(_Table):
 
 
 class IsotonicCalibration(_Table):
-    r"""Isotonic regression of each class: the best curve that never falls.
+    r"""Isotonic regression of each class: the best non-decreasing curve.
 
-    The curve minimises :math:`\sum_i w_i (g_k(q_{ik}) - [y_i = k])^2` among all that never fall:
-    frequencies in blocks of samples, each higher than the one before. Between the last sample
-    of a block and the first of the next it goes in a straight line, and beyond the outermost
-    samples it stays as it is. The line is straight in the log-odds of q_k, as it is in
-    scikit-learn for scores: in q_k itself all that happens below 0.01 would lie in one step.
-    Values are kept within 1 / (n + 2) and 1 - 1 / (n + 2), where n is the number of samples.
+    The curve minimises :math:`\sum_i w_i (g_k(q_{ik}) - [y_i = k])^2` among all non-decreasing
+    curves: frequencies in blocks of samples, each higher than the previous one. It is linear
+    between the last sample of a block and the first of the next, and constant beyond the outermost
+    samples. It is linear in the log-odds of q_k, as scikit-learn's is in scores: in q_k itself,
+    everything below 0.01 would be one step. Values are kept within 1 / (n + 2) and
+    1 - 1 / (n + 2), where n is the number of samples.
 
     Reference: B. Zadrozny, C. Elkan, Transforming classifier scores into accurate multiclass
     probability estimates (KDD 2002).
@@ -257,7 +257,7 @@ class IsotonicCalibration(_Table):
 
 
 class BayesianBinning(_Table):
-    r"""BBQ of each class: equal-mass binnings of every fineness, averaged by their posterior.
+    r"""BBQ of each class: equal-mass binnings of many sizes, averaged by their posterior.
 
     .. math:: P(D \mid M) = \prod_b \frac{B(h_b + \alpha_b,\; n_b - h_b + \beta_b)}
                                          {B(\alpha_b,\; \beta_b)}, \qquad
@@ -265,14 +265,14 @@ class BayesianBinning(_Table):
 
     with n_b samples in bin b of the binning M, h_b of them of class k, and a prior that counts as
     two samples at the middle m_b of the bin: alpha_b = 2 m_b and beta_b = 2 (1 - m_b), with m_b
-    not below 0.005 or above 0.995, as in the authors' code. There is one binning for each number
-    of bins from n^(1/3) / 10 to 10 n^(1/3) (and not above n / 5, or 1000), all equally probable
-    beforehand.
+    between 0.005 and 0.995, as in the authors' code. There is one binning for each number of bins
+    from n^(1/3) / 10 to 10 n^(1/3) (at most n / 5, and at most 1000), all equally probable a
+    priori.
 
     Bins are those of :class:`HistogramBinning`. The average is constant between the edges of all
-    binnings, so that one table holds it. Binnings with less than a millionth of the best one's
-    posterior are left out, and values are rounded to 1/256 in log-odds and kept within
-    1 / (n + 2) and 1 - 1 / (n + 2).
+    binnings, so one table holds it. Binnings with less than a millionth of the best one's posterior
+    are left out. Values are rounded to 1/256 in log-odds and kept within 1 / (n + 2) and
+    1 - 1 / (n + 2).
 
     Reference: M. P. Naeini, G. F. Cooper, M. Hauskrecht, Obtaining well calibrated probabilities
     using Bayesian binning (AAAI 2015).
@@ -294,7 +294,7 @@ class BayesianBinning(_Table):
         hits, misses = bins.sums(groups.hits), bins.sums(groups.misses)
         prior_hits, prior_misses = bins.prior(groups)
         share = bins.posterior(hits, misses, prior_hits, prior_misses)
-        # The sum of both is 1, but only the smaller one is exact where the other is close to 1.
+        # Both add up to 1, but only the smaller one is exact if the other is close to 1.
         size = hits + misses + BBQ_PRIOR
         hit = bins.average(share, (hits + prior_hits) / size)
         miss = bins.average(share, (misses + prior_misses) / size)
@@ -307,18 +307,18 @@ class BayesianBinning(_Table):
 
 @dataclass(frozen=True)
 class _Binnings:
-    """Equal-mass binnings of one problem: their filled bins, one binning after the other."""
+    """The non-empty bins of all equal-mass binnings of one problem, one binning after the other."""
 
     model: Indices
-    """Which binning a bin belongs to."""
+    """The binning that a bin belongs to."""
     start: Indices
-    """The first group in it."""
+    """The first group of a bin."""
     stop: Indices
-    """The group after the last."""
+    """The group after its last."""
 
     @classmethod
     def of(cls, groups: Groups) -> _Binnings:
-        """Those of every number of bins that the method asks for."""
+        """The binnings of every size that the method uses."""
         root = math.cbrt(groups.total)
         most = min(math.ceil(groups.total / 5.0), math.ceil(root * BBQ_RANGE), BBQ_MOST_BINS)
         fewest = min(max(1, math.floor(root / BBQ_RANGE)), most)
@@ -341,7 +341,7 @@ class _Binnings:
         return np.asarray(np.add.reduceat(np.append(values, 0.0), indices)[place])
 
     def prior(self, groups: Groups) -> tuple[Floats, Floats]:
-        """Samples of the class, and others, that each bin has before the first."""
+        """Prior samples of each bin: of the class, and of others."""
         edges = np.concatenate([[0.0], sigmoid(groups.edges(np.arange(len(groups)))[1:]), [1.0]])
         middle = np.clip((edges[self.start] + edges[self.stop]) / 2.0, *BBQ_PRIOR_RANGE)
         return BBQ_PRIOR * middle, BBQ_PRIOR * (1.0 - middle)
@@ -349,7 +349,7 @@ class _Binnings:
     def posterior(
         self, hits: Floats, misses: Floats, prior_hits: Floats, prior_misses: Floats
     ) -> Floats:
-        """Share of each binning in the average."""
+        """The posterior of each binning, its weight in the average."""
         from scipy.special import gammaln
 
         evidence = (
@@ -366,7 +366,7 @@ class _Binnings:
         return np.asarray(share / share.sum())
 
     def average(self, share: Floats, values: Floats) -> Floats:
-        """What the binnings say of each group, on average."""
+        """The average of the binnings for each group."""
         total = np.zeros(int(self.stop.max()))
         first = np.searchsorted(self.model, np.arange(len(share) + 1))
         for model in np.flatnonzero(share):
@@ -376,7 +376,7 @@ class _Binnings:
 
 
 def _places(log_odds: Array, knots: Array) -> tuple[Array, Array]:
-    """Places in the flattened table: of the last knot below (else the first), and the next one."""
+    """Indices in the flattened table of the last knot below (else the first), and of the next."""
     xp = array_namespace(log_odds)
     n_problems, length = knots.shape
     first = xp.arange(n_problems, dtype=xp.int64, device=device(log_odds)) * length

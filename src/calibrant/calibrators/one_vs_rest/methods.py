@@ -1,19 +1,19 @@
-"""Calibrators that ask of each class alone "is it this one?", and divide by the sum.
+"""Calibrators that fit each class against all others, then divide by the sum.
 
     p_k = g_k(q_k) / sum_i g_i(q_i),    q = softmax(s)
 
-Each g_k is fitted on its own: the samples of class k against all others. Everything is a function
-of the log-odds x = log(q_k / (1 - q_k)), which keep their resolution where q_k is close to 0 or 1.
+Each g_k is fitted separately: the samples of class k against all others. It is a function of the
+log-odds x = log(q_k / (1 - q_k)), which keep their resolution if q_k is close to 0 or 1.
 
-What holds for all of them:
+All of them have these properties:
 
-- For two classes there is one problem, that of class 1, and class 0 is its complement: the binary
-  method of the textbook.
-- A q_k below 2^-52 (or above 1 - 2^-52) counts as that: what lies beyond is a rounded zero, or a
-  mask made of a large negative number, and must not tilt a curve. g_k is kept within the same
-  bounds, so that no class that is possible ever gets the probability 0.
-- A class ruled out by -inf stays at 0. A row in which it is ruled out, or certain because all
-  others are, does not count in its problem; where no row is left, all of them count.
+- Two classes are one problem, that of class 1, and class 0 is its complement: the textbook binary
+  method.
+- q_k is clipped to [2^-52, 1 - 2^-52]: values beyond are rounded zeros, or masks made of large
+  negative numbers, and must not tilt a curve. g_k is kept within the same bounds, so that no
+  possible class gets probability 0.
+- A class excluded by -inf stays at 0. A row in which it is excluded, or certain because all others
+  are excluded, does not count in its problem; if no row is left, all of them count.
 - Weights count samples: a row of weight 2 is that row twice.
 """
 
@@ -22,9 +22,9 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,32 +32,34 @@ from array_api_compat import array_namespace
 
 from calibrant import _inputs
 from calibrant._numerics.logspace import softplus, split_top
+from calibrant._numerics.newton import Step, damped_newton
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State
-from calibrant.calibrators.data import FitData, Floats, Samples, row_blocks
+from calibrant.calibrators.data import FitData, Floats, Samples
 
 MOST_LOG_ODDS = 52 * math.log(2.0)
-"""Bound of the log-odds that go in and come out: 36, a probability of 2e-16."""
+"""Bound of the log-odds before and after calibration: 36, a probability of 2e-16."""
 LARGEST_NUMBER = 1e30
-"""No fit comes near it; a file that holds more could overflow."""
+"""No fit comes near this; a file with larger numbers is refused because it could overflow."""
 RIDGE = 0.3
 """Weight of the squared distance to the identity, in samples: see ``_Logistic``. Chosen on halves
-of validation parts (``python -m experiments one-vs-rest-constants``), where less is better with
-many samples of some networks, and more with few."""
+of validation parts (``python -m experiments one-vs-rest-constants``): less is better with many
+samples of some networks, more is better with few."""
 LEAST_SPREAD = 1e-6
-"""Part of the ridge of a slope that is left where all samples have the same q."""
+"""Fraction of the ridge of a slope that remains if all samples have the same q."""
 RIDGES = (1e-10, 1e10)
-"""Bounds of its weight beside the mean loss: less is lost to rounding, more changes nothing."""
+"""Bounds of the ridge relative to the mean loss: less is lost to rounding, more changes nothing."""
 LEAST_TARGET = 2.0**-52
 MOST_STEPS = 100
-"""Bound of Newton's loop, far above the 5 to 20 steps that a problem needs."""
-MOST_HALVINGS = 50
-SMALL_DECREMENT = 1e-11
-"""Where the criterion can fall by no more than this, the next step is the last."""
+"""Largest number of Newton steps; a problem needs 5 to 20."""
+LENGTHS = tuple(0.5**i for i in range(50))
+"""Fractions of a step that are tried."""
+SMALL_DECREASE = 1e-11
+"""If the criterion can fall by no more than this, the next step is the last."""
 
 
 def class_log_odds(logits: Array) -> Array:
-    """log(q_k / (1 - q_k)) of every class, within the bounds that the module states."""
+    """log(q_k / (1 - q_k)) of every class, within the bounds of the module docstring."""
     xp = array_namespace(logits)
     split = split_top(logits)
     lower = split.log_q - xp.log1p(-split.q)
@@ -73,19 +75,19 @@ def log_softmax(logits: Array) -> Array:
 
 @dataclass(frozen=True)
 class Problems:
-    """The P binary problems of a fit, one for each class; for two classes that of class 1."""
+    """The P binary problems of a fit, one per class; for two classes only that of class 1."""
 
     log_odds: Floats
     """(P, n)"""
     hits: npt.NDArray[np.bool_]
-    """(P, n): whether the sample is of the class."""
+    """(P, n): whether the sample belongs to the class."""
     weight: Floats
-    """(P, n), 0 where the row does not count."""
+    """(P, n), 0 if the row does not count."""
     n_classes: int
 
     @classmethod
     def of(cls, data: FitData) -> Problems:
-        """Those of checked samples."""
+        """The problems of checked samples."""
         classes = np.arange(1 if data.n_classes == 2 else 0, data.n_classes)
         log_odds = np.empty((len(classes), len(data)))
         counts = np.empty(log_odds.shape, dtype=np.bool_)
@@ -109,24 +111,20 @@ class Problems:
     def __len__(self) -> int:
         return len(self.log_odds)
 
-    def blocks(self) -> Iterator[slice]:
-        """Problems in parts small enough for the processor's cache."""
-        return row_blocks(len(self), self.log_odds.shape[1])
-
 
 class OneVsRest(Calibrator):
-    """A calibrated probability of each class by itself, divided by their sum.
+    """Calibrated probabilities of each class against the rest, divided by their sum.
 
-    Subclasses write ``_fit_problems`` and ``_calibrated``.
+    Subclasses define ``_fit_problems`` and ``_calibrated``.
     """
 
     @abstractmethod
     def _fit_problems(self, problems: Problems) -> dict[str, Any]:
-        """The state, and what else :class:`Fitted` takes, by name."""
+        """The state and other arguments of :class:`Fitted`, by name."""
 
     @abstractmethod
     def _calibrated(self, log_odds: Array, state: State) -> Array:
-        """The log-odds of g_k from those of q_k; the problems are on the last axis."""
+        """The log-odds of g_k from those of q_k; the last axis is the problems."""
 
     def _fit(self, data: Samples) -> Fitted:
         rows = data.in_memory()
@@ -134,9 +132,8 @@ class OneVsRest(Calibrator):
         before = _nll(rows, log_softmax)
         after = _nll(rows, lambda logits: self._log_probs(logits, found["state"]))
         worse = (
-            f"the nll rose from {before:.4g} to {after:.4g} on the samples of the fit itself, as "
-            "each class is fitted apart and the sum is divided out afterwards; compare with "
-            "temperature.",
+            f"the nll rose from {before:.4g} to {after:.4g} on the samples of the fit, because "
+            "each class is fitted separately and normalised afterwards; compare with temperature.",
         )
         return Fitted(
             criterion="nll",
@@ -179,21 +176,20 @@ def _nll(data: FitData, log_probs: Callable[[Array], Array]) -> float:
 
 
 class _Logistic(OneVsRest):
-    """g = sigmoid(z), with z a sum of slopes (not below 0) times features of x, and a shift.
+    """g = sigmoid(z), where z is a sum of slopes (at least 0) times features of x, plus a shift.
 
-    The criterion is the log loss, which is convex. Two things keep its minimum finite and unique
+    The criterion is the log-loss, which is convex. Two things make its minimum finite and unique
     for every input:
 
-    - Platt's targets in place of 1 and 0: of two samples, the part 2/K stands on the other side.
-      With N+ samples of the class and N- others they are 1 - (2/K) / (N+ + 2) and
-      (2/K) / (N- + 2), for two classes those of the paper. So a class that a threshold tells
-      apart without an error gets no infinite slope, and one without samples gets a small g. On
-      halves of validation parts the paper's part, 1 for any K, has a higher mean NLL, above all
-      with many classes or few samples.
-    - A ridge towards the identity: that of 0.3 is as if the slopes were drawn around 1, and z at
-      q = 1/K around its log-odds, with deviation 1.8. It decides where a class has a few samples
-      and is lost among a hundred. The slopes count less where x varies by less than 1, so that
-      logits in small units can still be made large.
+    - Platt's targets instead of 1 and 0: with N+ samples of the class and N- others they are
+      1 - (2/K) / (N+ + 2) and (2/K) / (N- + 2), for two classes those of the paper. A class that a
+      threshold separates without an error thus gets a finite slope, and a class without samples a
+      small g. On halves of validation parts the paper's numerator, 1 for any K, has a higher mean
+      NLL, above all with many classes or few samples.
+    - A ridge towards the identity: 0.3 corresponds to a normal prior of standard deviation 1.8 for
+      the slopes, around 1, and for z at q = 1/K, around its log-odds. It decides if a class has few
+      samples, and is negligible with a hundred. The ridge on the slopes is weaker if x varies by
+      less than 1, so that logits in small units can still be enlarged.
 
     The last name in ``STATE`` is the shift.
     """
@@ -206,7 +202,7 @@ class _Logistic(OneVsRest):
 
     @abstractmethod
     def _features(self, log_odds: Array) -> tuple[Array, ...]:
-        """What the slopes multiply, in the order of ``STATE``."""
+        """The features that the slopes multiply, in the order of ``STATE``."""
 
     def _calibrated(self, log_odds: Array, state: State) -> Array:
         *slopes, z = (state[name] for name in self.STATE)
@@ -217,11 +213,11 @@ class _Logistic(OneVsRest):
     def _fit_problems(self, problems: Problems) -> dict[str, Any]:
         even = -math.log(problems.n_classes - 1)  # the log-odds of 1/K
         at_even = np.array([float(feature) for feature in self._features(np.asarray(even))])
-        parts = [
-            _bounded_minimum(self._losses(problems, block, even, at_even))
-            for block in problems.blocks()
+        found = [
+            _bounded_minimum(self._loss(problems, row, even, at_even))
+            for row in range(len(problems))
         ]
-        parameters = np.concatenate([part.parameters for part in parts])
+        parameters = np.stack([each.parameters for each in found])
         parameters[:, -1] -= parameters[:, :-1] @ at_even
         n_held = (parameters[:, :-1] == 0.0).sum(axis=0)
         held = [
@@ -231,20 +227,17 @@ class _Logistic(OneVsRest):
         ]
         return {
             "state": dict(zip(self.STATE, parameters.T.copy(), strict=True)),
-            "gradient": max(part.gradient for part in parts),
+            "gradient": max(each.gradient for each in found),
             "at_bound": ", ".join(held) or None,
-            "evaluations": max(part.steps for part in parts),
+            "evaluations": max(each.steps for each in found),
             "n_parameters": parameters.size,
         }
 
-    def _losses(
-        self, problems: Problems, block: slice, even: float, at_even: Floats
-    ) -> _LogisticLosses:
-        """The criterion with features that are 0 at ``even``, so that the shift is z there."""
-        log_odds, hits = problems.log_odds[block], problems.hits[block]
-        weight = problems.weight[block]
-        total = weight.sum(axis=1, keepdims=True)
-        n_hits = (weight * hits).sum(axis=1, keepdims=True)
+    def _loss(self, problems: Problems, row: int, even: float, at_even: Floats) -> _LogisticLoss:
+        """The criterion of one problem; features are 0 at ``even``, so the shift is z there."""
+        log_odds, hits, weight = problems.log_odds[row], problems.hits[row], problems.weight[row]
+        total = weight.sum()
+        n_hits = (weight * hits).sum()
         share = 2.0 / problems.n_classes
         other_side = share / (np.where(hits, n_hits, total - n_hits) + 2.0)
         other_side = np.maximum(other_side, LEAST_TARGET)
@@ -252,11 +245,11 @@ class _Logistic(OneVsRest):
             feature - here for feature, here in zip(self._features(log_odds), at_even, strict=True)
         ]
         shape = _ridge_shape(log_odds, weight / total, len(features))
-        ridge = min(float(self.ridge), LARGEST_NUMBER) * shape / np.maximum(total, 1.0)
-        return _LogisticLosses(
-            features=np.stack([*features, np.ones_like(log_odds)], axis=1),
+        ridge = min(float(self.ridge), LARGEST_NUMBER) * shape / max(total, 1.0)
+        return _LogisticLoss(
+            features=np.stack([*features, np.ones_like(log_odds)]),
             targets=np.where(hits, 1.0 - other_side, other_side),
-            weight=weight / np.maximum(total, 1.0),
+            weight=weight / max(total, 1.0),
             ridge=np.clip(ridge, *RIDGES),
             identity=np.array([1.0] * len(features) + [even]),
         )
@@ -269,11 +262,11 @@ class _Logistic(OneVsRest):
 
 
 def _ridge_shape(log_odds: Floats, share: Floats, n_features: int) -> Floats:
-    """(P, D): the part of the ridge that each parameter gets: 1, or less for a slope."""
-    mean = (share * log_odds).sum(axis=1, keepdims=True)
-    spread = (share * (log_odds - mean) ** 2).sum(axis=1)
-    slopes = np.clip(spread, LEAST_SPREAD, 1.0)
-    return np.stack([slopes] * n_features + [np.ones_like(slopes)], axis=1)
+    """(D,): the fraction of the ridge for each parameter: 1, or less for a slope."""
+    mean = (share * log_odds).sum()
+    spread = (share * (log_odds - mean) ** 2).sum()
+    slope = min(max(spread, LEAST_SPREAD), 1.0)
+    return np.array([slope] * n_features + [1.0])
 
 
 class PlattScaling(_Logistic):
@@ -281,19 +274,19 @@ class PlattScaling(_Logistic):
 
     .. math:: g_k = \sigma(a_k \log\frac{q_k}{1 - q_k} + b_k), \quad a_k \ge 0
 
-    With a slope not below 0 the samples keep their order within a class; the predicted class can
-    change. Slope 1 and shift 0 change nothing. Two numbers a class are fitted, by Newton's method.
+    The slope is at least 0, so the samples keep their order within a class; the predicted class can
+    change. Slope 1 and shift 0 change nothing. Newton's method fits the two numbers of each class.
 
     Targets are smoothed as in the paper: 1 - (2/K) / (N+ + 2) for the N+ samples of the class and
-    (2/K) / (N- + 2) for the others. A ridge pulls towards the identity: it settles classes with
-    hardly any samples, and can hardly be seen in the others.
+    (2/K) / (N- + 2) for the others. A ridge pulls towards the identity: it decides for classes with
+    very few samples, and is negligible for the others.
 
     Args:
-        ridge: Its weight in samples, above 0. The default was chosen on halves of validation parts
-            alone (``python -m experiments one-vs-rest-constants``).
+        ridge: Weight of the ridge in samples, above 0. The default was chosen on halves of
+            validation parts alone (``python -m experiments one-vs-rest-constants``).
 
     Attributes:
-        slope_: a_k of each class; for two classes that of class 1 alone.
+        slope_: a_k of each class; for two classes only that of class 1.
         shift_: b_k.
 
     Reference: J. Platt, Probabilistic outputs for support vector machines (1999).
@@ -328,20 +321,20 @@ class PlattScaling(_Logistic):
 
 
 class BetaCalibration(_Logistic):
-    r"""Beta calibration of each class: a slope of its own at either end.
+    r"""Beta calibration of each class: separate slopes at both ends.
 
     .. math:: g_k = \sigma(a_k \log q_k - b_k \log(1 - q_k) + c_k), \quad a_k, b_k \ge 0
 
-    The right map where q_k is beta-distributed both among the samples of class k and among the
-    others. a = b is Platt scaling, a = b = 1 and c = 0 change nothing. Three numbers a class are
-    fitted, with the same targets and the same ridge as in :class:`PlattScaling`; where the best
-    a or b would be below 0, the best curve with 0 in its place is taken.
+    The correct map if q_k is beta-distributed both among the samples of class k and among the
+    others. a = b is Platt scaling; a = b = 1 and c = 0 change nothing. Three numbers are fitted for
+    each class, with the same targets and ridge as in :class:`PlattScaling`. If the best a or b is
+    below 0, the result is the best curve with 0 instead.
 
     Args:
         ridge: As in :class:`PlattScaling`.
 
     Attributes:
-        a_: Slope at small q_k, of each class; for two classes that of class 1 alone.
+        a_: Slope at small q_k, of each class; for two classes only that of class 1.
         b_: Slope at large q_k.
         c_: Shift.
 
@@ -380,99 +373,77 @@ class BetaCalibration(_Logistic):
         return -softplus(-log_odds), softplus(log_odds)
 
 
-@dataclass(frozen=True)
-class _LogisticLosses:
-    """The criterion of each problem, as a function of its D parameters.
+class _Local(NamedTuple):
+    """The criterion and its derivatives at one point."""
 
-    The weighted mean of log(1 + e^z) - t z, with z the features times the parameters, and half
-    the ridge.
+    parameters: Floats
+    value: float
+    gradient: Floats
+    hessian: Floats
+
+
+@dataclass(frozen=True)
+class _LogisticLoss:
+    """The criterion of one problem, as a function of its D parameters.
+
+    It is the weighted mean of log(1 + e^z) - t z, where z is the features times the parameters,
+    plus half the ridge.
     """
 
     features: Floats
-    """(P, D, n), the last one 1."""
+    """(D, n), the last one 1."""
     targets: Floats
-    """(P, n)"""
+    """(n,)"""
     weight: Floats
-    """(P, n), summing to 1 (or to the weight of all samples, where that is less)."""
+    """(n,), with sum 1 (or the weight of all samples, if that is less)."""
     ridge: Floats
-    """(P, D)"""
+    """(D,)"""
     identity: Floats
     """(D,)"""
 
-    def of(self, rows: npt.NDArray[np.intp]) -> _LogisticLosses:
-        """Those of some problems."""
-        if len(rows) == len(self.features):
-            return self
-        return replace(
-            self,
-            features=self.features[rows],
-            targets=self.targets[rows],
-            weight=self.weight[rows],
-            ridge=self.ridge[rows],
-        )
-
-    def values(self, parameters: Floats) -> Floats:
-        """(P,)"""
-        z = self._sums(parameters)
-        losses = np.maximum(z, 0.0) + np.log1p(np.exp(-np.abs(z))) - self.targets * z
-        ridge = self.ridge * (parameters - self.identity) ** 2
-        return np.asarray((self.weight * losses).sum(axis=1) + ridge.sum(axis=1) / 2.0)
-
-    def derivatives(self, parameters: Floats) -> tuple[Floats, Floats]:
-        """Gradient (P, D) and Hessian (P, D, D)."""
-        z = self._sums(parameters)
+    def at(self, parameters: Floats) -> _Local:
+        """The criterion, its gradient and its Hessian."""
+        z = parameters @ self.features
         smaller = np.exp(-np.abs(z))
+        losses = np.maximum(z, 0.0) + np.log1p(smaller) - self.targets * z
         g = np.where(z < 0.0, smaller, 1.0) / (1.0 + smaller)
-        slope = self.weight * (g - self.targets)
-        gradient = (self.features @ slope[:, :, np.newaxis])[:, :, 0]
-        curvature = self.weight * (g * (1.0 - g))
-        hessian = (self.features * curvature[:, np.newaxis, :]) @ self.features.transpose(0, 2, 1)
-        return (
-            gradient + self.ridge * (parameters - self.identity),
-            hessian + self.ridge[:, :, np.newaxis] * np.eye(len(self.identity)),
+        away = parameters - self.identity
+        return _Local(
+            parameters,
+            float((self.weight * losses).sum() + (self.ridge * away**2).sum() / 2.0),
+            self.features @ (self.weight * (g - self.targets)) + self.ridge * away,
+            (self.features * (self.weight * (g * (1.0 - g)))) @ self.features.T
+            + np.diag(self.ridge),
         )
 
-    def _sums(self, parameters: Floats) -> Floats:
-        return (parameters[:, np.newaxis, :] @ self.features)[:, 0, :]
 
-
-@dataclass(frozen=True)
-class _Minimum:
+class _Minimum(NamedTuple):
     parameters: Floats
-    """(P, D)"""
+    """(D,)"""
+    value: float
     gradient: float
-    """Largest slope left, among the parameters that are not held at 0."""
+    """Largest remaining entry of the gradient, among the parameters that are not held at 0."""
     steps: int
 
 
-def _bounded_minimum(losses: _LogisticLosses) -> _Minimum:
-    """The minimum with no parameter but the last below 0.
+def _bounded_minimum(loss: _LogisticLoss) -> _Minimum:
+    """The minimum at which no parameter but the last is below 0.
 
-    Where the free minimum breaks a bound, the answer lies on a face: some parameters are 0. There
-    are at most three faces. Each is a free problem again, and the lowest minimum that keeps the
+    If the free minimum violates a bound, the answer is on a face, where some parameters are 0.
+    There are at most three faces. Each is a free problem again, and the lowest minimum within the
     bounds is the answer.
     """
-    n_problems, n_parameters = losses.ridge.shape
-    parameters = np.zeros((n_problems, n_parameters))
-    gradient = np.zeros(n_problems)
-    lowest = np.full(n_problems, np.inf)
-    left = np.arange(n_problems)
+    best: _Minimum | None = None
     steps = 0
-    for held in _faces(n_parameters):
-        part = losses.of(left)
-        found, slope, n_steps = _newton(part, held)
-        steps += n_steps
-        keeps_bounds = (found[:, :-1] >= 0.0).all(axis=1)
-        values = np.where(keeps_bounds, part.values(found), np.inf)
-        better = values < lowest[left]
-        rows = left[better]
-        parameters[rows], gradient[rows] = found[better], slope[better]
-        lowest[rows] = values[better]
-        if not held:
-            left = left[~better]
-        if len(left) == 0:
-            break
-    return _Minimum(parameters, float(gradient.max()), steps)
+    for held in _faces(len(loss.ridge)):
+        found = _newton(loss, held)
+        steps += found.steps
+        if (found.parameters[:-1] >= 0.0).all() and (best is None or found.value < best.value):
+            best = found
+            if not held:
+                break
+    assert best is not None  # the face where all but the last are 0 has no bounds
+    return best._replace(steps=steps)
 
 
 def _faces(n_parameters: int) -> Iterator[tuple[int, ...]]:
@@ -481,48 +452,33 @@ def _faces(n_parameters: int) -> Iterator[tuple[int, ...]]:
         yield from combinations(range(n_parameters - 1), size)
 
 
-def _newton(losses: _LogisticLosses, held: tuple[int, ...]) -> tuple[Floats, Floats, int]:
-    """Parameters, the largest slope left, and the number of steps."""
-    n_problems, n_parameters = losses.ridge.shape
-    free = np.array([j not in held for j in range(n_parameters)])
-    parameters = np.zeros((n_problems, n_parameters))
-    mean = np.average(losses.targets, weights=losses.weight, axis=1)
-    parameters[:, -1] = np.log(mean) - np.log1p(-mean)
-    values = losses.values(parameters)
-    moving = np.arange(n_problems)
-    step = 0
-    while len(moving) and step < MOST_STEPS:
-        step += 1
-        part, start = losses.of(moving), parameters[moving]
-        gradient, hessian = part.derivatives(start)
-        gradient = gradient * free
-        hessian = np.where(free & free[:, np.newaxis], hessian, np.eye(n_parameters))
-        direction = -np.linalg.solve(hessian, gradient[:, :, np.newaxis])[:, :, 0]
-        decrement = -np.sum(gradient * direction, axis=1)
-        move, values[moving] = _line_search(part, start, values[moving], direction, decrement)
-        parameters[moving] = start + move
-        moving = moving[decrement > SMALL_DECREMENT]
-    slope = np.where(free, np.abs(losses.derivatives(parameters)[0]), 0.0).max(axis=1)
-    return parameters, slope, step
+def _newton(loss: _LogisticLoss, held: tuple[int, ...]) -> _Minimum:
+    """The minimum where the parameters in ``held`` are 0."""
+    free = np.array([j not in held for j in range(len(loss.ridge))])
+    steps = 0
 
+    def direction_from(here: _Local) -> tuple[Floats, float]:
+        """The step to the minimum of the parabola, and its first-order decrease."""
+        nonlocal steps
+        steps += 1
+        gradient = here.gradient * free
+        hessian = np.where(free & free[:, np.newaxis], here.hessian, np.eye(len(free)))
+        direction = -np.linalg.solve(hessian, gradient)
+        return direction, -float(gradient @ direction)
 
-def _line_search(
-    losses: _LogisticLosses, start: Floats, value: Floats, direction: Floats, decrement: Floats
-) -> tuple[Floats, Floats]:
-    """The steps taken, and the criterion after them.
+    def step_from(here: _Local) -> Step[_Local] | None:
+        direction, decrease = direction_from(here)
+        if decrease <= SMALL_DECREASE:
+            return None
+        return Step(lambda length: loss.at(here.parameters + length * direction), decrease)
 
-    The full step where the criterion falls as it should, else half of it, and so on. The last
-    step of a problem is taken in full: by then the criterion is flat to rounding.
-    """
-    size = np.ones((len(start), 1))
-    after = value.copy()
-    searching = np.flatnonzero(decrement > SMALL_DECREMENT)
-    for _ in range(MOST_HALVINGS):
-        trial = start[searching] + size[searching] * direction[searching]
-        after[searching] = losses.of(searching).values(trial)
-        enough = value[searching] - 1e-4 * size[searching, 0] * decrement[searching]
-        searching = searching[after[searching] > enough]
-        if len(searching) == 0:
-            break
-        size[searching] *= 0.5
-    return size * direction, after
+    start = np.zeros(len(free))
+    mean = np.average(loss.targets, weights=loss.weight)
+    start[-1] = np.log(mean) - np.log1p(-mean)
+    found = damped_newton(loss.at(start), step_from, lengths=LENGTHS, most_steps=MOST_STEPS)
+    # The last step is taken in full: the criterion is flat to rounding by now.
+    direction, decrease = direction_from(found)
+    if decrease <= SMALL_DECREASE:
+        found = loss.at(found.parameters + direction)
+    gradient = float(np.abs(found.gradient[free]).max())
+    return _Minimum(found.parameters, found.value, gradient, steps - 1)

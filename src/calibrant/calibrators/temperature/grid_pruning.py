@@ -62,13 +62,9 @@ def _on_grid(evaluator: EvaluatorInMemory, gammas: Floats, temperatures: Floats)
     x = np.log(temperatures)
     bound = lower_bound(evaluator.data, gammas, x)
     # Exact values to compare with, where the bound is lowest.
-    best = min(
-        (
-            _exact(evaluator, float(gammas[c]), float(temperatures[bound[c].argmin()]))
-            for c in range(0, len(gammas), EVERY)
-        ),
-        key=lambda point: point.rank,
-    )
+    lowest = [(gammas[c], temperatures[bound[c].argmin()]) for c in range(0, len(gammas), EVERY)]
+    tried = [Point(float(g), float(t), evaluator(float(g), float(t))) for g, t in lowest]
+    best = min(tried, key=lambda point: point.rank)
     left = bound <= best.value
     for group in _groups(evaluator, left, x):
         best = _best_of_group(evaluator, gammas, temperatures, left, group, best)
@@ -178,10 +174,6 @@ def tail_coefficients(gammas: Floats) -> Floats:
     for c, gamma in enumerate(gammas):
         out[c, a, b] = np.linalg.lstsq(terms, 1.0 / phi(q, gamma=float(gamma)) - 1.0)[0]
     return out
-
-
-def _exact(evaluator: EvaluatorInMemory, gamma: float, temperature: float) -> Point:
-    return Point(gamma, temperature, evaluator(gamma, temperature))
 
 
 def node_log_odds_of(

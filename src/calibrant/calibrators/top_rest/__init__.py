@@ -1,1 +1,1 @@
-"""Top-rest scaling: the predicted class and the other classes, calibrated apart."""
+"""Top-rest scaling: the predicted class and the other classes are calibrated separately."""

@@ -1,4 +1,4 @@
-"""Compiled passes over rows of logits: the top class, and the classes that are not on top."""
+"""Compiled passes over rows of logits: the top class and the rest, all other classes."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def lead_rows(
     level: Floats,
     of_label: Floats,
 ) -> None:
-    """Of softmax(b s), per row: the top class, and its lead b (s_m - s_r).
+    """The top class of softmax(b s) and its lead b (s_m - s_r), per row.
 
-    And log-probabilities among the classes that are not on top: ``level`` is that of the runner-up,
-    ``of_label`` that of the label, or 0 where it is on top itself. The log-odds are lead + level.
+    ``level`` and ``of_label`` are the log-probabilities of the runner-up and of the label among the
+    rest; ``of_label`` is 0 if the label is the top class. The log-odds are lead + level.
     """
     n_classes = logits.shape[1]
     x, e = np.empty(n_classes), np.empty(n_classes)
@@ -56,9 +56,9 @@ def lead_rows(
 def rest_scores(
     x: Floats, rest_inverse_temperature: float, bias: Floats, m: int, score: Floats
 ) -> Any:
-    """b' x_k + bias_k, minus the largest of them, into ``score``; the largest.
+    """Write b' x_k + bias_k, minus the largest of them, into ``score``; return the largest.
 
-    The top class has the lowest score.
+    The top class gets the lowest score.
     """
     for k in range(len(x)):
         score[k] = rest_inverse_temperature * x[k] + bias[k]
@@ -81,10 +81,10 @@ def rest_rows(
     level: Floats,
     of_label: Floats,
 ) -> None:
-    """Of softmax over k != m of b' b s_k + bias_k: the largest log-probability, the label's.
+    """Largest log-probability, and that of the label, in the softmax of the rest, per row.
 
-    The label's is 0 where it is the top class m itself; both are 0 where no class but m is
-    possible.
+    The softmax is over k != m of b' b s_k + bias_k. That of the label is 0 if it is the top class
+    m; both are 0 if only m is possible.
     """
     n_classes = logits.shape[1]
     x, e = np.empty(n_classes), np.empty(n_classes)
@@ -115,10 +115,10 @@ def add_share(e: Floats, share: float, weight: float, by_class: Floats, curvatur
 def exponents_of_rest(
     start: int, stop: int, logits: Any, inverse_temperature: float, tops: Any, x: Any
 ) -> None:
-    """The top class of every row, and x_k of the others (see the top of this file)."""
+    """The top class of every row, and x_k of the others (see ``row_kernels``)."""
     for i in range(start, stop):
         m, _ = relative_exponents(logits[i], inverse_temperature, x[i])
-        x[i, m] = 0.0  # a place-holder
+        x[i, m] = 0.0  # a placeholder
         tops[i] = m
 
 
@@ -133,10 +133,10 @@ def rest_derivatives(
     rest_inverse_temperature: float,
     bias: Floats,
 ) -> Any:
-    """Slopes of the rest's log-loss, for rows of :func:`exponents_of_rest`.
+    """Sums of the log-loss of the rest and its derivatives, for rows of :func:`exponents_of_rest`.
 
-    The sum of the loss, of its derivative by log b' and of b'^2 times the variance of x; then of
-    p_k - [k = y] of each class, and of p_k (1 - p_k).
+    The loss, its derivative by log b', b'^2 times the variance of x; then p_k - [k = y] of each
+    class, and p_k (1 - p_k) of each class.
     """
     n_classes = x.shape[1]
     score, e = np.empty(n_classes), np.empty(n_classes)
@@ -164,7 +164,7 @@ def rest_derivatives(
 
 @kernel()
 def spline_of(odds: float, slopes: Floats, knots: Floats) -> Any:
-    """sum_j slope_j B_j(z) of ``top_rest``, as z + sum (slope_j - 1) B_j(z)."""
+    """sum_j slope_j B_j(z) of ``map``, as z + sum (slope_j - 1) B_j(z)."""
     below = log_one_plus_exp(odds - knots[0])
     total = odds + (slopes[0] - 1.0) * (knots[0] - log_one_plus_exp(knots[0] - odds))
     for j in range(1, len(knots)):
@@ -191,7 +191,7 @@ def top_rest_probs(
     step: float,
     out: Any,
 ) -> None:
-    """Probabilities of ``top_rest`` of each row into ``out``, whose rounding is ``step``."""
+    """Write the probabilities of ``map`` into ``out``, whose rounding step is ``step``."""
     n_classes = logits.shape[1]
     x, e = np.empty(n_classes), np.empty(n_classes)
     for i in range(start, stop):

@@ -1,19 +1,19 @@
-"""Top-rest scaling: the confidence in the predicted class, and the odds among the others, apart.
+"""The map of top-rest scaling: the confidence and the odds among the other classes, separately.
 
-The log-loss is a sum of two, which share no parameter: of "is the predicted class m right", and of
-the label among the other classes where it is not,
+The log-loss is a sum of two losses that share no parameter: whether the predicted class m is
+correct, and the label among the other classes if it is not,
 
     -log p_y = -[y = m] log p_m - [y != m] log(1 - p_m)  -  [y != m] log(p_y / (1 - p_m)).
 
-Both are calibrated by a regression of their own that starts from temperature scaling. With z the
-log-odds of the top class under softmax(s / T) and a its lead, the distance to the runner-up,
+Each is calibrated by its own regression, which starts from temperature scaling. With z the log-odds
+of the top class under softmax(s / T) and a its lead, the distance to the runner-up,
 
     top:   log(p_m / (1 - p_m)) = sum_j slope_j B_j(z) + offset + contest (z - a) + class_offset_m
     rest:  p_k / (1 - p_m) = softmax over k != m of (s_k / (T T_rest) + bias_k)
 
-The B_j cut the log-odds into pieces at ``KNOTS`` and add up to z, so slopes of 1 and nothing else
-is temperature scaling. Then the lead of the top class over every other is kept between a quarter
-and four times a: the predicted class never changes, and two classes that tie stay together.
+The B_j cut the log-odds into pieces at ``KNOTS`` and add up to z, so slopes of 1, with all other
+numbers 0, are temperature scaling. The lead of the top class over every other class is then kept
+between a quarter and four times a: the predicted class never changes, and tied classes stay close.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from calibrant.calibrators.base import Calibrator, Shapes, State
 from calibrant.calibrators.temperature.solver import SMALLEST
 
 KNOTS = (0.0, 2.0, 4.0, 6.0)
-"""Log-odds of the top class, under one temperature, at which the slope may change: confidences of
+"""Log-odds of the top class under temperature scaling at which the slope may change: confidences of
 50, 88, 98.2 and 99.75%."""
 MOST_STRETCH = 4.0
 """The lead of the top class over the others stays within this factor of that under temperature
 scaling."""
 LARGEST_ODDS = 1e30
-"""Log-odds and leads beyond this count as this, so that their multiples do not overflow."""
+"""Larger log-odds and leads are reduced to this, so that their multiples do not overflow."""
 LARGEST_NUMBER = 1e6
-"""No fit comes near it; a file that holds more could overflow."""
+"""No fit comes near this; a file with larger numbers is refused because it could overflow."""
 
 
 class TopAndRest(Calibrator):
-    """The map of top-rest scaling; what is fitted of it is up to subclasses."""
+    """The map of top-rest scaling; subclasses fit it."""
 
     STATE: ClassVar[Shapes] = {
         "temperature": (),
@@ -57,11 +57,11 @@ class TopAndRest(Calibrator):
     }
     KEEPS_ARGMAX = True
     PER_CLASS = False
-    IN_DOUBLE = False  # it is, but the result is rounded before its argmax is looked after
+    IN_DOUBLE = False  # it is computed in double, but rounded before the argmax is restored
 
     @property
     def temperature_(self) -> float:
-        """The temperature that both parts start from."""
+        """The temperature from which both parts start."""
         return float(self.state_["temperature"])
 
     def _log_probs(self, logits: Array, state: State) -> Array:
@@ -80,7 +80,7 @@ class TopAndRest(Calibrator):
         rest = others / state["rest_temperature"] + state["rest_biases"]
         highest = xp.clip(xp.max(rest, axis=-1, keepdims=True), min=lowest)
         weights = xp.exp(rest - highest)
-        # 1 for the likeliest of the rest; below 1 only where there is none.
+        # The most probable of the rest adds 1; the sum is below 1 only if there is none.
         log_total = xp.log(xp.clip(xp.sum(weights, axis=-1, keepdims=True), min=1.0))
 
         zero = xp.zeros_like(rest)
@@ -150,7 +150,7 @@ def _compiled_probs(logits: npt.NDArray[Any], state: State) -> npt.NDArray[Any]:
 
 
 def pieces(odds: Array) -> list[Array]:
-    """B_j(z): smooth pieces of z that add up to it, one below, between and above the knots."""
+    """B_j(z): smooth pieces that add up to z, below, between and above the knots."""
     below = [-softplus(-(odds - KNOTS[0])) + KNOTS[0]]
     between = [softplus(odds - low) - softplus(odds - high) for low, high in pairwise(KNOTS)]
     return [*below, *between, softplus(odds - KNOTS[-1])]
@@ -158,7 +158,7 @@ def pieces(odds: Array) -> list[Array]:
 
 def spline(odds: Array, slopes: Array) -> Array:
     """sum_j slope_j B_j(z)."""
-    # As z + sum (slope - 1) B, so that slopes of 1 give z itself and not a sum that rounds.
+    # z + sum (slope - 1) B is exactly z for slopes of 1; the plain sum would round.
     total = odds
     for j, piece in enumerate(pieces(odds)):
         total = total + (slopes[j] - 1.0) * piece
@@ -166,5 +166,5 @@ def spline(odds: Array, slopes: Array) -> Array:
 
 
 def _top_first(values: Array, split: TopSplit) -> Array:
-    """``values`` with the predicted class strictly first, also among classes tied with it."""
+    """``values`` with the predicted class strictly largest, even over classes tied with it."""
     return keep_argmax(values, split._replace(is_tied=split.is_top))

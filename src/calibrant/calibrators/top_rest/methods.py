@@ -10,7 +10,7 @@ from calibrant.calibrators.top_rest.solver import fit, problem_of
 
 
 class TopRestScaling(TopAndRest):
-    r"""Confidence and the odds among the other classes, calibrated apart.
+    r"""The confidence and the odds among the other classes, calibrated separately.
 
     With :math:`z` the log-odds of the predicted class m under :math:`\mathrm{softmax}(s/T)` and
     :math:`a` its lead over the runner-up,
@@ -20,26 +20,26 @@ class TopRestScaling(TopAndRest):
         \log \frac{p_m}{1 - p_m} &= \sum_j w_j B_j(z) + c + v (z - a) + d_m \\
         \frac{p_k}{1 - p_m} &= \mathrm{softmax}_{k \ne m}\big(s_k / (T T') + b_k\big)
 
-    The pieces B cut z at 0, 2, 4 and 6 and add up to it: w = 1 and nothing else is temperature
-    scaling. w is at least 0, so more confidence stays more. The lead over every other class stays
-    between a quarter and four times a, so that **the predicted class never changes**.
+    The pieces B cut z at 0, 2, 4 and 6 and add up to z: w = 1, with all other terms 0, is
+    temperature scaling. w is at least 0, so the order of confidences is kept. The lead over every
+    other class stays between a quarter and four times a, so **the predicted class never changes**.
 
-    T is that of :class:`TemperatureScaling`. Everything else is the most probable value under a
-    normal prior around temperature scaling: of variance 1 for w, c and v, and 1/5 for log T'. That
-    of the class terms d and b is estimated from the samples, so they fade where the classes do not
-    differ, or have too few samples to tell.
+    T is that of :class:`TemperatureScaling`. The other parameters are the most probable under a
+    normal prior around temperature scaling, of variance 1 for w, c and v and 1/5 for log T'. The
+    variance of the class terms d and b is estimated from the samples, so they vanish if the classes
+    do not differ or have too few samples to tell.
 
     On the samples of the fit the NLL is never above that of temperature scaling.
 
     Args:
-        classes: Whether there are class terms, d and b.
+        classes: Whether to fit the class terms d and b.
 
     Attributes:
         temperature_: T.
         rest_temperature_: T'.
 
     References:
-        Kull, Silva Filho and Flach (2017), beta calibration, is one knot and no class terms.
+        Kull, Silva Filho and Flach (2017): beta calibration has one knot and no class terms.
 
     Examples:
         >>> import numpy as np
@@ -63,7 +63,7 @@ class TopRestScaling(TopAndRest):
 
     @property
     def rest_temperature_(self) -> float:
-        """T', by which the temperature of the rest differs from that of temperature scaling."""
+        """T', the ratio of the temperature of the rest to that of temperature scaling."""
         return float(self.state_["rest_temperature"])
 
     def _check_params(self) -> None:

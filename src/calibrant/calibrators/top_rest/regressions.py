@@ -1,11 +1,11 @@
-"""The two regressions of top-rest scaling, on plain arrays, and how strong their penalties are.
+"""The two regressions of top-rest scaling, on plain arrays, and the strengths of their penalties.
 
 The top part is a logistic regression: convex, solved by Newton's method with bounds that keep its
-slopes from falling below 0. The rest is convex in its biases and smooth in log T'.
+slopes at or above 0. The rest is convex in its biases and smooth in log T'.
 
-The variance of the class terms is the one that makes the samples most probable, by MacKay's fixed
-point: the squares of the terms against how many of them the samples determine. Where the classes do
-not differ it shrinks to nothing, and so do they.
+The variance of the class terms maximises the probability of the samples, by MacKay's fixed point:
+the squares of the terms divided by the number of terms that the samples determine. If the classes
+do not differ, it shrinks to 0, and so do the terms.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._numerics.logspace import sigmoid
+from calibrant._numerics.newton import Step, damped_newton
 from calibrant.calibrators.data import FitData, Floats
 from calibrant.calibrators.top_rest.map import KNOTS
 
 STRENGTH = 1.0
-"""Of the squares of slopes, offset and contest: a prior of variance 1 around temperature scaling.
-Chosen on validation rows of every second network; 0.5 to 5 do about as well."""
+"""Penalty on the squares of slopes, offset and contest: a prior of variance 1 around temperature
+scaling. Chosen on validation rows of every second network; 0.5 to 5 do about as well."""
 REST_STRENGTH = 5.0
-"""Of the square of log T'. Mistakes are few."""
+"""Penalty on the square of log T'. Mistakes are few."""
 FIRST_STRENGTH = 20.0
 STRENGTHS = (0.05, 1e3)
-"""Of the squares of class terms: where the estimate starts, and its bounds."""
+"""Penalty on the squares of class terms: first estimate, and bounds."""
 SETTLED = 0.25
-"""Step of the logarithm of a strength that is not worth another round."""
+"""A smaller change of the logarithm of a strength ends the estimation."""
 LARGEST_STEP = 2.0
 MOST_STEPS = 60
 LENGTHS = (1.0, 0.5, 0.25, 0.125)
-"""Parts of a step that are tried."""
+"""Fractions of a step that are tried."""
 CLOSE, REST_CLOSE = 1e-3, 0.05
-"""A search stops about this many standard errors of a parameter from the minimum."""
+"""A search stops at about this many standard errors of a parameter from the minimum."""
 REST_BOUND = 3.0
 """Bound of |log T'|: a factor of 20."""
 
@@ -47,28 +48,28 @@ LOWEST_WEIGHTS = np.array([0.0] * N_SLOPES + [-np.inf, -np.inf])
 
 
 class TopSums(NamedTuple):
-    """Sums over samples at one point: the loss, its slopes and second derivatives; no penalties."""
+    """Sums over samples at one point: the loss and its derivatives, without penalties."""
 
     loss: float
     by_weights: Floats
     by_offsets: Floats
     """(K,)"""
     system: Floats
-    """Second derivatives by two weights."""
+    """(7, 7): second derivatives by two weights."""
     mixed: Floats
-    """(K, 7): by an offset and a weight."""
+    """(K, 7): second derivatives by an offset and a weight."""
     curvature: Floats
-    """(K,): by an offset, twice; no two offsets share a sample."""
+    """(K,): second derivatives by an offset; no two offsets share a sample."""
 
 
 class TopSamples(Protocol):
-    """What the regression of the top part asks of its samples."""
+    """What the regression of the top part needs of its samples."""
 
     def sums(self, weights: Floats, offsets: Floats, *, cautious: bool) -> TopSums:
-        """All of them at one point.
+        """The sums at one point.
 
-        The cautious second derivatives are those of a parabola that touches the loss and is
-        nowhere below it (Jaakkola and Jordan, 2000).
+        The cautious second derivatives are those of a parabola that touches the loss and is nowhere
+        below it (Jaakkola and Jordan, 2000).
         """
 
 
@@ -92,7 +93,7 @@ class TopSamplesInMemory:
         self.present, self.first = np.unique(self.top, return_index=True)
 
     def sums(self, weights: Floats, offsets: Floats, *, cautious: bool) -> TopSums:
-        """As :class:`TopSamples` has it."""
+        """The sums at one point; see :class:`TopSamples`."""
         odds = self.features @ weights
         if self.classes:
             odds += offsets[self.top]
@@ -122,6 +123,16 @@ class TopSamplesInMemory:
         return sums
 
 
+class _Local(NamedTuple):
+    """The penalised loss at one point, and the sums over samples there."""
+
+    weights: Floats
+    offsets: Floats
+    cautious: bool
+    sums: TopSums
+    value: float
+
+
 class TopRegression:
     """A logistic regression with one more term for each class."""
 
@@ -133,53 +144,58 @@ class TopRegression:
     def minimise(
         self, weights: Floats, offsets: Floats, strength: float
     ) -> tuple[Floats, Floats, float]:
-        """Weights, class offsets, and the largest gradient left, from a start.
+        """Weights, class offsets, and the largest remaining entry of the gradient.
 
-        Where a step of Newton's method goes far too far, as the loss is straight where it starts
-        and bends on the way, a cautious one follows: on a parabola that lies above the loss.
+        The loss can be nearly linear at a point and curve further on, where a step of Newton's
+        method goes much too far. A cautious step follows then, on a parabola above the loss.
         """
         from scipy.optimize import lsq_linear
 
-        gradient, cautious = math.inf, False
-        for _ in range(MOST_STEPS):
-            here = self._sums(weights, offsets, cautious=cautious)
-            value = _penalised(here.loss, weights, offsets, strength)
-            by_weights = here.by_weights + STRENGTH * (weights - START)
-            by_offsets = here.by_offsets + strength * offsets
-            system, curvature = (
-                here.system + STRENGTH * np.eye(len(START)),
-                here.curvature + strength,
-            )
+        gradient = math.inf
+
+        def at(weights: Floats, offsets: Floats, *, cautious: bool) -> _Local:
+            sums = self._sums(weights, offsets, cautious=cautious)
+            away = weights - START
+            penalty = 0.5 * float(STRENGTH * (away @ away) + strength * (offsets @ offsets))
+            return _Local(weights, offsets, cautious, sums, sums.loss + penalty)
+
+        def step_from(here: _Local) -> Step[_Local] | None:
+            nonlocal gradient
+            weights, offsets, cautious, sums, _ = here
+            by_weights = sums.by_weights + STRENGTH * (weights - START)
+            by_offsets = sums.by_offsets + strength * offsets
+            curvature = sums.curvature + strength
             at_bound = (weights <= LOWEST_WEIGHTS) & (by_weights > 0.0)
-            gradient = float(
-                np.abs(np.concatenate([np.where(at_bound, 0.0, by_weights), by_offsets])).max()
-            )
+            inside = np.where(at_bound, 0.0, by_weights)
+            gradient = float(np.abs(np.concatenate([inside, by_offsets])).max())
             # The class offsets are eliminated: given the weights, each is on its own.
-            reduced = system - here.mixed.T @ (here.mixed / curvature[:, np.newaxis])
-            target = by_weights - here.mixed.T @ (by_offsets / curvature)
+            system = sums.system + STRENGTH * np.eye(len(START))
+            reduced = system - sums.mixed.T @ (sums.mixed / curvature[:, np.newaxis])
+            target = by_weights - sums.mixed.T @ (by_offsets / curvature)
             root = np.linalg.cholesky(reduced).T
             wanted = root @ weights - np.linalg.solve(root.T, target)
             bounded = lsq_linear(root, wanted, bounds=(LOWEST_WEIGHTS, np.inf), method="bvls")
             step = bounded.x - weights
-            offset_step = -(by_offsets + here.mixed @ step) / curvature
-            decrease = -(by_weights @ step + by_offsets @ offset_step)
+            offset_step = -(by_offsets + sums.mixed @ step) / curvature
+            decrease = -float(by_weights @ step + by_offsets @ offset_step)
             if decrease <= CLOSE**2 and not cautious:
-                break
-            for length in LENGTHS:
-                nearby = weights + length * step, offsets + length * offset_step
-                # The whole step mostly holds, so what the next one needs is computed with it.
-                there = _penalised(self._sums(*nearby, cautious=False).loss, *nearby, strength)
-                if there <= value - 1e-4 * length * decrease:
-                    (weights, offsets), cautious = nearby, False
-                    break
-            else:
-                if cautious:  # nothing is left but rounding
-                    break
-                cautious = True
-        return weights, offsets, gradient
+                return None
+
+            def to(length: float) -> _Local:
+                return at(weights + length * step, offsets + length * offset_step, cautious=False)
+
+            return Step(to, decrease)
+
+        def retry(here: _Local) -> _Local | None:
+            # After a cautious step only rounding is left.
+            return None if here.cautious else at(here.weights, here.offsets, cautious=True)
+
+        start = at(weights, offsets, cautious=False)
+        found = damped_newton(start, step_from, lengths=LENGTHS, most_steps=MOST_STEPS, retry=retry)
+        return found.weights, found.offsets, gradient
 
     def curvature_of_classes(self, weights: Floats, offsets: Floats) -> Floats:
-        """How sharply the loss alone bends along each class offset."""
+        """Curvature of the loss alone along each class offset."""
         return self._sums(weights, offsets, cautious=False).curvature
 
     def _sums(self, weights: Floats, offsets: Floats, *, cautious: bool) -> TopSums:
@@ -190,13 +206,8 @@ class TopRegression:
         return self.last[1]
 
 
-def _penalised(loss: float, weights: Floats, offsets: Floats, strength: float) -> float:
-    away = weights - START
-    return loss + 0.5 * float(STRENGTH * (away @ away) + strength * (offsets @ offsets))
-
-
 class RestLoss:
-    """The log-loss of the labels of mistakes among the classes that are not on top."""
+    """The log-loss of the labels of mistakes, among the rest."""
 
     def __init__(self, wrong: FitData, inverse_temperature: float) -> None:
         from calibrant.calibrators.top_rest.kernels import exponents_of_rest
@@ -209,7 +220,7 @@ class RestLoss:
         self.last: tuple[Floats, tuple[float, Floats, Floats]] | None = None
 
     def minimise(self, parameters: Floats, strength: float) -> tuple[Floats, float]:
-        """log 1/T' and biases, and the largest gradient left, from a start."""
+        """log 1/T' and biases, and the largest remaining entry of the gradient."""
         from scipy.optimize import Bounds, minimize
 
         strengths = np.full(len(parameters), strength)
@@ -231,14 +242,14 @@ class RestLoss:
         return found.x * unit, gradient
 
     def _in_units(self, inner: Floats, unit: Floats, strengths: Floats) -> tuple[float, Floats]:
-        """The penalised loss and its gradient, parameters in these units."""
+        """The penalised loss and its gradient, as functions of parameters / unit."""
         parameters = inner * unit
         loss, gradient, _ = self._derivatives(parameters)
         value = loss + 0.5 * float(strengths @ parameters**2)
         return value, (gradient + strengths * parameters) * unit
 
     def curvatures(self, parameters: Floats) -> Floats:
-        """How sharply the loss alone bends along each parameter."""
+        """Curvature of the loss alone along each parameter."""
         return self._derivatives(parameters)[2]
 
     def _derivatives(self, parameters: Floats) -> tuple[float, Floats, Floats]:
@@ -247,7 +258,7 @@ class RestLoss:
         return self.last[1]
 
     def _computed(self, parameters: Floats) -> tuple[float, Floats, Floats]:
-        """The loss, its gradient, and its second derivatives along each parameter."""
+        """The loss, its gradient, and its curvature along each parameter."""
         from calibrant.calibrators.top_rest.kernels import rest_derivatives
 
         self.evaluations += 1
@@ -257,28 +268,27 @@ class RestLoss:
         sums = rest_derivatives.sum(
             self.x, self.top, self.labels, self.weight, rest_inverse_temperature, bias
         )
-        loss, gradient, curvature = sums[:3]
+        by_bias, curvatures = sums[3 : 3 + n_classes], sums[3 + n_classes :]
         n_biases = len(parameters) - 1
-        by_class, curvature = sums[3 : 3 + n_classes], sums[3 + n_classes :]
-        gradient = np.concatenate([[gradient], by_class[:n_biases]])
-        return float(loss), gradient, np.concatenate([[curvature], curvature[:n_biases]])
+        gradient = np.concatenate([sums[1:2], by_bias[:n_biases]])
+        return float(sums[0]), gradient, np.concatenate([sums[2:3], curvatures[:n_biases]])
 
 
 class StrengthSearch:
-    """The search for MacKay's fixed point by the secant method, on the logarithm of a strength.
+    """The secant method for MacKay's fixed point, on the logarithm of a strength.
 
-    Iterating the fixed point itself would take hundreds of rounds where it is close to a limit.
+    Iterating the fixed point would take hundreds of rounds close to a limit.
     """
 
     def __init__(self) -> None:
         self.last: tuple[float, float] | None = None
 
     def following(self, strength: float, terms: Floats, curvature: Floats) -> tuple[float, bool]:
-        """The next strength, and whether it is close enough to the one before."""
+        """The next strength, and whether it is close enough to the last one."""
         determined = float((curvature / (curvature + strength)).sum())
         squares = max(float(terms @ terms), 1e-12)
         here, change = math.log(strength), math.log(max(determined, 1e-12) / squares / strength)
-        # Near a limit the fixed point moves by next to nothing, however far away the limit is.
+        # Near a limit the iteration barely moves, however far away the limit is.
         step = math.copysign(LARGEST_STEP, change)
         if self.last is not None and self.last[1] != change:
             secant = change * (self.last[0] - here) / (change - self.last[1])

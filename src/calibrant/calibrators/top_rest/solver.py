@@ -1,6 +1,6 @@
-"""The fit of top-rest scaling: samples at their temperature, and the two regressions on them.
+"""The fit of top-rest scaling: the samples at their best temperature, and two regressions on them.
 
-See ``top_rest`` for the map, and ``top_rest_regressions`` for what is minimised.
+See ``map`` for the map, and ``regressions`` for what is minimised.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ from calibrant.metrics.binning import all_whole
 
 MOST_ROUNDS = 10
 MOST_ENTRIES = 1 << 21
-"""Logits of mistakes that the rest is fitted on; where there are more, every second row or so."""
+"""Largest number of logits of mistakes for the fit of the rest; if there are more, every second row
+or so is used."""
 MOST_ODDS = 100.0
-"""Log-odds beyond this count as this in the fit, where a mistake would drown all other samples."""
+"""Larger log-odds are reduced to this in the fit, where one mistake would outweigh all samples."""
 
 
 @dataclass(frozen=True)
 class TopRest:
-    """What is fitted besides T."""
+    """The fitted parameters besides T."""
 
     weights: Floats
     """Slopes, offset, contest."""
@@ -55,7 +56,7 @@ class TopRest:
     rest_biases: Floats
     bias_strength: float
     gradient: float = 0.0
-    """Largest slope of the mean loss left, per parameter."""
+    """Largest remaining entry of the gradient of the mean loss."""
     evaluations: int = 0
 
     @classmethod
@@ -67,7 +68,7 @@ class TopRest:
 
 @dataclass(frozen=True)
 class Losses:
-    """Of each sample: the log-loss, and the log-odds of the predicted class."""
+    """The log-loss and the log-odds of the predicted class, per sample."""
 
     loss: Floats
     odds: Floats
@@ -76,7 +77,7 @@ class Losses:
 
 
 class AtTemperature(ABC):
-    """Samples at their best temperature, wherever they lie: what the fit asks of them."""
+    """Samples at their best temperature, in memory or elsewhere, as the fit needs them."""
 
     data: Samples
     best: BestTemperature
@@ -101,10 +102,10 @@ class AtTemperature(ABC):
 
     @abstractmethod
     def nlls(self, found: TopRest) -> tuple[float, float, float]:
-        """The NLL of the samples as they are given, under temperature scaling, and as found."""
+        """The NLL without calibration, under temperature scaling, and as found."""
 
     def state(self, found: TopRest) -> dict[str, Any]:
-        """As the calibrator keeps it."""
+        """The state of the calibrator."""
         return {
             "temperature": self.best.temperature,
             "slopes": found.weights[:N_SLOPES].copy(),
@@ -116,7 +117,7 @@ class AtTemperature(ABC):
         }
 
     def fitted(self, found: TopRest) -> Fitted:
-        """With the NLL before and after; temperature scaling where that is not above it."""
+        """The fit, with the NLL before and after; temperature scaling if its NLL is lower."""
         before, plain, after = self.nlls(found)
         if not after <= plain:
             found, after = TopRest.unchanged(self.data.n_classes), plain
@@ -129,16 +130,15 @@ class AtTemperature(ABC):
             gradient=found.gradient,
             at_bound=self.best.limit,
             evaluations=self.best.evaluations + found.evaluations + 3,
-            n_parameters=2 + len(START),  # class terms are as many as the samples determine
+            n_parameters=2 + len(START),  # the samples decide how many class terms count
             warnings=doubts,
         )
 
 
 def temperature_of_both(data: Samples) -> BestTemperature:
-    """That of temperature scaling.
+    """The temperature of temperature scaling.
 
-    Where no label lies below the top it is 0, and says only that there was no mistake: the model's
-    own, 1, is kept.
+    If no label is below the top it is 0, which says only that there is no mistake: T stays 1.
     """
     best = best_temperature(data, "nll", 0.0)
     return replace(best, temperature=1.0) if best.limit == "T -> 0" else best
@@ -146,26 +146,26 @@ def temperature_of_both(data: Samples) -> BestTemperature:
 
 @singledispatch
 def problem_of(data: Samples) -> AtTemperature:
-    """What top-rest scaling is fitted on."""
+    """The samples, as top-rest scaling is fitted on them."""
     return Problem.of(data.in_memory())
 
 
 def mistake_stride(n_wrong: int, n_classes: int) -> int:
-    """Every so many mistakes the rest is fitted on."""
+    """The rest is fitted on one in this many mistakes."""
     return max(1, -(-n_wrong * n_classes // MOST_ENTRIES))
 
 
 @dataclass(frozen=True)
 class Problem(AtTemperature):
-    """Checked samples at their best temperature, and what both regressions need of them."""
+    """Samples in memory at their best temperature, and what both regressions need of them."""
 
     data: FitData
     best: BestTemperature
     chosen: npt.NDArray[np.intp]
-    """(n,): which rows of ``data`` these are; the arrays below have one value for each of them."""
+    """(n,): indices of these rows in ``data``; the arrays below have one value for each of them."""
     count: Floats
     """How many samples a row counts for. Whole-number weights are repetitions; others are scaled so
-    that their sum is the number of equal weights that would be as exact."""
+    that their sum is the effective number of samples."""
     top: npt.NDArray[np.int64]
     correct: npt.NDArray[np.bool_]
     lead: Floats
@@ -173,18 +173,18 @@ class Problem(AtTemperature):
     level: Floats
     """Log-probability of the runner-up among the rest, at T."""
     of_label: Floats
-    """That of the label; 0 where it is on top itself."""
+    """Log-probability of the label among the rest, at T; 0 if it is the top class."""
     mistake_count: Floats
-    """What a row counts for in the fit of the rest: 0 where it is right, or a mistake too many."""
+    """What a row counts for in the fit of the rest: 0 if it is correct, or a mistake left out."""
 
     @classmethod
     def of(cls, data: FitData) -> Problem:
-        """The samples at the temperature of temperature scaling."""
+        """The samples at their best temperature."""
         return cls.at(data, temperature_of_both(data))
 
     @classmethod
     def at(cls, data: FitData, best: BestTemperature) -> Problem:
-        """The samples at a temperature that is known."""
+        """The samples at a known temperature."""
         from calibrant.calibrators.top_rest.kernels import lead_rows
 
         top = np.empty(len(data), dtype=np.int64)
@@ -213,7 +213,7 @@ class Problem(AtTemperature):
         return len(self.chosen)
 
     def rows(self, part: npt.NDArray[np.intp]) -> Problem:
-        """The same at the same temperature, of some rows."""
+        """Some of the rows, at the same temperature."""
         of_rows = [each.name for each in fields(self) if each.name not in ("data", "best")]
         return replace(self, **{name: getattr(self, name)[part] for name in of_rows})
 
@@ -223,7 +223,7 @@ class Problem(AtTemperature):
         return self.lead + self.level
 
     def features(self, most_odds: float = LARGEST_ODDS) -> Floats:
-        """(n, 7): what slopes, offset and contest are the factors of."""
+        """(n, 7): the features that slopes, offset and contest multiply."""
         columns = [*pieces(np.minimum(self.odds, most_odds)), np.ones(len(self)), self.level]
         return np.stack(columns, axis=1)
 
@@ -246,18 +246,18 @@ class Problem(AtTemperature):
         return FitData(self.data.logits[rows], self.data.labels[rows], self.mistake_count[wrong])
 
     def nlls(self, found: TopRest) -> tuple[float, float, float]:
-        """The NLL of the samples as they are given, under temperature scaling, and as found."""
+        """The NLL without calibration, under temperature scaling, and as found."""
         given, plain, after = map(self.data.mean, self.loss_rows(found))
         return given, plain, after
 
     def loss_rows(self, found: TopRest) -> tuple[Floats, Floats, Floats]:
-        """The same of each row."""
+        """The NLL of each row without calibration, under temperature scaling, and as found."""
         unchanged = TopRest.unchanged(self.data.n_classes)
         given = temperature_rows(self.data, 1.0)[0]
         return given, self.losses(unchanged).loss, self.losses(found).loss
 
     def losses(self, found: TopRest) -> Losses:
-        """Of every sample under the map with these numbers."""
+        """The losses of every sample under the map with these parameters."""
         free_odds = self.features() @ found.weights + found.class_offsets[self.top]
         level, of_label = self._rest(found, free_odds)
         odds = np.maximum(free_odds, level + self.lead / MOST_STRETCH)
@@ -266,13 +266,13 @@ class Problem(AtTemperature):
         return Losses(of_top - of_label, odds, free_odds)
 
     def _rest(self, found: TopRest, odds: Floats) -> tuple[Floats, Floats]:
-        """Log-probabilities among the rest: the largest, and that of the label (0 if on top).
+        """Largest log-probability among the rest, and that of the label (0 if it is the top class).
 
-        The largest is only used to bound ``odds``, and only computed where it may.
+        The largest only bounds ``odds``, and is only computed where the bound may apply.
         """
         from calibrant.calibrators.top_rest.kernels import rest_rows
 
-        # At T itself both follow from what is there.
+        # At T itself both are known.
         level, of_label = self.level.copy(), self.of_label.copy()
         if found.log_rest_inverse_temperature == 0.0 and not found.rest_biases.any():
             return level, of_label
@@ -298,23 +298,23 @@ class Problem(AtTemperature):
 
 
 def fit(problem: AtTemperature, *, classes: bool) -> TopRest:
-    """Both regressions; the strengths of class terms are estimated."""
+    """Both regressions, with estimated strengths of the class terms."""
     start = TopRest.unchanged(problem.data.n_classes)
     top = _fit_top(problem, start, classes=classes, estimate=classes)
     return _fit_rest(problem, top, classes=classes, estimate=classes)
 
 
 def refit(problem: AtTemperature, like: TopRest, *, classes: bool) -> TopRest:
-    """The same on other samples, with the strengths of ``like``, which is where the search starts.
+    """Both regressions on other samples, with the strengths of ``like``, where the search starts.
 
-    Without class terms only the top part is fitted: T', like T, is one number of all samples.
+    Without class terms only the top part is fitted: T', like T, is one number for all samples.
     """
     top = _fit_top(problem, replace(like, evaluations=0), classes=classes, estimate=False)
     return _fit_rest(problem, top, classes=True, estimate=False) if classes else top
 
 
 def _fit_top(problem: AtTemperature, start: TopRest, *, classes: bool, estimate: bool) -> TopRest:
-    """Slopes, offset, contest and class offsets, from whether the predicted class is right."""
+    """Slopes, offset, contest and class offsets, from whether the predicted class is correct."""
     regression = TopRegression(problem.top_samples(classes=classes))
     weights, offsets, strength = start.weights, start.class_offsets, start.offset_strength
     search, gradient = StrengthSearch(), 0.0
@@ -338,7 +338,7 @@ def _fit_top(problem: AtTemperature, start: TopRest, *, classes: bool, estimate:
 
 def _fit_rest(problem: AtTemperature, start: TopRest, *, classes: bool, estimate: bool) -> TopRest:
     """T' and the biases, from the rows whose label is not the top class."""
-    # With two classes the rest is one class, whatever its numbers.
+    # With two classes the rest is one class: nothing to fit.
     wrong = problem.mistakes() if problem.data.n_classes > 2 else None
     if wrong is None:
         return start
@@ -347,9 +347,9 @@ def _fit_rest(problem: AtTemperature, start: TopRest, *, classes: bool, estimate
     )
     strength = start.bias_strength
     loss = RestLoss(wrong, problem.inverse_temperature)
-    search, slope = StrengthSearch(), 0.0
+    search, gradient = StrengthSearch(), 0.0
     for _ in range(MOST_ROUNDS):
-        parameters, slope = loss.minimise(parameters, strength)
+        parameters, gradient = loss.minimise(parameters, strength)
         if not estimate:
             break
         curvature = loss.curvatures(parameters)[1:]
@@ -361,7 +361,7 @@ def _fit_rest(problem: AtTemperature, start: TopRest, *, classes: bool, estimate
         log_rest_inverse_temperature=float(parameters[0]),
         rest_biases=parameters[1:] if classes else start.rest_biases,
         bias_strength=strength,
-        gradient=max(start.gradient, slope / problem.n_counted),
+        gradient=max(start.gradient, gradient / problem.n_counted),
         evaluations=start.evaluations + loss.evaluations,
     )
 
