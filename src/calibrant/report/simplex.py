@@ -1,4 +1,4 @@
-"""The triangle of three classes, and where the focal map after a temperature takes its points."""
+"""The triangle of three classes, and how the focal map after a temperature moves its points."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from calibrant.focal import focal_log_probs
 from calibrant.report.samples import Floats
 
 STEPS = 9
-"""Points a side."""
+"""Points per side."""
 
 
 def corners() -> Floats:
-    """Where certainty of class 1, 2 and 3 lies: left, right and top."""
+    """The points of certainty for class 1, 2 and 3: left, right and top."""
     return np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
 
 
 def grid() -> Floats:
-    """An even grid of probability vectors, none of which holds a zero.
+    """An even grid of probability vectors without zeros.
 
     Examples:
         >>> grid().shape, grid()[0].round(3).tolist()
