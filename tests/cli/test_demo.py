@@ -148,7 +148,7 @@ def test_label_noise_is_said_on_the_page_and_in_the_reports(written):
 
 
 def test_the_focal_map_is_tried_where_there_is_one_gamma(written):
-    table = spoken(written).split("Every method")[1]
+    table = spoken(written).split("All methods")[1]
     assert re.search(r"focal \N{EN DASH} \d", table)
 
 
