@@ -127,14 +127,16 @@ def test_the_page_says_what_the_library_computes(written):
     fitted = calibrant.TemperatureScaling().fit(val.logits, val.labels)
     before = calibrant.ece(logits=test.logits, labels=test.labels)
     after = calibrant.ece(fitted.predict_proba(test.logits), test.labels)
-    right = 1 - calibrant.error_rate(logits=test.logits, labels=test.labels)
+    accuracy = 1 - calibrant.error_rate(logits=test.logits, labels=test.labels)
     probs = np.exp(test.logits - test.logits.max(axis=1, keepdims=True))
-    says = (probs.max(axis=1) / probs.sum(axis=1)).mean()
+    confidence = (probs.max(axis=1) / probs.sum(axis=1)).mean()
     text = spoken(written)
-    assert f"says {percent(says)} on average and is right {percent(right)} of the time" in text
+    assert (
+        f"a mean confidence of {percent(confidence)} and an accuracy of {percent(accuracy)}" in text
+    )
     row = text.split("auto cross-entropy ")[1]
     errors = rf"{percent(before)} \S+%? {percent(after)} "
-    assert re.match(rf"{percent(says)} {percent(right)} {errors}", row)
+    assert re.match(rf"{percent(confidence)} {percent(accuracy)} {errors}", row)
 
 
 def test_label_noise_is_said_on_the_page_and_in_the_reports(written):
@@ -145,7 +147,7 @@ def test_label_noise_is_said_on_the_page_and_in_the_reports(written):
 
 
 def test_the_focal_map_is_tried_where_there_is_one_gamma(written):
-    table = spoken(written).split("Every method")[1]
+    table = spoken(written).split("All methods")[1]
     assert re.search(r"focal \N{EN DASH} \d", table)
 
 

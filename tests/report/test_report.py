@@ -176,7 +176,7 @@ def test_a_distinguishably_better_method_is_named(tmp_path):
         methods=["auto", "vector"],
     )
     assert summary.rival == "vector"
-    assert "does distinguishably better here" in (tmp_path / "page.html").read_text("utf-8")
+    assert "is significantly better here" in (tmp_path / "page.html").read_text("utf-8")
 
 
 def test_an_honest_model_is_left_as_it_is(tmp_path):

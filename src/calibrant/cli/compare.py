@@ -32,7 +32,7 @@ from calibrant.cli.progress import fitting_bar
     type=Names(CALIBRATORS),
     multiple=True,
     metavar="NAME,...",
-    help="Methods to compare.  [default: all that need no parameter] Repeatable.",
+    help="Methods to compare. Repeatable.  [default: all that need no parameter]",
 )
 @gamma_option
 @click.option(

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from calibrant import _inputs
-from calibrant.files import count_rows
 from calibrant.files.parquet import parquet_files
 
 LOCAL = "local"
@@ -51,12 +50,15 @@ def scheduler_of(
     """The scheduler for ``file``; None where this process reads it like any other file."""
     if scheduler is not None:
         return scheduler
-    if skip_bad or _holds_folders(file) or holds_truncated_rows(file):
-        from calibrant.scale import source
+    in_parts = skip_bad or _holds_folders(file) or holds_truncated_rows(file)
+    if not in_parts and not Path(file).is_dir():
+        return None
+    from calibrant.scale import source
 
-        return LOCAL if source.rows_in(Path(file)) > ROWS_ALONE else IN_PROCESS
-    many = Path(file).is_dir() and (count_rows(file) or 0) > rows_in_memory
-    return LOCAL if many else None
+    rows = source.rows_in(Path(file))
+    if in_parts:
+        return LOCAL if rows > ROWS_ALONE else IN_PROCESS
+    return LOCAL if rows > rows_in_memory else None
 
 
 def scheduler_argument(where: str) -> str | None:

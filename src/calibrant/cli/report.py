@@ -43,7 +43,7 @@ from calibrant.cli.progress import fitting_bar
     type=Names(CALIBRATORS),
     multiple=True,
     metavar="NAME,...",
-    help="Methods to compare.  [default: all that finish within a minute] Repeatable.",
+    help="Methods to compare. Repeatable.  [default: all that finish within a minute]",
 )
 @gamma_option
 @bins_option
@@ -60,7 +60,7 @@ def report(
     level: float,
     seed: int,
 ) -> None:
-    """Write an HTML page: can the model be trusted, what to do, and what it gains.
+    """Write an HTML page: can the model be trusted, and what does calibration gain?
 
     VAL and TEST are files as in `calibrant evaluate`, with different samples of the same model.
     Every method is fitted on VAL and measured on TEST. The page is one file that opens in any

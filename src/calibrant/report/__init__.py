@@ -1,7 +1,7 @@
-"""One page that says whether a model can be trusted, what to do, and what is gained.
+"""One HTML page about a model: can it be trusted, what to do, and what calibration gains.
 
-``summarise`` computes plain data, ``render`` turns them into HTML, and ``page`` writes the file.
-The page needs no network and no server, and most of it no JavaScript.
+``summarise`` computes plain data, ``render`` turns it into HTML, and ``page`` writes the file.
+The page needs no network and no server, and most of it needs no JavaScript.
 """
 
 import sys
@@ -15,7 +15,7 @@ __all__ = ["Summary", "write_report"]
 
 
 class _Callable(ModuleType):
-    """``calibrant.report(val, test, path)`` writes the page: the package is what it does."""
+    """A package that can be called: ``calibrant.report(val, test, path)`` writes the page."""
 
     def __call__(self, *arguments: Any, **options: Any) -> Summary:
         return write_report(*arguments, **options)

@@ -17,14 +17,14 @@ from calibrant.metrics.binning import EqualWidthBins
 from calibrant.report.samples import Floats, spread_rows
 
 GAMMAS = tuple(i / 2 for i in range(-1, 10))
-"""-0.5, 0, ..., 4.5; the fitted one is put between them."""
+"""-0.5, 0, ..., 4.5; the fitted gamma is added."""
 N_TEMPERATURES = 41
 OCTAVES = 2.0
-"""The temperatures reach from 2^-2 to 2^2 in equal ratios, further where a fitted one lies outside;
-those that were fitted are put between them."""
+"""The temperatures run from 2^-2 to 2^2 in equal ratios, further if a fitted one is outside; the
+fitted temperatures are added."""
 MOST_OCTAVES = 12.0
 MOST_NUMBERS = 1_500_000
-"""Scores that the statistics are of; of more, as many rows as hold so many, evenly spread."""
+"""Scores to compute the statistics of; larger files are reduced to evenly spread rows."""
 DIGITS = 6
 """Decimals of the sums of confidences on the page."""
 
@@ -36,26 +36,26 @@ class Explorer:
     gammas: tuple[float, ...]
     temperatures: tuple[float, ...]
     n: int
-    """Samples that were counted."""
+    """Number of samples counted."""
     n_all: int
-    """Samples that there are."""
+    """Number of all samples."""
     count: Floats
-    """(gammas, temperatures, bins): samples in the bin"""
+    """(gammas, temperatures, bins): number of samples in the bin."""
     confidence: Floats
-    """the sums of their confidences"""
+    """Sum of their confidences."""
     correct: Floats
-    """and how many of them were right."""
+    """Number of correct ones."""
     marks: Mapping[str, tuple[int, int]]
-    """Points by name: the model as it is, and what was fitted."""
+    """Points by name: the model as it is, and the fitted methods."""
 
     @property
     def start(self) -> tuple[int, int]:
-        """The point that the page opens with: the last of the marks."""
+        """The point shown at first: the last of the marks."""
         return list(self.marks.values())[-1]
 
     @property
     def ticks(self) -> tuple[int, ...]:
-        """Places of temperatures to write below the picture: both ends, 1, and 1/2 and 2."""
+        """Indices of the temperatures to label: both ends, 1/2, 1 and 2."""
         last = len(self.temperatures) - 1
         known = {self.temperatures.index(t) for t in (0.5, 1.0, 2.0) if t in self.temperatures}
         apart = len(self.temperatures) // 8
@@ -82,7 +82,7 @@ class Explorer:
 
 
 def explore(test: LabelledScores, fitted: Mapping[str, Calibrator], n_bins: int) -> Explorer:
-    """Count the bins of ``test`` at every point; ``fitted`` are methods by name."""
+    """Compute the bins of ``test`` at every point; ``fitted`` are methods by name."""
     data = _rows(test)
     found = fitted_points(fitted)
     gammas = tuple(sorted({*GAMMAS, *(gamma for gamma, _ in found.values())}))
@@ -113,7 +113,7 @@ def explore(test: LabelledScores, fitted: Mapping[str, Calibrator], n_bins: int)
 
 
 def fitted_points(fitted: Mapping[str, Calibrator]) -> dict[str, tuple[float, float]]:
-    """(gamma, T) of the methods that are a point of the family, to a few digits."""
+    """(gamma, T) of the methods that are a point of the grid, rounded."""
     points = {}
     for name in ("temperature", "focal-temperature"):
         if name in fitted:
@@ -123,7 +123,7 @@ def fitted_points(fitted: Mapping[str, Calibrator]) -> dict[str, tuple[float, fl
 
 
 def temperature_grid(wanted: list[float]) -> tuple[float, ...]:
-    """Temperatures in equal ratios around 1, and those wanted, with room on both sides.
+    """Temperatures in equal ratios around 1, and those wanted, with a margin on both sides.
 
     Examples:
         >>> grid = temperature_grid([1.5])
@@ -143,7 +143,7 @@ def temperature_grid(wanted: list[float]) -> tuple[float, ...]:
 
 
 def few_digits(value: float) -> float:
-    """Four digits, because the numbers on the page are those that the statistics are of."""
+    """Four digits: the page shows the values that the statistics were computed for."""
     return float(f"{value:.4g}")
 
 
@@ -152,7 +152,7 @@ def _nearest(value: float, values: tuple[float, ...]) -> int:
 
 
 def _rows(test: LabelledScores) -> FitData:
-    """The rows that are counted, as logits."""
+    """The rows to count, as logits."""
     rows = spread_rows(test, MOST_NUMBERS)
     kept = LabelledScores(test.kind, test.scores[rows].astype(np.float64), test.labels[rows])
     return kept.fit_data()

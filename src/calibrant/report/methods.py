@@ -1,4 +1,4 @@
-"""Which methods a report fits, so that it is ready within a minute."""
+"""The methods of a report, chosen so that it is ready within a minute."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.registry import make_calibrators
 
 BEFORE = "identity"
-"""The model as it is, which all methods are compared with."""
+"""The model as it is, the reference of all comparisons."""
 AFTER = "auto"
-"""The method that the page speaks for, where it can be used."""
+"""The method that the page recommends, if it can be used."""
 
 NANOSECONDS = {
     "histogram": 450.0,
@@ -25,10 +25,10 @@ NANOSECONDS = {
     "matrix": 9000.0,
     "dirichlet": 12000.0,
 }
-"""Time of a fit per number (samples times classes), measured on two cores with 10,000 samples of
-1000 classes. Methods that are not here are fast enough for any file that fits into memory."""
+"""Time of a fit per score (samples times classes), measured on two cores with 10,000 samples of
+1000 classes. Methods not listed are fast enough for any file that fits into memory."""
 PATIENCE = 20.0
-"""Seconds that the slow methods may take together."""
+"""Seconds that the slow methods may take in total."""
 
 
 def methods_to_fit(
@@ -37,9 +37,9 @@ def methods_to_fit(
     n: int,
     n_classes: int,
 ) -> tuple[dict[str, Calibrator], dict[str, str]]:
-    """The methods with ``identity`` among them, and why others were left out, by name.
+    """The methods, with ``identity`` first, and the reasons why others were left out, by name.
 
-    ``n`` is how many samples there are to fit on. What is asked for by name is never left out.
+    ``n`` is the number of samples to fit on. Methods requested by name are never left out.
     """
     if isinstance(methods, Mapping):
         chosen = dict(methods)
@@ -52,7 +52,7 @@ def methods_to_fit(
 
 
 def changed_params(calibrator: Calibrator) -> dict[str, Any]:
-    """The parameters that are not the default.
+    """The parameters that differ from their defaults.
 
     Examples:
         >>> from calibrant import FocalCalibration, TemperatureScaling
@@ -65,21 +65,21 @@ def changed_params(calibrator: Calibrator) -> dict[str, Any]:
 
 
 def too_slow(chosen: Mapping[str, Any], n: int, n_classes: int) -> dict[str, str]:
-    """Methods beyond those, the fastest first, that together end in time; and why, in words.
+    """The slowest methods, left out so that the others finish in time, with the reasons.
 
     Examples:
         >>> too_slow({"temperature": None, "matrix": None}, 10_000, 1000)
-        {'matrix': 'left out: its fit would take about 2 minutes here. Name it to have it fitted'}
+        {'matrix': 'left out: its fit would take about 2 minutes. Request it by name to include it'}
     """
     spent, reasons = 0.0, {}
-    # Of many classes even few samples take their time: there are parameters for each.
+    # Many classes take time even with few samples, because each has parameters.
     numbers = max(n, n_classes) * n_classes
     for name in sorted(set(chosen) & set(NANOSECONDS), key=NANOSECONDS.__getitem__):
         seconds = 1e-9 * NANOSECONDS[name] * numbers
         if spent + seconds > PATIENCE:
             reasons[name] = (
-                f"left out: its fit would take about {_duration(seconds)} here. "
-                "Name it to have it fitted"
+                f"left out: its fit would take about {_duration(seconds)}. "
+                "Request it by name to include it"
             )
         else:
             spent += seconds

@@ -1,10 +1,11 @@
-"""From predictions to the file of a page."""
+"""Write a report: from predictions to an HTML file."""
 
 from __future__ import annotations
 
 import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
 from calibrant import _inputs
@@ -18,7 +19,7 @@ from calibrant.report.summarise import summarise
 from calibrant.report.summary import Summary
 
 Source: TypeAlias = str | os.PathLike[str] | Predictions
-"""A file of predictions, or what was read from one."""
+"""A prediction file, or its content."""
 
 
 def write_report(
@@ -36,28 +37,28 @@ def write_report(
     random_state: RandomState = 0,
     progress: Callable[[str], None] | None = None,
 ) -> Summary:
-    """Fit every method on ``val``, measure each on ``test``, and write one HTML page about it.
+    """Fit every method on ``val``, measure each on ``test``, and write an HTML page.
 
     Args:
-        val: Held-out predictions to fit on: a file, as :func:`calibrant.files.read_predictions`
-            takes it, or :class:`calibrant.files.Predictions`.
-        test: Other predictions of the same model to measure on. Class names and ids stand on the
-            page where they have them.
-        path: The page, a file that ends in ``.html``; one that is there is replaced.
-        title: Heading of the page; None takes the name of the test file.
-        notes: Sentences that a reader should know of the data, shown below the heading.
-        methods: Names out of ``CALIBRATORS``, or unfitted calibrators by a name of your own. None
-            is every one that needs no parameter and does not take minutes on so many samples; the
-            page says which were left out.
-        gamma: For methods by name that need one (focal): what the model was trained with.
+        val: Held-out predictions to fit on: a file for :func:`calibrant.files.read_predictions`,
+            or :class:`calibrant.files.Predictions`.
+        test: Other predictions of the same model to measure on. The page shows their class names
+            and ids.
+        path: The page, a file that ends in ``.html``. Overwritten if it exists.
+        title: Heading of the page; None is the name of the test file.
+        notes: Sentences about the data, shown below the heading.
+        methods: Names out of ``CALIBRATORS``, or unfitted calibrators by names of your own. None
+            is all methods that need no parameter and whose fit does not take minutes; the page
+            lists those left out.
+        gamma: Gamma that the model was trained with, for named methods that need it (focal).
         n_bins: Bins of the calibration errors and diagrams.
         level: Confidence level of the intervals.
-        n_resamples: How often the samples are redrawn; fewer for many samples.
+        n_resamples: Number of bootstrap resamples; fewer for many samples.
         random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
-        progress: Called with what is done next: the name of each method, then ``"page"``.
+        progress: Called with the name of each step: the methods, then ``"page"``.
 
     Returns:
-        Summary: what stands on the page, as plain data.
+        Summary: the content of the page as plain data.
 
     Examples:
         >>> import tempfile
@@ -93,7 +94,7 @@ def write_report(
     if progress is not None:
         progress("page")
     text = render(summary)
-    # A file name need not be text that UTF-8 has.
+    # File names need not be valid UTF-8.
     write_whole(target, text.encode("utf-8", errors="replace"))
     return summary
 
@@ -106,4 +107,4 @@ def _read(source: Source, name: str, *, to_fit: bool) -> Part:
     predictions = read_predictions(file)
     with _inputs.naming(file):
         part = checked_part(predictions, to_fit=to_fit)
-    return part.of_file(file, shlex.quote(file))
+    return replace(part, file=file, quoted=shlex.quote(file))

@@ -1,7 +1,7 @@
-"""From plain data to one HTML page, by the files in ``template/``.
+"""Render plain data as one HTML page, with the files in ``template/``.
 
-All text goes through Jinja's automatic escaping. The page allows the browser its own script, by
-its hash, and nothing else: no network, no other script.
+Jinja escapes all text. The page allows the browser only its own script, by its hash: no network
+and no other script.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ METRICS = {
     "brier": "Brier score",
     "accuracy": "accuracy",
 }
-"""Columns of the table of methods, in order, and what they are called."""
+"""Columns of the table of methods and their titles."""
 ENOUGH = 100
-"""Test samples below which the page does not say yes."""
+"""Test samples below which the page does not say that a model can be trusted."""
 UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-"""What could end a script element, or a line of it, as JSON also writes it."""
+"""Characters that could end a script element or a line in it, as JSON escapes."""
 
 
 def render(summary: Summary) -> str:
@@ -65,13 +65,13 @@ def render(summary: Summary) -> str:
 
 
 def render_template(name: str, **values: Any) -> str:
-    """A file of ``template/`` with these values, and with the one style sheet."""
+    """Render a file of ``template/`` with these values and the style sheet."""
     style = _trusted((TEMPLATE / "style.css").read_text(encoding="utf-8"))
     return _environment().get_template(name).render(style=style, **values)
 
 
 def safe_json(values: Any) -> str:
-    """JSON that can stand inside a script element, whatever strings it holds.
+    """JSON that is safe inside a script element, for any strings.
 
     Examples:
         >>> safe_json({"name": "</script>"})
@@ -84,11 +84,11 @@ def safe_json(values: Any) -> str:
 
 
 def explored_curve(summary: Summary, gamma: int, temperature: int) -> ReliabilityCurve:
-    """The bins at one point of the explorer's grid, as the diagrams take them."""
+    """The reliability curve at one point of the explorer's grid."""
     explorer = summary.explorer
     at = gamma, temperature
     edges = width_edges(explorer.count.shape[-1])
-    none = np.zeros(len(edges) - 1)  # sums that a curve does not need
+    none = np.zeros(len(edges) - 1)  # sums that the curve does not need
     sums = explorer.count[at], explorer.confidence[at], explorer.correct[at], none, none
     table = BinTable(edges[:-1], edges[1:], *sums)
     return reliability_of_table(table, binning="width", level=summary.comparison.level)
@@ -127,14 +127,14 @@ def _environment() -> Environment:
 
 
 def _trusted(text: str) -> Any:
-    """Our own text, which is not escaped."""
+    """Text of calibrant itself, which is not escaped."""
     from markupsafe import Markup
 
     return Markup(text)
 
 
 def percent(value: float) -> str:
-    """A share for people.
+    """A share as a percentage.
 
     Examples:
         >>> percent(0.0441), percent(0.962), percent(0.9987), percent(0.999999), percent(1.0)
@@ -157,7 +157,7 @@ def figure(measured: Measured) -> str:
 
 
 def interval(measured: Measured) -> str:
-    """Its interval in words, or nothing.
+    """The interval in words, or nothing.
 
     Examples:
         >>> interval(Measured("ece", 0.02, 0.01, 0.03))
@@ -177,12 +177,12 @@ def _shown(name: str, value: float) -> str:
 
 
 def sort_key(value: float) -> str:
-    """A number as the script reads it, to the last digit; infinity is the largest there is."""
+    """A number for the script, with all digits; infinity is the largest number."""
     return repr(float(value)) if math.isfinite(value) else "1e308"
 
 
 def four_round_steps(share: float) -> float:
-    """The end of an axis for shares up to this, a quarter of which is a round number.
+    """The end of an axis for shares up to this; a quarter of it is a round number.
 
     Examples:
         >>> four_round_steps(0.31), four_round_steps(0.0711), four_round_steps(0.9)

@@ -1,10 +1,10 @@
-"""The samples a report is about, and what each method makes of them."""
+"""The samples of a report, and the outcome of each method on them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Self, TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,24 +19,20 @@ from calibrant.metrics.samples import ScoredSamples
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 LONGEST_NAME = 80
-"""Characters of a class name or an id that stand on the page."""
+"""Characters of a class name or an id on the page."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """Checked samples, and what people call them."""
+    """Checked samples, with the names of classes and rows."""
 
     samples: LabelledScores
     ids: npt.NDArray[Any] | None = None
     class_names: tuple[str, ...] | None = None
     file: str | None = None
-    """Where they were read."""
+    """The file that they were read from."""
     quoted: str | None = None
-    """The same as a shell takes it."""
-
-    def of_file(self, file: str, quoted: str) -> Self:
-        """The same, read from a file."""
-        return replace(self, file=file, quoted=quoted)
+    """The file, quoted for a shell."""
 
     def __len__(self) -> int:
         return len(self.samples.labels)
@@ -47,7 +43,7 @@ class Part:
         return int(self.samples.scores.shape[1])
 
     def class_name(self, k: int) -> str:
-        """What class ``k`` is called, shortened."""
+        """The name of class ``k``, shortened."""
         return str(k) if self.class_names is None else shortened(self.class_names[k])
 
     def row_name(self, i: int) -> str:
@@ -56,12 +52,12 @@ class Part:
 
 
 def shortened(text: str) -> str:
-    """``text``, cut where it is longer than what a table has room for."""
+    """``text``, cut to the length that a table has room for."""
     return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
 
 
 def checked_part(predictions: Predictions, *, to_fit: bool) -> Part:
-    """Scores and labels that every method may be given."""
+    """Check the scores, labels and names of predictions."""
     _inputs.some_scores(predictions.logits, predictions.probs)
     _inputs.some_labels(predictions.labels)
     samples = labelled_scores(
@@ -75,7 +71,7 @@ def checked_part(predictions: Predictions, *, to_fit: bool) -> Part:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """One method's answers on the test samples."""
+    """The result of one method on the test samples."""
 
     samples: ScoredSamples
     """Confidence and correctness of each row."""
@@ -88,7 +84,7 @@ class Outcome:
 
 
 def outcome_of(samples: ScoredSamples, n_bins: int) -> Outcome:
-    """What the report keeps of a method's calibrated test samples."""
+    """Summarise the calibrated test samples of a method."""
     scores = samples.need_scores()
     probs = samples.probs() if samples.from_logits else scores
     return Outcome(
@@ -100,7 +96,7 @@ def outcome_of(samples: ScoredSamples, n_bins: int) -> Outcome:
 
 
 def spread_rows(test: LabelledScores, numbers: int) -> npt.NDArray[np.intp]:
-    """All rows, or as many as hold about ``numbers`` scores, evenly spread.
+    """Indices of all rows, or of evenly spread rows with about ``numbers`` scores in total.
 
     Examples:
         >>> test = LabelledScores("logits", np.zeros((9, 2)), np.zeros(9, dtype=int))
@@ -115,9 +111,9 @@ def spread_rows(test: LabelledScores, numbers: int) -> npt.NDArray[np.intp]:
 def check_one_name_each(
     names: Sequence[Any] | npt.NDArray[Any] | None, name: str, of: str, n: int
 ) -> None:
-    """As many ids as rows, or class names as classes, where there are any."""
+    """Refuse ids that are not one per row, or class names that are not one per class."""
     if names is not None and len(names) != n:
         raise CalibrantError(
             f"{name} must have one entry for each of the {n} {of}; found {len(names)}. "
-            "Name all of them, or none"
+            "Name all of them or none"
         )

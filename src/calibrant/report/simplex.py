@@ -1,4 +1,4 @@
-"""The triangle of three classes, and where the focal map after a temperature takes its points."""
+"""The triangle of three classes, and how the focal map after a temperature moves its points."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from calibrant.focal import focal_log_probs
 from calibrant.report.samples import Floats
 
 STEPS = 9
-"""Points a side."""
+"""Points per side."""
 
 
 def arrows(gamma: float, temperature: float) -> Floats:

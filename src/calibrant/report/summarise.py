@@ -1,7 +1,8 @@
-"""From checked predictions to what the page says of them."""
+"""Compute the content of a report from checked predictions."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,23 +32,23 @@ from calibrant.metrics.samples import ScoredSamples
 from calibrant.report.explorer import explore
 from calibrant.report.methods import AFTER, BEFORE, methods_to_fit
 from calibrant.report.samples import Outcome, Part, outcome_of, spread_rows
-from calibrant.report.summary import Method, Summary, Surest, WorstClass, WrongSample
+from calibrant.report.summary import Method, MostConfident, Summary, WorstClass, WrongSample
 
 MOST_BINS = range(1, 101)
-"""Bins at every point of the explorer are on the page."""
+"""The page holds the bins of every point of the explorer."""
 WORST_CLASSES = 12
 WRONG_SAMPLES = 40
 RISK_POINTS = 120
-"""Points of a risk-coverage curve that are drawn."""
-REDRAWN_ROWS = 10_000_000
-"""Rows redrawn for one method: fewer resamples where there are more samples."""
+"""Points of a risk-coverage curve to draw."""
+RESAMPLED_ROWS = 10_000_000
+"""Rows to resample for one method: more samples get fewer resamples."""
 FEWEST_RESAMPLES = 200
 JUDGED_NUMBERS = 10_000_000
-"""Probabilities by which two methods are told apart; of more, as many rows as hold so many."""
-SURE = (0.99, 0.9, 0.75)
+"""Probabilities to compare two methods on; larger files are reduced to evenly spread rows."""
+HIGH_CONFIDENCES = (0.99, 0.9, 0.75)
 ENOUGH = 50
 SAME = 1e-9
-"""Values closer than this are of the same probabilities."""
+"""Metrics closer than this are those of the same probabilities."""
 
 
 def summarise(
@@ -64,10 +65,10 @@ def summarise(
     random_state: RandomState = 0,
     progress: Callable[[str], None] | None = None,
 ) -> Summary:
-    """Compute all that :func:`calibrant.report.write_report` writes; its arguments are the same."""
+    """Compute what :func:`calibrant.report.write_report` writes, from the same arguments."""
     n_bins = _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
     chosen, left_out = methods_to_fit(methods, gamma, *val.samples.scores.shape)
-    most = max(FEWEST_RESAMPLES, REDRAWN_ROWS // len(test))
+    most = max(FEWEST_RESAMPLES, RESAMPLED_ROWS // len(test))
     options: dict[str, Any] = {
         "n_bins": n_bins,
         "level": level,
@@ -90,7 +91,7 @@ def summarise(
         **options,
     )
     fitted = {row.name: row.calibrator for row in comparison.rows if row.calibrator is not None}
-    # What was asked for comes in that order, not in that of its test figures.
+    # Requested methods keep their order; choosing by test figures would be biased.
     candidates = [name for name in (AFTER, "temperature", *chosen) if name in fitted]
     after = next((name for name in candidates if name != BEFORE), BEFORE)
     differences = _Differences(outcomes, spread_rows(test.samples, JUDGED_NUMBERS), options)
@@ -119,7 +120,7 @@ def summarise(
         worst_classes=_worst_classes(test, outcomes),
         wrong_samples=_wrong_samples(test, outcomes),
         n_wrong=int((~outcomes[BEFORE].samples.correct).sum()),
-        surest=_surest(outcomes[BEFORE]),
+        most_confident=_most_confident(outcomes[BEFORE]),
         explorer=explore(test.samples, fitted, n_bins),
     )
 
@@ -136,7 +137,7 @@ def _with_curves(row: ComparedMethod, outcome: Outcome | None, n_bins: int, leve
 
 
 def _thinned(curve: RiskCoverageCurve) -> RiskCoverageCurve:
-    """Fewer points of the same curve, the last among them."""
+    """Fewer points of the same curve, including the last."""
     n = len(curve.coverage)
     kept = np.unique(np.linspace(0, n - 1, min(n, RISK_POINTS)).round().astype(np.intp))
     return replace(
@@ -149,14 +150,14 @@ def _thinned(curve: RiskCoverageCurve) -> RiskCoverageCurve:
 
 @dataclass(frozen=True)
 class _Differences:
-    """Paired differences between methods, each computed when it is asked for."""
+    """Paired differences between methods, computed on demand."""
 
     outcomes: Mapping[str, Outcome]
     rows: npt.NDArray[np.intp]
     options: Mapping[str, Any]
 
     def better(self, first: str, second: str, metrics: list[str]) -> list[str]:
-        """The metrics in which ``first`` is distinguishably better than ``second``."""
+        """The metrics in which ``first`` is significantly better than ``second``."""
         names = {m: "error_rate" if m == "accuracy" else m for m in metrics}
         differences = difference_of_samples(
             *(self.outcomes[name].samples.rows(self.rows) for name in (first, second)),
@@ -167,7 +168,7 @@ class _Differences:
 
 
 def _best(comparison: MethodComparison, differences: _Differences) -> dict[str, tuple[str, ...]]:
-    """By metric, the methods with the best value, if the next best is distinguishable from it."""
+    """By metric, the methods with the best value, if the next best is significantly worse."""
     pairs: dict[tuple[str, str], list[str]] = {}
     groups: dict[str, tuple[str, ...]] = {}
     for metric in SORTABLE:
@@ -192,24 +193,24 @@ def _rival(comparison: MethodComparison, after: str, differences: _Differences) 
 def _first_and_rest(
     comparison: MethodComparison, metric: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The methods that share the best value, and the others, best first."""
+    """The methods that share the best value, and the others, the best first."""
     ranked = [row for row in comparison.sorted_by(metric).rows if row.failure is None]
     best = ranked[0][metric].value
-    group = tuple(row.name for row in ranked if _same(row[metric].value, best))
+    group = tuple(
+        row.name
+        for row in ranked
+        if math.isclose(row[metric].value, best, rel_tol=0.0, abs_tol=SAME)
+    )
     return group, tuple(row.name for row in ranked if row.name not in group)
 
 
-def _same(a: float, b: float) -> bool:
-    return a == b or abs(a - b) <= SAME  # the first for infinities
-
-
-def _surest(outcome: Outcome) -> Surest | None:
-    """The answers above the highest threshold that enough of them exceed."""
-    for above in SURE:
+def _most_confident(outcome: Outcome) -> MostConfident | None:
+    """The predictions above the highest threshold that enough of them exceed."""
+    for above in HIGH_CONFIDENCES:
         inside = outcome.samples.confidence > above
         if inside.sum() >= ENOUGH:
-            correct = float(outcome.samples.correct[inside].mean())
-            return Surest(above=above, count=int(inside.sum()), correct=correct)
+            accuracy = float(outcome.samples.correct[inside].mean())
+            return MostConfident(above=above, count=int(inside.sum()), accuracy=accuracy)
     return None
 
 
@@ -222,8 +223,8 @@ def _worst_classes(test: Part, outcomes: Mapping[str, Outcome]) -> tuple[WorstCl
             index=int(k),
             name=test.class_name(k),
             count=int(count[k]),
-            claimed=float(before.class_confidence[k]),
-            share=float(count[k] / len(test)),
+            mean_prob=float(before.class_confidence[k]),
+            frequency=float(count[k] / len(test)),
             errors={name: float(each.class_errors[k]) for name, each in outcomes.items()},
         )
         for k in np.argsort(-before.class_errors, kind="stable")[:WORST_CLASSES]
@@ -231,7 +232,7 @@ def _worst_classes(test: Part, outcomes: Mapping[str, Outcome]) -> tuple[WorstCl
 
 
 def _wrong_samples(test: Part, outcomes: Mapping[str, Outcome]) -> tuple[WrongSample, ...]:
-    """The most confidently wrong ones of the model as it is."""
+    """The errors of the model as it is with the highest confidence."""
     before = outcomes[BEFORE]
     wrong = np.flatnonzero(~before.samples.correct)
     order = np.argsort(-before.samples.confidence[wrong], kind="stable")

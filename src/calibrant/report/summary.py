@@ -1,4 +1,4 @@
-"""What a report says, as plain data: nothing here knows of HTML."""
+"""The content of a report as plain data, independent of HTML."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from calibrant.report.samples import Part
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Method:
-    """One method: its figures, and its curves unless it failed."""
+    """The figures of one method, and its curves unless it failed."""
 
     row: ComparedMethod
     curve: ReliabilityCurve | None = None
@@ -41,16 +41,16 @@ class Method:
 
 @dataclass(frozen=True, kw_only=True)
 class WorstClass:
-    """A class whose probability is far from how often it is the label."""
+    """A class whose mean probability is far from its frequency."""
 
     index: int
     name: str
     count: int
-    """Test samples of it."""
-    claimed: float
-    """Mean probability that the model gives it, as it is."""
-    share: float
-    """How often it is the label."""
+    """Number of test samples with this label."""
+    mean_prob: float
+    """Mean probability in the model as it is."""
+    frequency: float
+    """Share of test samples with this label."""
     errors: Mapping[str, float]
     """Calibration error of its probability, by method."""
 
@@ -66,26 +66,25 @@ class WrongSample:
     confidence: Mapping[str, float]
     """By method."""
     otherwise: Mapping[str, str]
-    """The predicted class of methods that predict another one."""
+    """The predicted class of methods that predict another class, by method."""
     corrected: tuple[str, ...]
     """Methods that predict the label."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surest:
-    """Answers that the model as it is gave with more than some confidence."""
+class MostConfident:
+    """Predictions of the model as it is above some confidence."""
 
     above: float
     count: int
-    correct: float
-    """Share of them that were right."""
+    accuracy: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Summary:
-    """Everything that a report says. ``to_dict`` is plain data for JSON.
+    """The content of a report. ``to_dict`` gives plain data for JSON.
 
-    Made by :func:`calibrant.report.write_report`.
+    Returned by :func:`calibrant.report.write_report`.
     """
 
     title: str
@@ -95,22 +94,22 @@ class Summary:
     comparison: MethodComparison
     """Every method that was fitted, compared with the model as it is."""
     methods: tuple[Method, ...]
-    """All of them, those that failed or were left out last."""
+    """All methods; those that failed or were left out come last."""
     after: str
-    """The method that the page speaks for."""
+    """The method that the page recommends or warns of."""
     evaluations: Mapping[str, Evaluation]
-    """Calibration errors and their direction, of the model as it is and of ``after``."""
+    """Evaluations of the model as it is and of ``after``."""
     best: Mapping[str, tuple[str, ...]]
-    """By metric, the methods that are distinguishable from every other; none where none is."""
+    """By metric, the best methods, if they are significantly better than the others."""
     n_judged: int
-    """Test samples by which methods were told apart for ``best`` and ``rival``."""
+    """Number of test samples that ``best`` and ``rival`` were tested on."""
     rival: str | None
-    """The method of the smallest log-loss, where ``after`` is distinguishably worse."""
+    """The method with the smallest log-loss, if ``after`` is significantly worse."""
     worst_classes: tuple[WorstClass, ...]
     wrong_samples: tuple[WrongSample, ...]
     n_wrong: int
-    surest: Surest | None
-    """The answers given with the highest confidence, where there are enough to speak of."""
+    most_confident: MostConfident | None
+    """Predictions with the highest confidence, if there are enough of them."""
     explorer: Explorer
     version: str = __version__
 
@@ -131,7 +130,7 @@ class Summary:
 
     @property
     def pair_first(self) -> tuple[Method, ...]:
-        """The same, with the model as it is and ``after`` first."""
+        """The methods that have curves, the model as it is and ``after`` first."""
         places = {self.before: 0, self.after: 1}
         return tuple(sorted(self.drawn, key=lambda method: places.get(method.name, 2)))
 
@@ -153,17 +152,17 @@ class Summary:
         return self[name].row["ece"]
 
     def floor(self, name: str) -> NoiseFloor:
-        """What the same error of a calibrated model would be."""
+        """The calibration error that a calibrated model would show."""
         evaluation = self[name].row.evaluation
         floors = () if evaluation is None else evaluation.noise_floors
         return next(floor for floor in floors if floor.name == "ece")
 
     def gain(self, metric: str) -> str:
-        """``better``, ``worse`` or ``not distinguishable``: ``after`` beside the model as it is."""
+        """``better``, ``worse`` or ``not distinguishable``: ``after`` against the model itself."""
         return self[self.after].row.verdict(metric) or "not distinguishable"
 
     def verdict(self) -> str:
-        """Two sentences: is the model calibrated, and what does ``after`` make of it."""
+        """Two sentences: whether the model is calibrated, and the effect of ``after``."""
         first = self.evaluations[self.before].verdict()
         if self.after == self.before:
             return first
@@ -172,16 +171,16 @@ class Summary:
 
     @property
     def advice(self) -> str:
-        """``calibrate``, ``leave``, ``avoid`` or ``look``: what the samples speak for."""
+        """``calibrate``, ``leave``, ``avoid`` or ``look`` (the metrics disagree)."""
         gains = {self.gain("ece"), self.gain("nll")}
         if "worse" in gains:
             return "look" if "better" in gains else "avoid"
         return "calibrate" if "better" in gains else "leave"
 
     def lines_to_fit(self, name: str) -> tuple[str, ...]:
-        """How to fit a method and use it: on the command line, or in Python where there is no file.
+        """Commands, or Python code if there is no file, that fit and apply a method.
 
-        None for a calibrator of one's own.
+        Empty for a user-defined calibrator.
         """
         calibrator = self[name].row.calibrator
         if calibrator is None or CALIBRATORS.get(calibrator.NAME) is not type(calibrator):
@@ -205,7 +204,7 @@ class Summary:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as it also stands on the page, for its script and for others."""
+        """Plain data, as embedded in the page for its script and for other programs."""
         return {
             "title": self.title,
             "notes": list(self.notes),
@@ -234,7 +233,7 @@ class Summary:
                 for each in self.wrong_samples
             ],
             "n_wrong": self.n_wrong,
-            "surest": None if self.surest is None else vars(self.surest),
+            "most_confident": self.most_confident and vars(self.most_confident),
             "normal_quantile": NormalDist().inv_cdf((1.0 + self.comparison.level) / 2.0),
             "explorer": self.explorer.to_dict(),
         }

@@ -1,11 +1,11 @@
-// What moves on the page: the two methods that are shown, the order of tables, and the explorer.
-// Without it the page shows the model as it is and the method it speaks for.
+// The interactive parts of the page: the two methods shown, the order of tables, and the explorer.
+// Without it the page shows the model as it is and the recommended method.
 "use strict";
 
 const data = JSON.parse(document.getElementById("data").textContent);
 document.documentElement.classList.add("scripted");
 
-// The two methods that diagrams, histograms, classes and risk show.
+// The two methods shown in diagrams, histograms, classes and risk.
 
 const choosers = [...document.querySelectorAll("[data-chooser]")];
 const chosen = { first: data.before, second: data.after };
@@ -30,7 +30,7 @@ for (const select of choosers) {
 }
 show();
 
-// Tables, sorted by the head that is pressed; what has no figure stays last.
+// Tables, sorted by the clicked head; rows without a figure stay last.
 
 function cellKey(row, column, kind) {
   const cell = row.cells[column];
@@ -69,7 +69,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
   }
 }
 
-// The explorer: bins that were counted beforehand, at the point of the two sliders.
+// The explorer: precomputed bins at the point of the two sliders.
 
 const grid = data.explorer;
 const sliders = {
@@ -78,8 +78,8 @@ const sliders = {
 };
 
 function errorAt(g, t) {
-  const right = grid.correct[g][t];
-  const gaps = grid.confidence[g][t].map((sum, i) => Math.abs(sum - right[i]));
+  const correct = grid.correct[g][t];
+  const gaps = grid.confidence[g][t].map((sum, i) => Math.abs(sum - correct[i]));
   return gaps.reduce((a, b) => a + b, 0) / grid.n;
 }
 
@@ -112,13 +112,13 @@ function drawBins(svg, g, t) {
     });
     gap.classList.toggle("over", confidence > accuracy);
     gap.classList.toggle("under", confidence <= accuracy);
-    // Wilson's interval of the accuracy holds the confidence just where this does.
+    // Equivalent to: Wilson's interval of the accuracy contains the confidence.
     const noise = Math.sqrt((confidence * (1 - confidence)) / full);
     gap.classList.toggle("pale", Math.abs(confidence - accuracy) <= data.normal_quantile * noise);
     place(bin.querySelector(".count"), { height: (strip * counts[i]) / most });
     bin.querySelector("title").textContent = counts[i]
-      ? `${edges(i)} to ${edges(i + 1)}: says ${percent(confidence)}, ` +
-        `right ${percent(accuracy)}; ${counts[i]} sample${counts[i] === 1 ? "" : "s"}`
+      ? `${edges(i)} to ${edges(i + 1)}: confidence ${percent(confidence)}, ` +
+        `accuracy ${percent(accuracy)}; ${counts[i]} sample${counts[i] === 1 ? "" : "s"}`
       : "no samples";
   });
 }
@@ -134,7 +134,7 @@ function mapped(q, gamma, temperature) {
   };
   const p = softmax(q.map((share) => Math.log(share) / temperature));
   const logs = p.map((share, i) => {
-    // The sum of the others, because 1 - p would lose what is small.
+    // The sum of the others, because 1 - p would lose small values.
     const rest = Math.max(p.reduce((sum, other, k) => (k === i ? sum : sum + other), 0), 1e-300);
     const u = -(rest < 0.5 ? Math.log1p(-rest) : Math.log(Math.max(share, 1e-300))) / rest;
     const own = Math.log(Math.max(share, 1e-300));
