@@ -77,7 +77,10 @@ def cases() -> dict[str, Case]:
     }
 
 
-CASES = list(cases())
+QUICK = ("one row of two, right", "two rows", "saturated", "masked classes", "weights with zeros")
+assert set(QUICK) <= set(cases())
+CASES = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in cases()]
+"""A table of 5000 points takes seconds for each, so most are slow tests."""
 
 
 @functools.cache
@@ -206,8 +209,9 @@ def test_a_result_inside_the_grid_has_no_bound():
     assert found.report_.at_bound is None
 
 
+@pytest.mark.slow
 def test_focal_temperature_scaling_is_never_worse_than_temperature_scaling_on_the_grid():
-    for name, criterion in itertools.product(CASES, CRITERIA):
+    for name, criterion in itertools.product(cases(), CRITERIA):
         table = tables(name)[criterion]
         found = FocalTemperatureScaling(criterion=criterion).fit(*cases()[name])
         assert found.report_.after <= table[slow.PAPER_GAMMAS.index(0.0)].min() + 1e-9
