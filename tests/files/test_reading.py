@@ -490,7 +490,7 @@ def test_a_folder_is_not_read_in_part(tmp_path):
     for file in ("a.parquet", "_temporary/b.parquet", "day/c.parquet"):
         (tmp_path / file).parent.mkdir(exist_ok=True)
         write_predictions(tmp_path / file, probs=PROBS, labels=LABELS)
-    with pytest.raises(ValueError, match=r"folders inside it too.*day/c\.parquet"):
+    with pytest.raises(ValueError, match=r"in its subfolders.*day/c\.parquet"):
         read_predictions(tmp_path)
     (tmp_path / "day" / "c.parquet").unlink()
     assert count_rows(tmp_path) == ROWS

@@ -6,7 +6,13 @@ A new method is one class (see ``base``) and one line in ``CALIBRATORS``.
 from calibrant.calibrators.auto import AutoCalibration
 from calibrant.calibrators.base import Calibrator, NotFittedError
 from calibrant.calibrators.comparison import ComparedMethod, MethodComparison, compare
-from calibrant.calibrators.fit_report import CalibrationWarning, Evidence, FitReport
+from calibrant.calibrators.fit_report import (
+    CalibrationWarning,
+    Evidence,
+    FitReport,
+    SearchBounds,
+    TailBounds,
+)
 from calibrant.calibrators.linear.methods import (
     BiasCorrectedTemperatureScaling,
     DirichletCalibration,
@@ -28,7 +34,7 @@ from calibrant.calibrators.temperature.methods import (
     TemperatureScaling,
 )
 from calibrant.calibrators.top_rest.methods import TopRestScaling
-from calibrant.calibrators.truncated.bounds import TailBounds, fit_top_rows
+from calibrant.calibrators.truncated.bounds import fit_top_rows
 from calibrant.calibrators.truncated.rows import TruncatedRows
 
 __all__ = [
@@ -52,6 +58,7 @@ __all__ = [
     "MethodComparison",
     "NotFittedError",
     "PlattScaling",
+    "SearchBounds",
     "TailBounds",
     "TemperatureScaling",
     "TopRestScaling",

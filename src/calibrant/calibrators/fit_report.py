@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
+from calibrant._inputs.skipped import Skipped
+
 LIMITS = {
     "T -> 0": (
         "the criterion falls all the way to T = 0, because nearly every sample is classified "
@@ -19,6 +21,8 @@ LIMITS = {
     ),
 }
 """What it means that the best temperature lies at a limit, by its name in ``at_bound``."""
+NOT_SAVED = ("passes", "skipped", "search_bounds", "tail_bounds")
+"""Fields of a report that the file of a calibrator does not keep; they are None after loading."""
 
 
 class CalibrationWarning(UserWarning):
@@ -51,6 +55,54 @@ class Evidence:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SearchBounds:
+    """How exact a search by an equal-mass calibration error over files is."""
+
+    off_by: float
+    """Bound on the error of the calibration error at the chosen point."""
+    better_by: float
+    """Bound on how much smaller the calibration error of another point can be."""
+
+    def __str__(self) -> str:
+        return (
+            f"ada_ece is off by at most {self.off_by:.2g}; no point of the search is better by "
+            f"more than {self.better_by:.2g}."
+        )
+
+
+@dataclass(frozen=True)
+class TailBounds:
+    """What is certain about a fit on truncated rows, whatever the unknown classes are."""
+
+    criterion: str
+    low: float
+    """Lower bound of the criterion at the chosen point, on these samples."""
+    high: float
+    """Upper bound of the same."""
+    lowest: float | None
+    """Temperatures below this are certainly worse, at the same gamma; None if not known."""
+    highest: float | None
+    """Temperatures above this are certainly worse, at the same gamma; None if not known."""
+    everywhere: bool
+    """Whether that holds for all such temperatures, or only for those that were tried."""
+
+    def __str__(self) -> str:
+        text = (
+            f"Whatever the unknown classes are, {self.criterion} is between {self.low:.6g} "
+            f"and {self.high:.6g}"
+        )
+        ends = [
+            f"{side} {value:.4g}"
+            for side, value in (("below", self.lowest), ("above", self.highest))
+            if value is not None
+        ]
+        if not ends:
+            return f"{text}; no temperature around it can be ruled out."
+        among = "Temperatures" if self.everywhere else "Of the temperatures tried, those"
+        return f"{text}. {among} {' and '.join(ends)} are certainly worse."
+
+
+@dataclass(frozen=True, kw_only=True)
 class FitReport:
     """How a fit went: print it, or take ``to_dict``.
 
@@ -79,15 +131,32 @@ class FitReport:
     warnings: tuple[str, ...] = ()
     evidence: tuple[Evidence, ...] = ()
     """What was compared, simplest first, where the method chooses among others."""
+    passes: int | None = None
+    """How often the files were read; None for samples in memory."""
+    skipped: Skipped | None = None
+    """Files and rows that were skipped; None for samples in memory."""
+    search_bounds: SearchBounds | None = None
+    """For files and the criterion ``ada_ece``, how exact the search is."""
+    tail_bounds: TailBounds | None = None
+    """For truncated rows, what is certain whatever the unknown classes are."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as it is saved in JSON."""
+        """Plain data; what a fit in memory does not have is left out."""
         values = asdict(self)
-        return {**values, "warnings": list(self.warnings), "evidence": list(values["evidence"])}
+        values |= {"warnings": list(self.warnings), "evidence": list(values["evidence"])}
+        return {
+            name: value
+            for name, value in values.items()
+            if value is not None or name not in NOT_SAVED
+        }
+
+    def to_saved_dict(self) -> dict[str, Any]:
+        """What the file of a calibrator keeps."""
+        return {name: each for name, each in self.to_dict().items() if name not in NOT_SAVED}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Back from :meth:`to_dict`."""
+        """Back from :meth:`to_saved_dict`."""
         known = {field.name for field in fields(cls)}
         kept = {name: value for name, value in values.items() if name in known}
         evidence = tuple(Evidence(**each) for each in kept.get("evidence", ()))
@@ -108,9 +177,17 @@ class FitReport:
         ]
         if self.at_bound is not None:
             lines.append(f"The result lies at a bound: {self.at_bound}.")
-        lines += [f"Held out: {each}." for each in self.evidence]
-        lines += [f"Warning: {warning}" for warning in self.warnings]
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._sentences()])
+
+    def _sentences(self) -> list[str]:
+        """What is said below the numbers."""
+        lines = [f"Held out: {each}." for each in self.evidence]
+        if self.passes is not None:
+            lines.append(f"The files were read {self.passes} times.")
+        lines += [str(each) for each in (self.search_bounds, self.tail_bounds) if each is not None]
+        if self.skipped:
+            lines.append(f"{self.skipped}.")
+        return [*lines, *(f"Warning: {warning}" for warning in self.warnings)]
 
     def _repr_html_(self) -> str:
         gradient = "" if self.gradient is None else f"{self.gradient:.1e}"
@@ -128,6 +205,5 @@ class FitReport:
             "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row) + "</tr>"
             for tag, row in cells
         )
-        below = [f"Held out: {each}." for each in self.evidence]
-        below += [f"Warning: {warning}" for warning in self.warnings]
-        return f"<table>{table}</table>" + "".join(f"<p>{html.escape(line)}</p>" for line in below)
+        below = (f"<p>{html.escape(line)}</p>" for line in self._sentences())
+        return f"<table>{table}</table>{''.join(below)}"

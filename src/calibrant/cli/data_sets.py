@@ -10,17 +10,14 @@ from typing import Any
 
 import click
 
-from calibrant import _inputs
+from calibrant import _inputs, _thresholds
 from calibrant.files import count_rows
-from calibrant.files.parquet import parquet_files
+from calibrant.files.parquet import count_rows_in, is_truncated, parquet_files
 
 LOCAL = "local"
 """All cores of this machine, as `scale` names them."""
 IN_PROCESS = "in process"
 """This process, which reads a data set in parts."""
-
-ROWS_ALONE = 200_000
-"""Rows of a data set up to which starting workers takes longer than the work."""
 
 
 def scheduler_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -93,10 +90,9 @@ def scheduler_of(
     """The scheduler for ``file``; None where this process reads it as any other file."""
     if scheduler is not None:
         return scheduler
-    if skip_bad or _holds_folders(file) or holds_top_rows(file):
-        from calibrant.scale import source
-
-        return LOCAL if source.rows_in(Path(file)) > ROWS_ALONE else IN_PROCESS
+    if skip_bad or _holds_folders(file) or is_truncated(Path(file)):
+        many = count_rows_in(Path(file)) > _thresholds.ROWS_IN_ONE_PROCESS
+        return LOCAL if many else IN_PROCESS
     many = Path(file).is_dir() and (count_rows(file) or 0) > rows_in_memory
     return LOCAL if many else None
 
@@ -104,15 +100,6 @@ def scheduler_of(
 def scheduler_argument(where: str) -> str | None:
     """What ``scale`` takes for the result of :func:`scheduler_of`."""
     return None if where == IN_PROCESS else where
-
-
-def holds_top_rows(file: str) -> bool:
-    """Whether ``file`` has the largest logits of each row."""
-    if not (Path(file).is_dir() or file.lower().endswith(".parquet")):
-        return False
-    from calibrant.scale import source
-
-    return source.holds_top_rows(Path(file))
 
 
 def _holds_folders(file: str) -> bool:

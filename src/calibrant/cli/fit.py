@@ -13,7 +13,7 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from calibrant import _inputs
+from calibrant import _inputs, _thresholds
 from calibrant._writing import refuse_foreign, refuse_unwritable
 from calibrant.calibrators import (
     CALIBRATORS,
@@ -25,7 +25,6 @@ from calibrant.calibrators.comparison import Labelled, required
 from calibrant.calibrators.saving import is_calibrator
 from calibrant.cli.data_sets import (
     classes_option,
-    holds_top_rows,
     passes_bar,
     refuse_other_number,
     scheduler_argument,
@@ -36,9 +35,7 @@ from calibrant.cli.data_sets import (
 from calibrant.cli.paths import INPUT, OUTPUT, force_option
 from calibrant.errors import CalibrantError
 from calibrant.files import Predictions, read_predictions
-
-ROWS_IN_MEMORY = 20_000_000
-"""Rows up to which a folder is read whole to fit on."""
+from calibrant.files.parquet import is_truncated
 
 
 class MethodsCommand(click.Command):
@@ -112,7 +109,8 @@ def fit(
     if not force:
         refuse_foreign(output, is_calibrator, "a calibrator")
     calibrator = _made(method, settings)
-    where = scheduler_of(val, scheduler, skip_bad=skip_bad, rows_in_memory=ROWS_IN_MEMORY)
+    most = _thresholds.ROWS_TO_FIT_IN_MEMORY
+    where = scheduler_of(val, scheduler, skip_bad=skip_bad, rows_in_memory=most)
     # What the fit warns of is part of its report, which is printed below.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
@@ -121,12 +119,11 @@ def fit(
             refuse_other_number(val, samples.scores.shape[1], classes)
             with _inputs.naming(val):
                 calibrator.fit(**samples.named(), labels=samples.labels)
-            words, plain = str(calibrator.report_), calibrator.report_.to_dict()
         else:
             from calibrant import scale
 
             with passes_bar(f"fitting on {Path(val).name}") as show:
-                found = scale.fit(
+                scale.fit(
                     calibrator,
                     val,
                     scheduler=scheduler_argument(where),
@@ -134,14 +131,13 @@ def fit(
                     n_classes=classes,
                     progress=show,
                 )
-            words, plain = str(found), found.to_dict()
     calibrator.save(output)
     if as_json:
-        click.echo(json.dumps(plain, indent=2, allow_nan=False))
+        click.echo(json.dumps(calibrator.report_.to_dict(), indent=2, allow_nan=False))
         return
-    click.echo(f"{words}\nWritten to {output}\n")
-    # Rows of the largest logits are written as a folder only.
-    calibrated = "calibrated" if holds_top_rows(val) else "calibrated.npz"
+    click.echo(f"{calibrator.report_}\nWritten to {output}\n")
+    # Truncated rows are written as a folder only.
+    calibrated = "calibrated" if is_truncated(Path(val)) else "calibrated.npz"
     click.echo(f"To use it:     calibrant apply {output} FILE -o {calibrated}")
     click.echo(f"To measure it: calibrant evaluate {calibrated}")
 

@@ -7,7 +7,7 @@ the names in it (``logits`` or ``probs``, ``labels``) and never guessed from the
 from calibrant._writing import written_whole
 from calibrant.files.predictions import Predictions
 from calibrant.files.reading import count_rows, iter_predictions, read_predictions
-from calibrant.files.top import write_top_predictions
+from calibrant.files.truncated import write_truncated_predictions
 from calibrant.files.writing import write_predictions
 
 __all__ = [
@@ -16,6 +16,6 @@ __all__ = [
     "iter_predictions",
     "read_predictions",
     "write_predictions",
-    "write_top_predictions",
+    "write_truncated_predictions",
     "written_whole",
 ]

@@ -27,6 +27,7 @@ class CsvSource:
 
     rows: int | None = None  # not known before the end
     class_names: tuple[str, ...] | None = None  # no place for them
+    n_classes: int | None = None
 
     def __init__(self, path: Path, part: str | None, where: str) -> None:
         arrow()

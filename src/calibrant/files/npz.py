@@ -25,6 +25,8 @@ _CHUNK = 1 << 20  # bytes taken out of the zip at once
 class NpzSource:
     """One part of an ``.npz`` file: its headers are checked here, its rows read by ``blocks``."""
 
+    n_classes: int | None = None  # no place for it
+
     def __init__(self, path: Path, part: str | None, where: str) -> None:
         self.path = path
         self.where = where

@@ -12,7 +12,7 @@ from calibrant import _inputs
 from calibrant.errors import CalibrantError
 from calibrant.files.csv import CsvSource
 from calibrant.files.npz import NpzSource
-from calibrant.files.parquet import ParquetSource
+from calibrant.files.parquet.folder import ParquetSource
 from calibrant.files.predictions import Block, Predictions, regrouped
 
 
@@ -21,6 +21,8 @@ class Source(Protocol):
 
     rows: int | None
     class_names: tuple[str, ...] | None
+    n_classes: int | None
+    """Where truncated rows do not show it."""
 
     def blocks(self, rows: int | None) -> Iterator[Block]:
         """Its rows in order, about ``rows`` at a time (None: as few blocks as is natural)."""
@@ -101,11 +103,7 @@ def count_rows(path: str | os.PathLike[str]) -> int | None:
 
 def _batches(source: Source, rows: int | None) -> Iterator[Predictions]:
     for fields in regrouped(source.blocks(rows), rows):
-        yield Predictions(
-            **fields,
-            class_names=source.class_names,
-            n_classes=getattr(source, "n_classes", None),  # of Parquet alone
-        )
+        yield Predictions(**fields, class_names=source.class_names, n_classes=source.n_classes)
 
 
 def _source(path: Any) -> Source:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +16,13 @@ from calibrant._types import Array
 from calibrant._writing import written_whole
 from calibrant.errors import CalibrantError
 from calibrant.files.columns import arrow
-from calibrant.files.layout import BFLOAT16, SCORES
-from calibrant.files.parquet import CLASS_NAMES
+from calibrant.files.parquet.tables import (
+    Given,
+    arrow_table,
+    score_columns,
+    score_table,
+    write_tables,
+)
 
 
 def write_predictions(
@@ -121,9 +125,6 @@ def _checked_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:
     return tuple(str(name) for name in names)
 
 
-Given: TypeAlias = NDArray[Any] | None
-
-
 def _write_npz(
     target: Path, scores: _Scores, labels: Given, ids: Given, names: tuple[str, ...] | None
 ) -> None:
@@ -139,18 +140,12 @@ def _write_npz(
 def _write_parquet(
     target: Path, scores: _Scores, labels: Given, ids: Given, names: tuple[str, ...] | None
 ) -> None:
-    if scores.kind == "logits" and scores.given == "bfloat16":
-        bits = (scores.values.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-        table = _table({f"logits{BFLOAT16}": _lists(bits)}, labels, ids)
-    else:
-        table = table_of(scores.narrow, labels, ids, kind=scores.kind)
-    if names is not None:
-        table = table.replace_schema_metadata({CLASS_NAMES: json.dumps(names)})
-    n_classes = scores.values.shape[1]
+    bfloat16 = scores.kind == "logits" and scores.given == "bfloat16"
+    table = score_table(
+        scores.narrow, labels, ids, kind=scores.kind, bfloat16=bfloat16, class_names=names
+    )
     with written_whole(target) as temporary:
-        arrow("writing").parquet.write_table(
-            table, temporary, row_group_size=rows_of_group(n_classes), **PARQUET_OPTIONS
-        )
+        write_tables(temporary, [table])
 
 
 def _write_csv(
@@ -162,48 +157,10 @@ def _write_csv(
             "leave them out"
         )
     # Widened first: the shortest digits of a float64 read back as the very same number.
-    columns = _columns(scores.values.astype(np.float64), scores.kind)
-    table = _table(columns, labels, ids)
+    columns = score_columns(scores.values.astype(np.float64), scores.kind)
+    table = arrow_table({"id": ids, "label": labels, **columns})
     with written_whole(target) as temporary:
         arrow("writing").csv.write_csv(table, temporary)
 
 
-def table_of(scores: NDArray[Any], labels: Given, ids: Given, *, kind: str = "probs") -> Any:
-    """The columns of a file, in the order in which they stand."""
-    wide = scores.shape[1] > MOST_COLUMNS
-    return _table({kind: _lists(scores)} if wide else _columns(scores, kind), labels, ids)
-
-
-def rows_of_group(n_classes: int) -> int:
-    """Rows of a row group, by how many numbers they hold."""
-    return max(1, min(1 << 16, (1 << 24) // n_classes))
-
-
-def _columns(scores: NDArray[Any], kind: str) -> dict[str, Any]:
-    """A column a class."""
-    stem = SCORES[kind]
-    return {f"{stem}_{k}": np.ascontiguousarray(scores[:, k]) for k in range(scores.shape[1])}
-
-
-def _lists(scores: NDArray[Any]) -> Any:
-    """One column: a reader holds a page of every column, so there must not be many."""
-    flat = arrow("writing").array(np.ascontiguousarray(scores).reshape(-1))
-    return arrow("writing").FixedSizeListArray.from_arrays(flat, scores.shape[1])
-
-
-def _table(scores: dict[str, Any], labels: Given, ids: Given) -> Any:
-    columns = {"id": ids, "label": labels, **scores}
-    return arrow("writing").table({n: array for n, array in columns.items() if array is not None})
-
-
 _WRITERS = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}
-ROW_GROUP = 1 << 16
-"""Rows."""
-MOST_COLUMNS = 1000
-"""Classes that get a column each."""
-PARQUET_OPTIONS: dict[str, Any] = {
-    "data_page_size": 1 << 16,
-    "use_dictionary": False,
-    "write_page_checksum": True,
-}
-"""Pages of few bytes, because a reader holds one page of every column."""

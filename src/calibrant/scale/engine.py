@@ -215,7 +215,7 @@ def engine_for(scheduler: Any = None) -> Iterator[Engine]:
         with closing(Workers()) as workers:
             yield InProcesses(workers)
         return
-    packages_of(scheduler)
+    check_installed_for(scheduler)
     from distributed import Client
 
     if isinstance(scheduler, Client):
@@ -231,7 +231,7 @@ def engine_for(scheduler: Any = None) -> Iterator[Engine]:
         yield Cluster(client)
 
 
-def packages_of(scheduler: object) -> None:
+def check_installed_for(scheduler: object) -> None:
     """Dask, where the work is done on a cluster, and not on this machine."""
     if scheduler is not None and not (isinstance(scheduler, str) and scheduler == "local"):
         _inputs.installed("dask", "distributed", extra="scale", purpose="working on a cluster")

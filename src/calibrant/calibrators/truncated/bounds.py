@@ -22,8 +22,8 @@ equal-mass bins nothing of this kind is derived here: ranks change with the rows
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from calibrant import _inputs
 from calibrant._numerics.logspace import sigmoid
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.data import Floats, Samples
+from calibrant.calibrators.fit_report import TailBounds
 from calibrant.calibrators.temperature.methods import (
     FocalCalibration,
     FocalTemperatureScaling,
@@ -44,6 +45,7 @@ from calibrant.metrics.binning import width_index
 
 At: TypeAlias = tuple[float, float]
 """A point (gamma, T)."""
+Fitted = TypeVar("Fitted", bound=Calibrator)
 
 METHODS = tuple(
     method.NAME
@@ -56,47 +58,17 @@ FIRST_LOOK, SECOND_LOOK = 8, 6
 """Temperatures looked at on each side, from 1/1000 to the farthest; and where the bounds end."""
 
 
-@dataclass(frozen=True)
-class TailBounds:
-    """What is certain of a fit, whatever the unknown classes are."""
-
-    criterion: str
-    low: float
-    """The criterion at the chosen point is at least this on these samples,"""
-    high: float
-    """and at most this."""
-    lowest: float | None
-    """Temperatures below this are worse for certain, at the same gamma; None: not known."""
-    highest: float | None
-    """And above this."""
-    everywhere: bool
-    """Whether that holds of all such temperatures, or of those that were looked at."""
-
-    def __str__(self) -> str:
-        text = (
-            f"Whatever the unknown classes are, {self.criterion} here is between {self.low:.6g} "
-            f"and {self.high:.6g}"
-        )
-        ends = [
-            f"{side} {value:.4g}"
-            for side, value in (("below", self.lowest), ("above", self.highest))
-            if value is not None
-        ]
-        if not ends:
-            return f"{text}; no temperature around it can be ruled out."
-        among = "Temperatures" if self.everywhere else "Of the temperatures looked at, those"
-        return f"{text}. {among} {' and '.join(ends)} are worse for certain."
-
-
-def fit_top_rows(calibrator: Calibrator, rows: TruncatedRows) -> TailBounds | None:
-    """Fit ``calibrator`` on rows of the largest logits, and say what is certain of it.
+def fit_top_rows(calibrator: Fitted, rows: TruncatedRows) -> Fitted:
+    """Fit ``calibrator`` on truncated rows.
 
     Args:
-        calibrator: One of the methods in ``METHODS``; it is fitted in place, by the estimate.
+        calibrator: One of the methods in ``METHODS``; it is fitted in place, with an estimate of
+            the unknown classes.
         rows: With labels.
 
     Returns:
-        The bounds; None by ``ada_ece``, for which none are known.
+        The calibrator. ``report_.tail_bounds`` has bounds that hold whatever the unknown classes
+        are; None for ``ada_ece``, for which none are known.
 
     Examples:
         >>> import numpy as np
@@ -113,15 +85,15 @@ def fit_top_rows(calibrator: Calibrator, rows: TruncatedRows) -> TailBounds | No
         ...     normaliser=np.log(np.exp(logits).sum(axis=1)),
         ...     label_logits=logits[np.arange(2000), labels],
         ... )
-        >>> scaling = TemperatureScaling()
-        >>> bounds = fit_top_rows(scaling, rows)
+        >>> bounds = fit_top_rows(TemperatureScaling(), rows).report_.tail_bounds
         >>> bounds.lowest < TemperatureScaling().fit(logits, labels).temperature_ < bounds.highest
         True
     """
     check_top_fit(calibrator)
     _inputs.some_labels(None if (rows.labels < 0).any() else rows.labels)
     calibrator.fit_samples(rows)
-    return tail_bounds(rows, calibrator)
+    calibrator.report_ = replace(calibrator.report_, tail_bounds=tail_bounds(rows, calibrator))
+    return calibrator
 
 
 def check_top_fit(calibrator: Calibrator) -> None:
