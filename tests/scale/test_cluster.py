@@ -67,7 +67,7 @@ def test_an_address_will_do(folder, client):
 
 def test_a_scheduler_that_does_not_answer(folder, monkeypatch):
     monkeypatch.setattr("calibrant.scale.engine.TO_CONNECT", "200ms")
-    with pytest.raises(ValueError, match="the address of one that answers; found 'tcp://"):
+    with pytest.raises(ValueError, match="the address of a running Dask scheduler; found 'tcp://"):
         scale.evaluate(folder, scheduler="tcp://127.0.0.1:1")
     with pytest.raises(ValueError, match="found 7"):
         scale.evaluate(folder, scheduler=7)

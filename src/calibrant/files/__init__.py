@@ -1,7 +1,7 @@
-"""Files of predictions: reading them whole or in batches, and writing whole files only.
+"""Prediction files: read whole or in batches, written whole.
 
-``.npz``, Parquet (a file or a folder of them) and CSV. Which numbers a file holds is read from
-the names in it (``logits`` or ``probs``, ``labels``) and never guessed from their values.
+Formats are ``.npz``, Parquet (a file or a folder of them) and CSV. Names in the file (``logits`` or
+``probs``, ``labels``) say what it holds; values are never used to guess.
 """
 
 from calibrant._writing import written_whole

@@ -1,4 +1,4 @@
-"""Writing predictions as ``.npz``, Parquet or CSV."""
+"""Write predictions as ``.npz``, Parquet or CSV."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def write_predictions(
     """Write probabilities or logits so that :func:`read_predictions` gives the same arrays back.
 
     Args:
-        path: ends in ``.npz``, ``.parquet`` or ``.csv``; an existing file is replaced whole.
+        path: ends in ``.npz``, ``.parquet`` or ``.csv``; overwritten if it exists.
         probs: (N, K) probabilities; half precision is written as float32.
-        logits: (N, K) logits in place of them. To Parquet, float16 and bfloat16 are written as
-            such, and read as float16 and float32.
+        logits: (N, K) logits, instead of ``probs``. In Parquet, float16 and bfloat16 keep their
+            type, and are read as float16 and float32.
         labels: (N,) class indices.
-        ids: (N,) whole numbers or strings naming the rows.
-        class_names: one name a class. CSV has no place for them.
+        ids: (N,) integers or strings that name the rows.
+        class_names: one name per class. CSV cannot store them.
 
-    In Parquet there is a column a class, or, of more than 1000 classes, one column of lists.
-    CSV has no types either: floats come back as float64 of exactly the same value, and ids that
-    all look like whole numbers come back as such.
+    Parquet files have one column per class, or, for more than 1000 classes, one column of lists.
+    CSV has no types: floats are read back as float64 with exactly the same value, and ids that all
+    look like integers are read back as integers.
 
     Examples:
         >>> import tempfile
@@ -62,7 +62,7 @@ def write_predictions(
     if writer is None:
         raise CalibrantError(
             f"cannot write {target}: the name must end in {', '.join(_WRITERS)}; found "
-            f"{target.suffix or 'no ending'!r}. Choose one of these"
+            f"{target.suffix or 'no extension'!r}. Choose one of these"
         )
     kind, given = _inputs.one_of(probs=probs, logits=logits)
     checked = _inputs.probs(given) if kind == "probs" else _inputs.logits(given)
@@ -70,7 +70,7 @@ def write_predictions(
     if scores.ndim != 2 or len(scores) == 0:
         raise CalibrantError(
             f"{kind} must have the shape (rows, classes) with at least one row; found "
-            f"{scores.shape}. Pass one row a sample"
+            f"{scores.shape}. Pass one row per sample"
         )
     writer(
         target,
@@ -83,7 +83,7 @@ def write_predictions(
 
 @dataclass(frozen=True)
 class _Scores:
-    """What is written, and the type in which it was given."""
+    """The scores to write, and the type in which they were given."""
 
     values: NDArray[Any]
     kind: str
@@ -91,13 +91,13 @@ class _Scores:
 
     @property
     def narrow(self) -> NDArray[Any]:
-        """Half precision as it was given; nothing is lost."""
+        """The scores, in half precision if they were given so."""
         as_given = self.kind == "logits" and self.given == "float16"
         return self.values.astype(np.float16) if as_given else self.values
 
 
 def checked_ids(ids: Array, rows: int) -> NDArray[Any]:
-    """Whole numbers or strings, one a row."""
+    """Integers or strings, one per row."""
     array = _inputs.as_numpy(ids)
     if array.dtype == object and all(isinstance(name, str) for name in array.flat):
         array = array.astype(str)
@@ -108,7 +108,7 @@ def checked_ids(ids: Array, rows: int) -> NDArray[Any]:
         )
     if array.shape != (rows,):
         raise CalibrantError(
-            f"ids must have one entry a row, shape {(rows,)}; found shape {array.shape}. "
+            f"ids must have one entry per row, shape {(rows,)}; found shape {array.shape}. "
             "Pass one id for each row of probs"
         )
     return array
@@ -116,10 +116,12 @@ def checked_ids(ids: Array, rows: int) -> NDArray[Any]:
 
 def _checked_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise CalibrantError("class_names must be a sequence of strings. Pass ['cat', 'dog'], say")
+        raise CalibrantError(
+            "class_names must be a sequence of strings. Pass for example ['cat', 'dog']"
+        )
     if len(names) != n_classes:
         raise CalibrantError(
-            f"class_names must have one name a class, {n_classes} in all; found {len(names)}. "
+            f"class_names must have one name per class, {n_classes} in all; found {len(names)}. "
             "Name every column of probs"
         )
     return tuple(str(name) for name in names)
@@ -153,10 +155,10 @@ def _write_csv(
 ) -> None:
     if names is not None:
         raise CalibrantError(
-            f"cannot write {target}: CSV has no place for class_names. Write .npz or .parquet, or "
+            f"cannot write {target}: CSV cannot store class_names. Write .npz or .parquet, or "
             "leave them out"
         )
-    # Widened first: the shortest digits of a float64 read back as the very same number.
+    # Widened first: the shortest digits of a float64 are read back as the same number.
     columns = score_columns(scores.values.astype(np.float64), scores.kind)
     table = arrow_table({"id": ids, "label": labels, **columns})
     with written_whole(target) as temporary:
