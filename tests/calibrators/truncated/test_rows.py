@@ -193,7 +193,7 @@ def test_the_best_temperature_lies_where_the_bounds_allow():
     assert bounds.low <= scaling.report_.after <= bounds.high
     assert bounds.low <= nll <= bounds.high
     assert scaling.temperature_ == pytest.approx(whole.temperature_, rel=0.02)
-    assert "worse for certain" in str(bounds)
+    assert "certainly worse" in str(bounds)
 
 
 @pytest.mark.parametrize("n_bins", [1, 15])
