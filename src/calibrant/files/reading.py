@@ -131,9 +131,7 @@ def _split(where: str) -> tuple[Path, str | None]:
     if not mark or Path(where).exists():
         return Path(where), None
     if not part:
-        raise CalibrantError(
-            f"{where} names no part after '::'. Write {name} or, for example, {name}::val"
-        )
+        raise CalibrantError(f"{where} names no part after '::'. Write {name} or {name}::val")
     if not name:
         raise CalibrantError(
             f"{where} names no file before '::'. Write for example predictions.npz{where}"

@@ -116,9 +116,7 @@ def checked_ids(ids: Array, rows: int) -> NDArray[Any]:
 
 def _checked_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise CalibrantError(
-            "class_names must be a sequence of strings. Pass for example ['cat', 'dog']"
-        )
+        raise CalibrantError("class_names must be a sequence of strings. Pass ['cat', 'dog', ...]")
     if len(names) != n_classes:
         raise CalibrantError(
             f"class_names must have one name per class, {n_classes} in all; found {len(names)}. "

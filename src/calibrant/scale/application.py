@@ -19,7 +19,7 @@ from calibrant.calibrators import Calibrator
 from calibrant.calibrators.truncated.bounds import METHODS, check_method_of_top_rows
 from calibrant.errors import CalibrantError
 from calibrant.files import Predictions
-from calibrant.files.parquet import ParquetFolder, RowRange, Skipped
+from calibrant.files.parquet import ParquetFolder, Ranges, RowRange, Skipped
 from calibrant.files.parquet.tables import score_table, truncated_table, write_tables
 from calibrant.scale.data_set import check_some_rows_left, open_data_set
 from calibrant.scale.engine import Progress, check_installed_for, engine_for
@@ -135,9 +135,7 @@ def apply(
     return applied
 
 
-def _write_file(
-    task: tuple[tuple[RowRange, ...], str], folder: ParquetFolder, calibrator: Calibrator
-) -> Applied:
+def _write_file(task: tuple[Ranges, str], folder: ParquetFolder, calibrator: Calibrator) -> Applied:
     """Write one file, whole or not at all; none if all of its rows are skipped."""
     ranges, target = task
     applied = Applied()
@@ -163,10 +161,7 @@ def _table_without_rows(n_classes: int, *, truncated: bool) -> Any:
 
 
 def _score_tables(
-    ranges: tuple[RowRange, ...],
-    folder: ParquetFolder,
-    calibrator: Calibrator,
-    applied: Applied,
+    ranges: Ranges, folder: ParquetFolder, calibrator: Calibrator, applied: Applied
 ) -> Iterator[Any]:
     """Calibrated probabilities, labels and ids, one batch at a time."""
 
@@ -183,10 +178,7 @@ def _score_tables(
 
 
 def _truncated_tables(
-    ranges: tuple[RowRange, ...],
-    folder: ParquetFolder,
-    calibrator: Calibrator,
-    applied: Applied,
+    ranges: Ranges, folder: ParquetFolder, calibrator: Calibrator, applied: Applied
 ) -> Iterator[Any]:
     """The same for truncated rows."""
     assert folder.n_classes is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from calibrant import _inputs, _thresholds
 from calibrant.errors import CalibrantError
-from calibrant.files.parquet import ParquetFolder, RowRange, Skipped, files_at, open_folder
+from calibrant.files.parquet import ParquetFolder, Ranges, RowRange, Skipped, files_at, open_folder
 from calibrant.files.parquet.footer import check_number_of_names
 
 
@@ -31,7 +31,7 @@ def open_data_set(
     return folder
 
 
-def bundles(folder: ParquetFolder) -> list[tuple[RowRange, ...]]:
+def bundles(folder: ParquetFolder) -> list[Ranges]:
     """The row groups in order, divided into tasks.
 
     The division depends on the files alone, so that sums are added in the same order on any number

@@ -11,7 +11,7 @@ import numpy as np
 from calibrant import _inputs
 from calibrant._types import RandomState
 from calibrant.files import Predictions
-from calibrant.files.parquet import ParquetFolder, RowRange, Skipped
+from calibrant.files.parquet import ParquetFolder, Ranges, Skipped
 from calibrant.metrics import Evaluation, StreamedEvaluation
 from calibrant.metrics.samples import ScoredSamples, samples_of_confidence, summarise
 from calibrant.scale.data_set import bundles, check_some_rows_left, open_data_set
@@ -106,7 +106,7 @@ def stream_files(
 
 
 def _stream_bundle(
-    ranges: tuple[RowRange, ...], folder: ParquetFolder, n_bins: int
+    ranges: Ranges, folder: ParquetFolder, n_bins: int
 ) -> tuple[StreamedEvaluation, Skipped]:
     stream, skipped = StreamedEvaluation(n_bins=n_bins), Skipped()
     for _, samples in folder.checked_batches(ranges, scored_samples, skipped):

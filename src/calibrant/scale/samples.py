@@ -22,7 +22,7 @@ from calibrant.calibrators.fit_report import SearchBounds
 from calibrant.calibrators.temperature.solver import TO_LOOK, TO_START
 from calibrant.errors import CalibrantError
 from calibrant.files import Predictions
-from calibrant.files.parquet import ChangedFileError, ParquetFolder, RowRange, Skipped
+from calibrant.files.parquet import ChangedFileError, ParquetFolder, Ranges, Skipped
 from calibrant.scale.data_set import bundles, check_some_rows_left
 from calibrant.scale.engine import Engine, Sum
 
@@ -258,13 +258,11 @@ def truncated_rows(predictions: Predictions) -> TruncatedRows:
     )
 
 
-def _fit_batches(
-    ranges: tuple[RowRange, ...], folder: ParquetFolder, skipped: Skipped
-) -> Iterator[FitData]:
+def _fit_batches(ranges: Ranges, folder: ParquetFolder, skipped: Skipped) -> Iterator[FitData]:
     return (data for _, data in folder.checked_batches(ranges, fit_data, skipped))
 
 
-def _facts(ranges: tuple[RowRange, ...], folder: ParquetFolder) -> Facts:
+def _facts(ranges: Ranges, folder: ParquetFolder) -> Facts:
     facts = Facts.before_any_row(folder)
     first = ranges[0].first_in_folder
     for data in _fit_batches(ranges, folder, facts.skipped):
@@ -275,7 +273,7 @@ def _facts(ranges: tuple[RowRange, ...], folder: ParquetFolder) -> Facts:
 
 
 def _mistakes(
-    numbered: tuple[int, tuple[RowRange, ...]], folder: ParquetFolder, stride: int
+    numbered: tuple[int, Ranges], folder: ParquetFolder, stride: int
 ) -> tuple[StridedRows, int]:
     """Every ``stride``-th misclassified row, given the number of those before; all rows."""
     number, ranges = numbered
@@ -289,7 +287,7 @@ def _mistakes(
 
 
 def _sum(
-    ranges: tuple[RowRange, ...],
+    ranges: Ranges,
     folder: ParquetFolder,
     changes: tuple[Change, ...],
     sums_of: Callable[..., Any],

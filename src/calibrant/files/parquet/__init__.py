@@ -8,6 +8,7 @@ from calibrant._inputs.skipped import Skipped
 from calibrant.files.parquet.folder import (
     ChangedFileError,
     ParquetFolder,
+    Ranges,
     RowRange,
     open_folder,
 )
@@ -17,6 +18,7 @@ from calibrant.files.parquet.listing import files_at, parquet_files
 __all__ = [
     "ChangedFileError",
     "ParquetFolder",
+    "Ranges",
     "RowRange",
     "Skipped",
     "count_rows_in",

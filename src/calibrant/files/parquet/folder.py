@@ -7,11 +7,11 @@ one line that names the file and the row group. With ``skip_bad`` they are skipp
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +62,11 @@ class RowRange:
         return self.file if self.group is None else f"{self.file}, row group {self.group}"
 
 
+Ranges: TypeAlias = tuple[RowRange, ...]
+Accepted: TypeAlias = Iterator[tuple[Predictions, Result]]
+"""Batches of rows that a check has accepted, and its results."""
+
+
 @dataclass(frozen=True)
 class ParquetFolder:
     """A Parquet file, or a folder of them: what they have in common, and where their rows are."""
@@ -78,7 +83,7 @@ class ParquetFolder:
     class_names: tuple[str, ...] | None
     files: tuple[str, ...]
     """In order, including files without rows, excluding skipped files."""
-    ranges: tuple[RowRange, ...]
+    ranges: Ranges
     """In order: the row groups, or whole files."""
     rows: int
     """By the footers."""
@@ -102,7 +107,7 @@ class ParquetFolder:
         return replace(self, files=(), ranges=())
 
     def batches(
-        self, ranges: Sequence[RowRange], skipped: Skipped, batch_rows: int | None = None
+        self, ranges: Ranges, skipped: Skipped, batch_rows: int | None = None
     ) -> Iterator[tuple[RowRange, int, Any]]:
         """(range, index of the first row in the file, Arrow columns) of each batch."""
         for file, of_file in groupby(ranges, key=lambda each: each.file):
@@ -122,11 +127,13 @@ class ParquetFolder:
                 row_groups=None if rows.group is None else [rows.group],
                 columns=list(self.layout.names),
             )
-            while left > 0:
+            while True:
                 with decoding(rows.where, FORMAT):
                     batch = next(batches, None)
-                    if batch is None or batch.num_rows > left:
+                    if left > 0 if batch is None else batch.num_rows > left:
                         raise CalibrantError("row count does not match the footer")
+                if batch is None:
+                    return
                 if batch.num_rows:
                     yield rows, rows.first_row + rows.rows - left, batch
                 left -= batch.num_rows
@@ -143,11 +150,8 @@ class ParquetFolder:
         return cleaned(raw, self.layout, where=rows.where, first_row=first_row)
 
     def checked_batches(
-        self,
-        ranges: Sequence[RowRange],
-        check: Callable[[Predictions], Result],
-        skipped: Skipped,
-    ) -> Iterator[tuple[Predictions, Result]]:
+        self, ranges: Ranges, check: Callable[[Predictions], Result], skipped: Skipped
+    ) -> Accepted[Result]:
         """Batches of rows, each with the result of ``check``.
 
         If bad rows are skipped and a refusal does not name them, the batch is halved until they
@@ -163,7 +167,7 @@ class ParquetFolder:
         batch: Any,
         check: Callable[[Predictions], Result],
         skipped: Skipped,
-    ) -> Iterator[tuple[Predictions, Result]]:
+    ) -> Accepted[Result]:
         try:
             fields = self.decode(rows, first_row, batch)
             predictions = Predictions(
