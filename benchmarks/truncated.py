@@ -29,7 +29,7 @@ from scipy.special import logsumexp
 
 from calibrant import FocalTemperatureScaling, TemperatureScaling, scale
 from calibrant.calibrators import Calibrator
-from calibrant.files import write_top_predictions
+from calibrant.files import write_truncated_predictions
 
 ROWS = 1_000_000
 CLASSES = 100_000
@@ -97,7 +97,7 @@ def write(folder: Path, rows: int, templates: Templates) -> None:
         below = place == KNOWN
         turn = rng.integers(0, CLASSES, n)  # classes are numbered differently in every row
         labels = np.where(below, templates.labels[of, drawn], place)
-        write_top_predictions(
+        write_truncated_predictions(
             folder / f"{number:05d}.parquet",
             top_logits=known.astype(np.float32),
             top_classes=(np.arange(KNOWN) + turn[:, None]) % CLASSES,
@@ -163,9 +163,9 @@ def main(rows: int = ROWS) -> None:
             found = scale.fit(method, folder, scheduler=client)
             seconds = time.perf_counter() - start
             peaks: dict[str, Any] = client.run(peak_memory)
-            print(f"  {method!r}: {seconds:.1f} s, {found.passes} passes, peak ", end="")
-            print(f"{max(peaks.values()):.0f} MB per worker\n    {found.calibrator.state_}")
-            print(f"    {found.tail}")
+            print(f"  {method!r}: {seconds:.1f} s, {found.report_.passes} passes, peak ", end="")
+            print(f"{max(peaks.values()):.0f} MB per worker\n    {found.state_}")
+            print(f"    {found.report_.tail_bounds}")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import pytest
 
 import calibrant
 from calibrant.cli import main
-from calibrant.files import write_top_predictions
+from calibrant.files import write_truncated_predictions
 from experiments.catalogue import catalogue
 from tests.processes import run_calibrant
 
@@ -65,7 +65,7 @@ def folder(tmp_path_factory):
     parquet.write_table(table(columns), where / "logs" / "day.parquet")
     (where / "tokens").mkdir()
     log_probs = truth - np.log(np.exp(truth).sum(axis=1, keepdims=True))
-    write_top_predictions(
+    write_truncated_predictions(
         where / "tokens" / "day.parquet",
         top_logprobs=log_probs,
         top_classes=np.tile(np.arange(3), (400, 1)),

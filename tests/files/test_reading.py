@@ -205,13 +205,13 @@ def test_what_cannot_be_written_is_refused(tmp_path):
         ({"probs": PROBS, "ids": IDS[:3]}, "ids must have one entry"),
         ({"probs": PROBS, "ids": PROBS[:, 0]}, "ids must be whole numbers or strings"),
         ({"probs": PROBS, "class_names": "abcd"}, "sequence of strings"),
-        ({"probs": PROBS, "class_names": ["a", "b"]}, "one name a class, 4 in all; found 2"),
+        ({"probs": PROBS, "class_names": ["a", "b"]}, "one name per class, 4 in all; found 2"),
     ]:
         with pytest.raises((ValueError, TypeError), match=message):
             write_predictions(path, **wrong)
     with pytest.raises(ValueError, match=r"must end in \.npz, \.parquet, \.csv; found '\.txt'"):
         write_predictions(tmp_path / "out.txt", probs=PROBS)
-    with pytest.raises(ValueError, match="CSV has no place for class_names"):
+    with pytest.raises(ValueError, match="CSV cannot store class_names"):
         write_predictions(tmp_path / "out.csv", probs=PROBS, class_names=NAMES)
     assert list(tmp_path.iterdir()) == []
 
@@ -485,7 +485,7 @@ def test_a_folder_is_not_read_in_part(tmp_path):
     for file in ("a.parquet", "_temporary/b.parquet", "day/c.parquet"):
         (tmp_path / file).parent.mkdir(exist_ok=True)
         write_predictions(tmp_path / file, probs=PROBS, labels=LABELS)
-    with pytest.raises(ValueError, match=r"folders inside it too.*day/c\.parquet"):
+    with pytest.raises(ValueError, match=r"in its subfolders.*day/c\.parquet"):
         read_predictions(tmp_path)
     (tmp_path / "day" / "c.parquet").unlink()
     assert count_rows(tmp_path) == ROWS

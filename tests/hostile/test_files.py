@@ -173,7 +173,7 @@ def test_an_array_twice(tmp_path):
         data = archive.read("logits.npy")
     with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
         archive.writestr("logits.npy", data)
-    refused(path, "the array logits is there 2 times")
+    refused(path, "the array logits occurs 2 times")
 
 
 def test_an_encrypted_zip(tmp_path):
@@ -286,7 +286,7 @@ def test_damaged_parquet(tmp_path):
         (["logits", "probs"], "one kind of score; found both logits and probs"),
         (["logits", "label", "labels"], "label and labels mean the same"),
         (["logits", "id", "ids"], "id and ids mean the same"),
-        (["confidence"], "confidence but not what it was about"),
+        (["confidence"], "confidence but not whether predictions are correct"),
         (["confidence", "true_label"], "Add correct"),
         (["labels"], "neither logits nor probs"),
         (["a\nb"], r"has the arrays 'a\\nb': neither"),
@@ -305,9 +305,9 @@ def test_names_of_an_npz(tmp_path, names, message):
         ("label,prob_0,probs", "found both probs and prob_0"),
         ("label,prob_1,prob_2", "found prob_1 but no prob_0. Count the classes from 0"),
         ("prob_0,prob_1,prob_3", "found prob_3 but no prob_2"),
-        ("prob_0,prob_1,prob_1", "the column prob_1 is there 2 times"),
+        ("prob_0,prob_1,prob_1", "the column prob_1 occurs 2 times"),
         ("prob_0,prob_1,prob_01", "prob_1 and prob_01 have the same number"),
-        ("label,label,prob_0", "the column label is there 2 times"),
+        ("label,label,prob_0", "the column label occurs 2 times"),
         ("confidence,label,id", "Add correct"),
         ("label;prob_0;prob_1", "separated by commas; the first line is 'label;prob_0"),
     ],
@@ -406,7 +406,7 @@ def test_types_in_parquet(tmp_path, changes, message):
     ("lists", "message"),
     [
         ([[1.0, 2.0], [1.0, 2.0], [1.0]], "of one length; .* 2 numbers, found 1 in row 2"),
-        ([[1.0, 2.0], [1.0, None], [1.0, 2.0]], "a value at every place; found none in row 1"),
+        ([[1.0, 2.0], [1.0, None], [1.0, 2.0]], "a value at every position; found none in row 1"),
         ([[1.0, 2.0], [1.0, 2.0], None], "column logits must have a value .* row 2"),
     ],
 )
@@ -415,7 +415,7 @@ def test_lists_that_do_not_fit(tmp_path, lists, message):
 
 
 def test_lists_of_other_types(tmp_path):
-    refused(parquet(tmp_path, {"logits": [1.0, 2.0]}), "one list of numbers a row")
+    refused(parquet(tmp_path, {"logits": [1.0, 2.0]}), "one list of numbers per row")
     refused(parquet(tmp_path, {"logits": [["a"], ["b"]]}), "lists of logits must hold")
 
 

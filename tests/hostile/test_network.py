@@ -20,7 +20,6 @@ import pytest
 
 from calibrant import TemperatureScaling
 from calibrant.files import write_predictions
-from calibrant.scale import source
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/net/tcp").exists(), reason="reads the sockets of a process from /proc"
@@ -39,8 +38,8 @@ ACCEPTS = 1 << 16
 """Flag of a Unix socket that listens, in /proc/net/unix."""
 
 RUN = f"""
-from calibrant.scale import source
-source.BUNDLE_ROWS = {BUNDLE}
+from calibrant import _thresholds
+_thresholds.BUNDLE_ROWS = {BUNDLE}
 from calibrant.cli import main
 print("ready", flush=True)
 main(prog_name="calibrant")
@@ -365,7 +364,7 @@ def _ignores_interrupts(pid: int) -> bool:
 def test_the_answer_is_the_same_after_a_worker_was_killed(delay, folder, start, monkeypatch):
     from calibrant import scale
 
-    monkeypatch.setattr(source, "BUNDLE_ROWS", BUNDLE)
+    monkeypatch.setattr("calibrant._thresholds.BUNDLE_ROWS", BUNDLE)
     expected = scale.evaluate(folder).to_dict()
     command = start("evaluate", *[folder] * 3, "--scheduler", "local", "--json")
     command.wait_for(command.workers)

@@ -161,7 +161,7 @@ def test_an_apply_to_a_folder_that_is_a_link(target, inputs):
     write_predictions("rows.parquet", logits=LOGITS)
     Path("out").symlink_to(target)
     arguments = ["apply", "cal.json", "rows.parquet", "--scheduler", "local", "-o", "out"]
-    refused(run_calibrant(*arguments), "out is there already")
+    refused(run_calibrant(*arguments), "out exists already")
 
 
 @pytest.mark.parametrize("out", ["/dev/null", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])

@@ -17,7 +17,7 @@ from calibrant.files import (
     iter_predictions,
     read_predictions,
     write_predictions,
-    write_top_predictions,
+    write_truncated_predictions,
     written_whole,
 )
 from calibrant.report import write_report
@@ -79,7 +79,7 @@ USES = {
     "iter_predictions": lambda path: next(iter_predictions(path)),
     "count_rows": count_rows,
     "write_predictions": lambda path: write_predictions(path, logits=LOGITS),
-    "write_top_predictions": lambda path: write_top_predictions(
+    "write_truncated_predictions": lambda path: write_truncated_predictions(
         path, top_logprobs=[[-0.1]], top_classes=[[0]], n_classes=3
     ),
     "written_whole": lambda path: written_whole(path).__enter__(),

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant import TemperatureScaling, load, scale
-from calibrant.cli import data_sets
 from calibrant.cli.data_sets import IN_PROCESS, LOCAL, scheduler_of
 from calibrant.cli.progress import passes_bar
 from calibrant.files import read_predictions, write_predictions
@@ -92,11 +91,11 @@ def test_a_file_that_is_left_out_whole_is_not_written(folder, calibrator, tmp_pa
 
 def test_a_folder_that_is_there_stays(folder, calibrator, tmp_path):
     (tmp_path / "out").mkdir()
-    with pytest.raises(FileExistsError, match="is there already"):
+    with pytest.raises(FileExistsError, match="exists already"):
         scale.apply(calibrator, folder, tmp_path / "out")
-    with pytest.raises(ValueError, match="Name a folder beside it"):
+    with pytest.raises(ValueError, match="Choose a folder beside it"):
         scale.apply(calibrator, folder, folder / "out")
-    with pytest.raises(FileNotFoundError, match="Make it first"):
+    with pytest.raises(FileNotFoundError, match="Create it first"):
         scale.apply(calibrator, folder, tmp_path / "none" / "out")
 
 
@@ -184,7 +183,7 @@ def test_what_takes_a_cluster_by_itself(folder, tmp_path, monkeypatch):
     assert chosen(flat / "a.parquet", rows_in_memory=1) is None
     assert chosen(folder) == IN_PROCESS  # files in folders inside, which no other reader enters
     assert chosen(tmp_path) == IN_PROCESS
-    monkeypatch.setattr(data_sets, "ROWS_ALONE", rows - 1)
+    monkeypatch.setattr("calibrant._thresholds.ROWS_IN_ONE_PROCESS", rows - 1)
     assert chosen(flat, skip_bad=True) == LOCAL
     assert chosen(folder) == LOCAL
 
@@ -199,7 +198,7 @@ def test_progress_is_told(folder, calibrator, tmp_path):
     assert told == [(1, 1, 1)]
     told.clear()
     found = scale.fit(TemperatureScaling(), folder, progress=note)
-    assert told == [(number, 1, 1) for number in range(1, found.passes + 1)]
+    assert told == [(number, 1, 1) for number in range(1, found.report_.passes + 1)]
     told.clear()
     scale.apply(calibrator, folder, tmp_path / "out", progress=note)
     assert told == [(1, done, 4) for done in (1, 2, 3, 4)]

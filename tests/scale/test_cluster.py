@@ -12,7 +12,7 @@ import pytest
 
 from calibrant import FocalTemperatureScaling, TemperatureScaling, scale
 from calibrant.files import read_predictions, write_predictions
-from calibrant.scale import engine, source
+from calibrant.scale import engine
 from calibrant.scale.engine import Cluster
 
 distributed = pytest.importorskip("distributed")
@@ -50,14 +50,14 @@ def client():
 
 @pytest.fixture(autouse=True)
 def small_bundles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "BUNDLE_ROWS", ROWS)
+    monkeypatch.setattr("calibrant._thresholds.BUNDLE_ROWS", ROWS)
 
 
 def test_the_same_to_the_last_bit(folder, client):
     alone, together = scale.evaluate(folder), scale.evaluate(folder, scheduler=client)
     assert alone == together
-    one = scale.fit(TemperatureScaling(), folder).calibrator
-    other = scale.fit(TemperatureScaling(), folder, scheduler=client).calibrator
+    one = scale.fit(TemperatureScaling(), folder)
+    other = scale.fit(TemperatureScaling(), folder, scheduler=client)
     assert one.temperature_ == other.temperature_
     assert one.report_ == other.report_
 
@@ -69,7 +69,7 @@ def test_an_address_will_do(folder, client):
 
 def test_a_scheduler_that_does_not_answer(folder, monkeypatch):
     monkeypatch.setattr("calibrant.scale.engine.TO_CONNECT", "200ms")
-    with pytest.raises(ValueError, match="the address of one that answers; found 'tcp://"):
+    with pytest.raises(ValueError, match="the address of a running Dask scheduler; found 'tcp://"):
         scale.evaluate(folder, scheduler="tcp://127.0.0.1:1")
     with pytest.raises(ValueError, match="found 7"):
         scale.evaluate(folder, scheduler=7)
@@ -80,7 +80,7 @@ def test_refusals_come_through(folder, client, tmp_path):
     write_predictions(file, probs=[[0.5, 0.5]])
     with pytest.raises(ValueError, match="labels are needed"):
         scale.evaluate(file, scheduler=client)
-    fitted = scale.fit(TemperatureScaling(), folder).calibrator
+    fitted = scale.fit(TemperatureScaling(), folder)
     with pytest.raises(ValueError, match="fitted on 3 classes; found 2"):
         scale.apply(fitted, file, tmp_path / "out", scheduler=client)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.parquet"]
@@ -109,13 +109,13 @@ def test_a_worker_killed_in_the_middle_of_a_fit(folder, client, monkeypatch):
     monkeypatch.setattr("calibrant.scale.fitting.engine_for", lambda _: _Given(engine))
     found = scale.fit(FocalTemperatureScaling(criterion="nll"), folder, scheduler="any")
     assert engine.passes > 2
-    assert found.calibrator.state_ == whole.calibrator.state_
-    assert found.calibrator.report_ == whole.calibrator.report_
-    assert found.passes == whole.passes
+    assert found.state_ == whole.state_
+    assert found.report_ == whole.report_
+    assert found.report_.passes == whole.report_.passes
 
 
 def test_a_worker_killed_while_it_writes(folder, client, monkeypatch, tmp_path):
-    calibrator = scale.fit(TemperatureScaling(), folder).calibrator
+    calibrator = scale.fit(TemperatureScaling(), folder)
     engine = KillsAWorker(client)
     engine.passes = 1
     monkeypatch.setattr("calibrant.scale.application.engine_for", lambda _: _Given(engine))

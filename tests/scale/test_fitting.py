@@ -11,17 +11,16 @@ import pytest
 
 import calibrant
 from calibrant import FocalTemperatureScaling, Identity, TemperatureScaling, scale
-from calibrant.calibrators import CalibrationWarning, FitReport
+from calibrant.calibrators import CalibrationWarning, FitReport, SearchBounds
 from calibrant.calibrators.data import FitData
 from calibrant.calibrators.temperature.criterion import evaluator_of
 from calibrant.calibrators.temperature.solver import TO_LOOK, TO_START
 from calibrant.scale import equal_mass
+from calibrant.scale.data_set import open_data_set
 from calibrant.scale.engine import InProcess
 from calibrant.scale.equal_mass import EqualMassErrors
-from calibrant.scale.regression import median, together
-from calibrant.scale.samples import FilesOfSamples
-from calibrant.scale.search import SketchBounds
-from calibrant.scale.source import open_data_set
+from calibrant.scale.regression import median, search_together
+from calibrant.scale.samples import SamplesInFiles
 
 ROWS, CLASSES = 6000, 4
 RNG = np.random.default_rng(0)
@@ -80,9 +79,9 @@ def test_the_same_evaluation(folder):
 def test_the_same_temperature(folder):
     whole = TemperatureScaling().fit(LOGITS, LABELS)
     found = scale.fit(TemperatureScaling(), folder)
-    assert found.calibrator.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
-    assert found.passes == whole.report_.evaluations + 1
-    same_report(found.calibrator.report_, whole.report_)
+    assert found.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
+    assert found.report_.passes == whole.report_.evaluations + 1
+    same_report(found.report_, whole.report_)
 
 
 @pytest.mark.parametrize("criterion", ["brier", "focal"])
@@ -92,9 +91,9 @@ def test_the_same_temperature_by_other_losses(tmp_path, criterion, rows):
     for number, part in enumerate([slice(0, 10), slice(10, rows)]):
         write(tmp_path / f"{number}.parquet", LOGITS[:rows][part], LABELS[:rows][part])
     found = scale.fit(TemperatureScaling(criterion=criterion), tmp_path)
-    assert found.calibrator.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
-    assert found.passes <= 8
-    same_report(found.calibrator.report_, whole.report_)
+    assert found.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
+    assert found.report_.passes <= 8
+    same_report(found.report_, whole.report_)
 
 
 @pytest.mark.parametrize("criterion", ["brier", "focal"])
@@ -108,35 +107,33 @@ def test_a_minimum_that_few_rows_do_not_show(tmp_path, criterion):
     found = scale.fit(TemperatureScaling(criterion=criterion), tmp_path)
     assert whole.report_.at_bound is None
     assert whole.report_.gradient < 1e-9
-    assert found.calibrator.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
-    assert found.passes <= 10
+    assert found.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
+    assert found.report_.passes <= 10
 
 
 def test_nothing_fitted_is_the_same_too(folder):
-    same_report(
-        scale.fit(Identity(), folder).calibrator.report_, Identity().fit(LOGITS, LABELS).report_
-    )
+    same_report(scale.fit(Identity(), folder).report_, Identity().fit(LOGITS, LABELS).report_)
 
 
 @pytest.mark.parametrize("criterion", ["nll", "ece"])
 def test_the_same_gamma_and_temperature(tmp_path, criterion):
     whole = FocalTemperatureScaling(criterion=criterion).fit(LOGITS, LABELS)
     found = scale.fit(FocalTemperatureScaling(criterion=criterion), cut(tmp_path, CUTS["uneven"]))
-    assert found.calibrator.state_ == whole.state_
-    assert found.bounds is None
-    assert found.passes <= 8
-    same_report(found.calibrator.report_, whole.report_)
+    assert found.state_ == whole.state_
+    assert found.report_.search_bounds is None
+    assert found.report_.passes <= 8
+    same_report(found.report_, whole.report_)
 
 
 @pytest.mark.parametrize("method", [TemperatureScaling, FocalTemperatureScaling])
 def test_the_same_by_an_equal_mass_error(tmp_path, method):
     whole = method(criterion="ada_ece").fit(LOGITS, LABELS)
     found = scale.fit(method(criterion="ada_ece"), cut(tmp_path, CUTS["eight"]))
-    assert found.calibrator.state_ == whole.state_
-    assert found.bounds == SketchBounds(0.0, 0.0)
-    assert found.passes <= 6
-    same_report(found.calibrator.report_, whole.report_)
-    assert "off by at most 0;" in str(found)
+    assert found.state_ == whole.state_
+    assert found.report_.search_bounds == SearchBounds(off_by=0.0, better_by=0.0)
+    assert found.report_.passes <= 6
+    same_report(found.report_, whole.report_)
+    assert "off by at most 0;" in str(found.report_)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -149,8 +146,8 @@ def test_the_same_where_rows_are_tied_but_for_rounding(tmp_path, seed):
         write(tmp_path / f"{i}.parquet", logits[rows], labels[rows])
     whole = TemperatureScaling(criterion="ada_ece").fit(logits, labels)
     found = scale.fit(TemperatureScaling(criterion="ada_ece"), tmp_path)
-    assert found.calibrator.state_ == whole.state_
-    assert found.calibrator.report_.after == pytest.approx(whole.report_.after, rel=1e-9)
+    assert found.state_ == whole.state_
+    assert found.report_.after == pytest.approx(whole.report_.after, rel=1e-9)
 
 
 @pytest.mark.parametrize("ties", ["none", "some", "many"])
@@ -160,7 +157,7 @@ def test_equal_mass_errors_narrow_until_they_are_exact(tmp_path, monkeypatch, ti
     monkeypatch.setattr(equal_mass, "MOST_CELLS", 4096)
     logits = {"none": LOGITS, "some": LOGITS.round(1), "many": LOGITS.round(0)}[ties]
     write(tmp_path / "a.parquet", logits, LABELS, row_group_size=1300)
-    samples = FilesOfSamples.of(open_data_set(tmp_path), InProcess())
+    samples = SamplesInFiles.of(open_data_set(tmp_path), InProcess())
     points = [(0.0, 1.0), (1.0, 1.0), (0.0, 0.01)]  # the last makes most rows certain
     errors = EqualMassErrors(samples, 15)
     errors.look(points)
@@ -180,9 +177,9 @@ def test_the_same_on_a_line(tmp_path, criterion):
     whole = FocalTemperatureScaling(criterion=criterion, search="line").fit(logits, labels)
     write(tmp_path / "a.parquet", logits, labels, row_group_size=700)
     found = scale.fit(FocalTemperatureScaling(criterion=criterion, search="line"), tmp_path)
-    assert found.calibrator.state_ == whole.state_
-    assert found.passes <= 12
-    same_report(found.calibrator.report_, whole.report_)
+    assert found.state_ == whole.state_
+    assert found.report_.passes <= 12
+    same_report(found.report_, whole.report_)
 
 
 def test_order_changes_nothing_but_rounding(tmp_path):
@@ -190,7 +187,7 @@ def test_order_changes_nothing_but_rounding(tmp_path):
     write(tmp_path / "b.parquet", LOGITS[order[:100]], LABELS[order[:100]])
     write(tmp_path / "a" / "day=2" / "c.parquet", LOGITS[order[100:]], LABELS[order[100:]])
     whole = TemperatureScaling().fit(LOGITS, LABELS)
-    apart = scale.fit(TemperatureScaling(), tmp_path).calibrator
+    apart = scale.fit(TemperatureScaling(), tmp_path)
     assert apart.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
 
 
@@ -198,7 +195,7 @@ def test_order_changes_nothing_but_rounding(tmp_path):
 def test_logits_of_any_size(tmp_path, size):
     write(tmp_path / "a.parquet", size * LOGITS[:500], LABELS[:500])
     whole = TemperatureScaling().fit(size * LOGITS[:500], LABELS[:500])
-    apart = scale.fit(TemperatureScaling(), tmp_path).calibrator
+    apart = scale.fit(TemperatureScaling(), tmp_path)
     assert apart.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
 
 
@@ -208,7 +205,7 @@ def test_every_label_on_top(tmp_path):
     with pytest.warns(CalibrationWarning, match="T = 0"):
         whole = TemperatureScaling().fit(LOGITS, labels)
     with pytest.warns(CalibrationWarning, match="T = 0"):
-        apart = scale.fit(TemperatureScaling(), tmp_path).calibrator
+        apart = scale.fit(TemperatureScaling(), tmp_path)
     assert apart.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
     same_report(apart.report_, whole.report_)
 
@@ -219,7 +216,7 @@ def test_probabilities_in_lists_of_half_precision(tmp_path):
     lists = pa.FixedSizeListArray.from_arrays(pa.array(probs.reshape(-1)), 3)
     pq.write_table(pa.table({"probs": lists, "label": labels}), tmp_path / "a.parquet")
     whole = TemperatureScaling().fit(probs=probs, labels=labels)
-    apart = scale.fit(TemperatureScaling(), tmp_path / "a.parquet").calibrator
+    apart = scale.fit(TemperatureScaling(), tmp_path / "a.parquet")
     assert apart.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
 
 
@@ -233,10 +230,10 @@ def test_the_same_numbers_for_each_class(tmp_path, method, masked):
         write(tmp_path / f"{number}.parquet", logits[rows], LABELS[:3000][rows])
     whole = calibrant.CALIBRATORS[method]().fit(logits, LABELS[:3000])
     found = scale.fit(calibrant.CALIBRATORS[method](), tmp_path)
-    assert found.passes <= 12
+    assert found.report_.passes <= 12
     for name, values in whole.state_.items():
-        np.testing.assert_allclose(found.calibrator.state_[name], values, rtol=1e-9, atol=1e-9)
-    same_report(found.calibrator.report_, whole.report_)
+        np.testing.assert_allclose(found.state_[name], values, rtol=1e-9, atol=1e-9)
+    same_report(found.report_, whole.report_)
 
 
 @pytest.mark.parametrize("method", ["vector", "bias-corrected-temperature"])
@@ -250,9 +247,9 @@ def test_rows_with_masks_and_rows_of_other_sizes(tmp_path, method):
     with pytest.warns(CalibrationWarning, match="rows hold logits more than"):
         found = scale.fit(calibrant.CALIBRATORS[method](), tmp_path)
     np.testing.assert_allclose(
-        found.calibrator.predict_proba(logits), whole.predict_proba(logits), rtol=0, atol=1e-9
+        found.predict_proba(logits), whole.predict_proba(logits), rtol=0, atol=1e-9
     )
-    same_report(found.calibrator.report_, whole.report_)
+    same_report(found.report_, whole.report_)
 
 
 @pytest.mark.parametrize("method", ["vector", "bias-corrected-temperature"])
@@ -262,22 +259,22 @@ def test_with_many_parameters_the_search_is_another(tmp_path, monkeypatch, metho
     whole = calibrant.CALIBRATORS[method]().fit(LOGITS[:1000], LABELS[:1000])
     found = scale.fit(calibrant.CALIBRATORS[method](), tmp_path)
     np.testing.assert_allclose(
-        found.calibrator.predict_proba(LOGITS), whole.predict_proba(LOGITS), rtol=0, atol=1e-9
+        found.predict_proba(LOGITS), whole.predict_proba(LOGITS), rtol=0, atol=1e-9
     )
 
 
 @pytest.mark.parametrize("n", [1, 2, 9, 3000])
 @pytest.mark.parametrize("few", [1, 1 << 16])
 def test_medians_are_exact(tmp_path, monkeypatch, n, few):
-    monkeypatch.setattr("calibrant.scale.regression.MOST_VALUES", few)
+    monkeypatch.setattr("calibrant._thresholds.MOST_GATHERED_VALUES", few)
     write(tmp_path / "a.parquet", LOGITS[:n], LABELS[:n])
-    samples = FilesOfSamples.of(open_data_set(tmp_path), InProcess())
+    samples = SamplesInFiles.of(open_data_set(tmp_path), InProcess())
     sizes = np.sort(np.abs(LOGITS[:n, 0]))
     of_sizes, of_zeros = (
         median(lambda data: np.abs(data.logits[:, 0])),
         median(lambda data: np.zeros(len(data))),
     )
-    assert together(samples, of_sizes, of_zeros) == [sizes[(n + 1) // 2 - 1], None]
+    assert search_together(samples, of_sizes, of_zeros) == [sizes[(n + 1) // 2 - 1], None]
 
 
 @pytest.mark.parametrize("about", [TO_START, TO_LOOK])
@@ -286,7 +283,7 @@ def test_a_pattern_of_bad_rows_does_not_hit_those_to_start_from(tmp_path, about)
     logits[:: ROWS // about, 1] = np.nan
     bad = np.isnan(logits[:, 1])
     write(tmp_path / "a.parquet", logits, LABELS, row_group_size=700)
-    samples = FilesOfSamples.of(open_data_set(tmp_path, skip_bad=True), InProcess())
+    samples = SamplesInFiles.of(open_data_set(tmp_path, skip_bad=True), InProcess())
     some = samples.some_rows(about)
     assert isinstance(some, FitData)
     np.testing.assert_array_equal(some.logits, logits[~bad][:: ROWS // about])
@@ -295,14 +292,14 @@ def test_a_pattern_of_bad_rows_does_not_hit_those_to_start_from(tmp_path, about)
 def test_where_few_rows_can_be_used_a_fit_starts_from_all_of_them(tmp_path):
     logits = np.where(np.arange(1100)[:, None] < 200, LOGITS[:1100], np.nan)
     write(tmp_path / "a.parquet", logits, LABELS[:1100])
-    samples = FilesOfSamples.of(open_data_set(tmp_path, skip_bad=True), InProcess())
-    assert TO_START in samples.facts.picked
+    samples = SamplesInFiles.of(open_data_set(tmp_path, skip_bad=True), InProcess())
+    assert TO_START in samples.facts.strided
     assert samples.some_rows(TO_START) is samples
 
 
 def test_what_cannot_be_summed_is_refused(tmp_path):
     cut(tmp_path, [])
-    with pytest.raises(ValueError, match="these methods can be fitted: identity, temperature"):
+    with pytest.raises(ValueError, match=r"can be fitted over files \(identity, temperature"):
         scale.fit(calibrant.CALIBRATORS["isotonic"](), tmp_path)
     with pytest.raises(ValueError, match="the search is 'grid' or 'line'"):
         scale.fit(FocalTemperatureScaling(search="refine"), tmp_path)

@@ -40,10 +40,10 @@ def test_the_same_as_in_memory(tmp_path, ends, classes):
     logits, labels = draw_overconfident(ROWS, 10, excess=np.linspace(0.5, 2.5, 10))
     whole = TopRestScaling(classes=classes).fit(logits, labels)
     found = scale.fit(TopRestScaling(classes=classes), written(tmp_path, logits, labels, ends))
-    same_state(whole, found.calibrator)
-    assert found.passes <= 15
+    same_state(whole, found)
+    assert found.report_.passes <= 15
     np.testing.assert_allclose(
-        found.calibrator.predict_proba(logits), whole.predict_proba(logits), rtol=0, atol=1e-9
+        found.predict_proba(logits), whole.predict_proba(logits), rtol=0, atol=1e-9
     )
 
 
@@ -52,19 +52,19 @@ def test_any_order_of_rows(tmp_path):
     order = np.random.default_rng(1).permutation(3000)
     whole = TopRestScaling().fit(logits, labels)
     folder = written(tmp_path, logits[order], labels[order], [100])
-    same_state(whole, scale.fit(TopRestScaling(), folder).calibrator)
+    same_state(whole, scale.fit(TopRestScaling(), folder))
 
 
 def test_bundles_count_the_mistakes_that_come_before_them(tmp_path, monkeypatch):
     """One in so many mistakes is taken: the same ones as in memory, however rows are bundled."""
     monkeypatch.setattr("calibrant.calibrators.top_rest.solver.MOST_ENTRIES", 1000)
-    monkeypatch.setattr("calibrant.scale.source.BUNDLE_ROWS", 800)
+    monkeypatch.setattr("calibrant._thresholds.BUNDLE_ROWS", 800)
     logits, labels = draw_overconfident(4000, 5, excess=np.linspace(0.5, 2.5, 5))
     wrong = np.flatnonzero(logits.argmax(axis=1) != labels)
     assert len(wrong) * 5 > 4 * 1000
     whole = TopRestScaling().fit(logits, labels)
     folder = written(tmp_path, logits, labels, [3, 1000, 1004, 2900])
-    same_state(whole, scale.fit(TopRestScaling(), folder).calibrator)
+    same_state(whole, scale.fit(TopRestScaling(), folder))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -72,7 +72,7 @@ def test_few_classes(tmp_path, n_classes):
     logits, labels = draw_overconfident(2000, n_classes, excess=np.linspace(0.5, 2.5, n_classes))
     whole = TopRestScaling().fit(logits, labels)
     folder = written(tmp_path, logits, labels, [900])
-    same_state(whole, scale.fit(TopRestScaling(), folder).calibrator)
+    same_state(whole, scale.fit(TopRestScaling(), folder))
 
 
 def test_without_a_mistake(tmp_path):
@@ -81,7 +81,7 @@ def test_without_a_mistake(tmp_path):
     with pytest.warns(CalibrationWarning, match="T = 0"):
         whole = TopRestScaling().fit(logits, labels)
     with pytest.warns(CalibrationWarning, match="T = 0"):
-        apart = scale.fit(TopRestScaling(), written(tmp_path, logits, labels, [900])).calibrator
+        apart = scale.fit(TopRestScaling(), written(tmp_path, logits, labels, [900]))
     same_state(whole, apart)
 
 
@@ -92,7 +92,7 @@ def test_logits_of_any_size_with_absent_classes(tmp_path, size):
     logits *= size
     whole = TopRestScaling().fit(logits, labels)
     folder = written(tmp_path, logits, labels, [10])
-    apart = scale.fit(TopRestScaling(), folder).calibrator
+    apart = scale.fit(TopRestScaling(), folder)
     assert apart.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
     np.testing.assert_allclose(
         apart.predict_proba(logits), whole.predict_proba(logits), rtol=0, atol=1e-9
@@ -101,7 +101,7 @@ def test_logits_of_any_size_with_absent_classes(tmp_path, size):
 
 def test_rows_that_were_left_out_do_not_shift_the_mistakes(tmp_path, monkeypatch):
     monkeypatch.setattr("calibrant.calibrators.top_rest.solver.MOST_ENTRIES", 1000)
-    monkeypatch.setattr("calibrant.scale.source.BUNDLE_ROWS", 500)
+    monkeypatch.setattr("calibrant._thresholds.BUNDLE_ROWS", 500)
     logits, labels = draw_overconfident(3000, 5, excess=np.linspace(0.5, 2.5, 5))
     bad = np.arange(5, 3000, 701)
     holed = logits.copy()
@@ -110,7 +110,7 @@ def test_rows_that_were_left_out_do_not_shift_the_mistakes(tmp_path, monkeypatch
     kept = np.delete(np.arange(3000), bad)
     whole = TopRestScaling().fit(logits[kept], labels[kept])
     found = scale.fit(TopRestScaling(), folder, skip_bad=True)
-    assert found.skipped.rows == len(bad)
+    assert found.report_.skipped.rows == len(bad)
     np.testing.assert_allclose(
-        found.calibrator.predict_proba(logits), whole.predict_proba(logits), rtol=0, atol=1e-6
+        found.predict_proba(logits), whole.predict_proba(logits), rtol=0, atol=1e-6
     )

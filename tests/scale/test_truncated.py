@@ -15,8 +15,8 @@ import calibrant
 from calibrant import FocalCalibration, FocalTemperatureScaling, TemperatureScaling, scale
 from calibrant.calibrators import TruncatedRows, fit_truncated_rows
 from calibrant.calibrators.temperature.rows import mapped_rows
-from calibrant.files import read_predictions, write_top_predictions
-from calibrant.scale.source import holds_truncated_rows
+from calibrant.files import read_predictions, write_truncated_predictions
+from calibrant.files.parquet import is_truncated
 from tests.processes import run_calibrant
 
 N, CLASSES, K = 1500, 200, 20
@@ -40,7 +40,7 @@ PROBS = np.exp(LOGITS - COLUMNS["normaliser"][:, None])
 def write(file: Path, rows: slice | np.ndarray = np.s_[:], **changes: object) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     given = {name: values[rows] for name, values in (COLUMNS | changes).items()}
-    write_top_predictions(file, **given, n_classes=CLASSES)
+    write_truncated_predictions(file, **given, n_classes=CLASSES)
     return file
 
 
@@ -75,14 +75,16 @@ def test_npz_files_are_read_and_not_fitted_by_the_command(tmp_path):
 
 def test_over_files_as_in_memory(folder):
     whole, apart = TemperatureScaling(), TemperatureScaling()
-    bounds = fit_truncated_rows(whole, ROWS)
+    bounds = fit_truncated_rows(whole, ROWS).report_.tail_bounds
     found = scale.fit(apart, folder)
     assert apart.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
     assert apart.n_classes_ == CLASSES
     for name in ("low", "high", "lowest", "highest"):
-        assert getattr(found.tail, name) == pytest.approx(getattr(bounds, name), rel=1e-9)
-    assert str(found.tail) in str(found)
-    assert found.to_dict()["tail"]["everywhere"] is True
+        assert getattr(found.report_.tail_bounds, name) == pytest.approx(
+            getattr(bounds, name), rel=1e-9
+        )
+    assert str(found.report_.tail_bounds) in str(found.report_)
+    assert found.report_.to_dict()["tail_bounds"]["everywhere"] is True
 
 
 @pytest.mark.parametrize(
@@ -100,9 +102,9 @@ def test_the_same_gamma_and_temperature(tmp_path, method, criterion):
     write(tmp_path / "a.parquet", np.s_[:251])
     write(tmp_path / "b.parquet", np.s_[251:600])
     found = scale.fit(method(criterion=criterion), tmp_path)
-    assert found.calibrator.state_ == whole.state_
-    assert found.calibrator.report_.after == pytest.approx(whole.report_.after, abs=1e-9)
-    assert found.tail.low <= whole.report_.after <= found.tail.high
+    assert found.state_ == whole.state_
+    assert found.report_.after == pytest.approx(whole.report_.after, abs=1e-9)
+    assert found.report_.tail_bounds.low <= whole.report_.after <= found.report_.tail_bounds.high
 
 
 def test_what_can_be_measured_is_exact(folder):
@@ -112,7 +114,7 @@ def test_what_can_be_measured_is_exact(folder):
         assert measured[name].value == pytest.approx(whole[name].value, abs=1e-9)
     with pytest.raises(KeyError, match="brier was not measured"):
         measured["brier"]
-    assert any("cannot be known" in note for note in measured.notes)
+    assert any("are not measured" in note for note in measured.notes)
 
 
 @pytest.mark.parametrize("state", [{"temperature": 1.3}, {"gamma": 1.0, "temperature": 1.3}])
@@ -129,7 +131,7 @@ def test_calibrated_rows_are_within_the_bounds_they_state(tmp_path, state):
     off = np.abs(np.exp(read.top_logits) - true_probs).max(axis=1)
     assert (off <= table["off_by"].to_numpy() + 1e-12).all()
     assert applied.off_by == table["off_by"].to_numpy().max()
-    assert "can put a probability off" in str(applied)
+    assert "change a probability by at most" in str(applied)
     np.testing.assert_array_equal(read.top_classes, TOP)
     np.testing.assert_array_equal(read.labels, LABELS)
     again = scale.evaluate(tmp_path / "out")  # what was written can be measured
@@ -141,7 +143,7 @@ def test_calibrated_rows_are_within_the_bounds_they_state(tmp_path, state):
 def test_log_probabilities_in_half_precision_without_labels(tmp_path):
     log_probs = np.log(np.take_along_axis(PROBS, TOP, axis=1)).astype(np.float16)
     file = tmp_path / "a.parquet"
-    write_top_predictions(file, top_logprobs=log_probs, top_classes=TOP, n_classes=CLASSES)
+    write_truncated_predictions(file, top_logprobs=log_probs, top_classes=TOP, n_classes=CLASSES)
     calibrator = TemperatureScaling().fit_samples(ROWS)
     scale.apply(calibrator, file, tmp_path / "out")
     read = read_predictions(tmp_path / "out" / "a.parquet")
@@ -157,7 +159,7 @@ def test_the_number_of_classes_must_be_said_once(tmp_path):
     pq.write_table(table.replace_schema_metadata({}), file)
     with pytest.raises(ValueError, match="but not the number of classes"):
         scale.fit(TemperatureScaling(), file)
-    assert scale.fit(TemperatureScaling(), file, n_classes=CLASSES).tail is not None
+    assert scale.fit(TemperatureScaling(), file, n_classes=CLASSES).report_.tail_bounds is not None
     with pytest.raises(ValueError, match=f"has {CLASSES} classes; found n_classes = 7"):
         scale.fit(TemperatureScaling(), write(tmp_path / "b.parquet"), n_classes=7)
 
@@ -172,8 +174,8 @@ def test_labels_of_unknown_probability(tmp_path):
     with pytest.raises(ValueError, match="is not among the known classes"):
         scale.fit(TemperatureScaling(), file)
     found = scale.fit(TemperatureScaling(), file, skip_bad=True)
-    assert found.skipped.rows == unknown
-    assert found.calibrator.report_.n_samples == N - unknown
+    assert found.report_.skipped.rows == unknown
+    assert found.report_.n_samples == N - unknown
 
 
 def test_missing_label_logits_may_be_null(tmp_path):
@@ -184,7 +186,7 @@ def test_missing_label_logits_may_be_null(tmp_path):
     place = table.schema.get_field_index("label_logit")
     pq.write_table(table.set_column(place, "label_logit", column), file)
     whole = TemperatureScaling().fit_samples(ROWS)
-    apart = scale.fit(TemperatureScaling(), file).calibrator
+    apart = scale.fit(TemperatureScaling(), file)
     assert apart.temperature_ == pytest.approx(whole.temperature_, rel=1e-9)
 
 
@@ -212,17 +214,17 @@ def test_garbage_is_refused_with_its_place(tmp_path):
 
 def test_what_cannot_be_written():
     top = {"top_classes": TOP, "n_classes": CLASSES}
-    with pytest.raises(ValueError, match="found top_logits without one"):
-        write_top_predictions("a.parquet", top_logits=COLUMNS["top_logits"], **top)
+    with pytest.raises(ValueError, match="got top_logits without one"):
+        write_truncated_predictions("a.parquet", top_logits=COLUMNS["top_logits"], **top)
     with pytest.raises(ValueError, match=r"written as \.parquet"):
-        write_top_predictions("a.csv", top_logprobs=COLUMNS["top_logits"], **top)
+        write_truncated_predictions("a.csv", top_logprobs=COLUMNS["top_logits"], **top)
 
 
 def test_endings_in_capitals_are_known_too(tmp_path):
     write(tmp_path / "logs" / "a.parquet").rename(tmp_path / "logs" / "a.PARQUET")
-    assert holds_truncated_rows(tmp_path / "logs")
+    assert is_truncated(tmp_path / "logs")
     (tmp_path / "empty").mkdir()
-    assert not holds_truncated_rows(tmp_path / "empty")
+    assert not is_truncated(tmp_path / "empty")
 
 
 def test_the_commands_know_the_layout(tmp_path):
@@ -237,11 +239,11 @@ def test_the_commands_know_the_layout(tmp_path):
     said = run("fit", logs, "--method", "temperature", "-o", output)
     assert "Whatever the unknown classes are, nll is between" in said
     assert said.endswith("FILE -o calibrated\nTo measure it: calibrant evaluate calibrated\n")
-    assert "cannot be known" in run("evaluate", logs)
+    assert "are not measured" in run("evaluate", logs)
     applied = run("apply", output, logs, "-o", str(tmp_path / "out"))
     assert f"{N} rows calibrated" in applied
     refused = run_calibrant("apply", output, logs, "-o", tmp_path / "a.npz")
-    assert "rows of the largest logits write a folder" in refused.output
+    assert "truncated rows need a folder" in refused.output
 
 
 def test_files_of_several_float_types_keep_their_own_precision(tmp_path):
@@ -257,12 +259,12 @@ def test_files_of_several_float_types_keep_their_own_precision(tmp_path):
         given["top_logits"] = given["top_logits"].astype(kind)
         (tmp_path / name).mkdir()
         for folder in (tmp_path / name, tmp_path):
-            write_top_predictions(folder / f"{name}.parquet", **given, n_classes=CLASSES)
+            write_truncated_predictions(folder / f"{name}.parquet", **given, n_classes=CLASSES)
     for name in "ab":
-        alone = scale.fit(TemperatureScaling(), tmp_path / name).calibrator.report_
+        alone = scale.fit(TemperatureScaling(), tmp_path / name).report_
         assert alone.n_samples == (700 if name == "a" else N - 700)
         (tmp_path / name / f"{name}.parquet").unlink()
-    assert scale.fit(TemperatureScaling(), tmp_path).calibrator.report_.n_samples == N
+    assert scale.fit(TemperatureScaling(), tmp_path).report_.n_samples == N
 
 
 @pytest.mark.parametrize("gamma", [3.0, 12.0, 50.0])
@@ -271,7 +273,7 @@ def test_bounds_of_a_sure_row_at_a_large_gamma_are_numbers(tmp_path, gamma):
     logits[0, 7] += 70.0
     top = np.argsort(-logits, axis=1)[:, :K]
     labels = np.where(np.arange(40) == 0, 3, LABELS[:40])
-    write_top_predictions(
+    write_truncated_predictions(
         tmp_path / "a.parquet",
         top_logits=np.take_along_axis(logits, top, axis=1),
         top_classes=top,
@@ -282,5 +284,5 @@ def test_bounds_of_a_sure_row_at_a_large_gamma_are_numbers(tmp_path, gamma):
     )
     found = scale.fit(FocalCalibration(gamma=gamma), tmp_path)
     exact = FocalCalibration(gamma=gamma).fit(logits, labels).report_.after
-    assert found.tail.low <= exact * (1 + 1e-9)
-    assert exact * (1 - 1e-9) <= found.tail.high < np.inf
+    assert found.report_.tail_bounds.low <= exact * (1 + 1e-9)
+    assert exact * (1 - 1e-9) <= found.report_.tail_bounds.high < np.inf

@@ -44,7 +44,7 @@ def same_as_in_memory(path: Path, logits: np.ndarray) -> None:
     for name in ("nll", "brier", "ece", "classwise_ece"):
         assert apart[name].value == pytest.approx(whole[name].value, rel=0, abs=1e-9)
     fitted = TemperatureScaling().fit(logits, LABELS)
-    found = scale.fit(TemperatureScaling(), path).calibrator
+    found = scale.fit(TemperatureScaling(), path)
     assert found.temperature_ == pytest.approx(fitted.temperature_, rel=1e-9)
 
 
@@ -137,8 +137,8 @@ def test_tensors_of_bfloat16_in_memory():
 
 
 def test_columns_too_many_to_read_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr("calibrant.scale.source.MOST_HELD", 1 << 16)
+    monkeypatch.setattr("calibrant._thresholds.MOST_PAGE_BYTES", 1 << 16)
     columns = {f"logit_{k}": LOGITS[:, k].copy() for k in range(1200)}
     pq.write_table(pa.table({"label": LABELS % 1200, **columns}), tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match=r"1200 columns of scores\. Write them as one column of"):
+    with pytest.raises(ValueError, match=r"1200 score columns\. Write the scores as one column of"):
         scale.evaluate(tmp_path)

@@ -14,7 +14,7 @@ import pytest
 
 from calibrant import CALIBRATORS, scale
 from calibrant.files import write_predictions
-from calibrant.scale import engine, source, workers
+from calibrant.scale import engine, workers
 from calibrant.scale.engine import FAN_IN, InProcess, InProcesses, Tree, total
 from calibrant.scale.workers import TRIES, Workers, cores
 from tests.processes import run_python
@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def small_bundles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "BUNDLE_ROWS", ROWS)
+    monkeypatch.setattr("calibrant._thresholds.BUNDLE_ROWS", ROWS)
 
 
 @pytest.fixture
@@ -72,8 +72,8 @@ def test_a_fit_is_the_same_to_the_last_bit(method, options, folder, warm_pool, m
     workers_of = nullcontext(InProcesses(warm_pool))
     monkeypatch.setattr("calibrant.scale.fitting.engine_for", lambda _: workers_of)
     local = scale.fit(CALIBRATORS[method](**options), folder, scheduler="local")
-    assert local.to_dict() == alone.to_dict()
-    assert repr(local.calibrator.state_) == repr(alone.calibrator.state_)
+    assert local.report_ == alone.report_
+    assert repr(local.state_) == repr(alone.state_)
 
 
 def test_an_evaluation_is_the_same_to_the_last_bit(folder):
@@ -177,7 +177,7 @@ class Mine(TemperatureScaling):
     NAME = "temperature"
 
 print(scale.evaluate({folder!r}, scheduler="local").n)
-found = scale.fit(TemperatureScaling(), {folder!r}, scheduler="local").calibrator
+found = scale.fit(TemperatureScaling(), {folder!r}, scheduler="local")
 mine = Mine()
 mine.__dict__ |= found.__dict__
 try:

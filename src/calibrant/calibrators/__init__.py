@@ -6,10 +6,16 @@ A new method is one class (see ``base``) and one line in ``registry``.
 from calibrant.calibrators import registry
 from calibrant.calibrators.base import Calibrator, NotFittedError
 from calibrant.calibrators.comparison import ComparedMethod, MethodComparison, compare
-from calibrant.calibrators.fit_report import CalibrationWarning, Evidence, FitReport
+from calibrant.calibrators.fit_report import (
+    CalibrationWarning,
+    Evidence,
+    FitReport,
+    SearchBounds,
+    TailBounds,
+)
 from calibrant.calibrators.loading import load
 from calibrant.calibrators.registry import *  # noqa: F403
-from calibrant.calibrators.truncated.bounds import TailBounds, fit_truncated_rows
+from calibrant.calibrators.truncated.bounds import fit_truncated_rows
 from calibrant.calibrators.truncated.rows import TruncatedRows
 
 __all__ = [
@@ -20,6 +26,7 @@ __all__ = [
     "FitReport",
     "MethodComparison",
     "NotFittedError",
+    "SearchBounds",
     "TailBounds",
     "TruncatedRows",
     "compare",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from calibrant._inputs.skipped import Skipped
 from calibrant._tables import html_table
 
 LIMITS = {
@@ -20,6 +21,8 @@ LIMITS = {
     ),
 }
 """What a best temperature at a limit means, by the name of the limit in ``at_bound``."""
+NOT_SAVED = ("passes", "skipped", "search_bounds", "tail_bounds")
+"""Fields of a report that the file of a calibrator does not keep; they are None after loading."""
 
 
 class CalibrationWarning(UserWarning):
@@ -51,6 +54,54 @@ class Evidence:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SearchBounds:
+    """How exact a search by an equal-mass calibration error over files is."""
+
+    off_by: float
+    """Bound on the error of the calibration error at the chosen point."""
+    better_by: float
+    """Bound on how much smaller the calibration error of another point can be."""
+
+    def __str__(self) -> str:
+        return (
+            f"ada_ece is off by at most {self.off_by:.2g}; no point of the search is better by "
+            f"more than {self.better_by:.2g}."
+        )
+
+
+@dataclass(frozen=True)
+class TailBounds:
+    """Bounds on a fit on truncated rows that hold whatever the unknown classes are."""
+
+    criterion: str
+    low: float
+    """Lower bound of the criterion at the chosen point, on these samples."""
+    high: float
+    """Upper bound of the criterion there."""
+    lowest: float | None
+    """All temperatures below this are worse, at the same gamma; None if unknown."""
+    highest: float | None
+    """All temperatures above this are worse, at the same gamma; None if unknown."""
+    everywhere: bool
+    """Whether this holds for all such temperatures, or only for those that were evaluated."""
+
+    def __str__(self) -> str:
+        text = (
+            f"Whatever the unknown classes are, {self.criterion} is between {self.low:.6g} and "
+            f"{self.high:.6g} on these samples"
+        )
+        ends = [
+            f"{side} {value:.4g}"
+            for side, value in (("below", self.lowest), ("above", self.highest))
+            if value is not None
+        ]
+        if not ends:
+            return f"{text}; no other temperature can be ruled out."
+        among = "Temperatures" if self.everywhere else "The evaluated temperatures"
+        return f"{text}. {among} {' and '.join(ends)} are worse."
+
+
+@dataclass(frozen=True, kw_only=True)
 class FitReport:
     """The result of a fit in numbers: print it, or use :meth:`to_dict`.
 
@@ -79,15 +130,32 @@ class FitReport:
     warnings: tuple[str, ...] = ()
     evidence: tuple[Evidence, ...] = ()
     """The methods compared, simplest first, if the method selects one of several."""
+    passes: int | None = None
+    """How often the files were read; None for samples in memory."""
+    skipped: Skipped | None = None
+    """Files and rows that were skipped; None for samples in memory."""
+    search_bounds: SearchBounds | None = None
+    """For files and the criterion ``ada_ece``, how exact the search is."""
+    tail_bounds: TailBounds | None = None
+    """For truncated rows, what is certain whatever the unknown classes are."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as saved in JSON."""
+        """Plain data; what a fit in memory does not have is left out."""
         values = asdict(self)
-        return {**values, "warnings": list(self.warnings), "evidence": list(values["evidence"])}
+        values |= {"warnings": list(self.warnings), "evidence": list(values["evidence"])}
+        return {
+            name: value
+            for name, value in values.items()
+            if value is not None or name not in NOT_SAVED
+        }
+
+    def to_saved_dict(self) -> dict[str, Any]:
+        """What the file of a calibrator keeps."""
+        return {name: each for name, each in self.to_dict().items() if name not in NOT_SAVED}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """A report from the result of :meth:`to_dict`."""
+        """A report from the result of :meth:`to_saved_dict`."""
         evidence = tuple(Evidence(**each) for each in values["evidence"])
         return cls(**{**values, "warnings": tuple(values["warnings"]), "evidence": evidence})
 
@@ -106,7 +174,17 @@ class FitReport:
         ]
         if self.at_bound is not None:
             lines.append(f"The result lies at a bound: {self.at_bound}.")
-        return "\n".join(lines + self._remarks())
+        return "\n".join([*lines, *self._remarks()])
+
+    def _remarks(self) -> list[str]:
+        """The lines below the numbers."""
+        lines = [f"Held out: {each}." for each in self.evidence]
+        if self.passes is not None:
+            lines.append(f"The files were read {self.passes} times.")
+        lines += [str(each) for each in (self.search_bounds, self.tail_bounds) if each is not None]
+        if self.skipped:
+            lines.append(f"{self.skipped}.")
+        return [*lines, *(f"Warning: {warning}" for warning in self.warnings)]
 
     def _repr_html_(self) -> str:
         gradient = "" if self.gradient is None else f"{self.gradient:.1e}"
@@ -120,7 +198,3 @@ class FitReport:
             ("at a bound", "", self.at_bound or "no"),
         ]
         return html_table([(self.method, "before", "after")], rows, below=self._remarks())
-
-    def _remarks(self) -> list[str]:
-        held_out = [f"Held out: {each}." for each in self.evidence]
-        return held_out + [f"Warning: {warning}" for warning in self.warnings]

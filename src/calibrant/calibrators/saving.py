@@ -6,7 +6,7 @@
 
 ``method`` is a name in ``CALIBRATORS``, ``params`` are the arguments of its constructor, ``state``
 are the fitted numbers in the shapes of the method's ``STATE``, and ``report`` is
-``report_.to_dict()``. A reader of version 1 refuses any other version.
+``report_.to_saved_dict()``. A reader of version 1 refuses any other version.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
         "n_classes": calibrator.n_classes_,
         "params": calibrator.get_params(),
         "state": calibrator.state_,
-        "report": calibrator.report_.to_dict(),
+        "report": calibrator.report_.to_saved_dict(),
     }
     try:
         text = json.dumps(content, indent=1, allow_nan=False, default=_plain)

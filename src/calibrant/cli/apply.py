@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -13,17 +12,15 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from calibrant import _inputs
+from calibrant import _inputs, _thresholds
 from calibrant._numerics.logspace import split_top
 from calibrant._writing import written_whole
 from calibrant.calibrators import Calibrator, load
 from calibrant.calibrators.data import row_blocks
 from calibrant.cli.data_sets import (
     IN_PROCESS,
-    ROWS_ALONE,
     check_classes,
     classes_option,
-    holds_truncated_rows,
     scheduler_argument,
     scheduler_of,
     scheduler_option,
@@ -39,12 +36,12 @@ from calibrant.files import (
     write_predictions,
 )
 from calibrant.files.columns import arrow
+from calibrant.files.parquet import is_truncated
+from calibrant.files.parquet.tables import score_table, write_tables
 
 BATCH_ROWS = 65_536
 BATCH_NUMBERS = 1 << 23
 """Rows, and numbers in them, that are calibrated at a time."""
-PAGE_BYTES = 1 << 16
-"""Pages are small, because a Parquet reader holds one page of every column."""
 
 Batch: TypeAlias = dict[str, Any]
 """The arguments of ``write_predictions``."""
@@ -86,11 +83,13 @@ def apply(
       calibrant apply cal.json new.parquet -o calibrated.parquet
       calibrant apply cal.json logs/ -o calibrated/ --scheduler local
     """
-    of_top = holds_truncated_rows(file)
-    if not output.suffix and (scheduler is not None or skip_bad or Path(file).is_dir() or of_top):
+    truncated = is_truncated(Path(file))
+    to_folder = scheduler is not None or skip_bad or truncated
+    if not output.suffix and (to_folder or Path(file).is_dir()):
         from calibrant import scale
 
-        where = scheduler_of(file, scheduler, skip_bad=skip_bad, rows_in_memory=ROWS_ALONE)
+        alone = _thresholds.ROWS_IN_ONE_PROCESS
+        where = scheduler_of(file, scheduler, skip_bad=skip_bad, rows_in_memory=alone)
         with passes_bar(f"calibrating {Path(file).name}") as show:
             applied = scale.apply(
                 load(calibrator_path),
@@ -103,8 +102,8 @@ def apply(
             )
         click.echo(f"{applied} Written to {output}")
         return
-    if scheduler is not None or skip_bad or of_top:
-        what = "truncated rows" if of_top else "--scheduler and --skip-bad"
+    if to_folder:
+        what = "truncated rows" if truncated else "--scheduler and --skip-bad"
         raise CalibrantError(
             f"{what} need a folder as output; found {str(output)!r}. "
             "Name a new folder, without an extension"
@@ -201,21 +200,7 @@ def _write_csv(target: Path, batches: Iterator[Batch]) -> None:
 
 
 def _write_parquet(target: Path, batches: Iterator[Batch]) -> None:
-    parquet = arrow("writing").parquet
-    with contextlib.ExitStack() as stack:
-        writer = None
-        for batch in batches:
-            table = parquet.read_table(_part(target, batch))
-            if writer is None:
-                writer = parquet.ParquetWriter(
-                    target,
-                    table.schema,
-                    data_page_size=PAGE_BYTES,
-                    use_dictionary=False,
-                    write_page_checksum=True,
-                )
-                stack.enter_context(writer)
-            writer.write_table(table)
+    write_tables(target, (score_table(batch.pop("probs"), **batch) for batch in batches))
 
 
 def _part(target: Path, batch: Batch) -> Path:

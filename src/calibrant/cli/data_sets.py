@@ -6,16 +6,13 @@ from pathlib import Path
 
 import click
 
-from calibrant import _inputs
-from calibrant.files.parquet import parquet_files
+from calibrant import _inputs, _thresholds
+from calibrant.files.parquet import count_rows_in, is_truncated, parquet_files
 
 LOCAL = "local"
 """All cores of this machine, as in `scale`."""
 IN_PROCESS = "in process"
 """This process, which reads the data set in parts."""
-
-ROWS_ALONE = 200_000
-"""Rows of a data set up to which starting workers takes longer than the work."""
 
 
 scheduler_option = click.option(
@@ -50,29 +47,18 @@ def scheduler_of(
     """The scheduler for ``file``; None where this process reads it like any other file."""
     if scheduler is not None:
         return scheduler
-    in_parts = skip_bad or _holds_folders(file) or holds_truncated_rows(file)
+    in_parts = skip_bad or _holds_folders(file) or is_truncated(Path(file))
     if not in_parts and not Path(file).is_dir():
         return None
-    from calibrant.scale import source
-
-    rows = source.rows_in(Path(file))
+    rows = count_rows_in(Path(file))
     if in_parts:
-        return LOCAL if rows > ROWS_ALONE else IN_PROCESS
+        return LOCAL if rows > _thresholds.ROWS_IN_ONE_PROCESS else IN_PROCESS
     return LOCAL if rows > rows_in_memory else None
 
 
 def scheduler_argument(where: str) -> str | None:
     """What ``scale`` takes for the result of :func:`scheduler_of`."""
     return None if where == IN_PROCESS else where
-
-
-def holds_truncated_rows(file: str) -> bool:
-    """Whether ``file`` has the largest logits of each row."""
-    if not (Path(file).is_dir() or file.lower().endswith(".parquet")):
-        return False
-    from calibrant.scale import source
-
-    return source.holds_truncated_rows(Path(file))
 
 
 def _holds_folders(file: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from calibrant import _inputs
+from calibrant import _inputs, _thresholds
 from calibrant._writing import refuse_unwritable, written_whole
 from calibrant.cli.data_sets import (
     check_classes,
@@ -37,10 +37,6 @@ from calibrant.metrics.samples import ScoredSamples, samples_of_confidence, summ
 from calibrant.metrics.streaming import StreamedEvaluation
 
 BATCH_ROWS = 65_536
-IN_MEMORY = 20_000_000
-"""Numbers up to which a file is read whole, and its samples are resampled."""
-ROWS_IN_MEMORY = 1_000_000
-"""And rows."""
 
 
 @click.command()
@@ -102,16 +98,17 @@ def evaluate(
         refuse_unwritable(_inputs.picture_path(plot_path))
     results = {}
     for file in files:
-        where = scheduler_of(file, scheduler, skip_bad=skip_bad, rows_in_memory=ROWS_IN_MEMORY)
+        most = _thresholds.ROWS_TO_EVALUATE_IN_MEMORY
+        where = scheduler_of(file, scheduler, skip_bad=skip_bad, rows_in_memory=most)
         notes: tuple[str, ...] = ()
         if where is None:
             stream, samples = _read(file, n_bins, classes)
         else:
-            from calibrant.scale.evaluation import counted
+            from calibrant.scale.evaluation import stream_files
 
             samples = None
             with passes_bar(f"evaluating {Path(file).name}") as show:
-                stream, notes = counted(
+                stream, notes = stream_files(
                     file,
                     scheduler=scheduler_argument(where),
                     skip_bad=skip_bad,
@@ -165,7 +162,10 @@ def _read(
             first += len(batch)
             numbers += samples.confidence.size if samples.scores is None else samples.scores.size
             if kept is not None:
-                small = numbers <= IN_MEMORY and stream.n <= ROWS_IN_MEMORY
+                small = (
+                    numbers <= _thresholds.NUMBERS_TO_EVALUATE_IN_MEMORY
+                    and stream.n <= _thresholds.ROWS_TO_EVALUATE_IN_MEMORY
+                )
                 kept = [*kept, samples] if small else None
     return stream, None if kept is None else _joined(kept)
 

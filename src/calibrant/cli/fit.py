@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from calibrant import _inputs
+from calibrant import _inputs, _thresholds
 from calibrant._registry import Registry
 from calibrant._writing import refuse_foreign, refuse_unwritable
 from calibrant.calibrators import (
@@ -25,7 +25,6 @@ from calibrant.calibrators.temperature.methods import CRITERIA
 from calibrant.cli.data_sets import (
     check_classes,
     classes_option,
-    holds_truncated_rows,
     scheduler_argument,
     scheduler_of,
     scheduler_option,
@@ -43,9 +42,8 @@ from calibrant.cli.options import (
 )
 from calibrant.cli.progress import passes_bar
 from calibrant.errors import CalibrantError
+from calibrant.files.parquet import is_truncated
 
-ROWS_IN_MEMORY = 20_000_000
-"""Rows up to which a folder is read whole to fit on."""
 NAMED = {"criterion": Registry("criterion", dict.fromkeys(CRITERIA))}
 """Parameters of methods that are names."""
 
@@ -113,7 +111,8 @@ def fit(
     if not force:
         refuse_foreign(output, is_calibrator, "a calibrator")
     calibrator = _make_calibrator(method, settings)
-    where = scheduler_of(val, scheduler, skip_bad=skip_bad, rows_in_memory=ROWS_IN_MEMORY)
+    most = _thresholds.ROWS_TO_FIT_IN_MEMORY
+    where = scheduler_of(val, scheduler, skip_bad=skip_bad, rows_in_memory=most)
     # The warnings of the fit are in its report, which is printed below.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
@@ -122,12 +121,11 @@ def fit(
             check_classes(val, samples.scores.shape[1], classes)
             with _inputs.naming(val):
                 calibrator.fit_samples(samples.fit_data())
-            words, plain = str(calibrator.report_), calibrator.report_.to_dict()
         else:
             from calibrant import scale
 
             with passes_bar(f"fitting on {Path(val).name}") as show:
-                found = scale.fit(
+                scale.fit(
                     calibrator,
                     val,
                     scheduler=scheduler_argument(where),
@@ -135,14 +133,13 @@ def fit(
                     n_classes=classes,
                     progress=show,
                 )
-            words, plain = str(found), found.to_dict()
     calibrator.save(output)
     if as_json:
-        click.echo(json.dumps(plain, indent=2, allow_nan=False))
+        click.echo(json.dumps(calibrator.report_.to_dict(), indent=2, allow_nan=False))
         return
-    click.echo(f"{words}\nWritten to {output}\n")
+    click.echo(f"{calibrator.report_}\nWritten to {output}\n")
     # Truncated rows are only written as a folder.
-    calibrated = "calibrated" if holds_truncated_rows(val) else "calibrated.npz"
+    calibrated = "calibrated" if is_truncated(Path(val)) else "calibrated.npz"
     click.echo(f"To use it:     calibrant apply {output} FILE -o {calibrated}")
     click.echo(f"To measure it: calibrant evaluate {calibrated}")
 

@@ -1,13 +1,13 @@
-"""Files of predictions: reading them whole or in batches, and writing whole files only.
+"""Prediction files: read whole or in batches, written whole.
 
-``.npz``, Parquet (a file or a folder of them) and CSV. Which numbers a file holds is read from
-the names in it (``logits`` or ``probs``, ``labels``) and never guessed from their values.
+Formats are ``.npz``, Parquet (a file or a folder of them) and CSV. Names in the file (``logits`` or
+``probs``, ``labels``) say what it holds; values are never used to guess.
 """
 
 from calibrant._writing import written_whole
 from calibrant.files.predictions import Predictions
 from calibrant.files.reading import count_rows, iter_predictions, read_predictions
-from calibrant.files.top import write_top_predictions
+from calibrant.files.truncated import write_truncated_predictions
 from calibrant.files.writing import write_predictions
 
 __all__ = [
@@ -16,6 +16,6 @@ __all__ = [
     "iter_predictions",
     "read_predictions",
     "write_predictions",
-    "write_top_predictions",
+    "write_truncated_predictions",
     "written_whole",
 ]

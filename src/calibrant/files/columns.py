@@ -1,4 +1,4 @@
-"""Columns of a table, as pyarrow hands them over, turned into NumPy arrays."""
+"""Arrow columns as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from calibrant.files.predictions import Block, decoding
 
 
 def arrow(doing: str = "reading") -> Any:
-    """The pyarrow package with the parts used here, loaded on first use."""
+    """The pyarrow package and the modules used here, imported on first use."""
     try:
         import pyarrow
         import pyarrow.compute
@@ -27,9 +27,9 @@ def arrow(doing: str = "reading") -> Any:
 
 
 class Columns:
-    """The columns of one batch of rows; missing values and odd types are refused.
+    """The columns of one batch of rows; missing values and unsuitable types are refused.
 
-    ``first_row`` is the place of the batch in the file, for the messages.
+    ``first_row`` is the index of its first row in the file, for messages.
     """
 
     def __init__(self, columns: dict[str, Any], *, where: str, first_row: int) -> None:
@@ -38,7 +38,7 @@ class Columns:
         self.first_row = first_row
 
     def by_role(self, layout: Layout, dtype: np.dtype[Any], width: int | None) -> Block:
-        """The arrays of ``layout``, the scores as ``dtype`` and (if not None) ``width`` wide."""
+        """The arrays of ``layout``; the scores have this ``dtype`` and ``width`` (None: any)."""
         raw: Block = {}
         if layout.numbered:
             columns = [self._numbers(name) for name in layout.scores]
@@ -61,18 +61,18 @@ class Columns:
     def _joined_lists(
         self, layout: Layout, dtype: np.dtype[Any], width: int | None
     ) -> NDArray[Any]:
-        """The lists of all chunks side by side, in memory that can be written to.
+        """The lists of all chunks, concatenated in writable memory.
 
-        Arrow's own is read-only, and passes would be compiled again for it. The largest logits of
-        rows stay of the type they are stored in, which says how far their sums are to be trusted.
+        Arrow's memory is read-only, and compiled passes would be compiled again for it. Truncated
+        rows keep their stored type, which determines the precision of their sums.
         """
         only = width if len(layout.scores) == 1 else None
         chunks = [self._lists(name, only) for name in layout.scores]
         found = sum(chunk.shape[1] for chunk in chunks)
         if width is not None and found != width:
             raise CalibrantError(
-                f"{self.where}: the lists of a row must have one number a class, {width} in all; "
-                f"found {found} in row {self.first_row}. Write the chunks of every row"
+                f"{self.where}: the lists of a row must have one number per class, {width} in all; "
+                f"found {found} in row {self.first_row}. Write all chunks of every row"
             )
         if layout.bfloat16:
             chunks = [self._from_bits(c, n) for c, n in zip(chunks, layout.scores, strict=True)]
@@ -80,7 +80,7 @@ class Columns:
         return np.concatenate(chunks, axis=1, dtype=None if stored else dtype)
 
     def _from_bits(self, bits: NDArray[Any], name: str) -> NDArray[np.float32]:
-        """bfloat16 is the first half of float32."""
+        """float32 numbers from the bits of bfloat16, which are the first half of theirs."""
         if bits.dtype not in (np.uint16, np.int16):
             raise CalibrantError(
                 f"{self.where}: {name} must hold the bits of bfloat16 numbers as uint16; found "
@@ -92,7 +92,7 @@ class Columns:
         return wide.view(np.float32)
 
     def _plain(self, name: str) -> Any:
-        """The column without nulls, and without a dictionary or an extension type around it."""
+        """The column without dictionary encoding and extension type; nulls are refused."""
         column = self.columns[name]
         if isinstance(column, arrow().ExtensionArray):
             column = column.storage
@@ -105,7 +105,7 @@ class Columns:
         return _to_numpy(self._plain(name), f"{self.where}: the column {name}", truth=truth)
 
     def _numbers_or_nan(self, name: str) -> NDArray[Any]:
-        """Numbers of which some may be missing."""
+        """Numbers, with NaN for missing ones."""
         column = self.columns[name]
         if arrow().types.is_null(column.type):
             return np.full(len(column), np.nan, dtype=np.float32)
@@ -122,8 +122,8 @@ class Columns:
         if not is_list(column.type):
             stem = name.removesuffix("s")
             raise CalibrantError(
-                f"{self.where}: the column {name} must hold one list of numbers a row; found the "
-                f"type {column.type}. For one column a class, name them {stem}_0, {stem}_1, ..."
+                f"{self.where}: the column {name} must hold one list of numbers per row; found the "
+                f"type {column.type}. For one column per class, name them {stem}_0, {stem}_1, ..."
             )
         lengths = arrow().compute.list_value_length(column).to_numpy(zero_copy_only=False)
         width = int(lengths[0]) if width is None else width
@@ -133,10 +133,10 @@ class Columns:
             raise CalibrantError(
                 f"{self.where}: the lists of {name} must be of one length; expected {width} "
                 f"numbers, found {lengths[row]} in row {self.first_row + row}. "
-                "Write one number a class"
+                "Write one number per class"
             )
         flat = column.flatten()
-        self._refuse_nulls(flat, f"the lists of {name} must have a value at every place", width)
+        self._refuse_nulls(flat, f"the lists of {name} must have a value at every position", width)
         flat = _to_numpy(flat, f"{self.where}: the lists of {name}", truth=False)
         return flat.reshape(len(column), width)
 
@@ -164,7 +164,7 @@ class Columns:
 
 
 def is_list(kind: Any) -> bool:
-    """Whether an Arrow type is one of its kinds of list."""
+    """Whether an Arrow type is a list type."""
     types = arrow().types
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 

@@ -1,4 +1,4 @@
-"""CSV with a header line, plain or compressed with gzip, parsed a few megabytes at a time."""
+"""CSV with a header line, plain or gzipped, parsed a few megabytes at a time."""
 
 from __future__ import annotations
 
@@ -15,18 +15,27 @@ from calibrant.files.columns import Columns, arrow
 from calibrant.files.layout import find_layout
 from calibrant.files.predictions import Block, cleaned, decoding, refuse_rows
 
-_BLOCK = 1 << 22  # bytes parsed at once; one line must fit in
-_MISSING = ["", "NA", "N/A", "#N/A", "null", "NULL", "None"]  # nan is not among them: a number
+_BLOCK = 1 << 22  # bytes parsed at once; a line must fit into it
+_MISSING = [
+    "",
+    "NA",
+    "N/A",
+    "#N/A",
+    "null",
+    "NULL",
+    "None",
+]  # not nan: it is a number
 _TRUE = ("true", "1", "1.0")
 _FALSE = ("false", "0", "0.0")
 _WHOLE_NUMBER = r"^(0|-?[1-9][0-9]{0,17})$"
 
 
 class CsvSource:
-    """The header is checked here; ``blocks`` reads the rows."""
+    """A CSV file: the constructor checks the header, ``blocks`` reads the rows."""
 
-    rows: int | None = None  # not known before the end
+    rows: int | None = None  # known only at the end
     class_names: tuple[str, ...] | None = None  # no place for them
+    n_classes: int | None = None
 
     def __init__(self, path: Path, part: str | None, where: str) -> None:
         arrow()
@@ -38,7 +47,7 @@ class CsvSource:
         self.layout = find_layout(self.header, part=part, where=where, table=True)
 
     def blocks(self, rows: int | None) -> Iterator[Block]:
-        """The rows in order, as many at a time as the text has in a few megabytes."""
+        """The rows in order, a few megabytes of text at a time."""
         names, roles = list(self.layout.names), self.layout.roles
         types = dict.fromkeys(names, arrow().float64())
         as_text = [roles[role] for role in ("ids", "correct") if role in roles]
@@ -89,7 +98,7 @@ class CsvSource:
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """The two mistakes that CSV files mostly have, in our words; rows count from 0."""
+        """Explain the two most common mistakes in CSV files; rows count from 0."""
         try:
             with decoding(self.where, "CSV"):
                 yield
@@ -111,7 +120,7 @@ class CsvSource:
             raise
 
     def _all_whole_numbers(self, column: str) -> bool:
-        """CSV has no types: ids are numbers when every one of them is written as one."""
+        """CSV has no types: ids are numbers if all of them are written as numbers."""
         pc = arrow().compute
         return all(
             pc.all(pc.match_substring_regex(batch.column(0), _WHOLE_NUMBER)).as_py()
@@ -119,7 +128,7 @@ class CsvSource:
         )
 
     def _lists(self, text: Any, name: str, first_row: int) -> Any:
-        """Lists written as ``[0.1, 0.9]`` or, by NumPy, ``[0.1 0.9]``."""
+        """Lists written as ``[0.1, 0.9]``, or ``[0.1 0.9]`` as NumPy prints them."""
         pc = arrow().compute
         plain = pc.replace_substring_regex(text, r"[\[\](),;\s]+", " ")
         words = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(plain))

@@ -1,4 +1,4 @@
-"""Which array or column of a file holds what, decided by the names alone."""
+"""What each array or column of a file holds, decided by names alone."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from calibrant.errors import CalibrantError
 
 SCORES = {"logits": "logit", "probs": "prob"}
-"""The two kinds of score, and what their numbered columns are called."""
+"""The two kinds of score, and the stem of their numbered columns."""
 
-TOP_SCORES = {"top_logits": "label_logit", "top_logprobs": "label_logprob"}
-"""The largest scores of each row, and what the label's own is called."""
+TRUNCATED_SCORES = {"top_logits": "label_logit", "top_logprobs": "label_logprob"}
+"""Names of the largest scores of each row, and of the label's own score."""
 
 LABELS = ("label", "labels")
 IDS = ("id", "ids")
 
 BFLOAT16 = "_bfloat16"
-"""Ends the names of columns that hold the 16 bits of such numbers: Parquet does not have them."""
+"""Suffix of columns that hold the 16 bits of bfloat16 numbers, a type Parquet does not have."""
 CHUNK = "_chunk"
-"""Before the number of a column that holds the lists of some of the classes."""
+"""Precedes the number of a column with the lists of some of the classes."""
 
 _PART = re.compile(
     r"(.+)_(?:(?:logits|probs)(?:_bfloat16)?(?:_chunk_[0-9]{1,9})?|confidence"
@@ -31,11 +31,11 @@ _PART = re.compile(
 
 @dataclass(frozen=True)
 class Layout:
-    """The names to read: ``scores`` (one array, or numbered columns in order) and by role the rest.
+    """The names to read: ``scores`` (one array, or columns in order), and the others by role.
 
-    ``kind`` is ``"logits"``, ``"probs"``, ``"top_logits"`` (for log-probabilities too) or
-    ``"confidence"``; in the last, ``scores`` is empty. Columns are ``numbered`` where each is one
-    class; else each holds lists, of all classes or of a chunk of them.
+    ``kind`` is ``"logits"``, ``"probs"``, ``"top_logits"`` (truncated rows, log-probabilities too)
+    or ``"confidence"``, which has no ``scores``. Columns are ``numbered`` if each holds one class;
+    otherwise each holds lists, of all classes or of a chunk of them.
     """
 
     kind: str
@@ -48,20 +48,20 @@ class Layout:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Everything with one entry a row."""
+        """All names with one entry per row."""
         return (*self.scores, *self.roles.values())
 
 
 def find_layout(names: Sequence[str], *, part: str | None, where: str, table: bool) -> Layout:
     """The layout of a file with arrays (or, in a table, columns) called ``names``.
 
-    ``part`` is the ``val`` of ``FILE.npz::val``: only names starting ``val_`` are looked at, but
-    for ``class_names``, which the parts of a file share.
+    ``part`` is the ``val`` of ``FILE.npz::val``: only names that start with ``val_`` count, except
+    ``class_names``, which the parts of a file may share.
     """
     found = _Names(names, part, where, "column" if table else "array")
-    top = _top_layout(found)
-    if top is not None:
-        return top
+    truncated = _truncated_layout(found)
+    if truncated is not None:
+        return truncated
     scores = _scores(found, table)
     if scores is not None:
         kind, columns, numbered, bits = scores
@@ -81,7 +81,7 @@ def find_layout(names: Sequence[str], *, part: str | None, where: str, table: bo
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
-    """``a, b, c``, cut short when there are many."""
+    """``a, b, c``; only the first of many."""
     if not names:
         return "nothing"
     text = ", ".join(name if name.isprintable() else repr(name) for name in names[:most])
@@ -89,7 +89,7 @@ def listed(names: Sequence[str], most: int = 8) -> str:
 
 
 class _Names:
-    """The names of one part, without its prefix, and what to say when one is amiss."""
+    """The names of one part without its prefix, and messages about them."""
 
     def __init__(self, names: Sequence[str], part: str | None, where: str, thing: str) -> None:
         prefix = "" if part is None else f"{part}_"
@@ -102,7 +102,7 @@ class _Names:
         self.parts = list(dict.fromkeys(m[1] for n in names if (m := _PART.fullmatch(n))))
 
     def one(self, *aliases: str) -> str | None:
-        """The full name of the one of ``aliases`` that is there, or None."""
+        """The full name of the only one of ``aliases`` that occurs, or None."""
         there = [self.full[alias] for alias in aliases if alias in self.full]
         if len(there) > 1:
             raise CalibrantError(
@@ -121,12 +121,12 @@ class _Names:
     def refuse_twice(self, name: str) -> None:
         if self.counts[name] > 1:
             raise CalibrantError(
-                f"{self.where}: the {self.thing} {name} is there {self.counts[name]} times. "
+                f"{self.where}: the {self.thing} {name} occurs {self.counts[name]} times. "
                 "Keep one of them"
             )
 
     def numbered(self, stem: str) -> tuple[str, ...]:
-        """``stem_0``, ``stem_1``, ... in the order of their numbers; a gap is refused."""
+        """``stem_0``, ``stem_1``, ... in numerical order; a gap is refused."""
         what = "chunks" if stem.endswith(CHUNK) else "classes"
         pattern = re.compile(rf"{stem}_([0-9]{{1,9}})")
         by_number: dict[int, str] = {}
@@ -142,14 +142,14 @@ class _Names:
         for expected, number in enumerate(sorted(by_number)):
             if number != expected:
                 raise CalibrantError(
-                    f"{self.where}: the columns {stem}_0, {stem}_1, ... must follow on without a "
-                    f"gap; found {by_number[number]} but no {stem}_{expected}. "
+                    f"{self.where}: the columns {stem}_0, {stem}_1, ... must be numbered without "
+                    f"gaps; found {by_number[number]} but no {stem}_{expected}. "
                     f"Count the {what} from 0, one column each"
                 )
         return tuple(by_number[number] for number in sorted(by_number))
 
     def nothing_to_read(self) -> CalibrantError:
-        """Neither scores nor confidence: the likeliest reason."""
+        """The error for a file with neither scores nor confidence: the likeliest reason."""
         here = f"{self.where} has the {self.thing}s {listed(self.all)}"
         ways = " or ".join(f"::{part}" for part in self.parts[:8] if part.isprintable())
         if self.part is None and self.parts:
@@ -160,7 +160,7 @@ class _Names:
                 f"{listed(self.parts)}. Ask for {ways}"
             )
         if self.part is not None:
-            return CalibrantError(f"{here}, and none is of a part {self.part}. Drop ::{self.part}")
+            return CalibrantError(f"{here}, none of part {self.part}. Drop ::{self.part}")
         if len(self.all) == 1 and re.search("[;\t|]", self.all[0]):
             return CalibrantError(
                 f"{self.where}: the cells must be separated by commas; the first line is "
@@ -176,7 +176,7 @@ class _Names:
 
 
 def _scores(found: _Names, table: bool) -> tuple[str, tuple[str, ...], bool, bool] | None:
-    """(kind, names, numbered, bfloat16) of the scores; None where there are none."""
+    """(kind, names, numbered, bfloat16) of the scores; None if there are none."""
     there: list[tuple[str, tuple[str, ...], bool, bool]] = []
     for kind, stem in SCORES.items():
         for name, bits in ((kind, False), (kind + BFLOAT16, True)):
@@ -198,16 +198,16 @@ def _scores(found: _Names, table: bool) -> tuple[str, tuple[str, ...], bool, boo
     return there[0] if there else None
 
 
-def _top_layout(found: _Names) -> Layout | None:
-    """A file with the largest scores of each row; None where it is not one."""
-    scores = found.one(*TOP_SCORES)
+def _truncated_layout(found: _Names) -> Layout | None:
+    """The layout of a file of truncated rows; None for other files."""
+    scores = found.one(*TRUNCATED_SCORES)
     if scores is None:
         return None
-    kind = next(kind for kind in TOP_SCORES if found.full.get(kind) == scores)
+    kind = next(kind for kind in TRUNCATED_SCORES if found.full.get(kind) == scores)
     roles = found.roles(
         classes=("top_classes",),
         normaliser=("normaliser",),
-        label_logits=(TOP_SCORES[kind],),
+        label_logits=(TRUNCATED_SCORES[kind],),
         labels=LABELS,
         ids=IDS,
     )
@@ -225,7 +225,7 @@ def _top_layout(found: _Names) -> Layout | None:
 
 
 def _confidence_roles(found: _Names) -> dict[str, str]:
-    """A file with only the top class: its confidence, and whether it was right."""
+    """The roles of a file with only the predicted class: its confidence, and if it is correct."""
     if "confidence" not in found.full:
         raise found.nothing_to_read()
     roles = found.roles(confidence=("confidence",), correct=("correct",), ids=IDS)
@@ -234,8 +234,8 @@ def _confidence_roles(found: _Names) -> dict[str, str]:
     pair = found.roles(labels=("true_label",), predicted=("pred_label",))
     if len(pair) < 2:
         raise CalibrantError(
-            f"{found.where} holds confidence but not what it was about; found the "
-            f"{found.thing}s {listed(found.all)}. Add correct (true or false a row), or "
+            f"{found.where} holds confidence but not whether predictions are correct; found "
+            f"the {found.thing}s {listed(found.all)}. Add correct (true or false per row), or "
             "true_label and pred_label"
         )
     return roles | pair

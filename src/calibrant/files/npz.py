@@ -1,4 +1,4 @@
-"""``.npz``: a zip of ``.npy`` arrays, read a block of rows at a time and never unpickled."""
+"""``.npz``: a zip of ``.npy`` arrays, read in blocks of rows and never unpickled."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from calibrant.files.layout import find_layout
 from calibrant.files.predictions import Block, cleaned, decoding
 
 _ZIP = "an .npz file"
-_CHUNK = 1 << 20  # bytes taken out of the zip at once
+_CHUNK = 1 << 20  # bytes decompressed at once
 
 
 class NpzSource:
-    """One part of an ``.npz`` file: its headers are checked here, its rows read by ``blocks``."""
+    """One part of an ``.npz`` file: the constructor checks headers, ``blocks`` reads rows."""
+
+    n_classes: int | None = None  # no place for it
 
     def __init__(self, path: Path, part: str | None, where: str) -> None:
         self.path = path
@@ -71,7 +73,7 @@ class NpzSource:
         for member in members.values():
             if member.shape[0] != first.shape[0]:
                 raise CalibrantError(
-                    f"{self.where}: {member.name} and {first.name} must have one entry a row; "
+                    f"{self.where}: {member.name} and {first.name} must have one entry per row; "
                     f"found {member.shape[0]} and {first.shape[0]}. Save them from the same rows"
                 )
         if first.shape[0] == 0:
@@ -87,9 +89,9 @@ class NpzSource:
             n_classes = members["scores"].shape[1] if "scores" in members else None
             if len(member.shape) != 1 or n_classes not in (None, member.shape[0]):
                 raise CalibrantError(
-                    f"{self.where}: {member.name} must have one name a class"
+                    f"{self.where}: {member.name} must have one name per class"
                     f"{'' if n_classes is None else f', {n_classes} in all'}; found the shape "
-                    f"{member.shape}. Save one string a class"
+                    f"{member.shape}. Save one string per class"
                 )
             if member.dtype.kind not in "US":
                 raise CalibrantError(
@@ -105,7 +107,7 @@ class NpzSource:
 
 
 _RANK_FIX = {
-    "scores": "One row a sample and one column a class",
+    "scores": "Save one row per sample and one column per class",
     "labels": "Drop any extra axis, or take argmax over one-hot labels",
 }
 
@@ -148,8 +150,9 @@ class _Member:
         self.stream.close()
 
     def take(self, count: int) -> NDArray[Any]:
-        """The next ``count`` rows. An array in Fortran order has its rows scattered over the whole
-        file, so it is held whole.
+        """The next ``count`` rows.
+
+        The rows of an array in Fortran order are scattered over the file, so it is held whole.
         """
         if not self.fortran:
             return self._filled((count, *self.shape[1:]))
@@ -160,7 +163,7 @@ class _Member:
         return np.ascontiguousarray(rows)
 
     def finish(self) -> None:
-        """Reach the end, where the zip's checksum is compared."""
+        """Read to the end, where the zip checks its checksum."""
         with decoding(self.where, _ZIP):
             self.stream.read(1)
 
@@ -182,7 +185,7 @@ class _Member:
 
 
 def _refuse_code_points(text: NDArray[Any], name: str) -> None:
-    """Refuse numbers beyond the last character, of which NumPy makes strings without looking."""
+    """Refuse code points beyond Unicode, which NumPy does not check."""
     numbers = text.reshape(-1).view(np.dtype(np.uint32).newbyteorder(text.dtype.byteorder))
     largest = int(numbers.max(initial=0))
     if largest > sys.maxunicode:
@@ -194,7 +197,7 @@ def _opened(path: Path, where: str) -> zipfile.ZipFile:
         start = file.read(6)
     if start == b"\x93NUMPY":
         raise CalibrantError(
-            f"{where} is a single .npy array under the name of an .npz file. "
+            f"{where} is a single .npy array with the extension .npz. "
             "Save it with np.savez(path, logits=..., labels=...)"
         )
     with decoding(where, _ZIP):
@@ -210,7 +213,7 @@ def _header(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     version = np.lib.format.read_magic(stream)
     if version not in read:
         raise CalibrantError(f"a .npy header of version {version} holds no plain numbers")
-    with warnings.catch_warnings():  # headers written by Python 2 warn, and are read all the same
+    with warnings.catch_warnings():  # headers written by Python 2 warn, but are read
         warnings.simplefilter("ignore")
         shape, fortran, dtype = read[version](stream)
     return shape, fortran, dtype, stream.tell()

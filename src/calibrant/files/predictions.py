@@ -1,4 +1,4 @@
-"""What a prediction file holds, whatever its format: rows of scores, labels and ids."""
+"""What a prediction file of any format holds: rows of scores, labels and ids."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ _EXACT = np.float64(2.0**53)  # floats below it are whole numbers one apart
 class Predictions:
     """Rows read from a file. What the file does not have is None.
 
-    One of ``logits``, ``probs`` and ``top_logits`` is there, or none when the file has only
-    ``confidence`` and ``correct``. The values are as they stand in the file: NaN, sums and the
-    range of the labels are looked at by the functions that use them.
+    A file has one of ``logits``, ``probs`` and ``top_logits``, or only ``confidence`` and
+    ``correct``. The values are those of the file: NaN, sums and the range of the labels are checked
+    by the functions that use them.
 
     Attributes:
-        logits: (N, K) floats, in the file's own precision.
-        probs: (N, K) floats, in the file's own precision.
-        labels: (N,) int64 class indices; None for rows that have none yet.
+        logits: (N, K) floats, in the file's precision.
+        probs: (N, K) floats, in the file's precision.
+        labels: (N,) int64 class indices.
         confidence: (N,) floats, the probability of the predicted class.
         correct: (N,) bool, whether the predicted class was correct.
-        ids: (N,) whole numbers or strings naming the rows.
-        class_names: one name a class.
+        ids: (N,) integers or strings that name the rows.
+        class_names: one name per class.
         top_logits: (N, k) floats, the largest logits of each row, or log-probabilities.
         top_classes: (N, k) int64, their classes.
         normaliser: (N,) floats, log of the sum of e^logit over all classes; None for
             log-probabilities, which have 0.
         label_logits: (N,) floats, the logit of each label; NaN where it is missing.
-        n_classes: how many classes there are, where ``top_logits`` does not show it.
+        n_classes: number of classes, if ``top_logits`` are given and the file says it.
     """
 
     logits: NDArray[Any] | None = None
@@ -65,9 +65,9 @@ class Predictions:
 
 
 def cleaned(raw: Block, layout: Layout, *, where: str, first_row: int) -> Block:
-    """The fields of :class:`Predictions` out of the arrays of a file, by role.
+    """The fields of :class:`Predictions` from the arrays of a file, by role.
 
-    ``first_row`` is the place of the block in the file, for the messages.
+    ``first_row`` is the index of the first row in the file, for messages.
     """
     names = layout.roles
     fields: Block = {}
@@ -94,7 +94,7 @@ def cleaned(raw: Block, layout: Layout, *, where: str, first_row: int) -> Block:
 
 
 def regrouped(blocks: Iterable[Block], rows: int | None) -> Iterator[Block]:
-    """The same rows in blocks of ``rows`` each, the last with what is left; None: all in one."""
+    """The same rows in blocks of ``rows``, the last with the remainder; None: one block."""
     rows = sys.maxsize if rows is None else rows
     held: list[Block] = []
     count = 0
@@ -103,18 +103,18 @@ def regrouped(blocks: Iterable[Block], rows: int | None) -> Iterator[Block]:
         start = 0
         while count + length - start >= rows:
             end = start + rows - count
-            yield _joined([*held, _cut(block, start, end)])
+            yield _concatenated([*held, _sliced(block, start, end)])
             held, count, start = [], 0, end
         if start < length:
-            held.append(_cut(block, start, length))
+            held.append(_sliced(block, start, length))
             count += length - start
     if held:
-        yield _joined(held)
+        yield _concatenated(held)
 
 
 @contextlib.contextmanager
 def decoding(where: str, what: str) -> Iterator[None]:
-    """Whatever the decoder of a format raises becomes one line that names the file."""
+    """Turn anything that the decoder of a format raises into one line that names the file."""
     try:
         yield
     except (FileNotFoundError, PermissionError):
@@ -126,8 +126,8 @@ def decoding(where: str, what: str) -> Iterator[None]:
     except Exception as error:  # decoders of damaged bytes raise anything
         reason = " ".join(str(error).split())[:160].rstrip(".") or type(error).__name__
         raise CalibrantError(
-            f"{where} cannot be read as {what}: {reason}. It is damaged, cut short or of another "
-            "kind: write or copy it again"
+            f"{where} cannot be read as {what}: {reason}. It is damaged, incomplete or in "
+            "another format: write or copy it again"
         ) from error
 
 
@@ -138,7 +138,7 @@ def refuse_rows(
     fix: str,
     first_row: int,
 ) -> None:
-    """Raise CalibrantError with the value and the number of the first bad row, if there is one."""
+    """Raise CalibrantError with the value and index of the first bad row, if there is one."""
     if bad.any():
         row = int(bad.argmax())
         raise CalibrantError(f"{what}; found {values[row]} in row {first_row + row}. {fix}")
@@ -153,7 +153,7 @@ def _floats(array: NDArray[Any], name: str, where: str) -> NDArray[Any]:
 
 
 def _whole_numbers(array: NDArray[Any], name: str, where: str, first_row: int) -> NDArray[Any]:
-    fix = "Number the classes 0, 1, ... and store each row's number"
+    fix = "Number the classes 0, 1, ... and store these numbers"
     _refuse_type(array, "biuf", name, where, "whole numbers", fix)
     if array.dtype.kind == "f":
         bad = ~((np.floor(array) == array) & (np.abs(array) < _EXACT))  # NaN is bad
@@ -187,11 +187,11 @@ def _native(array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def _cut(block: Block, start: int, end: int) -> Block:
+def _sliced(block: Block, start: int, end: int) -> Block:
     return {field: array[start:end] for field, array in block.items()}
 
 
-def _joined(blocks: list[Block]) -> Block:
+def _concatenated(blocks: list[Block]) -> Block:
     if len(blocks) == 1:
         return blocks[0]
     return {field: np.concatenate([block[field] for block in blocks]) for field in blocks[0]}

@@ -1,4 +1,4 @@
-"""Reading predictions: whole, or in batches that fit into memory whatever the file's size."""
+"""Read predictions whole, or in batches for files larger than memory."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from calibrant import _inputs
 from calibrant.errors import CalibrantError
 from calibrant.files.csv import CsvSource
 from calibrant.files.npz import NpzSource
-from calibrant.files.parquet import ParquetSource
+from calibrant.files.parquet.folder import ParquetSource
 from calibrant.files.predictions import Block, Predictions, regrouped
 
 
 class Source(Protocol):
-    """A file (or one part of it) whose names and shapes have been checked."""
+    """A file, or one part of it, whose names and shapes have been checked."""
 
     rows: int | None
     class_names: tuple[str, ...] | None
+    n_classes: int | None
+    """For truncated rows, if the file says it."""
 
     def blocks(self, rows: int | None) -> Iterator[Block]:
-        """Its rows in order, about ``rows`` at a time (None: as few blocks as is natural)."""
+        """The rows in order, at most about ``rows`` at a time (None: what suits the format)."""
 
 
 KINDS: dict[str, Callable[[Path, str | None, str], Source]] = {
@@ -32,7 +34,7 @@ KINDS: dict[str, Callable[[Path, str | None, str], Source]] = {
     ".csv": CsvSource,
     ".csv.gz": CsvSource,
 }
-"""The ending of a file's name, and what reads it; a folder is read as Parquet."""
+"""What reads a file, by its extension; a folder is read as Parquet."""
 
 
 def read_predictions(path: str | os.PathLike[str]) -> Predictions:
@@ -40,15 +42,15 @@ def read_predictions(path: str | os.PathLike[str]) -> Predictions:
 
     Args:
         path: an ``.npz`` file with arrays ``logits`` or ``probs`` (N, K), and ``labels``, ``ids``,
-            ``class_names`` where it has them; or a Parquet file, a folder of them (in the order of
+            ``class_names`` if it has them; or a Parquet file, a folder of them (in the order of
             their names) or a CSV file (``.csv``, ``.csv.gz``) with a column ``label`` and
-            ``logit_0, logit_1, ...`` or ``prob_0, ...``, or one column of lists called ``logits``
-            or ``probs``. A file with only ``confidence`` and ``correct`` (or ``true_label`` and
-            ``pred_label``) is read too. ``FILE.npz::val`` picks ``val_logits``, ``val_labels`` and
-            so on. Nothing is ever unpickled.
+            ``logit_0, logit_1, ...`` or ``prob_0, ...``, or one column of lists named ``logits``
+            or ``probs``. A file may also have only ``confidence`` and ``correct`` (or
+            ``true_label`` and ``pred_label``). ``FILE.npz::val`` reads ``val_logits``,
+            ``val_labels`` and so on. Nothing is ever unpickled.
 
     Returns:
-        Predictions: the arrays, None for what is not there.
+        Predictions: the arrays; None for those that the file does not have.
 
     Examples:
         >>> import tempfile
@@ -61,17 +63,17 @@ def read_predictions(path: str | os.PathLike[str]) -> Predictions:
         Traceback (most recent call last):
         calibrant.errors.CalibrantError: ...net.npz holds the parts val, test: add ::val or ::test
     """
-    return next(_batches(_source(path), None))
+    return next(_predictions_of(_source(path), None))
 
 
 def iter_predictions(
     path: str | os.PathLike[str], *, batch_rows: int = 65536
 ) -> Iterator[Predictions]:
-    """The rows of :func:`read_predictions` in batches, without ever holding the whole file.
+    """The rows of :func:`read_predictions` in batches, without holding the whole file.
 
-    Every batch has ``batch_rows`` rows, the last one what is left. Names and shapes are checked
-    before this returns; damage further on in the file is found when it is reached. An array stored
-    in Fortran order is the exception: it is held whole.
+    Every batch has ``batch_rows`` rows, the last one the remainder. Names and shapes are checked
+    before this returns; damaged rows are found when they are reached. Only an array stored in
+    Fortran order is held whole.
 
     Examples:
         >>> import tempfile
@@ -82,11 +84,11 @@ def iter_predictions(
         [[0, 1], [2, 0], [1]]
     """
     rows = _inputs.whole_number(batch_rows, "batch_rows", allowed=range(1, 1 << 31))
-    return _batches(_source(path), rows)
+    return _predictions_of(_source(path), rows)
 
 
 def count_rows(path: str | os.PathLike[str]) -> int | None:
-    """How many rows a file has, from its headers alone; None for CSV, which does not say.
+    """The number of rows of a file, from its headers alone; None for CSV, which has none.
 
     Examples:
         >>> import tempfile
@@ -99,13 +101,9 @@ def count_rows(path: str | os.PathLike[str]) -> int | None:
     return _source(path).rows
 
 
-def _batches(source: Source, rows: int | None) -> Iterator[Predictions]:
+def _predictions_of(source: Source, rows: int | None) -> Iterator[Predictions]:
     for fields in regrouped(source.blocks(rows), rows):
-        yield Predictions(
-            **fields,
-            class_names=source.class_names,
-            n_classes=getattr(source, "n_classes", None),  # of Parquet alone
-        )
+        yield Predictions(**fields, class_names=source.class_names, n_classes=source.n_classes)
 
 
 def _source(path: Any) -> Source:
@@ -123,20 +121,20 @@ def _source(path: Any) -> Source:
             return open_source(file, part, where)
     raise CalibrantError(
         f"{file} must end in one of {', '.join(KINDS)} (or be a folder of .parquet files); found "
-        f"{file.suffix or 'no ending'!r}. Save it as one of these"
+        f"{file.suffix or 'no extension'!r}. Save it as one of these"
     )
 
 
 def _split(where: str) -> tuple[Path, str | None]:
-    """``FILE::part`` taken apart, unless a file of that very name is there."""
+    """``FILE::part`` split in two, unless a file of that name exists."""
     name, mark, part = where.rpartition("::")
     if not mark or Path(where).exists():
         return Path(where), None
     if not part:
-        raise CalibrantError(f"{where} names no part after '::'. Write {name}::val, say, or {name}")
+        raise CalibrantError(f"{where} names no part after '::'. Write {name} or {name}::val")
     if not name:
         raise CalibrantError(
-            f"{where} names no file before '::'. Write predictions.npz{where}, say"
+            f"{where} names no file before '::'. Write for example predictions.npz{where}"
         )
     return Path(name), part
 

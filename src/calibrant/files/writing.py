@@ -1,13 +1,12 @@
-"""Writing predictions as ``.npz``, Parquet or CSV."""
+"""Write predictions as ``.npz``, Parquet or CSV."""
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +16,13 @@ from calibrant._types import Array
 from calibrant._writing import written_whole
 from calibrant.errors import CalibrantError
 from calibrant.files.columns import arrow
-from calibrant.files.layout import BFLOAT16, SCORES
-from calibrant.files.parquet import CLASS_NAMES
+from calibrant.files.parquet.tables import (
+    Given,
+    arrow_table,
+    score_columns,
+    score_table,
+    write_tables,
+)
 
 
 def write_predictions(
@@ -33,17 +37,17 @@ def write_predictions(
     """Write probabilities or logits so that :func:`read_predictions` gives the same arrays back.
 
     Args:
-        path: ends in ``.npz``, ``.parquet`` or ``.csv``; an existing file is replaced whole.
+        path: ends in ``.npz``, ``.parquet`` or ``.csv``; overwritten if it exists.
         probs: (N, K) probabilities; half precision is written as float32.
-        logits: (N, K) logits in place of them. To Parquet, float16 and bfloat16 are written as
-            such, and read as float16 and float32.
+        logits: (N, K) logits, instead of ``probs``. In Parquet, float16 and bfloat16 keep their
+            type, and are read as float16 and float32.
         labels: (N,) class indices.
-        ids: (N,) whole numbers or strings naming the rows.
-        class_names: one name a class. CSV has no place for them.
+        ids: (N,) integers or strings that name the rows.
+        class_names: one name per class. CSV cannot store them.
 
-    In Parquet there is a column a class, or, of more than 1000 classes, one column of lists.
-    CSV has no types either: floats come back as float64 of exactly the same value, and ids that
-    all look like whole numbers come back as such.
+    Parquet files have one column per class, or, for more than 1000 classes, one column of lists.
+    CSV has no types: floats are read back as float64 with exactly the same value, and ids that all
+    look like integers are read back as integers.
 
     Examples:
         >>> import tempfile
@@ -58,7 +62,7 @@ def write_predictions(
     if writer is None:
         raise CalibrantError(
             f"cannot write {target}: the name must end in {', '.join(_WRITERS)}; found "
-            f"{target.suffix or 'no ending'!r}. Choose one of these"
+            f"{target.suffix or 'no extension'!r}. Choose one of these"
         )
     kind, given = _inputs.one_of(probs=probs, logits=logits)
     checked = _inputs.probs(given) if kind == "probs" else _inputs.logits(given)
@@ -66,7 +70,7 @@ def write_predictions(
     if scores.ndim != 2 or len(scores) == 0:
         raise CalibrantError(
             f"{kind} must have the shape (rows, classes) with at least one row; found "
-            f"{scores.shape}. Pass one row a sample"
+            f"{scores.shape}. Pass one row per sample"
         )
     writer(
         target,
@@ -79,7 +83,7 @@ def write_predictions(
 
 @dataclass(frozen=True)
 class _Scores:
-    """What is written, and the type in which it was given."""
+    """The scores to write, and the type in which they were given."""
 
     values: NDArray[Any]
     kind: str
@@ -87,13 +91,13 @@ class _Scores:
 
     @property
     def narrow(self) -> NDArray[Any]:
-        """Half precision as it was given; nothing is lost."""
+        """The scores, in half precision if they were given so."""
         as_given = self.kind == "logits" and self.given == "float16"
         return self.values.astype(np.float16) if as_given else self.values
 
 
 def checked_ids(ids: Array, rows: int) -> NDArray[Any]:
-    """Whole numbers or strings, one a row."""
+    """Integers or strings, one per row."""
     array = _inputs.as_numpy(ids)
     if array.dtype == object and all(isinstance(name, str) for name in array.flat):
         array = array.astype(str)
@@ -104,7 +108,7 @@ def checked_ids(ids: Array, rows: int) -> NDArray[Any]:
         )
     if array.shape != (rows,):
         raise CalibrantError(
-            f"ids must have one entry a row, shape {(rows,)}; found shape {array.shape}. "
+            f"ids must have one entry per row, shape {(rows,)}; found shape {array.shape}. "
             "Pass one id for each row of probs"
         )
     return array
@@ -112,16 +116,13 @@ def checked_ids(ids: Array, rows: int) -> NDArray[Any]:
 
 def _checked_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise CalibrantError("class_names must be a sequence of strings. Pass ['cat', 'dog'], say")
+        raise CalibrantError("class_names must be a sequence of strings. Pass ['cat', 'dog', ...]")
     if len(names) != n_classes:
         raise CalibrantError(
-            f"class_names must have one name a class, {n_classes} in all; found {len(names)}. "
+            f"class_names must have one name per class, {n_classes} in all; found {len(names)}. "
             "Name every column of probs"
         )
     return tuple(str(name) for name in names)
-
-
-Given: TypeAlias = NDArray[Any] | None
 
 
 def _write_npz(
@@ -139,18 +140,12 @@ def _write_npz(
 def _write_parquet(
     target: Path, scores: _Scores, labels: Given, ids: Given, names: tuple[str, ...] | None
 ) -> None:
-    if scores.kind == "logits" and scores.given == "bfloat16":
-        bits = (scores.values.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-        table = _table({f"logits{BFLOAT16}": _lists(bits)}, labels, ids)
-    else:
-        table = table_of(scores.narrow, labels, ids, kind=scores.kind)
-    if names is not None:
-        table = table.replace_schema_metadata({CLASS_NAMES: json.dumps(names)})
-    n_classes = scores.values.shape[1]
+    bfloat16 = scores.kind == "logits" and scores.given == "bfloat16"
+    table = score_table(
+        scores.narrow, labels, ids, kind=scores.kind, bfloat16=bfloat16, class_names=names
+    )
     with written_whole(target) as temporary:
-        arrow("writing").parquet.write_table(
-            table, temporary, row_group_size=rows_of_group(n_classes), **PARQUET_OPTIONS
-        )
+        write_tables(temporary, [table])
 
 
 def _write_csv(
@@ -158,52 +153,14 @@ def _write_csv(
 ) -> None:
     if names is not None:
         raise CalibrantError(
-            f"cannot write {target}: CSV has no place for class_names. Write .npz or .parquet, or "
+            f"cannot write {target}: CSV cannot store class_names. Write .npz or .parquet, or "
             "leave them out"
         )
-    # Widened first: the shortest digits of a float64 read back as the very same number.
-    columns = _columns(scores.values.astype(np.float64), scores.kind)
-    table = _table(columns, labels, ids)
+    # Widened first: the shortest digits of a float64 are read back as the same number.
+    columns = score_columns(scores.values.astype(np.float64), scores.kind)
+    table = arrow_table({"id": ids, "label": labels, **columns})
     with written_whole(target) as temporary:
         arrow("writing").csv.write_csv(table, temporary)
 
 
-def table_of(scores: NDArray[Any], labels: Given, ids: Given, *, kind: str = "probs") -> Any:
-    """The columns of a file, in the order in which they stand."""
-    wide = scores.shape[1] > MOST_COLUMNS
-    return _table({kind: _lists(scores)} if wide else _columns(scores, kind), labels, ids)
-
-
-def rows_of_group(n_classes: int) -> int:
-    """Rows of a row group, by how many numbers they hold."""
-    return max(1, min(1 << 16, (1 << 24) // n_classes))
-
-
-def _columns(scores: NDArray[Any], kind: str) -> dict[str, Any]:
-    """A column a class."""
-    stem = SCORES[kind]
-    return {f"{stem}_{k}": np.ascontiguousarray(scores[:, k]) for k in range(scores.shape[1])}
-
-
-def _lists(scores: NDArray[Any]) -> Any:
-    """One column: a reader holds a page of every column, so there must not be many."""
-    flat = arrow("writing").array(np.ascontiguousarray(scores).reshape(-1))
-    return arrow("writing").FixedSizeListArray.from_arrays(flat, scores.shape[1])
-
-
-def _table(scores: dict[str, Any], labels: Given, ids: Given) -> Any:
-    columns = {"id": ids, "label": labels, **scores}
-    return arrow("writing").table({n: array for n, array in columns.items() if array is not None})
-
-
 _WRITERS = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}
-ROW_GROUP = 1 << 16
-"""Rows."""
-MOST_COLUMNS = 1000
-"""Classes that get a column each."""
-PARQUET_OPTIONS: dict[str, Any] = {
-    "data_page_size": 1 << 16,
-    "use_dictionary": False,
-    "write_page_checksum": True,
-}
-"""Pages of few bytes, because a reader holds one page of every column."""

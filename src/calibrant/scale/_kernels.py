@@ -1,4 +1,4 @@
-"""A first look at rows of logits, in one pass: whether they can be used, and which are right."""
+"""Compiled passes over rows: which rows are usable and correct, and counts in cells."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from calibrant._numerics.compiled import index_of, kernel, max_of, over_rows
 
 @over_rows
 def all_usable(start: int, stop: int, logits: Any, labels: Any, correct: Any) -> bool:
-    """Whether no row has what a fit refuses; ``right``: whether its largest logit is its label's.
+    """Whether a fit accepts all rows; sets ``correct`` where the largest logit is the label's.
 
-    Refused are NaN, +inf, a row or a label of -inf, and a label that is no class. What is wrong
-    with which row is for the checks to say.
+    A fit refuses NaN, +inf, a row or a label of -inf, and a label that is not a class. The checks
+    say which row is wrong and why.
     """
     usable = True
     n_classes = logits.shape[1]
@@ -35,7 +35,7 @@ def cells_between(start: int, stop: int, confidence: Any, boundaries: Any, cells
     for i in range(start, stop):
         c = confidence[i]
         below, left = 0, len(boundaries)
-        while left > 0:  # halving without a branch: how many boundaries are below c
+        while left > 0:  # binary search without a branch: how many boundaries are below c
             half = (left + 1) >> 1
             below += half if boundaries[below + half - 1] < c else 0
             left >>= 1
@@ -44,7 +44,7 @@ def cells_between(start: int, stop: int, confidence: Any, boundaries: Any, cells
 
 @kernel()
 def add_to_sums(cells: Any, confidence: Any, correct: Any, sums: Any) -> None:
-    """Rows, their confidences, right answers, smallest and largest confidence: (cells, 5)."""
+    """Rows, sum of confidences, correct rows, smallest and largest confidence: (cells, 5)."""
     for i in range(len(cells)):
         j, c = cells[i], confidence[i]
         sums[j, 0] += 1.0

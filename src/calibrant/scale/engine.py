@@ -1,8 +1,8 @@
-"""Where the sums of a data set are computed: in this process, in one for each core, or on Dask.
+"""Where sums over files are computed: in this process, in worker processes, or on Dask.
 
-All do the same in the same order: a function of each bundle of rows, and the results added up in
-a tree whose shape depends on the number of bundles alone. So the result is the same to the last
-bit on any number of workers, and also when some of them die: what they held is computed again.
+All engines apply a function to each bundle of rows and add up the results in a tree, whose shape
+depends only on the number of bundles. So the result is the same to the last bit on any number of
+workers, also if some of them die: their work is done again.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import count
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 from calibrant import _inputs
 from calibrant.errors import CalibrantError
 from calibrant.scale.workers import Workers, workers_died
 
 LOCAL = "local"
-"""The name of the cores of this machine, as a place to work."""
+"""The scheduler that stands for the cores of this machine."""
 FAN_IN = 4
-"""Results that are added up in one task, and so held together: sketches can take 30 MB."""
+"""Results that are added in one step, and so held together: sketches can take 30 MB."""
 TO_CONNECT = "10s"
 
 
 class Sum:
-    """A sum to which nothing may have been added yet: a bundle can be without a usable row."""
+    """A sum that may have no terms: a bundle can be without a usable row."""
 
     def __init__(self) -> None:
         self.value: Any = None
 
     def add(self, term: Any) -> None:
-        """Add one more term, which this may keep and change."""
+        """Add a term, which may be kept and changed."""
         self.value = term if self.value is None else _added(self.value, term)
 
     def merge(self, other: Sum) -> None:
@@ -43,20 +43,20 @@ class Sum:
 
 
 Progress: TypeAlias = Callable[[int, int, int], None]
-"""Called with the number of a pass, how many of its tasks are done, and how many there are."""
+"""Called with the number of the pass, how many of its tasks are done, and how many it has."""
 
 
 class Engine(ABC):
-    """Computes ``function(item, *arguments)`` of many items, and adds up the results."""
+    """Computes ``function(item, *arguments)`` for many items, and adds up the results."""
 
     progress: Progress | None = None
-    begun = 0
-    """Passes that were begun."""
+    n_started = 0
+    """Passes that were started."""
 
-    def _begin(self, n_items: int) -> Callable[..., None]:
-        """Begin a pass; what this returns is to be called when an item is done."""
-        self.begun += 1
-        number, done = self.begun, count(1)
+    def _start_pass(self, n_items: int) -> Callable[..., None]:
+        """Start a pass; returns what to call when an item is done."""
+        self.n_started += 1
+        number, done = self.n_started, count(1)
 
         def one_more(*_: object) -> None:
             if self.progress is not None:
@@ -71,7 +71,7 @@ class Engine(ABC):
 
 def total(results: Sequence[Any]) -> Any:
     """The sum of results: numbers, arrays, objects with ``merge``, and tuples or lists of these."""
-    first = copy.deepcopy(results[0])  # a task must leave what it was given as it is
+    first = copy.deepcopy(results[0])  # a task must not change its arguments
     for result in results[1:]:
         first = _added(first, result)
     return first
@@ -87,12 +87,12 @@ def _added(first: Any, second: Any) -> Any:
 
 
 class Tree:
-    """Adds up results that arrive in any order, in a tree that their number alone determines."""
+    """Adds up results that arrive in any order, in a tree that depends only on their number."""
 
     def __init__(self, n_results: int) -> None:
         self.n_results = n_results
         self.held: dict[tuple[int, int], dict[int, Any]] = {}
-        """Results that wait for their neighbours, by level and group."""
+        """Results that wait for others of their group, by level and group."""
         self.sum: Any = None
 
     def add(self, index: int, result: Any) -> None:
@@ -111,15 +111,15 @@ class Tree:
 
 
 class OnThisMachine(Engine):
-    """Results come to this process, which adds them up."""
+    """Results are added up in this process."""
 
     @abstractmethod
     def _results(self, calls: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
         """The index of each call of :func:`alone` and its result, in any order."""
 
     def reduce(self, function: Callable[..., Any], items: Sequence[Any], *arguments: Any) -> Any:
-        """The sum over all items, of which few results are held at a time."""
-        tree, one_more = Tree(len(items)), self._begin(len(items))
+        """The sum over all items; few results are held at a time."""
+        tree, one_more = Tree(len(items)), self._start_pass(len(items))
         for index, result in self._results([(function, item, *arguments) for item in items]):
             tree.add(index, result)
             one_more()
@@ -127,7 +127,7 @@ class OnThisMachine(Engine):
 
 
 class InProcess(OnThisMachine):
-    """One bundle after the other, in this process."""
+    """One bundle at a time, in this process."""
 
     def _results(self, calls: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
         for index, call in enumerate(calls):
@@ -151,7 +151,7 @@ class Cluster(Engine):
         self.client = client
 
     def reduce(self, function: Callable[..., Any], items: Sequence[Any], *arguments: Any) -> Any:
-        """The sum over all items; every step of the tree is a task."""
+        """The sum over all items; every addition of the tree is a task."""
         results = self._started(function, items, arguments)
         while len(results) > 1:
             results = [
@@ -163,8 +163,8 @@ class Cluster(Engine):
     def _started(
         self, function: Callable[..., Any], items: Sequence[Any], arguments: tuple[Any, ...]
     ) -> list[Any]:
-        one_more = self._begin(len(items))
-        # What tasks need travels with each of them: what is laid down on a worker dies with it.
+        one_more = self._start_pass(len(items))
+        # Each task carries all it needs: data scattered to a worker would die with it.
         started = [
             self.client.submit(alone, function, item, *arguments, pure=False) for item in items
         ]
@@ -179,21 +179,21 @@ class Cluster(Engine):
         try:
             return list(self.client.gather(futures))
         except KilledWorker as death:
-            workers_died(death)
+            raise workers_died(death) from death
         except KeyboardInterrupt:
             logging.getLogger("asyncio").addFilter(_not_of_a_gather)
             raise
 
 
 def _not_of_a_gather(record: logging.LogRecord) -> bool:
-    """Whether a message is not what Dask leaves behind of a gather that was interrupted."""
+    """Whether a log record is not about a gather of Dask that was interrupted."""
     from distributed.client import AllExit
 
     return not (record.exc_info and record.exc_info[0] is AllExit)
 
 
 def alone(function: Callable[..., Any], *arguments: Any) -> Any:
-    """``function(*arguments)`` with compiled passes on this thread alone."""
+    """``function(*arguments)`` with compiled passes on this thread only."""
     from calibrant._numerics.compiled import on_one_thread
 
     with on_one_thread():
@@ -202,45 +202,48 @@ def alone(function: Callable[..., Any], *arguments: Any) -> Any:
 
 @contextmanager
 def engine_for(scheduler: Any = None) -> Iterator[Engine]:
-    """The engine that ``scheduler`` means, for the time of the block.
+    """The engine of a scheduler, for the duration of the block.
 
-    None is this process, ``"local"`` a worker process for each core of this machine, an address
-    such as ``"tcp://host:8786"`` a Dask scheduler that runs already; an open
-    ``distributed.Client`` will do too.
+    ``scheduler`` is None for this process, ``"local"`` for a worker process on each core of this
+    machine, the address of a running Dask scheduler such as ``"tcp://host:8786"``, or an open
+    ``distributed.Client``.
     """
     if scheduler is None:
         yield InProcess()
         return
-    if isinstance(scheduler, str) and scheduler == LOCAL:
+    if _is_local(scheduler):
         with closing(Workers()) as workers:
             yield InProcesses(workers)
         return
-    packages_of(scheduler)
+    check_installed_for(scheduler)
     from distributed import Client
 
     if isinstance(scheduler, Client):
         yield Cluster(scheduler)
         return
     if not isinstance(scheduler, str):
-        check_known_scheduler(scheduler)
+        raise _unknown_scheduler(scheduler)
     try:
         client = Client(scheduler, timeout=TO_CONNECT)
     except (OSError, ValueError, TimeoutError) as error:
-        check_known_scheduler(scheduler, error)
+        raise _unknown_scheduler(scheduler, f" ({' '.join(str(error).split())[:160]})") from error
     with client:
         yield Cluster(client)
 
 
-def packages_of(scheduler: object) -> None:
-    """Dask, where the work is done on a cluster, and not on this machine."""
-    if scheduler is not None and not (isinstance(scheduler, str) and scheduler == "local"):
+def check_installed_for(scheduler: object) -> None:
+    """Refuse to work on a cluster without Dask; this machine does not need it."""
+    if scheduler is not None and not _is_local(scheduler):
         _inputs.installed("dask", "distributed", extra="scale", purpose="working on a cluster")
 
 
-def check_known_scheduler(scheduler: object, error: Exception | None = None) -> NoReturn:
-    """Refuse what is not the address of a scheduler that answers."""
-    reason = "" if error is None else f" ({' '.join(str(error).split())[:160]})"
-    raise CalibrantError(
-        f"the scheduler must be 'local', or the address of one that answers; found "
-        f"{scheduler!r}{reason}. Start one with dask scheduler, and name tcp://HOST:8786, say"
+def _is_local(scheduler: object) -> bool:
+    return isinstance(scheduler, str) and scheduler == LOCAL
+
+
+def _unknown_scheduler(scheduler: object, reason: str = "") -> CalibrantError:
+    return CalibrantError(
+        f"the scheduler must be 'local' or the address of a running Dask scheduler; found "
+        f"{scheduler!r}{reason}. Start one with dask scheduler, and pass for example "
+        "tcp://HOST:8786"
     )

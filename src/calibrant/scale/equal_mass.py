@@ -1,11 +1,10 @@
 """Equal-mass calibration errors at many points (gamma, T) over files, exactly, in few passes.
 
-Where the bins of a point end is known only when all of its confidences are. So the first pass
-counts them in cells, whose boundaries are quantiles of some rows. The sums of a cell that no edge
-of a bin cuts are all that is needed of it. Each further pass looks into the cells that are cut: it
-divides them, or, where few rows are in them, brings their confidences to one place, and then the
-error is exact. After every pass the errors come with bounds, so that points which cannot be the
-best need no further look.
+The bin edges of a point depend on all of its confidences. So the first pass counts the confidences
+in cells, whose boundaries are quantiles of some rows. If no bin edge cuts a cell, its sums are all
+that is needed. Each further pass looks into the cells that are cut: it divides them, or, if few
+rows are in them, gathers their confidences, and then the error is exact. After every pass the
+errors have bounds, so points that cannot be the best need no further pass.
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ At: TypeAlias = tuple[float, float]
 MOST_CELLS = 1 << 18
 """Cells of all points of one pass: their sums take 10 MB."""
 CELLS_OF_POINT = range(64, 4097)
-"""How many cells a point gets, by how many points there are."""
+"""Number of cells of a point; the more points, the fewer."""
 MOST_COLLECTED = 1 << 19
-"""Rows in cells that are cut, of all points, up to which they are brought to one place."""
+"""Rows in cut cells, of all points, up to which they are gathered."""
 MOST_LOOKS = 12
-"""Passes after which the bounds are left as they are; half of them have always been enough."""
+"""Passes after which the bounds are reported as they are; half of them have always sufficed."""
 
 
 class CellSums:
-    """Of each cell: rows, their confidences, right answers, smallest and largest confidence."""
+    """For each cell: rows, sum of confidences, correct rows, smallest and largest confidence."""
 
     def __init__(self, n_cells: int) -> None:
         self.sums: Floats = np.zeros((n_cells, 5))
@@ -59,7 +58,7 @@ class CellSums:
         add_to_sums(cells, confidence, correct, self.sums)
 
     def merge(self, other: Self) -> None:
-        """Add the rows of other parts."""
+        """Add the rows of other bundles."""
         self.sums[:, :3] += other.sums[:, :3]
         np.minimum(self.sums[:, 3], other.sums[:, 3], out=self.sums[:, 3])
         np.maximum(self.sums[:, 4], other.sums[:, 4], out=self.sums[:, 4])
@@ -67,17 +66,17 @@ class CellSums:
 
 @dataclass
 class Collected:
-    """Rows of some cells, one by one."""
+    """The rows of some cells."""
 
     confidence: list[Floats]
     correct: list[npt.NDArray[np.bool_]]
 
     def merge(self, other: Self) -> None:
-        """Add those of other parts."""
+        """Add the rows of other bundles."""
         self.confidence += other.confidence
         self.correct += other.correct
 
-    def sums(self) -> Floats:
+    def nll_and_gradient(self) -> Floats:
         """The sums of cells that hold one confidence each."""
         confidence, correct = np.concatenate(self.confidence), np.concatenate(self.correct)
         order = np.argsort(confidence)
@@ -85,13 +84,13 @@ class Collected:
         first = group_starts(values)
         group = np.cumsum(first) - 1
         counts = np.bincount(group).astype(np.float64)
-        claims = np.bincount(group, weights=values)
-        hits = np.bincount(group, weights=correct[order])
-        return np.stack([counts, claims, hits, values[first], values[first]], axis=1)
+        confidences = np.bincount(group, weights=values)
+        n_correct = np.bincount(group, weights=correct[order])
+        return np.stack([counts, confidences, n_correct, values[first], values[first]], axis=1)
 
 
 class Cells:
-    """What is known of the confidences at one point: the sums of cells in rising order."""
+    """What is known about the confidences at one point: sums of cells in ascending order."""
 
     def __init__(self, sums: Floats, edges: Floats) -> None:
         sums = sums[sums[:, 0] > 0.0]
@@ -100,23 +99,23 @@ class Cells:
 
     @cached_property
     def error(self) -> tuple[float, float]:
-        """The equal-mass calibration error, and by how much it may be off."""
-        count, confidence, hits, lowest, highest = self.sums.T
+        """The equal-mass calibration error, and a bound on its own error."""
+        count, confidence, n_correct, lowest, highest = self.sums.T
         ranks = np.concatenate([[0.0], np.cumsum(count)])
-        gaps = np.concatenate([[0.0], np.cumsum(confidence - hits)])
+        gaps = np.concatenate([[0.0], np.cumsum(confidence - n_correct)])
         value = np.abs(np.diff(np.interp(self.edges, ranks, gaps))).sum() / self.edges[-1]
-        return float(value), bound_of_cut_groups(count, hits, lowest, highest, self.edges)
+        return float(value), bound_of_cut_groups(count, n_correct, lowest, highest, self.edges)
 
     @cached_property
     def cut(self) -> npt.NDArray[np.intp]:
-        """Cells of which it is not known which rows lie on which side of an edge."""
+        """Cells whose rows may lie on either side of a bin edge."""
         count, _, _, lowest, highest = self.sums.T
         stops, inner = np.cumsum(count), self.edges[1:-1]
         cell = np.searchsorted(stops, inner, side="left")
         return np.unique(cell[(stops[cell] > inner) & ~are_tied(lowest[cell], highest[cell])])
 
     def with_parts(self, parts: Floats) -> Cells:
-        """The same with the parts of the cut cells in place of them."""
+        """The same with the cut cells replaced by their parts."""
         cut = self.cut
         ends = self.sums[cut, 4]
         place = np.minimum(np.searchsorted(ends, parts[:, 3]), len(cut) - 1)
@@ -125,7 +124,7 @@ class Cells:
 
 
 class EqualMassErrors:
-    """The errors of points (gamma, T) as far as they are known."""
+    """The errors at points (gamma, T), as far as they are known."""
 
     def __init__(self, data: Samples, n_bins: int) -> None:
         self.data = data
@@ -134,7 +133,7 @@ class EqualMassErrors:
         self.looks_left = MOST_LOOKS
 
     def __getitem__(self, point: At) -> tuple[float, float]:
-        """The error at a point, and by how much it may be off."""
+        """The error at a point, and a bound on its own error."""
         return self.cells[point].error
 
     def look(self, points: Sequence[At]) -> None:
@@ -146,7 +145,7 @@ class EqualMassErrors:
             chosen = tuple(points[start : start + most])
             n_cells = min(MOST_CELLS // len(chosen), CELLS_OF_POINT.stop - 1)
             boundaries = tuple(_quantiles(sample, point, n_cells) for point in chosen)
-            counted = self.data.summed(_count, chosen, boundaries)
+            counted = self.data.summed(_count_in_cells, chosen, boundaries)
             for point, cells in zip(chosen, counted, strict=True):
                 self.cells[point] = Cells(cells.sums, self.edges)
 
@@ -165,7 +164,7 @@ class EqualMassErrors:
             n_cut = sum(len(sums) for sums in cut.values())
             n_parts = min(max(MOST_CELLS // n_cut, 8), CELLS_OF_POINT.stop - 1)
             boundaries = tuple(_divided(cut[point], n_parts) for point in chosen)
-            counted = self.data.summed(_count, chosen, boundaries)
+            counted = self.data.summed(_count_in_cells, chosen, boundaries)
             parts = [cells.sums[cells.sums[:, 0] > 0.0] for cells in counted]
         for point, of_point in zip(chosen, parts, strict=True):
             self.cells[point] = self.cells[point].with_parts(of_point)
@@ -173,24 +172,24 @@ class EqualMassErrors:
 
 
 def _quantiles(some: FitData | None, point: At, n_cells: int) -> Floats:
-    """Boundaries between cells that hold about as many rows each."""
-    if some is None:  # few rows: any boundaries will do
+    """Boundaries of cells with about the same number of rows."""
+    if some is None:  # few rows: any boundaries do
         return _just_above(np.arange(1, n_cells) / n_cells)
-    log_odds = np.sort(_log_odds(some, point))
+    log_odds = np.sort(log_odds_of(some, point[0], 1.0 / point[1]))
     at = np.linspace(0.0, len(log_odds) - 1.0, n_cells + 1)[1:-1]
-    # Log odds of +inf are certain; so are those beyond 40, to rounding.
+    # Confidences with log-odds above 40 round to 1.
     between = np.interp(at, np.arange(len(log_odds)), np.minimum(log_odds, 40.0))
     return np.unique(_just_above(sigmoid(between)))
 
 
 def _just_above(confidence: Floats) -> Floats:
-    """Boundaries that part no confidence from those it is tied with."""
+    """Boundaries that do not separate tied confidences."""
     above: Floats = confidence + 0.5 * tie_width(confidence)
     return above
 
 
 def _divided(cut: Floats, n_parts: int) -> Floats:
-    """Boundaries that divide cells evenly, and part the confidences at both of their ends."""
+    """Boundaries that divide cells evenly, and separate the confidences at both ends."""
     lowest, highest = cut[:, 3], cut[:, 4]
     steps = np.arange(1, n_parts)[:, None] / n_parts
     between = lowest + (highest - lowest) * steps
@@ -200,12 +199,14 @@ def _divided(cut: Floats, n_parts: int) -> Floats:
     return np.unique(np.concatenate([ends, np.clip(inner, lowest, highest)]))
 
 
-def _count(data: FitData, points: Sequence[At], boundaries: Sequence[Floats]) -> list[CellSums]:
+def _count_in_cells(
+    data: FitData, points: Sequence[At], boundaries: Sequence[Floats]
+) -> list[CellSums]:
     """The confidences of all rows at each point, in cells."""
     counted = []
     for point, between in zip(points, boundaries, strict=True):
         cells = CellSums(len(between) + 1)
-        cells.add(sigmoid(_log_odds(data, point)), data.correct, between)
+        cells.add(confidence_at(point, data), data.correct, between)
         counted.append(cells)
     return counted
 
@@ -216,13 +217,15 @@ def _collect(
     """The confidences at each point that lie between its limits."""
     collected = []
     for point, (lowest, highest) in zip(points, limits, strict=True):
-        confidence = sigmoid(_log_odds(data, point))
+        confidence = confidence_at(point, data)
         place = np.minimum(np.searchsorted(highest, confidence), len(highest) - 1)
         inside = (confidence >= lowest[place]) & (confidence <= highest[place])
         collected.append(Collected([confidence[inside]], [data.correct[inside]]))
     return collected
 
 
-def _log_odds(data: FitData, point: At) -> Floats:
+def confidence_at(point: At, data: FitData) -> Floats:
+    """The confidence of each row at a point (gamma, T)."""
     gamma, temperature = point
-    return log_odds_of(data, gamma, 1.0 / temperature)
+    confidence: Floats = sigmoid(log_odds_of(data, gamma, 1.0 / temperature))
+    return confidence

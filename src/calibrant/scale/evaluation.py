@@ -1,4 +1,4 @@
-"""``evaluate`` over a data set: one pass, each bundle counted apart, the counts merged."""
+"""``evaluate`` over a Parquet folder: one pass; each bundle gives sums, which are merged."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ import numpy as np
 from calibrant import _inputs
 from calibrant._types import RandomState
 from calibrant.files import Predictions
+from calibrant.files.parquet import ParquetFolder, Ranges, Skipped
 from calibrant.metrics import Evaluation, StreamedEvaluation
 from calibrant.metrics.samples import ScoredSamples, samples_of_confidence, summarise
-from calibrant.scale.engine import Progress, engine_for, packages_of
-from calibrant.scale.samples import truncated_rows_of
-from calibrant.scale.source import DataSet, Part, Skipped, check_some_rows_left, open_data_set
+from calibrant.scale.data_set import bundles, check_some_rows_left, open_data_set
+from calibrant.scale.engine import Progress, check_installed_for, engine_for
+from calibrant.scale.samples import truncated_rows
 
-OF_TOP_ROWS = (
-    "Rows have their largest logits only: what is measured does not need the others; brier and "
-    "classwise_ece do, and cannot be known."
+TRUNCATED_NOTE = (
+    "The rows are truncated: brier and classwise_ece need the other classes and are not measured; "
+    "the other metrics are exact."
 )
 
 
@@ -34,24 +35,24 @@ def evaluate(
     random_state: RandomState = 0,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """:func:`calibrant.evaluate` of a Parquet data set of any size, in one pass.
+    """:func:`calibrant.evaluate` of Parquet files of any size, in one pass.
 
-    Means, equal-width and class-wise errors are those of all rows together. The equal-mass error
-    comes from a sketch, and the result states how much it can be off.
+    Means, equal-width and class-wise errors are exact. The equal-mass error comes from a sketch,
+    and the result states its largest possible error.
 
     Args:
-        path: A Parquet file, or a folder of them with any folders inside.
+        path: A Parquet file, or a folder of them with any subfolders.
         scheduler: None for this process, ``"local"`` for a process on each core of this machine,
-            or the address of a Dask scheduler whose workers can read ``path``, or an open
+            the address of a Dask scheduler whose workers can read ``path``, or an open
             ``distributed.Client``.
-        skip_bad: Leave out and count what cannot be read or used, in place of refusing it.
-        n_classes: How many classes there are, where rows have their largest logits only and the
-            files do not say it. What needs the other classes is not measured then.
+        skip_bad: Skip and count files and rows that cannot be used, instead of refusing them.
+        n_classes: Number of classes, for truncated rows whose files do not say it. For truncated
+            rows, metrics that need the other classes are not measured.
         n_bins: Bins of the calibration errors.
         level: Confidence level of the intervals.
         random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
-        progress: Called with the number of a pass over the files, how many of its tasks are done,
-            and how many there are.
+        progress: Called with the number of the pass over the files, the number of its tasks that
+            are done, and the number of its tasks.
 
     Examples:
         >>> import tempfile
@@ -66,7 +67,7 @@ def evaluate(
         >>> evaluate(folder).n
         3000
     """
-    stream, notes = counted(
+    stream, notes = stream_files(
         path,
         scheduler=scheduler,
         skip_bad=skip_bad,
@@ -78,7 +79,7 @@ def evaluate(
     return replace(result, notes=(*result.notes, *notes))
 
 
-def counted(
+def stream_files(
     path: str | os.PathLike[str],
     *,
     scheduler: Any,
@@ -87,40 +88,38 @@ def counted(
     n_bins: int,
     progress: Progress | None = None,
 ) -> tuple[StreamedEvaluation, tuple[str, ...]]:
-    """The sums behind :func:`evaluate`, and what else there is to say."""
-    packages_of(scheduler)
-    data_set = open_data_set(
-        _inputs.path(path, "a data set"), skip_bad=skip_bad, n_classes=n_classes
-    )
-    if data_set.layout.kind != "confidence":
-        with _inputs.naming(data_set.where):
-            _inputs.some_labels(data_set.layout.roles.get("labels"))
+    """The sums behind :func:`evaluate`, and notes on them."""
+    check_installed_for(scheduler)
+    folder = open_data_set(_inputs.path(path, "a data set"), skip_bad=skip_bad, n_classes=n_classes)
+    if folder.layout.kind != "confidence":
+        with _inputs.naming(folder.where):
+            _inputs.some_labels(folder.layout.roles.get("labels"))
     with engine_for(scheduler) as engine:
         engine.progress = progress
-        stream, skipped = engine.reduce(_count, data_set.bundles(), data_set.for_tasks(), n_bins)
-    skipped.merge(data_set.skipped)
-    check_some_rows_left(data_set.where, stream.n, skipped)
+        stream, skipped = engine.reduce(
+            _stream_bundle, bundles(folder), folder.without_ranges(), n_bins
+        )
+    skipped.merge(folder.skipped)
+    check_some_rows_left(folder.where, stream.n, skipped)
     notes = (f"{skipped}.",) if skipped else ()
-    if data_set.layout.kind == "top_logits":
-        notes = (OF_TOP_ROWS, *notes)
-    return stream, notes
+    return stream, (TRUNCATED_NOTE, *notes) if folder.truncated else notes
 
 
-def _count(
-    parts: tuple[Part, ...], data_set: DataSet, n_bins: int
+def _stream_bundle(
+    ranges: Ranges, folder: ParquetFolder, n_bins: int
 ) -> tuple[StreamedEvaluation, Skipped]:
     stream, skipped = StreamedEvaluation(n_bins=n_bins), Skipped()
-    for _, samples in data_set.checked(parts, samples_of, skipped):
+    for _, samples in folder.checked_batches(ranges, scored_samples, skipped):
         stream.count(samples)
     return stream, skipped
 
 
-def samples_of(predictions: Predictions) -> ScoredSamples:
-    """What the metrics look at, checked."""
+def scored_samples(predictions: Predictions) -> ScoredSamples:
+    """What the metrics are computed from, checked."""
     if predictions.confidence is not None and predictions.correct is not None:
         return samples_of_confidence(predictions.confidence, predictions.correct)
     if predictions.top_logits is not None:
-        rows = truncated_rows_of(predictions)
+        rows = truncated_rows(predictions)
         log_probs = rows.logits[np.arange(len(rows)), rows.labels]
         confidence = np.minimum(np.exp(rows.logits.max(axis=1)), 1.0)
         return ScoredSamples(

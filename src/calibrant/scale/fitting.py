@@ -1,11 +1,10 @@
-"""``fit`` over a data set: the fits of `calibrators`, on sums over files."""
+"""``fit`` over a Parquet folder: the fits of `calibrators`, on sums over files."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from calibrant import _inputs
 from calibrant.calibrators import (
@@ -14,22 +13,20 @@ from calibrant.calibrators import (
     FocalCalibration,
     FocalTemperatureScaling,
     Identity,
-    TailBounds,
     TemperatureScaling,
     TopRestScaling,
     VectorScaling,
 )
 from calibrant.calibrators.truncated.bounds import check_truncated_fit, tail_bounds
 from calibrant.errors import CalibrantError
-from calibrant.scale import (  # noqa: F401  (they say how each family is fitted on files)
+from calibrant.scale import (  # noqa: F401  (they register how each family is fitted over files)
     regression,
     search,
     top_rest,
 )
-from calibrant.scale.engine import Progress, engine_for, packages_of
-from calibrant.scale.samples import FilesOfSamples
-from calibrant.scale.search import SketchBounds
-from calibrant.scale.source import Skipped, open_data_set
+from calibrant.scale.data_set import open_data_set
+from calibrant.scale.engine import Progress, check_installed_for, engine_for
+from calibrant.scale.samples import SamplesInFiles
 
 METHODS = tuple(
     method.NAME
@@ -43,73 +40,43 @@ METHODS = tuple(
         BiasCorrectedTemperatureScaling,
     )
 )
-"""Methods whose fits ask for nothing but sums over rows."""
+"""Methods whose fits need only sums over rows."""
 
 
-@dataclass(frozen=True)
-class FitOverFiles:
-    """A calibrator fitted over a data set, and what there is to say of the way."""
-
-    calibrator: Calibrator
-    passes: int
-    """How often the files were read."""
-    skipped: Skipped
-    bounds: SketchBounds | None
-    """Where the criterion is an equal-mass error, how sure it is."""
-    tail: TailBounds | None = None
-    """Where rows have their largest logits only, what is certain whatever the others are."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data: the report, and what is said here."""
-        return {
-            **self.calibrator.report_.to_dict(),
-            "passes": self.passes,
-            "skipped": asdict(self.skipped),
-            "bounds": None if self.bounds is None else asdict(self.bounds),
-            "tail": None if self.tail is None else asdict(self.tail),
-        }
-
-    def __str__(self) -> str:
-        lines = [str(self.calibrator.report_), f"The files were read {self.passes} times."]
-        if self.bounds is not None:
-            lines.append(
-                f"ada_ece is off by at most {self.bounds.off_by:.2g}; no point of the search is "
-                f"better by more than {self.bounds.better_by:.2g}."
-            )
-        if self.tail is not None:
-            lines.append(str(self.tail))
-        if self.skipped:
-            lines.append(f"{self.skipped}.")
-        return "\n".join(lines)
+Fitted = TypeVar("Fitted", bound=Calibrator)
 
 
 def fit(
-    calibrator: Calibrator,
+    calibrator: Fitted,
     path: str | os.PathLike[str],
     *,
     scheduler: Any = None,
     skip_bad: bool = False,
     n_classes: int | None = None,
     progress: Progress | None = None,
-) -> FitOverFiles:
-    """Fit ``calibrator`` on a Parquet data set of any size.
+) -> Fitted:
+    """Fit ``calibrator`` on Parquet files of any size.
 
     The steps are those of ``calibrator.fit``; each sum over rows is added up over the files. The
-    result is the same but for rounding, and within the stated bound where the criterion is an
-    equal-mass calibration error.
+    result is the same except for rounding, and, if the criterion is an equal-mass calibration
+    error, within the bounds that the report states.
 
     Args:
         calibrator: One of the methods in ``METHODS``; it is fitted in place.
-        path: A Parquet file, or a folder of them with any folders inside.
+        path: A Parquet file, or a folder of them with any subfolders.
         scheduler: None for this process, ``"local"`` for a process on each core of this machine,
-            or the address of a Dask scheduler whose workers can read ``path``, or an open
+            the address of a Dask scheduler whose workers can read ``path``, or an open
             ``distributed.Client``.
-        skip_bad: Leave out and count what cannot be read or used, in place of refusing it.
-        n_classes: How many classes there are, where rows have their largest logits only and the
-            files do not say it. Such rows are fitted by an estimate of the other classes, and the
-            result has bounds (see :class:`calibrant.calibrators.TruncatedRows`).
-        progress: Called with the number of a pass over the files, how many of its tasks are done,
-            and how many there are.
+        skip_bad: Skip and count files and rows that cannot be used, instead of refusing them.
+        n_classes: Number of classes, for truncated rows whose files do not say it. Truncated rows
+            are fitted with an estimate of the other classes, and the report has bounds (see
+            :class:`calibrant.calibrators.TruncatedRows`).
+        progress: Called with the number of the pass over the files, the number of its tasks that
+            are done, and the number of its tasks.
+
+    Returns:
+        The calibrator. Its ``report_`` also has ``passes``, ``skipped``, ``search_bounds`` and
+        ``tail_bounds``.
 
     Examples:
         >>> import tempfile
@@ -125,48 +92,40 @@ def fit(
         ...     file = f"{folder}/{part}.parquet"
         ...     write_predictions(file, probs=probs[rows], labels=labels[rows])
         >>> together = TemperatureScaling().fit(probs=probs, labels=labels)
-        >>> apart = fit(TemperatureScaling(), folder).calibrator
+        >>> apart = fit(TemperatureScaling(), folder)
         >>> abs(apart.temperature_ - together.temperature_) < 1e-9
         True
     """
-    packages_of(scheduler)
-    check_scalable_method(calibrator.NAME, METHODS)
-    calibrator._check_params()
-    if isinstance(calibrator, FocalTemperatureScaling):
-        check_search_in_few_passes(calibrator.search)
-    data_set = open_data_set(
-        _inputs.path(path, "a data set"), skip_bad=skip_bad, n_classes=n_classes
-    )
-    of_top = data_set.layout.kind == "top_logits"
-    if of_top:
+    check_installed_for(scheduler)
+    check_scalable(calibrator)
+    folder = open_data_set(_inputs.path(path, "a data set"), skip_bad=skip_bad, n_classes=n_classes)
+    if folder.truncated:
         check_truncated_fit(calibrator)
     with engine_for(scheduler) as engine:
         engine.progress = progress
-        samples = FilesOfSamples.of(data_set, engine)
+        samples = SamplesInFiles.of(folder, engine)
         calibrator.fit_samples(samples)
-        tail = tail_bounds(samples, calibrator) if of_top else None
-    return FitOverFiles(
-        calibrator=calibrator,
+        tail = tail_bounds(samples, calibrator) if folder.truncated else None
+    calibrator.report_ = replace(
+        calibrator.report_,
         passes=len(samples.passes),
         skipped=samples.facts.skipped,
-        bounds=samples.bounds_of_search(),
-        tail=tail,
+        search_bounds=samples.search_bounds[-1] if samples.search_bounds else None,
+        tail_bounds=tail,
     )
+    return calibrator
 
 
-def check_scalable_method(name: str, known: Sequence[str]) -> None:
-    """A method whose fit is made of sums over rows."""
-    if name not in known:
+def check_scalable(calibrator: Calibrator) -> None:
+    """Refuse a method, or a search, that is not made of a few sums over rows."""
+    if calibrator.NAME not in METHODS:
         raise CalibrantError(
-            f"over a data set these methods can be fitted: {', '.join(known)}; found {name!r}. "
-            "Choose one of them, or fit on a sample that fits into memory"
+            f"expected a method that can be fitted over files ({', '.join(METHODS)}), got "
+            f"{calibrator.NAME!r}. Choose one of them, or fit on samples that fit into memory"
         )
-
-
-def check_search_in_few_passes(name: str) -> None:
-    """A search that looks at many points in one pass over the data."""
-    if name == "refine":
+    calibrator._check_params()
+    if isinstance(calibrator, FocalTemperatureScaling) and calibrator.search == "refine":
         raise CalibrantError(
-            "over a data set the search is 'grid' or 'line', which need few passes; found "
-            "'refine'. Leave it out, or fit on a sample that fits into memory"
+            "over files the search is 'grid' or 'line', which need few passes; got 'refine'. "
+            "Leave it out, or fit on samples that fit into memory"
         )

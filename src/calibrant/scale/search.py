@@ -1,25 +1,24 @@
 """The best (gamma, T) of the grid by a criterion over files, in few passes.
 
-By a smooth criterion the ten gammas walk side by side (see ``calibrators.search``), so each round
-of steps is one pass. By a calibration error:
+For a smooth criterion the ten gammas are searched together (see ``calibrators.batched_search``), so
+each round of steps is one pass. For a calibration error:
 
-1. One pass sums the confidences at the nodes of ``calibrators.paths``. No calibration error is
-   smaller than |mean confidence - accuracy|, so a point where this exceeds what some other point
-   achieves is out, as in memory. What some points achieve is computed first.
-2. The points that are left are computed together: equal-width errors exactly, equal-mass errors
-   with bounds that further passes narrow (see ``equal_mass``), until what is left is exact.
+1. One pass sums the confidences at the nodes of ``grid_pruning``. No calibration error is smaller
+   than |mean confidence - accuracy|, so a point where this exceeds the error of some other point is
+   out, as in memory. The errors of some points are computed first.
+2. The errors of the points that are left are computed together: equal-width errors exactly,
+   equal-mass errors with bounds that further passes narrow (see ``equal_mass``) until they are 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from calibrant._numerics.logspace import sigmoid
 from calibrant.calibrators.data import FitData, Floats
+from calibrant.calibrators.fit_report import SearchBounds
 from calibrant.calibrators.temperature.criterion import (
     Evaluator,
     Point,
@@ -33,40 +32,26 @@ from calibrant.calibrators.temperature.grid_pruning import (
 )
 from calibrant.metrics.binning import EqualWidthBins
 from calibrant.metrics.calibration import error_of_table
-from calibrant.scale.equal_mass import At, EqualMassErrors
-from calibrant.scale.samples import FilesOfSamples
+from calibrant.scale.equal_mass import At, EqualMassErrors, confidence_at
+from calibrant.scale.samples import SamplesInFiles
 
 UNCHANGED: At = (0.0, 1.0)
-"""The point that changes nothing. Fits report the criterion there, too."""
+"""The point that changes nothing. Fits report the criterion there too."""
 MOST_POINTS = 512
-"""Points whose equal-width bins are counted in one pass."""
+"""Points whose equal-width bins are computed in one pass."""
 ROUNDING = 1e-12
-"""Errors that differ by less are taken as equal."""
+"""Errors that differ by less count as equal."""
 
 
-@dataclass(frozen=True)
-class SketchBounds:
-    """How sure an equal-mass calibration error over files is."""
-
-    off_by: float
-    """The error itself is off by at most this."""
-    better_by: float
-    """And no point of the grid has an error smaller than the true one by more than this."""
-
-
-class EvaluatorOfFiles(Evaluator):
+class EvaluatorInFiles(Evaluator):
     """Computes one criterion at many points in one pass over the files."""
 
-    bounds: SketchBounds | None = None
-    """Of the best point, by an equal-mass error."""
-
-    data: FilesOfSamples
+    data: SamplesInFiles
 
     def __init__(
-        self, data: FilesOfSamples, criterion: str, *, n_bins: int, focal_gamma: float
+        self, data: SamplesInFiles, criterion: str, *, n_bins: int, focal_gamma: float
     ) -> None:
         super().__init__(data, criterion, n_bins=n_bins, focal_gamma=focal_gamma)
-        data.evaluators.append(self)
         self.known: dict[At, float] = {}
 
     def at(self, points: Sequence[At]) -> list[float]:
@@ -79,7 +64,7 @@ class EvaluatorOfFiles(Evaluator):
     def _computed(self, points: Sequence[At]) -> list[float]:
         self.evaluations += len(points)
         if self.criterion == "ece":
-            return self._width_errors(points)
+            return self._equal_width_errors(points)
         if self.criterion == "ada_ece":
             errors = EqualMassErrors(self.data, self.n_bins)
             errors.look(points)
@@ -89,37 +74,18 @@ class EvaluatorOfFiles(Evaluator):
         like = self.criterion, self.n_bins, self.focal_gamma
         return list(self.data.means(_losses, like, tuple(points)))
 
-    def smallest_on_grid(self, gammas: Floats, temperatures: Floats) -> Point:
-        """The best point of a full grid, by a calibration error."""
-        bound = lower_bound(self.data, gammas, np.log(temperatures))
-        first = [
-            (float(gamma), float(temperatures[of_gamma.argmin()]))
-            for gamma, of_gamma in zip(gammas, bound, strict=True)
-        ]
-        first = [*dict.fromkeys([*first, UNCHANGED])]
-        if self.criterion == "ece":
-            to_beat = min(self.at(first))
-            left = _points(gammas, temperatures, bound <= to_beat + ROUNDING)
-            values = self.at(left)
-            return _best([Point(*at, value) for at, value in zip(left, values, strict=True)])
-        errors = EqualMassErrors(self.data, self.n_bins)
-        errors.look(first)
-        to_beat = float(_highest(errors, first).min())
-        left = _points(gammas, temperatures, bound <= to_beat + ROUNDING)
-        out = float(np.min(bound, where=bound > to_beat + ROUNDING, initial=np.inf))
-        return self._smallest(left, errors, out)
+    def _equal_width_errors(self, points: Sequence[At]) -> list[float]:
+        found = []
+        for start in range(0, len(points), MOST_POINTS):
+            some = tuple(points[start : start + MOST_POINTS])
+            for bins in self.data.summed(_equal_width_bins, self.n_bins, some):
+                found.append(error_of_table(bins.table(), "l1"))
+        return found
 
-    def smallest_on_line(self, gammas: Floats, temperatures: Floats, best: Point) -> Point:
-        """The best of ``best`` and of points on a line, by a calibration error."""
-        points = list(zip(gammas.tolist(), temperatures.tolist(), strict=True))
-        if self.criterion == "ece":
-            return _best([best, *map(Point, *zip(*points, strict=True), self.at(points))])
-        return _best([best, self._smallest(points, EqualMassErrors(self.data, self.n_bins))])
-
-    def _smallest(
+    def smallest_equal_mass(
         self, left: list[At], errors: EqualMassErrors, lowest_out: float = np.inf
     ) -> Point:
-        """The best of some points by an equal-mass error; that of all others is at least so."""
+        """The best of the points ``left``; ``lowest_out`` bounds the errors of all others."""
         besides = [] if UNCHANGED in self.known else [UNCHANGED]
         errors.look([at for at in dict.fromkeys([*left, *besides]) if at not in errors.cells])
         self.evaluations += len(errors.cells)
@@ -134,63 +100,73 @@ class EvaluatorOfFiles(Evaluator):
         best = _best([Point(*at, errors[at][0]) for at in left])
         off_by = errors[best.gamma, best.temperature][1]
         better_by = best.value + off_by - min(lowest_out, *_lowest(errors, left))
-        self.bounds = SketchBounds(off_by, better_by if better_by > ROUNDING else 0.0)
+        self.data.search_bounds.append(
+            SearchBounds(off_by=off_by, better_by=better_by if better_by > ROUNDING else 0.0)
+        )
         return best
 
-    def _width_errors(self, points: Sequence[At]) -> list[float]:
-        found = []
-        for start in range(0, len(points), MOST_POINTS):
-            some = tuple(points[start : start + MOST_POINTS])
-            for counted in self.data.summed(_binned, self.n_bins, some):
-                found.append(error_of_table(counted.table(), "l1"))
-        return found
 
-
-@evaluator_of.register
-def _evaluator_of_files(
-    data: FilesOfSamples, criterion: str, *, n_bins: int, focal_gamma: float
-) -> EvaluatorOfFiles:
-    return EvaluatorOfFiles(data, criterion, n_bins=n_bins, focal_gamma=focal_gamma)
+evaluator_of.register(SamplesInFiles, EvaluatorInFiles)
 
 
 @smallest_on_grid.register
-def _on_grid(evaluator: EvaluatorOfFiles, gammas: Floats, temperatures: Floats) -> Point:
-    return evaluator.smallest_on_grid(gammas, temperatures)
+def _smallest_on_grid(evaluator: EvaluatorInFiles, gammas: Floats, temperatures: Floats) -> Point:
+    bound = lower_bound(evaluator.data, gammas, np.log(temperatures))
+    first = [
+        (float(gamma), float(temperatures[of_gamma.argmin()]))
+        for gamma, of_gamma in zip(gammas, bound, strict=True)
+    ]
+    first = [*dict.fromkeys([*first, UNCHANGED])]
+    if evaluator.criterion == "ece":
+        to_beat = min(evaluator.at(first))
+        left = _points(gammas, temperatures, bound <= to_beat + ROUNDING)
+        values = evaluator.at(left)
+        return _best([Point(*at, value) for at, value in zip(left, values, strict=True)])
+    errors = EqualMassErrors(evaluator.data, evaluator.n_bins)
+    errors.look(first)
+    to_beat = float(_highest(errors, first).min())
+    left = _points(gammas, temperatures, bound <= to_beat + ROUNDING)
+    out = float(np.min(bound, where=bound > to_beat + ROUNDING, initial=np.inf))
+    return evaluator.smallest_equal_mass(left, errors, out)
 
 
 @smallest_on_line.register
-def _on_line(
-    evaluator: EvaluatorOfFiles, gammas: Floats, temperatures: Floats, best: Point
+def _smallest_on_line(
+    evaluator: EvaluatorInFiles, gammas: Floats, temperatures: Floats, best: Point
 ) -> Point:
-    return evaluator.smallest_on_line(gammas, temperatures, best)
+    points = list(zip(gammas.tolist(), temperatures.tolist(), strict=True))
+    if evaluator.criterion == "ece":
+        values = evaluator.at(points)
+        return _best([best, *map(Point, *zip(*points, strict=True), values)])
+    errors = EqualMassErrors(evaluator.data, evaluator.n_bins)
+    return _best([best, evaluator.smallest_equal_mass(points, errors)])
 
 
 def _losses(data: FitData, like: tuple[str, int, float], points: Sequence[At]) -> Iterator[Floats]:
-    """The loss of each row, at one point after the other."""
+    """The loss of each row, at each point."""
     criterion, n_bins, focal_gamma = like
     evaluator = in_memory(data, criterion, n_bins=n_bins, focal_gamma=focal_gamma)
     for point in points:
         yield evaluator.loss_rows(*point)
 
 
-def _binned(data: FitData, n_bins: int, points: Sequence[At]) -> list[EqualWidthBins]:
+def _equal_width_bins(data: FitData, n_bins: int, points: Sequence[At]) -> list[EqualWidthBins]:
     """The confidences of all rows at each point, in bins."""
-    evaluator = in_memory(data, "ece", n_bins=n_bins, focal_gamma=0.0)
-    counted = []
+    found = []
     for point in points:
-        counter = EqualWidthBins(n_bins)
-        counter.update(sigmoid(evaluator.log_odds(*point)), data.correct)
-        counted.append(counter)
-    return counted
+        bins = EqualWidthBins(n_bins)
+        bins.update(confidence_at(point, data), data.correct)
+        found.append(bins)
+    return found
 
 
 def _highest(errors: EqualMassErrors, points: Sequence[At]) -> Floats:
-    """What the error at each point is at most."""
+    """Upper bound of the error at each point."""
     return np.array([value + off for value, off in map(errors.__getitem__, points)])
 
 
 def _lowest(errors: EqualMassErrors, points: Sequence[At]) -> Floats:
-    """And at least."""
+    """Lower bound of the error at each point."""
     return np.array([value - off for value, off in map(errors.__getitem__, points)])
 
 

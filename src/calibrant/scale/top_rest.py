@@ -1,8 +1,8 @@
 """Top-rest scaling over files.
 
-The top part asks for sums at one point after the other, which rows give as they are read. The rest
-is fitted on the mistakes, or on one in so many of them where they hold more than 2 million logits,
-as in memory. These few rows are brought to one place, by a single pass.
+The top part needs sums at one point after the other, each of which is one pass. The rest is fitted
+on the mistakes, or on every n-th of them if they hold more than 2 million logits, as in memory.
+These few rows are gathered in one pass.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from calibrant.calibrators.top_rest.solver import (
     problem_of,
     temperature_of_both,
 )
-from calibrant.scale.samples import FilesOfSamples
+from calibrant.scale.samples import SamplesInFiles
 
 
-class ProblemOfFiles(AtTemperature):
-    """Stands in for ``Problem`` where the samples are in files."""
+class ProblemInFiles(AtTemperature):
+    """``Problem`` for samples in files."""
 
-    def __init__(self, samples: FilesOfSamples) -> None:
+    def __init__(self, samples: SamplesInFiles) -> None:
         self.samples = samples
         self.data = samples
         self.best = temperature_of_both(self.data)
 
     @property
     def n_counted(self) -> float:
-        """How many samples there are."""
+        """Number of samples."""
         return float(len(self.samples))
 
-    def top_samples(self, *, classes: bool) -> TopSamplesOfFiles:
+    def top_samples(self, *, classes: bool) -> TopSamplesInFiles:
         """What the top part is fitted on, with class terms or without."""
-        return TopSamplesOfFiles(self.samples, self.best, classes)
+        return TopSamplesInFiles(self.samples, self.best, classes)
 
     def mistakes(self) -> FitData | None:
-        """The rows that the rest is fitted on, if any; ``weight`` is what they count for."""
+        """The rows that the rest is fitted on, if any, weighted by the stride."""
         n_wrong = len(self.samples) - self.samples.facts.n_correct
         if n_wrong == 0:
             return None
@@ -53,26 +53,24 @@ class ProblemOfFiles(AtTemperature):
         return replace(rows, weight=np.full(len(rows), float(stride)))
 
     def nlls(self, found: TopRest) -> tuple[float, float, float]:
-        """The NLL of the samples as they are given, under temperature scaling, and as found."""
+        """The NLL of the samples as given, after temperature scaling, and as found."""
         given, plain, after = self.samples.means(_loss_rows, self.best, found)
         return given, plain, after
 
 
-@problem_of.register
-def _problem_of_files(data: FilesOfSamples) -> ProblemOfFiles:
-    return ProblemOfFiles(data)
+problem_of.register(SamplesInFiles, ProblemInFiles)
 
 
 @dataclass(frozen=True)
-class TopSamplesOfFiles:
-    """What the top part is fitted on, in files: each point is one pass over them."""
+class TopSamplesInFiles:
+    """What the top part is fitted on, in files: each point is one pass."""
 
-    samples: FilesOfSamples
+    samples: SamplesInFiles
     best: BestTemperature
     classes: bool
 
     def sums(self, weights: Floats, offsets: Floats, *, cautious: bool) -> TopSums:
-        """As ``TopSamples`` has it."""
+        """The sums of ``TopSamples.sums``."""
         asked = self.best, self.classes, weights, offsets, cautious
         return TopSums(*self.samples.summed(_top_sums, *asked))
 

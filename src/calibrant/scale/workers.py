@@ -1,8 +1,8 @@
 """Worker processes on this machine, each with two pipes to this process and no sockets.
 
 Only this process holds the other ends of the pipes, so nothing else can submit a task. A worker
-exits as soon as its standard input is closed. That happens however this process ends, so no
-worker outlives it.
+exits when its standard input is closed, which happens however this process ends: no worker outlives
+it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, NoReturn
+from typing import Any
 
 from calibrant.errors import CalibrantError
 
 TRIES = 3
-"""Workers that a task is given to before it is blamed for their deaths."""
+"""Workers that may die on one task before the task is given up."""
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-"""Environment of the workers: there is one for each core already."""
+"""Environment of the workers: there is one worker per core already."""
 PROGRAM = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -35,8 +35,8 @@ sys.path[:] = sys.argv[1:]
 from calibrant.scale.workers import work
 work()
 """
-"""What a worker runs. It does not import the caller's script, as ``multiprocessing`` does, and
-looks for modules where this process does: in the current folder only if this process does."""
+"""What a worker runs. Unlike ``multiprocessing`` it does not import the caller's script. It has the
+module search path of this process, with the current folder only if this process has it."""
 
 
 class Worker:
@@ -55,7 +55,7 @@ class Worker:
             )
 
     def submit(self, task: bytes) -> None:
-        """Send a task. If the worker is dead, reading its result shows that."""
+        """Send a task. If the worker is dead, reading the result will show it."""
         with suppress(BrokenPipeError):
             self.tasks.send_bytes(task)
 
@@ -66,7 +66,7 @@ class Worker:
 
 
 class Workers:
-    """At most one worker for each core, started when there is work for it."""
+    """At most one worker per core, started when there is work for it."""
 
     def __init__(self) -> None:
         self.most = cores()
@@ -77,7 +77,7 @@ class Workers:
     ) -> Iterator[tuple[int, Any]]:
         """The index of each call and ``function(*call)``, in the order of completion.
 
-        The task of a worker that died is given to another one.
+        The task of a worker that dies is given to another worker.
         """
         waiting, deaths = deque(range(len(calls))), Counter[int]()
         busy: dict[Any, tuple[Worker, int]] = {}
@@ -100,7 +100,7 @@ class Workers:
                         [status] = self._end([worker])
                         deaths[index] += 1
                         if deaths[index] == TRIES:
-                            workers_died(f"exit status of the last one: {status}")
+                            raise workers_died(f"exit status of the last one: {status}") from None
                         waiting.appendleft(index)
                         continue
                     succeeded, result = pickle.loads(answer)
@@ -129,7 +129,7 @@ def cores() -> int:
     else:
         count = os.cpu_count() or 1
     for files in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
-        with suppress(OSError, ValueError):  # there is no such file, or no limit in it
+        with suppress(OSError, ValueError):  # no such file, or no limit in it
             text = " ".join((Path("/sys/fs/cgroup") / file).read_text() for file in files)
             quota, period = map(int, text.split())
             if quota > 0:
@@ -141,7 +141,7 @@ def _pickled(function: Callable[..., Any], call: tuple[Any, ...]) -> bytes:
     try:
         return pickle.dumps((function, call))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        check_importable_task(error)
+        raise _not_importable(error) from error
 
 
 def work() -> None:
@@ -157,7 +157,7 @@ def work() -> None:
 
 
 def _receive(tasks: SimpleQueue[bytes]) -> None:
-    """Read ahead, so that the end of the input is noticed in the middle of a task."""
+    """Read ahead, so that the end of the input is noticed during a task."""
     with Connection(os.dup(0), writable=False) as stdin, suppress(EOFError, OSError):
         while True:
             tasks.put(stdin.recv_bytes())
@@ -170,31 +170,29 @@ def _answer(task: bytes) -> bytes:
         try:
             function, call = pickle.loads(task)
         except (ImportError, AttributeError) as error:
-            check_importable_task(error)
+            raise _not_importable(error) from error
         return pickle.dumps((True, function(*call)))
     except Exception as error:
         error.add_note(f"In a worker process:\n{traceback.format_exc()}")
         try:
             answer = pickle.dumps((False, error))
             pickle.loads(answer)
-        except Exception:  # an exception class of its own kind, which cannot be pickled
+        except Exception:  # an exception that cannot be pickled
             answer = pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))
         return answer
 
 
-def workers_died(last: object) -> NoReturn:
-    """Refuse to go on where a task has ended every worker that it was given to."""
-    raise ChildProcessError(
-        "a worker must finish its task; found one task that was given to several workers, each of "
-        f"which died, most likely out of memory; {' '.join(str(last).split())[:200]}. Give the "
-        "workers more memory, or look at their logs"
-    ) from (last if isinstance(last, Exception) else None)
+def workers_died(last: object) -> ChildProcessError:
+    """The error for a task that has killed every worker it was given to."""
+    return ChildProcessError(
+        "a task was given to several workers, each of which died, most likely out of memory; "
+        f"{' '.join(str(last).split())[:200]}. Give the workers more memory, or read their logs"
+    )
 
 
-def check_importable_task(error: Exception) -> NoReturn:
-    """Refuse code that a worker process cannot import."""
-    raise CalibrantError(
+def _not_importable(error: Exception) -> CalibrantError:
+    return CalibrantError(
         "worker processes run only what they can import; found a function or class that they "
         f"cannot ({' '.join(str(error).split())[:160]}). Define it at the top level of a module, "
         "not in a script or a notebook, or leave out scheduler="
-    ) from error
+    )

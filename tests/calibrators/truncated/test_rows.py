@@ -174,7 +174,7 @@ def test_phi_turns_once(gamma):
 def test_with_all_classes_known_the_fit_is_the_ordinary_one(calibrator):
     logits = 0.7 * np.random.default_rng(1).normal(size=(600, 20)) ** 3
     labels = (logits / 1.5 + np.random.default_rng(2).gumbel(size=logits.shape)).argmax(axis=1)
-    bounds = fit_truncated_rows(calibrator, cut(logits, labels, 20))
+    bounds = fit_truncated_rows(calibrator, cut(logits, labels, 20)).report_.tail_bounds
     ours, report = calibrator.state_, calibrator.report_
     calibrator.fit(logits, labels)
     assert ours == pytest.approx(calibrator.state_, rel=1e-9)
@@ -186,7 +186,7 @@ def test_with_all_classes_known_the_fit_is_the_ordinary_one(calibrator):
 
 def test_the_best_temperature_lies_where_the_bounds_allow():
     scaling = TemperatureScaling()
-    bounds = fit_truncated_rows(scaling, ROWS)
+    bounds = fit_truncated_rows(scaling, ROWS).report_.tail_bounds
     whole = TemperatureScaling().fit(LOGITS, LABELS)
     assert bounds.everywhere
     assert bounds.lowest < whole.temperature_ < bounds.highest
@@ -217,7 +217,7 @@ def test_the_calibration_error_lies_within_its_bounds(gamma, n_bins):
 def test_fits_by_confidence_find_much_the_same():
     for criterion in ("ece", "ada_ece"):
         ours = TemperatureScaling(criterion=criterion)
-        bounds = fit_truncated_rows(ours, ROWS)
+        bounds = fit_truncated_rows(ours, ROWS).report_.tail_bounds
         whole = TemperatureScaling(criterion=criterion).fit(LOGITS, LABELS)
         assert ours.report_.after == pytest.approx(whole.report_.after, abs=0.01)
         assert (bounds is None) == (criterion == "ada_ece")

@@ -22,8 +22,8 @@ such bounds are derived for equal-mass bins, whose edges move with the ranks of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from calibrant import _inputs
 from calibrant._numerics.logspace import sigmoid
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.data import Floats, Samples
+from calibrant.calibrators.fit_report import TailBounds
 from calibrant.calibrators.temperature.methods import (
     FocalCalibration,
     FocalTemperatureScaling,
@@ -44,6 +45,7 @@ from calibrant.metrics.binning import width_index
 
 At: TypeAlias = tuple[float, float]
 """A point (gamma, T)."""
+Fitted = TypeVar("Fitted", bound=Calibrator)
 
 METHODS = tuple(
     method.NAME
@@ -57,47 +59,17 @@ FIRST_LOOK, SECOND_LOOK = 8, 6
 the last that may be the best and the first that cannot."""
 
 
-@dataclass(frozen=True)
-class TailBounds:
-    """Bounds on a fit that hold whatever the unknown classes are."""
-
-    criterion: str
-    low: float
-    """Lower bound of the criterion at the chosen point, on these samples."""
-    high: float
-    """Upper bound of the criterion there."""
-    lowest: float | None
-    """All temperatures below this are worse, at the same gamma; None if unknown."""
-    highest: float | None
-    """All temperatures above this are worse, at the same gamma; None if unknown."""
-    everywhere: bool
-    """Whether this holds for all such temperatures, or only for those that were evaluated."""
-
-    def __str__(self) -> str:
-        text = (
-            f"Whatever the unknown classes are, {self.criterion} is between {self.low:.6g} and "
-            f"{self.high:.6g} on these samples"
-        )
-        ends = [
-            f"{side} {value:.4g}"
-            for side, value in (("below", self.lowest), ("above", self.highest))
-            if value is not None
-        ]
-        if not ends:
-            return f"{text}; no other temperature can be ruled out."
-        among = "Temperatures" if self.everywhere else "The evaluated temperatures"
-        return f"{text}. {among} {' and '.join(ends)} are worse."
-
-
-def fit_truncated_rows(calibrator: Calibrator, rows: TruncatedRows) -> TailBounds | None:
-    """Fit ``calibrator`` on truncated rows, and bound the effect of the unknown classes.
+def fit_truncated_rows(calibrator: Fitted, rows: TruncatedRows) -> Fitted:
+    """Fit ``calibrator`` on truncated rows.
 
     Args:
-        calibrator: One of the methods in ``METHODS``; it is fitted in place, on estimates.
-        rows: Truncated rows with labels.
+        calibrator: One of the methods in ``METHODS``; it is fitted in place, with an estimate of
+            the unknown classes.
+        rows: With labels.
 
     Returns:
-        The bounds; None for ``ada_ece``, which has none.
+        The calibrator. ``report_.tail_bounds`` has bounds that hold whatever the unknown classes
+        are; None for ``ada_ece``, for which none are known.
 
     Examples:
         >>> import numpy as np
@@ -114,15 +86,15 @@ def fit_truncated_rows(calibrator: Calibrator, rows: TruncatedRows) -> TailBound
         ...     normaliser=np.log(np.exp(logits).sum(axis=1)),
         ...     label_logits=logits[np.arange(2000), labels],
         ... )
-        >>> scaling = TemperatureScaling()
-        >>> bounds = fit_truncated_rows(scaling, rows)
+        >>> bounds = fit_truncated_rows(TemperatureScaling(), rows).report_.tail_bounds
         >>> bounds.lowest < TemperatureScaling().fit(logits, labels).temperature_ < bounds.highest
         True
     """
     check_truncated_fit(calibrator)
     _inputs.some_labels(None if (rows.labels < 0).any() else rows.labels)
     calibrator.fit_samples(rows)
-    return tail_bounds(rows, calibrator)
+    calibrator.report_ = replace(calibrator.report_, tail_bounds=tail_bounds(rows, calibrator))
+    return calibrator
 
 
 def check_truncated_fit(calibrator: Calibrator) -> None:

@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant import TemperatureScaling, TopRestScaling, scale
+from calibrant._inputs.skipped import Skipped
 from calibrant.files import read_predictions, write_predictions
-from calibrant.files.parquet import parquet_files
-from calibrant.scale import source
-from calibrant.scale.engine import FAN_IN, InProcess, total
-from calibrant.scale.samples import FilesOfSamples
-from calibrant.scale.source import BUNDLE_ROWS, DataSet, Part, Skipped, open_data_set
+from calibrant.files.parquet import footer, parquet_files
+from calibrant.scale.data_set import open_data_set
+from calibrant.scale.engine import InProcess
+from calibrant.scale.samples import SamplesInFiles
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(size=(300, 3))
@@ -130,7 +130,7 @@ def test_a_file_that_changes_on_the_way(folder):
     data_set = open_data_set(folder)
     write(folder / "b.parquet", LOGITS[:70], LABELS[:70])
     with pytest.raises(OSError, match=r"b.parquet, row group 0 has changed.*had 100.*found 70"):
-        list(data_set.checked(data_set.parts, lambda predictions: None, Skipped()))
+        list(data_set.checked_batches(data_set.ranges, lambda predictions: None, Skipped()))
 
 
 def change(file: Path, how: str) -> None:
@@ -163,13 +163,15 @@ def test_a_file_that_changes_between_passes_is_not_left_out(folder, method, how)
 def test_a_file_that_vanishes_is_refused_in_one_line(folder, skip_bad):
     data_set = open_data_set(folder, skip_bad=skip_bad)
     (folder / "b.parquet").unlink()
-    with pytest.raises(OSError, match=r"b.parquet, row group 0 has changed.*; found none") as gone:
-        list(data_set.checked(data_set.parts, lambda predictions: None, Skipped()))
+    with pytest.raises(
+        OSError, match=r"b.parquet, row group 0 has changed.*: the file is gone"
+    ) as gone:
+        list(data_set.checked_batches(data_set.ranges, lambda predictions: None, Skipped()))
     assert "\n" not in str(gone.value)
 
 
 def test_mistakes_of_a_file_that_changes(folder):
-    samples = FilesOfSamples.of(open_data_set(folder, skip_bad=True), InProcess())
+    samples = SamplesInFiles.of(open_data_set(folder, skip_bad=True), InProcess())
     change(folder / "b.parquet", "worse")
     with pytest.raises(OSError, match="has changed"):
         samples.some_mistakes(1)
@@ -177,20 +179,20 @@ def test_mistakes_of_a_file_that_changes(folder):
 
 def test_nothing_left(tmp_path):
     write(tmp_path / "a.parquet", np.full((3, 2), np.nan), np.zeros(3, dtype=int))
-    with pytest.raises(ValueError, match=r"no row that can be used\. Left out: 3 rows"):
+    with pytest.raises(ValueError, match=r"no usable row\. Skipped: 3 rows"):
         scale.evaluate(tmp_path, skip_bad=True)
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
-    with pytest.raises(ValueError, match="has no rows besides 1 files"):
+    with pytest.raises(ValueError, match="has no rows besides 1 skipped files"):
         scale.evaluate(tmp_path, skip_bad=True)
 
 
 def test_nothing_there(tmp_path):
-    with pytest.raises(ValueError, match=r"holds no \.parquet files"):
+    with pytest.raises(ValueError, match=r"expected \.parquet files in .*, found none"):
         scale.evaluate(tmp_path)
     with pytest.raises(FileNotFoundError, match="no file or folder"):
         scale.evaluate(tmp_path / "none")
     (tmp_path / "a.csv").write_text("x")
-    with pytest.raises(ValueError, match="data sets are Parquet"):
+    with pytest.raises(ValueError, match=r"expected a \.parquet file"):
         scale.evaluate(tmp_path / "a.csv")
 
 
@@ -210,60 +212,21 @@ def test_without_labels(tmp_path):
         scale.evaluate(tmp_path)
 
 
-def test_bundles_hold_every_part_once_in_order(folder):
-    data_set = open_data_set(folder)
-    parts = tuple(Part("x", g, 400_000, g * 400_000, g * 400_000) for g in range(10))
-    large = DataSet(**{**vars(data_set), "parts": parts})
-    bundles = large.bundles()
-    assert tuple(part for bundle in bundles for part in bundle) == parts
-    assert all(sum(part.rows for part in bundle) <= BUNDLE_ROWS for bundle in bundles)
-    assert len(bundles) == 5
-
-
-@pytest.mark.parametrize("n", [1, 2, FAN_IN, FAN_IN + 1, FAN_IN**2 + 3])
-def test_the_tree_of_sums_is_that_of_a_cluster(n):
-    values = list(np.random.default_rng(n).normal(size=n))
-    level = values
-    while len(level) > 1:
-        level = [total(level[i : i + FAN_IN]) for i in range(0, len(level), FAN_IN)]
-    assert InProcess().reduce(lambda value: value, values) == level[0]
-
-
-def test_adding_up_leaves_the_terms_as_they_are():
-    terms = [(np.ones(2), Skipped(rows=1)), (np.ones(2), Skipped(rows=2))]
-    sums, skipped = total(terms)
-    assert sums.tolist() == [2.0, 2.0]
-    assert skipped.rows == 3
-    assert terms[0][0].tolist() == [1.0, 1.0]
-    assert terms[0][1].rows == 1
-
-
 def test_a_file_is_opened_once_a_bundle(folder, monkeypatch):
     data_set = open_data_set(folder)
     opened: list[str] = []
-    original = source.opened_file
+    original = footer.open_file
 
     def noted(file):
         opened.append(file.name)
         return original(file)
 
-    monkeypatch.setattr(source, "opened_file", noted)
-    batches = list(data_set.checked(data_set.parts, lambda rows: len(rows.labels), Skipped()))
+    monkeypatch.setattr("calibrant.files.parquet.folder.open_file", noted)
+    batches = list(
+        data_set.checked_batches(data_set.ranges, lambda rows: len(rows.labels), Skipped())
+    )
     assert [rows for _, rows in batches] == [100] * 9
     assert opened == ["a.parquet", "b.parquet", "c.parquet"]
-
-
-def test_tasks_are_not_sent_all_files(folder):
-    data_set = open_data_set(folder)
-    sent = data_set.for_tasks()
-    assert (sent.files, sent.parts) == ((), ())
-    assert sent.rows == data_set.rows == 900
-
-
-def test_bundles_of_many_classes_are_shorter(folder):
-    parts = tuple(Part("x", g, 500, g * 500, g * 500) for g in range(6))
-    wide = DataSet(**{**vars(open_data_set(folder)), "parts": parts, "width": 100_000})
-    assert [len(bundle) for bundle in wide.bundles()] == [1] * 6
 
 
 def test_links_are_followed(folder, tmp_path):
@@ -297,11 +260,11 @@ def test_a_link_to_nowhere(folder, name):
     (folder / "inside").mkdir()
     link = folder / name
     link.symlink_to("/nowhere/there")
-    with pytest.raises(FileNotFoundError, match=r"is a link to /nowhere/there, which is not there"):
+    with pytest.raises(FileNotFoundError, match=r"is a link to /nowhere/there, which does not"):
         scale.evaluate(folder)
     left(folder, 900, "0 rows, 1 whole files")
     if link.parent == folder:
-        with pytest.raises(FileNotFoundError, match=r"is a link to /nowhere/there, which is not"):
+        with pytest.raises(FileNotFoundError, match=r"is a link to /nowhere/there, which does not"):
             read_predictions(folder)
 
 
@@ -313,9 +276,9 @@ def test_relative_paths_mean_the_same_on_workers_elsewhere(tmp_path, monkeypatch
     write(tmp_path / "there" / "a.parquet", -LOGITS, LABELS)
     data_set = open_data_set(Path("a.parquet"))
     monkeypatch.chdir(tmp_path / "there")
-    ((predictions, _),) = data_set.checked(data_set.parts, lambda rows: None, Skipped())
+    ((predictions, _),) = data_set.checked_batches(data_set.ranges, lambda rows: None, Skipped())
     np.testing.assert_array_equal(predictions.logits, LOGITS)
-    assert data_set.parts[0].where == "a.parquet, row group 0"
+    assert data_set.ranges[0].where == "a.parquet, row group 0"
 
 
 def test_files_that_name_their_classes_in_another_order(tmp_path):
@@ -323,7 +286,7 @@ def test_files_that_name_their_classes_in_another_order(tmp_path):
     for name, of_file in names.items():
         content = {"logits": LOGITS, "labels": LABELS, "class_names": of_file}
         write_predictions(tmp_path / f"{name}.parquet", **content)
-    said = r"c.parquet: .*alike.*; found 'cat' for class 1 here and 'bee' in .*b.parquet"
+    said = r"c.parquet: .*same class names.*; found 'cat' for class 1 here and 'bee' in .*b.parquet"
     for read in (scale.evaluate, read_predictions):
         with pytest.raises(ValueError, match=said):
             read(tmp_path)
@@ -343,7 +306,7 @@ def test_as_many_class_names_as_classes(tmp_path, as_lists):
     named = table.replace_schema_metadata({"calibrant.class_names": '["ant", "bee"]'})
     pq.write_table(named, file)
     for read in (scale.evaluate, read_predictions):
-        with pytest.raises(ValueError, match="one class name a class, 3 in all; found 2"):
+        with pytest.raises(ValueError, match="one class name per class, 3 in all; found 2"):
             read(file)
     whole = table.replace_schema_metadata({"calibrant.class_names": '["ant", "bee", "cat"]'})
     pq.write_table(whole, tmp_path / "0.parquet")

@@ -1,0 +1,212 @@
+"""What the footer of a Parquet file says: columns, row groups, class names."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrant.errors import CalibrantError
+from calibrant.files.columns import arrow, is_list
+from calibrant.files.layout import Layout, find_layout, listed
+from calibrant.files.parquet.listing import files_at
+from calibrant.files.predictions import decoding
+
+CLASS_NAMES = b"calibrant.class_names"
+"""Key of the file's metadata for the class names, a JSON list."""
+N_CLASSES = b"calibrant.n_classes"
+"""Key for the number of classes, where the columns do not show it."""
+
+FORMAT = "Parquet"
+COLUMN_BUFFER = 1 << 16
+"""Bytes read at once for each column."""
+FOOTERS_AT_A_TIME = 16
+"""Footers read concurrently: on remote storage most of the time is latency."""
+MANY_COLUMNS, LARGEST_PAGE, BUFFERS_OF_COLUMN = 500, 1 << 20, 1 << 17
+"""Number of columns from which their pages add up, and bytes per column (measured)."""
+
+
+@dataclass(frozen=True)
+class Footer:
+    """What the end of one file says about it."""
+
+    file: str
+    layout: Layout
+    score_types: tuple[Any, ...] = ()
+    """Arrow types of the score columns."""
+    group_rows: tuple[int, ...] = ()
+    """Rows of each row group."""
+    class_names: tuple[str, ...] | None = None
+    n_classes: int | None = None
+    page_bytes: int = 0
+    """Bytes of one page of every column, which a reader holds; 0 for few columns."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of the file."""
+        return sum(self.group_rows)
+
+
+def open_file(file: Path) -> Any:
+    """A Parquet file, ready to be read a little at a time."""
+    # Buffered and not read ahead, so that a row group need not fit into memory.
+    try:
+        return arrow().parquet.ParquetFile(
+            file, buffer_size=COLUMN_BUFFER, pre_buffer=False, page_checksum_verification=True
+        )
+    except FileNotFoundError as error:
+        link = f" is a link to {os.readlink(file)}, which" if file.is_symlink() else ""
+        raise FileNotFoundError(
+            f"{file}{link} does not exist. Restore it, or remove it from the folder"
+        ) from error
+
+
+def read_footer(file: Path, part: str | None = None) -> Footer:
+    """The footer of one file; of a file with several parts, what concerns ``part``."""
+    where = str(file) if part is None else f"{file}::{part}"
+    with decoding(where, FORMAT), open_file(file) as opened:
+        schema, metadata = opened.schema_arrow, opened.metadata
+        names = list(schema.names)  # decoded here, where damage becomes one line
+        group_rows = tuple(metadata.row_group(g).num_rows for g in range(metadata.num_row_groups))
+        page_bytes = _page_bytes(metadata)
+    if not sum(group_rows):
+        return Footer(str(file), Layout("confidence"))
+    layout = find_layout(names, part=part, where=where, table=True)
+    noted = schema.metadata or {}
+    with decoding(where, FORMAT):
+        class_names = json.loads(noted[CLASS_NAMES]) if CLASS_NAMES in noted else None
+        if not isinstance(class_names, list | None):
+            raise CalibrantError("the class names are not a JSON list")
+        n_classes = int(noted[N_CLASSES]) if N_CLASSES in noted else None
+    return Footer(
+        str(file),
+        layout,
+        tuple(schema.field(name).type for name in layout.scores),
+        group_rows,
+        None if class_names is None else tuple(str(name) for name in class_names),
+        n_classes,
+        page_bytes,
+    )
+
+
+def read_footers(files: list[Path], part: str | None) -> Iterator[Footer | Exception]:
+    """The footer of each file, or why it cannot be read; several files at a time."""
+    arrow()
+
+    def footer_or_refusal(file: Path) -> Footer | Exception:
+        try:
+            return read_footer(file, part)
+        except (ValueError, TypeError, OSError) as refusal:
+            return refusal
+
+    with ThreadPoolExecutor(FOOTERS_AT_A_TIME) as pool:
+        yield from pool.map(footer_or_refusal, files)
+
+
+def rows_or_zero(file: Path) -> int:
+    """The number of rows by the footer; 0 if it cannot be read."""
+    try:
+        with open_file(file) as opened:
+            return int(opened.metadata.num_rows)
+    except Exception:  # damaged bytes raise anything
+        return 0
+
+
+def count_rows_in(path: Path) -> int:
+    """The number of rows of a file or folder by the footers; a damaged file counts as empty."""
+    return sum(rows_or_zero(file) for file in files_at(path))
+
+
+def is_truncated(path: Path) -> bool:
+    """Whether these are Parquet files with only the largest logits of each row."""
+    if not path.is_dir() and (path.suffix.lower() != ".parquet" or not path.exists()):
+        return False
+    with contextlib.suppress(ValueError, OSError):  # refused when they are read
+        for file in files_at(path):
+            with contextlib.suppress(ValueError, TypeError, OSError):
+                footer = read_footer(file)
+                if footer.rows:
+                    return footer.layout.kind == "top_logits"
+    return False
+
+
+def common_dtype(footers: list[Footer]) -> np.dtype[Any]:
+    """A float type that holds every score column; columns without numbers are refused later."""
+    if footers[0].layout.bfloat16:
+        return np.dtype(np.float32)
+    dtypes = []
+    for footer in footers:
+        for kind in footer.score_types:
+            if isinstance(kind, arrow().BaseExtensionType):
+                kind = kind.storage_type
+            if is_list(kind):
+                kind = kind.value_type
+            floating = arrow().types.is_floating(kind)
+            dtypes.append(np.dtype(f"float{kind.bit_width if floating else 64}"))
+    return np.result_type(*dtypes) if dtypes else np.dtype(np.float64)
+
+
+def check_same_columns(footer: Footer, first: Footer) -> None:
+    """Refuse a file with other columns, or another number of classes, than the first."""
+    if footer.layout != first.layout:
+        found, expected = listed(footer.layout.names), listed(first.layout.names)
+    elif footer.n_classes != first.n_classes:
+        found, expected = f"{footer.n_classes} classes", f"{first.n_classes} classes"
+    else:
+        return
+    raise CalibrantError(
+        f"{footer.file}: the files of a folder must have the same columns; found {found} here and "
+        f"{expected} in {first.file}. Write all files with the same columns"
+    )
+
+
+def check_same_class_names(footer: Footer, first: Footer) -> None:
+    """Refuse a file that names its classes differently, or in another order, than the first."""
+    found, expected = footer.class_names or (), first.class_names or ()
+    if found == expected:
+        return
+    if len(found) != len(expected):
+        differ = f"found {len(found)} names here and {len(expected)}"
+    else:
+        pairs = enumerate(zip(found, expected, strict=True))
+        number, (here, there) = next(each for each in pairs if each[1][0] != each[1][1])
+        differ = f"found {here!r} for class {number} here and {there!r}"
+    raise CalibrantError(
+        f"{footer.file}: the files of a folder must have the same class names in the same order; "
+        f"{differ} in {first.file}. Write all files with the same class names"
+    )
+
+
+def check_number_of_names(names: tuple[str, ...] | None, n_classes: int | None, where: str) -> None:
+    """Refuse class names that are more or fewer than the classes."""
+    if names is not None and n_classes is not None and len(names) != n_classes:
+        raise CalibrantError(
+            f"{where}: expected one class name per class, {n_classes} in all; found {len(names)}. "
+            "Write the file again with write_predictions"
+        )
+
+
+def check_page_bytes(footer: Footer, most: int) -> None:
+    """Refuse so many columns that one page of each leaves no memory for the work."""
+    if footer.page_bytes > most:
+        raise CalibrantError(
+            f"{footer.file}: a reader holds one page of every column, which is "
+            f"{footer.page_bytes / 1e9:.1f} GB for {len(footer.layout.scores)} score columns. "
+            "Write the scores as one column of lists, named logits or probs, or write smaller row "
+            "groups"
+        )
+
+
+def _page_bytes(metadata: Any) -> int:
+    if metadata.num_row_groups == 0 or metadata.num_columns < MANY_COLUMNS:
+        return 0
+    group = metadata.row_group(0)
+    sizes = (group.column(c).total_uncompressed_size for c in range(metadata.num_columns))
+    return sum(min(size, LARGEST_PAGE) + BUFFERS_OF_COLUMN for size in sizes)
