@@ -13,7 +13,7 @@ import numpy as np
 
 from calibrant import _inputs
 from calibrant.calibrators.base import Calibrator
-from calibrant.calibrators.fit_report import Evidence, FitReport
+from calibrant.calibrators.fit_report import NOT_SAVED, Evidence, FitReport
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.calibrators.saving import FORMAT, VERSION, one_line
 from calibrant.errors import CalibrantError
@@ -175,7 +175,8 @@ def _has_booleans(values: Any) -> bool:
 
 def _report(content: dict[str, Any], where: str, *, chooses: bool) -> FitReport:
     given = content["report"]
-    _check_entries(given, _fields_of(FitReport), f"{where}, report")
+    saved = {name: kinds for name, kinds in _fields_of(FitReport).items() if name not in NOT_SAVED}
+    _check_entries(given, saved, f"{where}, report")
     for name in ("method", "n_classes"):
         if given[name] != content[name]:
             _refuse(where, f"its report has a different {name}, {_shown(given[name])}")
