@@ -242,9 +242,9 @@ def test_rows_with_masks_and_rows_of_other_sizes(tmp_path, method):
     logits[::9, 3] = np.where(LABELS[:2000:9] == 3, logits[::9, 3], -1e5)
     write(tmp_path / "a.parquet", logits[:300], LABELS[:300])
     write(tmp_path / "b.parquet", logits[300:], LABELS[300:2000])
-    with pytest.warns(CalibrationWarning, match="rows hold logits more than"):
+    with pytest.warns(CalibrationWarning, match="rows have logits more than"):
         whole = calibrant.CALIBRATORS[method]().fit(logits, LABELS[:2000])
-    with pytest.warns(CalibrationWarning, match="rows hold logits more than"):
+    with pytest.warns(CalibrationWarning, match="rows have logits more than"):
         found = scale.fit(calibrant.CALIBRATORS[method](), tmp_path)
     np.testing.assert_allclose(
         found.predict_proba(logits), whole.predict_proba(logits), rtol=0, atol=1e-9
