@@ -160,6 +160,7 @@ def test_needs_a_fitted_calibrator():
         CalibratorModule(TemperatureScaling())
 
 
+@pytest.mark.slow
 @every_method
 def test_exports_with_any_number_of_rows(name):
     module = fitted(name).as_module()

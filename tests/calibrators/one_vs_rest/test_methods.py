@@ -784,6 +784,7 @@ def test_files(name, k, tmp_path, monkeypatch):
         refused("beyond 1e.30", lambda state: state["values"][0].__setitem__(0, -1e31))
 
 
+@pytest.mark.slow
 @every_method
 @pytest.mark.parametrize("k", [2, 6])
 def test_a_torch_program_for_any_batch(name, k):
