@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from calibrant._numerics.simplex import Floats, to_plane, to_simplex
 from calibrant.focal import proper_focal_loss
+from calibrant.focal.simplex import Floats, to_plane, to_simplex
 from calibrant.plots.palette import OVER, look
 from experiments.results import Result
 from experiments.simplex_maps.triangle import draw_triangle, rows_of_probabilities

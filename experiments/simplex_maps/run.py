@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from calibrant._numerics.simplex import Floats, to_plane
 from calibrant.focal import closest_temperature, confidence_bias, focal_map
+from calibrant.focal.simplex import Floats, to_plane
 from calibrant.plots.palette import INK
 from experiments.results import Result
 from experiments.simplex_maps.triangle import draw_triangle, rows_of_probabilities

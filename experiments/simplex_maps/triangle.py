@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 
-from calibrant._numerics.simplex import CORNERS, Floats
+from calibrant.focal.simplex import CORNERS, Floats
 
 NAMES = {"class 1": (-0.02, -0.06), "class 2": (1.02, -0.06), "class 3": (0.5, 0.9)}
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from calibrant import ece, reliability_curve
-from calibrant._numerics.simplex import simplex_grid, to_plane
 from calibrant.focal import focal_log_probs
+from calibrant.focal.simplex import simplex_grid, to_plane
 from calibrant.report.render import percent
 from calibrant.report.simplex import STEPS
 

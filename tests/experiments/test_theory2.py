@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrant._numerics.simplex import to_plane, to_simplex
 from calibrant.focal import closest_temperature, phi
+from calibrant.focal.simplex import to_plane, to_simplex
 from experiments.catalogue import catalogue
 from experiments.closest_temperature.distance import (
     best_gamma,

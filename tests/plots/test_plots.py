@@ -19,7 +19,7 @@ from matplotlib.patches import StepPatch
 from matplotlib.quiver import Quiver
 
 from calibrant import focal, plots
-from calibrant._numerics.simplex import simplex_grid, to_plane, to_simplex
+from calibrant.focal.simplex import simplex_grid, to_plane, to_simplex
 from calibrant.metrics.reliability import (
     classwise_curves,
     confidence_histogram,

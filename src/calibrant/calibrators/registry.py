@@ -14,12 +14,12 @@ from calibrant.calibrators.linear.methods import (
     MatrixScaling,
     VectorScaling,
 )
-from calibrant.calibrators.one_vs_rest.binned import (
+from calibrant.calibrators.one_vs_rest.nonparametric import (
     BayesianBinning,
     HistogramBinning,
     IsotonicCalibration,
 )
-from calibrant.calibrators.one_vs_rest.methods import BetaCalibration, PlattScaling
+from calibrant.calibrators.one_vs_rest.parametric import BetaCalibration, PlattScaling
 from calibrant.calibrators.temperature.methods import (
     FocalCalibration,
     FocalTemperatureScaling,

@@ -12,9 +12,9 @@ from matplotlib.tri import Triangulation
 from matplotlib.typing import LineStyleType
 
 from calibrant import _inputs
-from calibrant._numerics.simplex import CORNERS, Floats, simplex_grid, to_plane
 from calibrant._types import Array
 from calibrant.errors import CalibrantError
+from calibrant.focal.simplex import CORNERS, Floats, simplex_grid, to_plane
 from calibrant.plots.axes import given_or_current
 from calibrant.plots.palette import INK, OVER
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibrant._numerics.simplex import CORNERS
 from calibrant._tables import score_text
+from calibrant.focal.simplex import CORNERS
 from calibrant.metrics.binning import BinTable, width_edges
 from calibrant.metrics.evaluation import Measured
 from calibrant.metrics.reliability import ReliabilityCurve, reliability_of_table

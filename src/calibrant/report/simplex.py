@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrant._numerics.simplex import simplex_grid, to_plane
 from calibrant.focal import focal_log_probs
+from calibrant.focal.simplex import simplex_grid, to_plane
 from calibrant.report.samples import Floats
 
 STEPS = 9

@@ -51,7 +51,7 @@ class CellSums:
 
     def add(self, confidence: Floats, correct: npt.NDArray[np.bool_], boundaries: Floats) -> None:
         """Count the rows of a batch."""
-        from calibrant.scale._kernels import add_to_sums, cells_between
+        from calibrant.scale.kernels import add_to_sums, cells_between
 
         cells = np.empty(len(confidence), dtype=np.intp)
         cells_between(confidence, boundaries, cells)

@@ -229,7 +229,7 @@ class SamplesInFiles:
 
 def fit_data(predictions: Predictions) -> FitData:
     """What a fit works on, checked."""
-    from calibrant.scale._kernels import all_usable
+    from calibrant.scale.kernels import all_usable
 
     if predictions.top_logits is not None:
         _inputs.some_labels(predictions.labels)

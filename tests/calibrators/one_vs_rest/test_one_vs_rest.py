@@ -16,12 +16,13 @@ from scipy.optimize import minimize
 
 from calibrant import calibrators
 from calibrant.calibrators import CalibrationWarning
-from calibrant.calibrators.one_vs_rest.binned import (
+from calibrant.calibrators.one_vs_rest.base import class_log_odds
+from calibrant.calibrators.one_vs_rest.nonparametric import (
     BayesianBinning,
     HistogramBinning,
     IsotonicCalibration,
 )
-from calibrant.calibrators.one_vs_rest.methods import BetaCalibration, PlattScaling, class_log_odds
+from calibrant.calibrators.one_vs_rest.parametric import BetaCalibration, PlattScaling
 from tests.builders import draw_samples
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")

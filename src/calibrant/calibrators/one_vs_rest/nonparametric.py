@@ -1,4 +1,4 @@
-"""One-vs-rest calibrators that look up g_k in a table; ``methods`` has what they share.
+"""One-vs-rest calibrators that look up g_k in a table; see ``base``.
 
 Each class has a row of knots, in log-odds, and a row of values, the log-odds of g_k there. Rows are
 padded to a common length with knots above every log-odds. A binary search of gathers and
@@ -23,7 +23,7 @@ from calibrant._numerics.logspace import sigmoid
 from calibrant._types import Array
 from calibrant.calibrators.base import Shapes, State
 from calibrant.calibrators.data import Floats
-from calibrant.calibrators.one_vs_rest.methods import MOST_LOG_ODDS, OneVsRest, Problems
+from calibrant.calibrators.one_vs_rest.base import MOST_LOG_ODDS, OneVsRest, Problems
 
 Indices = npt.NDArray[np.intp]
 
@@ -181,7 +181,7 @@ class HistogramBinning(_Table):
 
     Examples:
         >>> import numpy as np
-        >>> from calibrant.calibrators.one_vs_rest.binned import HistogramBinning
+        >>> from calibrant.calibrators.one_vs_rest.nonparametric import HistogramBinning
         >>> probs = np.repeat([[0.9, 0.1], [0.2, 0.8]], 60, axis=0)
         >>> labels = np.repeat([0, 1, 0, 1], [51, 9, 21, 39])  # 9 of 60, then 39 of 60
         >>> binned = HistogramBinning(n_bins=2).fit(probs=probs, labels=labels)
@@ -221,7 +221,7 @@ class IsotonicCalibration(_Table):
 
     Examples:
         >>> import numpy as np
-        >>> from calibrant.calibrators.one_vs_rest.binned import IsotonicCalibration
+        >>> from calibrant.calibrators.one_vs_rest.nonparametric import IsotonicCalibration
         >>> probs = np.repeat([[0.9, 0.1], [0.2, 0.8]], 60, axis=0)
         >>> labels = np.repeat([0, 1, 0, 1], [51, 9, 21, 39])  # 9 of 60, then 39 of 60
         >>> isotonic = IsotonicCalibration().fit(probs=probs, labels=labels)
@@ -279,7 +279,7 @@ class BayesianBinning(_Table):
 
     Examples:
         >>> import numpy as np
-        >>> from calibrant.calibrators.one_vs_rest.binned import BayesianBinning
+        >>> from calibrant.calibrators.one_vs_rest.nonparametric import BayesianBinning
         >>> probs = np.repeat([[0.9, 0.1], [0.2, 0.8]], 60, axis=0)
         >>> labels = np.repeat([0, 1, 0, 1], [51, 9, 21, 39])  # 9 of 60, then 39 of 60
         >>> binned = BayesianBinning().fit(probs=probs, labels=labels)

@@ -1,0 +1,157 @@
+"""Calibrators that fit each class against all others, then divide by the sum.
+
+    p_k = g_k(q_k) / sum_i g_i(q_i),    q = softmax(s)
+
+Each g_k is fitted separately: the samples of class k against all others. It is a function of the
+log-odds x = log(q_k / (1 - q_k)), which keep their resolution if q_k is close to 0 or 1.
+
+All of them have these properties:
+
+- Two classes are one problem, that of class 1, and class 0 is its complement: the textbook binary
+  method.
+- q_k is clipped to [2^-52, 1 - 2^-52]: values beyond are rounded zeros, or masks made of large
+  negative numbers, and must not tilt a curve. g_k is kept within the same bounds, so that no
+  possible class gets probability 0.
+- A class excluded by -inf stays at 0. A row in which it is excluded, or certain because all others
+  are excluded, does not count in its problem; if no row is left, all of them count.
+- Weights count samples: a row of weight 2 is that row twice.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from array_api_compat import array_namespace
+
+from calibrant._numerics.logspace import softplus, split_top
+from calibrant._types import Array
+from calibrant.calibrators.base import Calibrator, Fitted, State
+from calibrant.calibrators.data import FitData, Floats, Samples
+
+MOST_LOG_ODDS = 52 * math.log(2.0)
+"""Bound of the log-odds before and after calibration: 36, a probability of 2e-16."""
+LARGEST_NUMBER = 1e30
+"""No fit comes near this; a file with larger numbers is refused because it could overflow."""
+
+
+def class_log_odds(logits: Array) -> Array:
+    """log(q_k / (1 - q_k)) of every class, within the bounds of the module docstring."""
+    xp = array_namespace(logits)
+    split = split_top(logits)
+    lower = split.log_q - xp.log1p(-split.q)
+    log_odds = xp.where(split.is_top, -split.log_odds, lower)
+    return xp.clip(log_odds, min=-MOST_LOG_ODDS, max=MOST_LOG_ODDS)
+
+
+def log_softmax(logits: Array) -> Array:
+    """Log-probabilities, exact close to 0 and 1; -inf stays -inf."""
+    split = split_top(logits)
+    return array_namespace(logits).where(split.is_top, split.log_top, split.z + split.log_top)
+
+
+@dataclass(frozen=True)
+class Problems:
+    """The P binary problems of a fit, one per class; for two classes only that of class 1."""
+
+    log_odds: Floats
+    """(P, n)"""
+    hits: npt.NDArray[np.bool_]
+    """(P, n): whether the sample belongs to the class."""
+    weight: Floats
+    """(P, n), 0 if the row does not count."""
+    n_classes: int
+
+    @classmethod
+    def of(cls, data: FitData) -> Problems:
+        """The problems of checked samples."""
+        classes = np.arange(1 if data.n_classes == 2 else 0, data.n_classes)
+        log_odds = np.empty((len(classes), len(data)))
+        counts = np.empty(log_odds.shape, dtype=np.bool_)
+        for block in data.blocks():
+            logits = data.logits[block].astype(np.float64)
+            possible = logits > -np.inf
+            undecided = possible.sum(axis=1, keepdims=True) > 1
+            counts[:, block] = (possible & undecided)[:, classes].T
+            with np.errstate(over="ignore"):
+                log_odds[:, block] = class_log_odds(logits)[:, classes].T
+        counts[~counts.any(axis=1)] = True
+        weight = np.ones(len(data)) if data.weight is None else data.weight
+        weight = np.broadcast_to(weight, log_odds.shape)
+        return cls(
+            log_odds=log_odds,
+            hits=data.labels == classes[:, np.newaxis],
+            weight=weight if counts.all() else np.where(counts, weight, 0.0),
+            n_classes=data.n_classes,
+        )
+
+    def __len__(self) -> int:
+        return len(self.log_odds)
+
+
+class OneVsRest(Calibrator):
+    """Calibrated probabilities of each class against the rest, divided by their sum.
+
+    Subclasses define ``_fit_problems`` and ``_calibrated``.
+    """
+
+    @abstractmethod
+    def _fit_problems(self, problems: Problems) -> dict[str, Any]:
+        """The state and other arguments of :class:`Fitted`, by name."""
+
+    @abstractmethod
+    def _calibrated(self, log_odds: Array, state: State) -> Array:
+        """The log-odds of g_k from those of q_k; the last axis is the problems."""
+
+    def _fit(self, data: Samples) -> Fitted:
+        rows = data.in_memory()
+        found = self._fit_problems(Problems.of(rows))
+        before = _nll(rows, log_softmax)
+        after = _nll(rows, lambda logits: self._log_probs(logits, found["state"]))
+        worse = (
+            f"the nll rose from {before:.4g} to {after:.4g} on the samples of the fit, because "
+            "each class is fitted separately and normalised afterwards; compare with temperature.",
+        )
+        return Fitted(
+            criterion="nll",
+            before=before,
+            after=after,
+            warnings=worse if after > before else (),
+            **found,
+        )
+
+    def _log_probs(self, logits: Array, state: State) -> Array:
+        xp = array_namespace(logits)
+        log_odds = class_log_odds(logits)
+        if logits.shape[-1] == 2:
+            one = self._calibrated(log_odds[..., 1:], state)
+            calibrated = xp.concat([-one, one], axis=-1)
+        else:
+            calibrated = self._calibrated(log_odds, state)
+        bounded = xp.clip(calibrated, min=-MOST_LOG_ODDS, max=MOST_LOG_ODDS)
+        absent = logits == -float("inf")
+        return log_softmax(xp.where(absent, -float("inf"), -softplus(-bounded)))
+
+    def _refuse_state(self, state: State) -> str | None:
+        expected = 1 if self.n_classes_ == 2 else self.n_classes_
+        for name, values in state.items():
+            if len(values) != expected:
+                return f"{name!r} is for {len(values)} problems, not {expected}"
+            if np.abs(values).max() > LARGEST_NUMBER:
+                return f"{name!r} holds a number beyond {LARGEST_NUMBER:g}"
+        return None
+
+
+def _nll(data: FitData, log_probs: Callable[[Array], Array]) -> float:
+    losses = np.empty(len(data))
+    with np.errstate(over="ignore"):
+        for block in data.blocks():
+            labels = data.labels[block]
+            wide = data.logits[block].astype(np.float64)
+            losses[block] = -log_probs(wide)[np.arange(len(labels)), labels]
+    return data.mean(losses)
