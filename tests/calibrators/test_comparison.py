@@ -332,7 +332,7 @@ def test_the_text_is_at_most_a_hundred_columns_wide():
         ({"val_labels": VAL_LABELS + 4}, "labels must be between 0 and 3"),
         ({"val_labels": None}, "labels are needed"),
         ({"test_logits": TEST[:0], "test_labels": TEST_LABELS[:0]}, "at least one sample"),
-        ({"test_logits": np.pad(TEST, ((0, 0), (0, 1)))}, "found 4 and 5 of them"),
+        ({"test_logits": np.pad(TEST, ((0, 0), (0, 1)))}, "found 4 and 5"),
         ({"test_logits": None}, "exactly one of logits or probs"),
         ({"test_logits": None, "test_probs": np.full((1500, 4), 0.25)}, "logits and probs"),
     ],

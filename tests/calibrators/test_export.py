@@ -386,7 +386,7 @@ def test_the_ending_tells_the_format(tmp_path):
     export(fitted("temperature"), tmp_path / "cal.PY")
     assert "predict_proba" in (tmp_path / "cal.PY").read_text()
     with pytest.raises(
-        ValueError, match=r"must end in .py, .onnx, .pt2; found '.txt'. Pass format="
+        ValueError, match=r"expected the extension .py, .onnx, .pt2; found '.txt'. Pass format="
     ):
         export(fitted("temperature"), tmp_path / "cal.txt")
     with pytest.raises(ValueError, match="found 'no ending'"):

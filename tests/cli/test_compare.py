@@ -171,7 +171,7 @@ def test_help_lists_the_methods_and_examples():
     ("arrays", "message"),
     [
         ({"logits": LOGITS}, "bad.npz: labels are needed"),
-        ({"logits": np.full((2, 5), np.nan), "labels": [0, 1]}, "bad.npz: logits must not hold"),
+        ({"logits": np.full((2, 5), np.nan), "labels": [0, 1]}, "bad.npz: logits must not contain"),
         ({"logits": LOGITS, "labels": LABELS + 9}, "bad.npz: labels must be between 0 and 4"),
         ({"logits": LOGITS[:, :4], "labels": LABELS % 4}, "the same number of classes; found"),
         ({"probs": PROBS, "labels": LABELS}, "must be of one kind; found"),
@@ -207,7 +207,7 @@ def test_a_true_class_that_cannot_be_is_refused_in_val_and_counted_in_test(tmp_p
     ("options", "message"),
     [
         (["--method", "temprature"], "Did you mean 'temperature'?"),
-        (["--against", "temprature"], "--against must be one of auto, "),
+        (["--against", "temprature"], "--against must be one of "),
         (["--method", "identity,,focal"], "found ''"),
         (["--method", "focal"], "focal needs gamma"),
         (["--method", "identity", "--gamma", "2"], "Leave it out"),

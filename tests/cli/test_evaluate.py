@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -52,7 +51,7 @@ def test_confidence_and_correct_will_do(tmp_path):
 
 def test_a_large_file_is_counted_in_parts(file, monkeypatch):
     whole = json.loads(run(f"{file}::test", "--json").stdout)
-    monkeypatch.setattr(sys.modules["calibrant.cli.evaluate"], "IN_MEMORY", 100)
+    monkeypatch.setattr("calibrant._thresholds.NUMBERS_TO_EVALUATE_IN_MEMORY", 100)
     result = run(f"{file}::test", "--json")
     parts = json.loads(result.stdout)
     (one,), (other,) = whole.values(), parts.values()

@@ -104,7 +104,7 @@ def test_an_empty_file_is_replaced(file):
     [
         ([], "a format is needed: add --format numpy, onnx, torch, or -o"),
         (["--format", "pickle"], "--format must be one of numpy, onnx, torch; found 'pickle'"),
-        (["-o", "out.txt"], "must end in .py, .onnx, .pt2; found '.txt'"),
+        (["-o", "out.txt"], "expected the extension .py, .onnx, .pt2; found '.txt'"),
         (["-o", "missing/out.py"], "there is no folder"),
         (["--format", "numpy", "--dtype", "float32"], "which takes logits of any dtype"),
         (["--format", "torch", "-o", "cal.v2.json"], "is the calibrator itself"),
@@ -132,9 +132,9 @@ def test_what_is_not_a_calibrator_is_refused(content, tmp_path):
 
 def test_a_missing_file_or_package_is_named(file, monkeypatch):
     for path, message in (
-        (file.parent / "none.json", "none.json. Name the .json file that calibrant fit"),
+        (file.parent / "none.json", "none.json. Pass the path of a .json file written by"),
         (file / "inside.json", "there is no file"),
-        (file.parent, "is a folder. Name the .json file that calibrant fit"),
+        (file.parent, "is a folder. Pass the path of a .json file written by"),
     ):
         result = run(path, "--format", "numpy")
         assert (result.exit_code, message in result.output) == (2, True), result.output

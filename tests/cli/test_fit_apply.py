@@ -340,7 +340,7 @@ def test_other_mistakes(file, tmp_path, calibrator):
     for arguments, message in (
         (
             [tmp_path / "missing.json", f"{file}::test", "-o", tmp_path / "o.npz"],
-            "missing.json. Name the .json file that calibrant fit",
+            "missing.json. Pass the path of a .json file written by calibrant fit",
         ),
         (
             [tmp_path, f"{file}::test", "-o", tmp_path / "o.npz"],

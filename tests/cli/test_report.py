@@ -124,7 +124,7 @@ def test_a_terminal_sees_how_far_it_is(parts, tmp_path, monkeypatch):
         (b"", "is empty"),
         (b"garbage", "cannot be read"),
         ({"logits": LOGITS}, "labels are needed"),
-        ({"logits": np.full((2, 4), np.nan), "labels": [0, 1]}, "logits must not hold"),
+        ({"logits": np.full((2, 4), np.nan), "labels": [0, 1]}, "logits must not contain"),
         ({"probs": LOGITS, "labels": LABELS}, "probs"),
         ({"logits": LOGITS[:, :3], "labels": LABELS % 3}, "the same number of classes"),
         ({"probs": PROBS, "labels": LABELS}, "must be of one kind"),

@@ -162,7 +162,7 @@ def test_toml_and_json_say_the_same(tmp_path):
         ({"preset": "gpu"}, "preset must be one of paper, cpu"),
         ({"settings": 3}, r"settings of a grid must be names with values; found int 3"),
         ({"settings": {"epoch": 3}}, "a recipe has no parameter 'epoch'"),
-        ({"settings": {"loss": "ce"}}, r"loss is not among .* Write loss = \.\.\. above"),
+        ({"settings": {"loss": "ce"}}, r"loss is not a setting .* Write loss = \.\.\. above"),
         ({"settings": {"loss_options": {"gama": 3}}}, "loss_options of ce: .*gama"),
         ({"files": "data"}, "files of a grid must be names with values"),
         ({"files": {"digits": "data"}}, "digits of a grid must be names with values"),

@@ -186,7 +186,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     def predict(self, X: Any) -> npt.NDArray[Any]:  # noqa: N803
         """The most probable class of each row."""
-        labels: npt.NDArray[Any] = self.classes_[self.calibrator_.predict(self._scores_of(X))]
+        scores = self._scores_of(X)
+        labels: npt.NDArray[Any] = self.classes_[self.calibrator_.predict(scores)]
         return labels
 
     def get_metadata_routing(self) -> MetadataRouter:

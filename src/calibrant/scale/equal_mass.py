@@ -76,7 +76,7 @@ class Collected:
         self.confidence += other.confidence
         self.correct += other.correct
 
-    def nll_and_gradient(self) -> Floats:
+    def sums(self) -> Floats:
         """The sums of cells that hold one confidence each."""
         confidence, correct = np.concatenate(self.confidence), np.concatenate(self.correct)
         order = np.argsort(confidence)

@@ -77,7 +77,7 @@ def cases() -> dict[str, Case]:
     }
 
 
-QUICK = ("one row of two, right", "two rows", "saturated", "masked classes", "weights with zeros")
+QUICK = ("one row of two, correct", "two rows", "saturated", "masked classes", "weights with zeros")
 assert set(QUICK) <= set(cases())
 CASES = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in cases()]
 """A table of 5000 points takes seconds for each, so most are slow tests."""
