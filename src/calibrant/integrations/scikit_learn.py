@@ -176,12 +176,14 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     def predict_proba(self, X: Any) -> Floats:  # noqa: N803
         """Calibrated probabilities, one column for each of ``classes_``."""
-        probs: Floats = self.calibrator_.predict_proba(self._scores_of(X))
+        scores = self._scores_of(X)
+        probs: Floats = self.calibrator_.predict_proba(scores)
         return probs
 
     def predict_log_proba(self, X: Any) -> Floats:  # noqa: N803
         """Calibrated log-probabilities, exact also where the probability rounds to 0 or 1."""
-        log_probs: Floats = self.calibrator_.predict_log_proba(self._scores_of(X))
+        scores = self._scores_of(X)
+        log_probs: Floats = self.calibrator_.predict_log_proba(scores)
         return log_probs
 
     def predict(self, X: Any) -> npt.NDArray[Any]:  # noqa: N803
