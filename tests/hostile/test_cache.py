@@ -151,7 +151,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 def test_a_cache_folder_that_disappears_while_running(tmp_path: Path) -> None:
     folder = tmp_path / "cache"
     gone = f"""
-import shutil, pathlib, calibrant._numerics.compiled
+import shutil, pathlib, calibrant.metrics.kernels
 shutil.rmtree({str(folder)!r})
 pathlib.Path({str(folder)!r}).touch()
 """

@@ -222,7 +222,7 @@ def test_deep_nesting_anywhere(path, depth, content, tmp_path):
         ({"n_classes": -3}, "n_classes is -3"),
         ({"n_classes": 3.0}, "'n_classes' is 3.0, not int"),
         ({"n_classes": 10**30}, "n_classes is 1000"),
-        ({"n_classes": 4}, "its report is of another n_classes"),
+        ({"n_classes": 4}, "its report has a different n_classes"),
         ({"params": []}, "'params' is .*, not dict"),
         ({"params": {"sorcery": 1}}, "its params do not fit temperature.*sorcery"),
         ({"params": {"a\nb\u2028c\ud800": 1}}, "its params do not fit temperature"),
@@ -247,10 +247,10 @@ def test_deep_nesting_anywhere(path, depth, content, tmp_path):
         ({"state": {"temperature": [1.0]}}, r"has shape \(1,\), not a number"),
         ({"state": {"temperature": [[1.0, 2.0]]}}, r"has shape \(1, 2\), not a number"),
         ({"state": {"temperature": [[1.0], [1.0, 2.0]]}}, "not an array of finite numbers"),
-        ({"extra": 1}, "there is no entry 'extra'"),
-        ({"": None}, "there is no entry ''"),
-        ({"a\nb\ud800": None}, r"there is no entry 'a\\nb\\ud800'"),
-        ({"report": {}}, "report is not .* 'method' is missing"),
+        ({"extra": 1}, "unknown entry 'extra'"),
+        ({"": None}, "unknown entry ''"),
+        ({"a\nb\ud800": None}, r"unknown entry 'a\\nb\\ud800'"),
+        ({"report": {}}, "report cannot .* 'method' is missing"),
         ({"report": None}, "'report' is None, not dict"),
     ],
 )
@@ -267,9 +267,9 @@ def test_missing_entries(key, content, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"method": "focal"}, "its report is of another method, 'focal'"),
+        ({"method": "focal"}, "its report has a different method, 'focal'"),
         ({"method": None}, "'method' is None"),
-        ({"n_classes": 7}, "its report is of another n_classes, 7"),
+        ({"n_classes": 7}, "its report has a different n_classes, 7"),
         ({"n_samples": "400"}, "'n_samples' is '400', not int"),
         ({"n_samples": 4.5}, "'n_samples' is 4.5, not int"),
         ({"before": None}, "'before' is None, not float"),
@@ -282,7 +282,7 @@ def test_missing_entries(key, content, tmp_path):
         ({"warnings": "text"}, "'warnings' is 'text', not list"),
         ({"warnings": [1]}, "'warnings' is .*, not a list of text"),
         ({"warnings": [["a"]]}, "'warnings' is .*, not a list of text"),
-        ({"extra": 1}, "there is no entry 'extra'"),
+        ({"extra": 1}, "unknown entry 'extra'"),
     ],
 )
 def test_wrong_reports(changes, match, content, tmp_path):

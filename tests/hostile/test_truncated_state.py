@@ -40,7 +40,7 @@ def test_an_environment_that_was_cut_short(finished, tmp_path, content):
     assert refusal.exit_code == 2
     (line,) = refusal.stderr.splitlines()
     assert "environment.json cannot be" in line
-    assert line.endswith("Delete it and resume: the run itself does not need it")
+    assert line.endswith("Delete it and resume: the run does not need it")
     (folder / "environment.json").unlink()  # as it says
     assert run("--resume", folder, *CPU).exit_code == 0
     assert len(json.loads((folder / "environment.json").read_text())) == 1

@@ -110,7 +110,7 @@ def _fields_of(cls: type) -> dict[str, tuple[type, ...]]:
 
 def _check_entries(content: Any, expected: Mapping[str, tuple[type, ...]], where: str) -> None:
     if not isinstance(content, dict):
-        _refuse(where, f"it holds a {type(content).__name__}, not an object")
+        _refuse(where, f"it holds {type(content).__name__}, not an object")
     for name, kinds in expected.items():
         if name not in content:
             _refuse(where, f"{name!r} is missing")

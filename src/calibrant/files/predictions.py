@@ -112,6 +112,10 @@ def regrouped(blocks: Iterable[Block], rows: int | None) -> Iterator[Block]:
         yield _concatenated(held)
 
 
+NO_THREAD = "Failed to launch worker thread"
+"""PyArrow's error if there is no memory for another thread."""
+
+
 @contextlib.contextmanager
 def decoding(where: str, what: str) -> Iterator[None]:
     """Turn anything that the decoder of a format raises into one line that names the file."""
@@ -119,11 +123,11 @@ def decoding(where: str, what: str) -> Iterator[None]:
         yield
     except (FileNotFoundError, PermissionError):
         raise
-    except MemoryError as error:
-        raise CalibrantError(
-            f"{where} does not fit into memory. Read it in batches with iter_predictions"
-        ) from error
     except Exception as error:  # decoders of damaged bytes raise anything
+        if isinstance(error, MemoryError) or NO_THREAD in str(error):
+            raise CalibrantError(
+                f"{where} does not fit into memory. Read it in batches with iter_predictions"
+            ) from error
         reason = " ".join(str(error).split())[:160].rstrip(".") or type(error).__name__
         raise CalibrantError(
             f"{where} cannot be read as {what}: {reason}. It is damaged, incomplete or in "
