@@ -42,10 +42,10 @@ PROGRAM = textwrap.dedent(
     ZERO = {"seconds": 0, "cpu": 0}
 
     class Watched(loaders.EpochBatches):
-        def places(self):
-            for places in super().own_indices():
-                seen.append([self.epoch, places.tolist()])
-                yield places
+        def own_indices(self):
+            for indices in super().own_indices():
+                seen.append([self.epoch, indices.tolist()])
+                yield indices
 
     module.EpochBatches = Watched
     original = module.TrainingModule.on_train_epoch_end
