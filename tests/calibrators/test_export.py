@@ -389,7 +389,7 @@ def test_the_ending_tells_the_format(tmp_path):
         ValueError, match=r"expected the extension .py, .onnx, .pt2; found '.txt'. Pass format="
     ):
         export(fitted("temperature"), tmp_path / "cal.txt")
-    with pytest.raises(ValueError, match="found 'no ending'"):
+    with pytest.raises(ValueError, match="found 'none'"):
         export(fitted("temperature"), tmp_path / "cal")
 
 

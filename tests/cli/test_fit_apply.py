@@ -344,7 +344,7 @@ def test_other_mistakes(file, tmp_path, calibrator):
         ),
         (
             [tmp_path, f"{file}::test", "-o", tmp_path / "o.npz"],
-            "is a folder. Name the .json file that calibrant fit",
+            "is a folder. Pass the path of a .json file written by calibrant fit",
         ),
         ([calibrator, tmp_path / "missing.npz", "-o", tmp_path / "o.npz"], "missing.npz"),
         ([calibrator, f"{file}::x", "-o", tmp_path / "o.npz"], "no part x"),
