@@ -478,7 +478,7 @@ def test_tables_of_something_else(tmp_path):
         ({"X": x[:, :0], "y": y}, "has no columns to learn from"),
         ({"X": x, "y": y, "classes": np.array(["a"])}, "has labels outside 0 to 0"),
         ({"X": x, "y": y * np.nan}, "has a label y that is not finite"),
-        ({"X": x, "y": y * 0}, "there must be two or more classes"),
+        ({"X": x, "y": y * 0}, "must have two or more classes"),
         ({"X": x, "y": y * 0, "classes": np.array(["a", "b"])}, "two or more classes"),
         ({"X": x[:2], "y": y[:2]}, "each split must have a row; found 2 rows in all"),
     ]:
