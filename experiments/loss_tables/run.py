@@ -246,6 +246,7 @@ NOTES = (
     "The runs made here are short (the README has how short): 20 Newsgroups and SST have the "
     "paper's networks, CIFAR-10 is a JPEG version with ResNet-8 on 5000 images and ResNet-20 on "
     "1500, and the other data sets are not in the paper.",
-    "Surely means that the 95% interval of the paired difference on the same test samples leaves "
-    "out 0; one seed, so the interval is about other test samples, not about other trainings.",
+    "Significant means that the 95% interval of the paired difference on the same test samples "
+    "leaves out 0; one seed, so the interval is about other test samples, not about other "
+    "trainings.",
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -68,7 +69,7 @@ def test_the_figures_are_those_of_evaluate(parts):
             assert found["noise_floor"]["ada_ece"][key] == pytest.approx(value)
 
 
-def test_every_method_that_needs_nothing_is_compared(parts, monkeypatch):
+def test_every_method_that_needs_nothing_is_compared(parts):
     # Whatever else is registered: two that are quick, one that needs gamma, and one that fails.
     class Refusing(TemperatureScaling):
         NAME = "refusing"
@@ -77,20 +78,17 @@ def test_every_method_that_needs_nothing_is_compared(parts, monkeypatch):
             raise ValueError("found 5 classes. Use another")
 
     quick = {name: CALIBRATORS[name] for name in ("identity", "temperature", "focal")}
-    for name in list(CALIBRATORS):
-        monkeypatch.delitem(CALIBRATORS, name)
-    for name, cls in {**quick, "refusing": Refusing}.items():
-        monkeypatch.setitem(CALIBRATORS, name, cls)
-    free = json.loads(run(*parts, "--json").stdout)["methods"]
-    assert set(free) == {"identity", "temperature", "refusing"}
-    assert free["refusing"]["failure"] == "found 5 classes. Use another"
-    assert free["refusing"]["metrics"] is None
-    with_gamma = json.loads(run(*parts, "--json", "--gamma", "2").stdout)["methods"]
-    assert set(with_gamma) == {*free, "focal"}
-    assert with_gamma["focal"]["params"] == {"gamma": 2.0}
-    text = run(*parts).stdout
-    assert "cannot be used here" in text
-    assert "[1] found 5 classes. Use another" in text
+    with patch.dict(CALIBRATORS, {**quick, "refusing": Refusing}, clear=True):
+        free = json.loads(run(*parts, "--json").stdout)["methods"]
+        assert set(free) == {"identity", "temperature", "refusing"}
+        assert free["refusing"]["failure"] == "found 5 classes. Use another"
+        assert free["refusing"]["metrics"] is None
+        with_gamma = json.loads(run(*parts, "--json", "--gamma", "2").stdout)["methods"]
+        assert set(with_gamma) == {*free, "focal"}
+        assert with_gamma["focal"]["params"] == {"gamma": 2.0}
+        text = run(*parts).stdout
+        assert "cannot be used here" in text
+        assert "[1] found 5 classes. Use another" in text
 
 
 def test_the_methods_are_named_in_any_way(parts):
@@ -207,7 +205,7 @@ def test_a_true_class_that_cannot_be_is_refused_in_val_and_counted_in_test(tmp_p
     ("options", "message"),
     [
         (["--method", "temprature"], "Did you mean 'temperature'?"),
-        (["--against", "temprature"], "--against must be one of "),
+        (["--against", "temprature"], "--against must be one of auto, "),
         (["--method", "identity,,focal"], "found ''"),
         (["--method", "focal"], "focal needs gamma"),
         (["--method", "identity", "--gamma", "2"], "Leave it out"),

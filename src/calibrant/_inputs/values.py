@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-import json
 import math
 import numbers
 from collections.abc import Iterator, Mapping, Sequence
@@ -162,43 +161,6 @@ def is_found(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
         return False
-
-
-def is_own_code(model: Any) -> bool:
-    """Whether a network is given as ``package.module:function``: code to import and call."""
-    return isinstance(model, str) and ":" in model
-
-
-def plain_options(value: Any, name: str) -> None:
-    """Options by name that JSON can represent."""
-    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise CalibrantError(
-            f"{name} must be options by name; found {described(value)}. "
-            f"Pass {{'option': value}}, or write --set {name}.OPTION=VALUE"
-        )
-    try:
-        json.dumps(dict(value), allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise CalibrantError(
-            f"{name} must be representable as JSON, which identifies the run; found "
-            f"{described(dict(value))} ({error}). Pass numbers, strings and lists"
-        ) from error
-
-
-def field_without_option(name: str, remedy: str | None) -> None:
-    """A field of a recipe that no other option sets."""
-    if remedy is not None:
-        raise CalibrantError(f"{name} is not a setting of a recipe. {remedy}")
-
-
-def registered_network(model: Any, own_model: str | None, where: str, remedy: str) -> None:
-    """A network that a file may name: one of calibrant, or the one that the caller names too."""
-    if is_own_code(model) and model != own_model:
-        given = "" if own_model is None else f", and {own_model!r} was given"
-        raise CalibrantError(
-            f"{where} may only name networks of calibrant; found {model!r}, which is code to "
-            f"import and run{given}. {remedy}"
-        )
 
 
 def seed_of(random_state: RandomState) -> int:

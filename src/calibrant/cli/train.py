@@ -180,6 +180,7 @@ def _given(*names: str, but: tuple[str, ...] = ()) -> list[str]:
 
 def _stop(folder: Path, wanted: Recipe) -> NoReturn:
     """Say how to resume after Ctrl-C, in the first of several processes."""
+    from calibrant.training import checks
     from calibrant.training.folders import RunFolder
     from calibrant.training.run import is_first_process
 
@@ -189,7 +190,7 @@ def _stop(folder: Path, wanted: Recipe) -> NoReturn:
         raise Stopped("stopped before the run started; nothing was written")
     done = len(RunFolder(folder).records())
     again = ["calibrant", "train", "--resume", str(folder)]
-    if _inputs.is_own_code(wanted.model):
+    if checks.is_own_code(wanted.model):
         again += ["--model", wanted.model]
     raise Stopped(f"stopped after {done} complete epochs. To resume: {shlex.join(again)}")
 
@@ -210,7 +211,7 @@ def _recipe_and_files(
 ) -> tuple[Recipe, dict[str, Any]]:
     """The recipe and the files: those of the options, or those of the run to resume."""
     from calibrant.losses import LOSSES
-    from calibrant.training import recipe
+    from calibrant.training import checks, recipe
     from calibrant.training.datasets import DATASETS
     from calibrant.training.folders import RunFolder
     from calibrant.training.models import MODELS
@@ -223,7 +224,7 @@ def _recipe_and_files(
             files[name] = files[name] or stored.get(entry)
         if data is None:
             begun = run.recipe(own_model=options["model"])
-            allowed = ("model",) if _inputs.is_own_code(begun.model) else ()
+            allowed = ("model",) if checks.is_own_code(begun.model) else ()
             others = _given(but=(*WITH_A_RUN, *WITH_A_GRID, *allowed))
             remedy = "A run is resumed with its own recipe: leave it out"
             check_not_with(others, "--resume FOLDER", remedy)
@@ -254,14 +255,16 @@ def _registered(name: Any, registry: Registry[Any]) -> Any:
 
 def _settings(settings: tuple[str, ...]) -> dict[str, Any]:
     """Fields of the recipe; ``model_options.depth=14`` is one entry of a field."""
+    from calibrant.training import checks
+
     found: dict[str, Any] = {}
     for setting in settings:
         name, value = parse_setting(setting, "nesterov=true")
         field, dot, entry = name.partition(".")
-        _inputs.field_without_option(f"--set {field}", ELSEWHERE.get(field))
+        checks.field_without_option(f"--set {field}", ELSEWHERE.get(field))
         if dot:
             entries = found.setdefault(field, {})
-            _inputs.plain_options(entries, field)
+            checks.plain_options(entries, field)
             entries[entry] = value
         else:
             found[field] = value

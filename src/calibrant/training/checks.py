@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 from calibrant import _inputs
@@ -64,4 +66,41 @@ def check_bool(value: Any, name: str) -> None:
     if not isinstance(value, bool):
         raise CalibrantError(
             f"{name} must be true or false; found {_inputs.described(value)}. Pass one of them"
+        )
+
+
+def is_own_code(model: Any) -> bool:
+    """Whether a network is given as ``package.module:function``: code to import and call."""
+    return isinstance(model, str) and ":" in model
+
+
+def plain_options(value: Any, name: str) -> None:
+    """Options by name that JSON can represent."""
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise CalibrantError(
+            f"{name} must be options by name; found {_inputs.described(value)}. "
+            f"Pass {{'option': value}}, or write --set {name}.OPTION=VALUE"
+        )
+    try:
+        json.dumps(dict(value), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise CalibrantError(
+            f"{name} must be representable as JSON, which identifies the run; found "
+            f"{_inputs.described(dict(value))} ({error}). Pass numbers, strings and lists"
+        ) from error
+
+
+def field_without_option(name: str, remedy: str | None) -> None:
+    """A field of a recipe that no other option sets."""
+    if remedy is not None:
+        raise CalibrantError(f"{name} is not a setting of a recipe. {remedy}")
+
+
+def registered_network(model: Any, own_model: str | None, where: str, remedy: str) -> None:
+    """A network that a file may name: one of calibrant, or the one that the caller names too."""
+    if is_own_code(model) and model != own_model:
+        given = "" if own_model is None else f", and {own_model!r} was given"
+        raise CalibrantError(
+            f"{where} may only name networks of calibrant; found {model!r}, which is code to "
+            f"import and run{given}. {remedy}"
         )

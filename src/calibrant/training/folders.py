@@ -22,7 +22,7 @@ import torch
 from calibrant import __version__, _inputs
 from calibrant._writing import make_folder, sweep, write_whole, written_whole
 from calibrant.errors import CalibrantError
-from calibrant.training import checkpoints
+from calibrant.training import checkpoints, checks
 from calibrant.training.datasets import DataSet
 from calibrant.training.observations import NORM_EXPONENTS, SplitPredictions
 from calibrant.training.recipes import Recipe
@@ -87,7 +87,7 @@ class RunFolder:
         """The recipe of the run; ``own_model`` is the user's network that it may name."""
         plain = self.stored()["recipe"]
         model = plain.get("model")
-        _inputs.registered_network(
+        checks.registered_network(
             model, own_model, str(self.config), f"If you trust it, pass --model {model!r} again"
         )
         with _inputs.refusing(f"{self.config} cannot be used", RESTART):

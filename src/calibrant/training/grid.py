@@ -18,6 +18,7 @@ from typing import Any
 from calibrant import _inputs
 from calibrant._writing import make_folder, write_whole
 from calibrant.errors import CalibrantError
+from calibrant.training import checks
 from calibrant.training.folders import RunFolder
 from calibrant.training.models import MODELS
 from calibrant.training.papers import recipe
@@ -116,7 +117,7 @@ def read_grid(path: str | os.PathLike[str]) -> dict[str, Any]:
     _inputs.instance(parsed, dict, f"what {source} holds")
     plain: dict[str, Any] = parsed
     for model in _listed(plain.get("model")):
-        _inputs.registered_network(
+        checks.registered_network(
             model, None, str(source), "If you trust it, pass the grid to run_grid in Python"
         )
     return plain
@@ -148,7 +149,7 @@ def jobs_of(grid: Mapping[str, Any]) -> list[Job]:
     settings, files = (_section(grid, name) for name in ("settings", "files"))
     for name in settings:
         place = f"Write {name} = ... above [settings]" if name in (*AXES, *OTHERS) else None
-        _inputs.field_without_option(name, place)
+        checks.field_without_option(name, place)
     for name, entries in files.items():
         _inputs.choice(name, "files of a grid", axes[0])
         for kind in _section(files, name):
@@ -159,7 +160,7 @@ def jobs_of(grid: Mapping[str, Any]) -> list[Job]:
     for data, model, loss, seed in itertools.product(*axes):
         made = recipe(data, model=model, loss=loss, **common, **{**settings, "seed": seed})
         # Now, rather than in each of the processes.
-        if not _inputs.is_own_code(made.model):
+        if not checks.is_own_code(made.model):
             _inputs.choice(made.model, "model", tuple(MODELS))
         loss_of(made)
         jobs[made.hash] = Job(made, *(files.get(data, {}).get(kind) for kind in FILES))

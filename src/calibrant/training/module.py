@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from calibrant import _inputs
 from calibrant.errors import CalibrantError
 from calibrant.losses import Loss
+from calibrant.training import checks
 from calibrant.training.datasets import DataSet
 from calibrant.training.loaders import (
     ALONE,
@@ -274,7 +275,7 @@ def optimizer_of(recipe: Recipe, network: nn.Module) -> torch.optim.Optimizer:
 def network_options(recipe: Recipe, data: DataSet) -> dict[str, Any]:
     """Options of the network: channels, columns or words of the data, and the recipe's own."""
     known: dict[str, Any] = {}
-    if _inputs.is_own_code(recipe.model):  # it takes only its own options
+    if checks.is_own_code(recipe.model):  # it takes only its own options
         return dict(recipe.model_options)
     model = _inputs.choice(recipe.model, "model", tuple(MODELS))
     takes = TAKES.get(model, ("images",))

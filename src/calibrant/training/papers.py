@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from calibrant import _inputs
+from calibrant.training import checks
 from calibrant.training.recipes import Recipe
 
 DOCUMENTS = ("20newsgroups", "sst-binary", "sst-fine")
@@ -251,7 +252,7 @@ def changed(made: Recipe, changes: Mapping[str, Any]) -> Recipe:
         made = made.with_epochs(rest.pop("epochs"))
     for name in ("data_options", "model_options", "loss_options"):
         if name in rest:
-            _inputs.plain_options(rest[name], name)
+            checks.plain_options(rest[name], name)
             rest[name] = {**getattr(made, name), **rest[name]}
     return Recipe.from_dict({**made.to_dict(), **rest}, own_model=made.model)
 

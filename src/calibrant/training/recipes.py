@@ -117,7 +117,7 @@ class Recipe:
             )
         self._check_steps()
         for name in ("data_options", "model_options", "loss_options"):
-            _inputs.plain_options(getattr(self, name), name)
+            checks.plain_options(getattr(self, name), name)
 
     def _check_steps(self) -> None:
         steps = checks.as_tuple(self.steps, "steps")
@@ -171,7 +171,7 @@ class Recipe:
             own_model: The one ``package.module:function`` that ``plain`` may name as its network
                 because the caller trusts it.
         """
-        _inputs.registered_network(
+        checks.registered_network(
             plain.get("model"),
             own_model,
             "a recipe",

@@ -69,7 +69,7 @@ def build(name: str, n_classes: int, **options: Any) -> nn.Module:
         Traceback (most recent call last):
         calibrant.errors.UnknownNameError: model must be one of ... Did you mean 'resnet20'?
     """
-    if _inputs.is_own_code(name):
+    if checks.is_own_code(name):
         return _build_own(name, n_classes, options)
     factory = MODELS[name]
     fixed = factory.keywords if isinstance(factory, partial) else {}
