@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterable
 
 from calibrant._registry import Registry
-from calibrant.calibrators.auto import AutoCalibration
+from calibrant.calibrators.auto.method import AutoCalibration
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.linear.methods import (
     BiasCorrectedTemperatureScaling,
@@ -14,12 +14,14 @@ from calibrant.calibrators.linear.methods import (
     MatrixScaling,
     VectorScaling,
 )
+from calibrant.calibrators.linear.structured import StructuredScaling
 from calibrant.calibrators.one_vs_rest.nonparametric import (
     BayesianBinning,
     HistogramBinning,
     IsotonicCalibration,
 )
 from calibrant.calibrators.one_vs_rest.parametric import BetaCalibration, PlattScaling
+from calibrant.calibrators.temperature.floored import FlooredTemperatureScaling
 from calibrant.calibrators.temperature.methods import (
     FocalCalibration,
     FocalTemperatureScaling,
@@ -36,6 +38,7 @@ __all__ = [
     "BetaCalibration",
     "BiasCorrectedTemperatureScaling",
     "DirichletCalibration",
+    "FlooredTemperatureScaling",
     "FocalCalibration",
     "FocalTemperatureScaling",
     "HistogramBinning",
@@ -43,6 +46,7 @@ __all__ = [
     "IsotonicCalibration",
     "MatrixScaling",
     "PlattScaling",
+    "StructuredScaling",
     "TemperatureScaling",
     "TopRestScaling",
     "VectorScaling",
@@ -56,12 +60,14 @@ CALIBRATORS: Registry[type[Calibrator]] = Registry(
             AutoCalibration,
             Identity,
             TemperatureScaling,
+            FlooredTemperatureScaling,
             FocalCalibration,
             FocalTemperatureScaling,
             TopRestScaling,
             VectorScaling,
             MatrixScaling,
             BiasCorrectedTemperatureScaling,
+            StructuredScaling,
             DirichletCalibration,
             PlattScaling,
             BetaCalibration,

@@ -33,7 +33,6 @@ from calibrant.calibrators.top_rest.regressions import (
     TopSamples,
     TopSamplesInMemory,
 )
-from calibrant.metrics.binning import all_whole
 
 MOST_ROUNDS = 10
 MOST_ENTRIES = 1 << 21
@@ -191,7 +190,7 @@ class Problem(AtTemperature):
         lead, level, of_label = (np.empty(len(data)) for _ in range(3))
         inverse_temperature = 1.0 / best.temperature
         lead_rows(data.logits, data.labels, inverse_temperature, top, lead, level, of_label)
-        count, correct = _counts(data), top == data.labels
+        count, correct = data.counts, top == data.labels
         wrong = np.flatnonzero(~correct)
         stride = mistake_stride(len(wrong), data.n_classes)
         mistake_count = np.zeros(len(data))
@@ -364,12 +363,3 @@ def _fit_rest(problem: AtTemperature, start: TopRest, *, classes: bool, estimate
         gradient=max(start.gradient, gradient / problem.n_counted),
         evaluations=start.evaluations + loss.evaluations,
     )
-
-
-def _counts(data: FitData) -> Floats:
-    if data.weight is None:
-        return np.ones(len(data))
-    if all_whole(data.weight):
-        return data.weight
-    share = data.weight / data.weight.max()
-    return np.asarray(share * (share.sum() / (share @ share)))
