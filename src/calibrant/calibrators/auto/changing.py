@@ -7,6 +7,7 @@ structured scaling, or for many classes a bias for each.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +19,12 @@ from calibrant.calibrators.auto.keeping import (
     pieces_of,
 )
 from calibrant.calibrators.base import Calibrator
-from calibrant.calibrators.data import FitData
+from calibrant.calibrators.data import FitData, Floats
 from calibrant.calibrators.folds import Folds, mean_and_error
 from calibrant.calibrators.linear.methods import BiasCorrectedTemperatureScaling
 from calibrant.calibrators.linear.structured import MOST_CLASSES, Regression, StructuredScaling
 from calibrant.calibrators.temperature.floored import FlooredTemperatureScaling, mistake_gaps
+from calibrant.calibrators.temperature.rows import temperature_rows
 from calibrant.calibrators.top_rest.solver import Problem
 from calibrant.metrics.calibration import class_gap_sums
 from calibrant.metrics.samples import ScoredSamples
@@ -40,61 +42,73 @@ MOST_ENTRIES = 1 << 21
 
 
 def floored(best: Candidate, folds: Folds) -> Candidate | None:
-    """The same on floored logits, if some mistakes have huge gaps."""
+    """The same on floored logits, if some mistakes have huge gaps and the floor helps."""
     samples = best.problem.data
     gaps = mistake_gaps(samples)
     if len(gaps) == 0 or gaps.max() <= HUGE_GAP * np.median(gaps):
         return None
     part = FlooredTemperatureScaling()
     part = part.with_state(part._fit(samples).state, samples.n_classes)
-    problem = Problem.of(changed_data(samples, part))
-    return best_of_steps(problem, pieces_of(problem, folds), folds, (part,))
+    raised = changed_data(samples, part)
+    losses = temperature_rows(raised, 1.0)[0][folds.row]
+    gain, error = mean_and_error(best.temperature_losses() - losses, folds.count)
+    if gain <= error:
+        return None
+    problem = Problem.of(raised)
+    return best_of_steps(problem, pieces_of(problem, folds), folds, first=(part,))
 
 
 def class_changing(best: Candidate, folds: Folds) -> Candidate | None:
-    """The same after a map that may change the predicted class, if that may help."""
+    """The same after a map that may change the predicted class, if that helps."""
     samples = best.problem.data
-    temperature = best.problem.best.temperature
     if samples.n_classes <= MOST_CLASSES:
-        part, held_out = _structured(samples, temperature, folds)
-    elif _frequencies_are_off(samples, temperature):
-        part = BiasCorrectedTemperatureScaling(ridge=samples.n_classes / folds.count.sum())
-        held_out = folds.held_out_log_probs(part, samples)
-        part = part.with_state(part._fit(samples).state, samples.n_classes)
+        found = _structured(best, folds)
+    elif _frequencies_are_off(samples, best.problem.best.temperature):
+        found = _biases(best, folds)
     else:
+        found = None
+    if found is None:
         return None
-    loss = _losses(held_out, samples, folds)
-    if folds.count @ loss >= best.steps[0].nll * folds.count.sum():
-        return None  # no better than temperature scaling, before top-rest scaling refines either
-    # What comes after is fitted on held-out outputs, which are what it will be applied to.
+    part, held_out = found
+    # What comes after is fitted on held-out outputs, which are what it will be applied to. Terms
+    # for the classes come before.
     problem = Problem.of(folds.data(samples, held_out))
-    return best_of_steps(problem, problem, folds, (*best.first, part))
+    return best_of_steps(problem, problem, folds, first=(*best.first, part), classes=False)
 
 
-def _structured(
-    samples: FitData, temperature: float, folds: Folds
-) -> tuple[Calibrator, npt.NDArray[np.float64]]:
+def _structured(best: Candidate, folds: Folds) -> tuple[Calibrator, Floats] | None:
     """Structured scaling of the strength that held-out samples support; its held-out outputs."""
-    chosen = None
+    samples, temperature = best.problem.data, best.problem.best.temperature
+    chosen, weights, before = None, None, best.temperature_losses()
     for strength in STRENGTHS:
         regression = Regression.of(samples, temperature, strength)
-        found = regression.minimise()
+        found = regression.minimise(weights)
         held_out = regression.cross_fitted(found, folds)
-        if chosen is not None:
-            difference = _losses(chosen[1], samples, folds) - _losses(held_out, samples, folds)
-            gain, error = mean_and_error(difference, folds.count)
-            if gain <= error:
-                break
+        losses = _losses(held_out, samples, folds)
+        gain, error = mean_and_error(before - losses, folds.count)
+        if gain <= error:
+            break
         state = regression.state(found.weights)
-        chosen = StructuredScaling(strength=strength), held_out, state
-    assert chosen is not None
-    part, held_out, state = chosen
-    return part.with_state(state, samples.n_classes), held_out
+        part = StructuredScaling(strength=strength).with_state(state, samples.n_classes)
+        chosen, weights, before = (part, held_out), found.weights, losses
+    return chosen
 
 
-def _losses(
-    log_probs: npt.NDArray[np.float64], samples: FitData, folds: Folds
-) -> npt.NDArray[np.float64]:
+def _biases(best: Candidate, folds: Folds) -> tuple[Calibrator, npt.NDArray[Any]] | None:
+    """A temperature and a bias for each class; their held-out outputs."""
+    samples = best.problem.data
+    ridge = samples.n_classes / float(folds.count.sum())
+    part = BiasCorrectedTemperatureScaling(ridge=ridge)
+    held_out = folds.held_out_log_probs(part, samples)
+    gain, error = mean_and_error(
+        best.temperature_losses() - _losses(held_out, samples, folds), folds.count
+    )
+    if gain <= error:
+        return None
+    return part.with_state(part._fit(samples).state, samples.n_classes), held_out
+
+
+def _losses(log_probs: npt.NDArray[Any], samples: FitData, folds: Folds) -> Floats:
     labels = samples.labels[folds.row]
     return -log_probs[np.arange(len(labels)), labels].astype(np.float64)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from calibrant._numerics.logspace import sigmoid
 from calibrant.calibrators.base import Calibrator
-from calibrant.calibrators.data import FitData
+from calibrant.calibrators.data import FitData, Floats
 from calibrant.calibrators.fit_report import Evidence
 from calibrant.calibrators.folds import Folds, mean_and_error
 from calibrant.calibrators.top_rest.solver import Losses, Problem, TopRest, fit, refit
@@ -58,6 +58,11 @@ class Candidate:
         chosen = next(step.method for step in self.steps if step.chosen)
         return ", then ".join([*(part.NAME for part in self.first), chosen])
 
+    def temperature_losses(self) -> Floats:
+        """The loss of each sample in the folds under temperature scaling."""
+        unchanged = TopRest.unchanged(self.problem.data.n_classes)
+        return self.held_out.pieces.losses(unchanged).loss
+
 
 def pieces_of(problem: Problem, folds: Folds) -> Problem:
     """The samples of a problem, in folds."""
@@ -68,25 +73,35 @@ def pieces_of(problem: Problem, folds: Folds) -> Problem:
 
 
 def best_of_steps(
-    problem: Problem, pieces: Problem, folds: Folds, first: tuple[Calibrator, ...] = ()
+    problem: Problem,
+    pieces: Problem,
+    folds: Folds,
+    *,
+    first: tuple[Calibrator, ...] = (),
+    classes: bool = True,
 ) -> Candidate:
-    """Step from temperature scaling to top-rest scaling where held-out samples support it."""
-    found, classes = TopRest.unchanged(problem.data.n_classes), False
+    """Step from temperature scaling to top-rest scaling where held-out samples support it.
+
+    ``classes`` says whether class terms are tried.
+    """
+    found, has_classes = TopRest.unchanged(problem.data.n_classes), False
     held_out = HeldOut(pieces, pieces.losses(found))
     steps = [evidence_of(TEMPERATURE, held_out)]
     best, evaluations = 0, 1
-    for name, with_classes in STEPS.items() if problem.n_counted >= FEWEST - 0.5 else ():
+    for name, with_classes in STEPS.items():
+        if round(problem.n_counted) < FEWEST or (with_classes and not classes):
+            break
         whole = fit(problem, classes=with_classes)
         losses, spent = _cross_fitted(pieces, folds, whole, classes=with_classes)
         evaluations += whole.evaluations + spent
         step = evidence_of(name, HeldOut(pieces, losses), held_out)
         if is_better(step, steps[0], before=steps[-1]):
-            best, found, classes = len(steps), whole, with_classes
+            best, found, has_classes = len(steps), whole, with_classes
             held_out = HeldOut(pieces, losses)
         steps.append(step)
     steps[best] = replace(steps[best], chosen=True)
     found = replace(found, evaluations=evaluations)
-    return Candidate(first, problem, found, classes, held_out, tuple(steps))
+    return Candidate(first, problem, found, has_classes, held_out, tuple(steps))
 
 
 def _cross_fitted(

@@ -98,7 +98,7 @@ class AutoCalibration(InParts):
         folds = folds_of(problem)
         best = simple = best_of_steps(problem, pieces_of(problem, folds), folds)
         evidence = list(simple.steps)
-        enough = problem.n_counted >= FEWEST - 0.5
+        enough = round(problem.n_counted) >= FEWEST
         for other in (floored, class_changing) if enough and not self.keep_class else ():
             candidate = other(best, folds)
             if candidate is None:
@@ -117,7 +117,9 @@ class AutoCalibration(InParts):
             warnings=(*fitted.warnings, *_warnings(evidence)),
             evidence=tuple(evidence),
         )
-        return _on_given_logits(fitted, problem) if best.first else fitted
+        if best.first:
+            return _on_given_logits(fitted, problem)
+        return replace(fitted, accuracy_after=data.accuracy)
 
 
 def _on_given_logits(fitted: Fitted, problem: Problem) -> Fitted:

@@ -27,7 +27,7 @@ FLOOR = 10.0
 the same for networks, and better for forests, whose exact zeros mean little."""
 MOST_CLASSES = 20
 """The Hessian has K^2 (K + 1)^2 entries, so a fit takes time in proportion to n K^4."""
-CLOSE = 1e-12
+CLOSE = 1e-10
 """The search ends when a step lowers the criterion by less."""
 MOST_STEPS = 50
 LENGTHS = tuple(0.5**i for i in range(12))

@@ -101,8 +101,7 @@ def floored(logits: Array, floor: float) -> Array:
 
 def mistake_gaps(data: FitData) -> Floats:
     """For each row whose label is not on top, how far below the top it is; at most 1e30."""
-    wrong = np.flatnonzero(~data.correct)
-    logits = data.logits[wrong].astype(np.float64)
+    top, label = data.logits.max(axis=1), data.logits[np.arange(len(data)), data.labels]
     with np.errstate(over="ignore"):
-        gaps = logits.max(axis=1) - logits[np.arange(len(wrong)), data.labels[wrong]]
+        gaps = top.astype(np.float64) - label
     return np.asarray(np.minimum(gaps[gaps > 0.0], NO_FLOOR / TYPICAL_GAPS))
