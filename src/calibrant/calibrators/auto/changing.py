@@ -7,7 +7,8 @@ structured scaling, or for many classes a bias for each.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,10 +30,13 @@ from calibrant.calibrators.top_rest.solver import Problem
 from calibrant.metrics.calibration import class_gap_sums
 from calibrant.metrics.samples import ScoredSamples
 
+Tried: TypeAlias = tuple[Calibrator, npt.NDArray[Any]]
+"""A fitted first part, and its outputs for each sample by a fit without the fold of the sample."""
+
 HUGE_GAP = 8.0
 """A floor is tried if the largest gap of a mistake is this many times the median gap."""
 STRENGTHS = (1.0, 0.1)
-"""Strengths of structured scaling that are tried, the simpler first."""
+"""Strengths of the penalties that are tried, in units of K / n, the simpler first."""
 SUSPECT = 3.0
 """Biases of many classes are tried if a chi-squared statistic of the class frequencies is this many
 standard deviations above what a calibrated model would show."""
@@ -62,50 +66,47 @@ def class_changing(best: Candidate, folds: Folds) -> Candidate | None:
     """The same after a map that may change the predicted class, if that helps."""
     samples = best.problem.data
     if samples.n_classes <= MOST_CLASSES:
-        found = _structured(best, folds)
+        tried = _structured(best, folds)
     elif _frequencies_are_off(samples, best.problem.best.temperature):
-        found = _biases(best, folds)
+        tried = _biases(best, folds)
     else:
-        found = None
-    if found is None:
         return None
-    part, held_out = found
-    # What comes after is fitted on held-out outputs, which are what it will be applied to. Terms
-    # for the classes come before.
+    chosen, before = None, best.temperature_losses()
+    for part, outputs in tried:
+        losses = _losses(outputs, samples, folds)
+        gain, error = mean_and_error(before - losses, folds.count)
+        if gain <= error:
+            break
+        chosen, before = (part, outputs), losses
+    if chosen is None:
+        return None
+    # What comes after is fitted on held-out outputs, which are what it will be applied to. The
+    # terms for the classes come before it.
+    part, held_out = chosen
     problem = Problem.of(folds.data(samples, held_out))
     return best_of_steps(problem, problem, folds, first=(*best.first, part), classes=False)
 
 
-def _structured(best: Candidate, folds: Folds) -> tuple[Calibrator, Floats] | None:
-    """Structured scaling of the strength that held-out samples support; its held-out outputs."""
-    samples, temperature = best.problem.data, best.problem.best.temperature
-    chosen, weights, before = None, None, best.temperature_losses()
+def _structured(best: Candidate, folds: Folds) -> Iterator[Tried]:
+    """Structured scaling by strength."""
+    samples, weights = best.problem.data, None
     for strength in STRENGTHS:
-        regression = Regression.of(samples, temperature, strength)
+        regression = Regression.of(samples, best.problem.best.temperature, strength)
         found = regression.minimise(weights)
-        held_out = regression.cross_fitted(found, folds)
-        losses = _losses(held_out, samples, folds)
-        gain, error = mean_and_error(before - losses, folds.count)
-        if gain <= error:
-            break
-        state = regression.state(found.weights)
-        part = StructuredScaling(strength=strength).with_state(state, samples.n_classes)
-        chosen, weights, before = (part, held_out), found.weights, losses
-    return chosen
+        weights = found.weights
+        part = StructuredScaling(strength=strength)
+        fitted = part.with_state(regression.state(weights), samples.n_classes)
+        yield fitted, regression.cross_fitted(found, folds)
 
 
-def _biases(best: Candidate, folds: Folds) -> tuple[Calibrator, npt.NDArray[Any]] | None:
-    """A temperature and a bias for each class; their held-out outputs."""
+def _biases(best: Candidate, folds: Folds) -> Iterator[Tried]:
+    """A temperature and a bias for each class, by strength of the ridge."""
     samples = best.problem.data
-    ridge = samples.n_classes / float(folds.count.sum())
-    part = BiasCorrectedTemperatureScaling(ridge=ridge)
-    held_out = folds.held_out_log_probs(part, samples)
-    gain, error = mean_and_error(
-        best.temperature_losses() - _losses(held_out, samples, folds), folds.count
-    )
-    if gain <= error:
-        return None
-    return part.with_state(part._fit(samples).state, samples.n_classes), held_out
+    for strength in STRENGTHS:
+        ridge = strength * samples.n_classes / float(folds.count.sum())
+        part = BiasCorrectedTemperatureScaling(ridge=ridge)
+        fitted = part.with_state(part._fit(samples).state, samples.n_classes)
+        yield fitted, folds.held_out_log_probs(part, samples)
 
 
 def _losses(log_probs: npt.NDArray[Any], samples: FitData, folds: Folds) -> Floats:

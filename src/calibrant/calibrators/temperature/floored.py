@@ -65,7 +65,9 @@ class FlooredTemperatureScaling(Calibrator):
         return float(self.state_["temperature"])
 
     def _log_probs(self, logits: Array, state: State) -> Array:
-        return split_top(floored(logits, state["floor"]), state["temperature"]).log_q
+        xp = array_namespace(logits)
+        log_probs = split_top(floored(logits, state["floor"]), state["temperature"]).log_q
+        return xp.where(logits == -float("inf"), -float("inf"), log_probs)
 
     def _fit(self, data: Samples) -> Fitted:
         samples = data.in_memory()
