@@ -13,12 +13,7 @@ import click
 from calibrant import _inputs, _thresholds
 from calibrant._registry import Registry
 from calibrant._writing import refuse_foreign, refuse_unwritable
-from calibrant.calibrators import (
-    CALIBRATORS,
-    AutoCalibration,
-    CalibrationWarning,
-    Calibrator,
-)
+from calibrant.calibrators import CALIBRATORS, AutoCalibration, CalibrationWarning, Calibrator
 from calibrant.calibrators.registry import required_params
 from calibrant.calibrators.saving import is_calibrator
 from calibrant.calibrators.temperature.methods import CRITERIA

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from calibrant import _inputs
 from calibrant._numerics.logspace import softplus
 from calibrant._numerics.newton import Step, damped_newton
 from calibrant._types import Array
 from calibrant.calibrators.base import Shapes, State
-from calibrant.calibrators.data import Floats
+from calibrant.calibrators.data import Floats, row_blocks
 from calibrant.calibrators.one_vs_rest.base import LARGEST_NUMBER, OneVsRest, Problems
 
 RIDGE = 0.3
@@ -30,8 +31,8 @@ RIDGES = (1e-10, 1e10)
 LEAST_TARGET = 2.0**-52
 MOST_STEPS = 100
 """Largest number of Newton steps; a problem needs 5 to 20."""
-LENGTHS = tuple(0.5**i for i in range(50))
-"""Fractions of a step that are tried."""
+LENGTHS = (*(0.5**i for i in range(50)), 0.0)
+"""Fractions of a step that are tried; 0 lets a problem rest while others continue."""
 SMALL_DECREASE = 1e-11
 """If the criterion can fall by no more than this, the next step is the last."""
 
@@ -75,10 +76,10 @@ class _Logistic(OneVsRest):
         even = -math.log(problems.n_classes - 1)  # the log-odds of 1/K
         at_even = np.array([float(feature) for feature in self._features(np.asarray(even))])
         found = [
-            _bounded_minimum(self._loss(problems, row, even, at_even))
-            for row in range(len(problems))
+            _bounded_minimum(self._losses(problems, block, even, at_even))
+            for block in row_blocks(*problems.log_odds.shape)
         ]
-        parameters = np.stack([each.parameters for each in found])
+        parameters = np.concatenate([each.parameters for each in found])
         parameters[:, -1] -= parameters[:, :-1] @ at_even
         n_held = (parameters[:, :-1] == 0.0).sum(axis=0)
         held = [
@@ -88,17 +89,20 @@ class _Logistic(OneVsRest):
         ]
         return {
             "state": dict(zip(self.STATE, parameters.T.copy(), strict=True)),
-            "gradient": max(each.gradient for each in found),
+            "gradient": max(float(each.gradient.max()) for each in found),
             "at_bound": ", ".join(held) or None,
             "evaluations": max(each.steps for each in found),
             "n_parameters": parameters.size,
         }
 
-    def _loss(self, problems: Problems, row: int, even: float, at_even: Floats) -> _LogisticLoss:
-        """The criterion of one problem; features are 0 at ``even``, so the shift is z there."""
-        log_odds, hits, weight = problems.log_odds[row], problems.hits[row], problems.weight[row]
-        total = weight.sum()
-        n_hits = (weight * hits).sum()
+    def _losses(
+        self, problems: Problems, block: slice, even: float, at_even: Floats
+    ) -> _LogisticLosses:
+        """The criteria of some problems; features are 0 at ``even``, so the shift is z there."""
+        log_odds, hits = problems.log_odds[block], problems.hits[block]
+        weight = problems.weight[block]
+        total = weight.sum(axis=1, keepdims=True)
+        n_hits = (weight * hits).sum(axis=1, keepdims=True)
         share = 2.0 / problems.n_classes
         other_side = share / (np.where(hits, n_hits, total - n_hits) + 2.0)
         other_side = np.maximum(other_side, LEAST_TARGET)
@@ -106,13 +110,13 @@ class _Logistic(OneVsRest):
             feature - here for feature, here in zip(self._features(log_odds), at_even, strict=True)
         ]
         shape = _ridge_shape(log_odds, weight / total, len(features))
-        ridge = min(float(self.ridge), LARGEST_NUMBER) * shape / max(total, 1.0)
-        return _LogisticLoss(
-            features=np.stack([*features, np.ones_like(log_odds)]),
+        ridge = min(float(self.ridge), LARGEST_NUMBER) * shape / np.maximum(total, 1.0)
+        return _LogisticLosses(
+            features=np.stack([*features, np.ones_like(log_odds)], axis=1),
             targets=np.where(hits, 1.0 - other_side, other_side),
-            weight=weight / max(total, 1.0),
+            weight=weight / np.maximum(total, 1.0),
             ridge=np.clip(ridge, *RIDGES),
-            identity=np.array([1.0] * len(features) + [even]),
+            identity=np.tile([1.0] * len(features) + [even], (len(log_odds), 1)),
         )
 
     def _refuse_state(self, state: State) -> str | None:
@@ -123,11 +127,11 @@ class _Logistic(OneVsRest):
 
 
 def _ridge_shape(log_odds: Floats, share: Floats, n_features: int) -> Floats:
-    """(D,): the fraction of the ridge for each parameter: 1, or less for a slope."""
-    mean = (share * log_odds).sum()
-    spread = (share * (log_odds - mean) ** 2).sum()
-    slope = min(max(spread, LEAST_SPREAD), 1.0)
-    return np.array([slope] * n_features + [1.0])
+    """(P, D): the fraction of the ridge for each parameter: 1, or less for a slope."""
+    mean = (share * log_odds).sum(axis=1, keepdims=True)
+    spread = (share * (log_odds - mean) ** 2).sum(axis=1)
+    slopes = np.clip(spread, LEAST_SPREAD, 1.0)
+    return np.stack([slopes] * n_features + [np.ones_like(slopes)], axis=1)
 
 
 class PlattScaling(_Logistic):
@@ -235,111 +239,148 @@ class BetaCalibration(_Logistic):
 
 
 class _Local(NamedTuple):
-    """The criterion and its derivatives at one point."""
+    """The criteria and their derivatives, each at one point."""
 
     parameters: Floats
-    value: float
+    """(P, D)"""
+    value: Floats
+    """(P,)"""
     gradient: Floats
+    """(P, D)"""
     hessian: Floats
+    """(P, D, D)"""
 
 
 @dataclass(frozen=True)
-class _LogisticLoss:
-    """The criterion of one problem, as a function of its D parameters.
+class _LogisticLosses:
+    """The criterion of each of P problems, as a function of its D parameters.
 
     It is the weighted mean of log(1 + e^z) - t z, where z is the features times the parameters,
     plus half the ridge.
     """
 
     features: Floats
-    """(D, n), the last one 1."""
+    """(P, D, n), the last one 1."""
     targets: Floats
-    """(n,)"""
+    """(P, n)"""
     weight: Floats
-    """(n,), with sum 1 (or the weight of all samples, if that is less)."""
+    """(P, n), with sum 1 (or the weight of all samples, if that is less)."""
     ridge: Floats
-    """(D,)"""
+    """(P, D)"""
     identity: Floats
-    """(D,)"""
+    """(P, D)"""
+
+    def of(self, rows: npt.NDArray[np.intp]) -> _LogisticLosses:
+        """The criteria of some problems."""
+        if len(rows) == len(self.ridge):
+            return self
+        return _LogisticLosses(**{name: values[rows] for name, values in vars(self).items()})
+
+    def moved(self, last: _Local, parameters: Floats) -> _Local:
+        """The criteria at other parameters, evaluated only where these changed."""
+        rows = np.flatnonzero((parameters != last.parameters).any(axis=1))
+        there = _Local(*(values.copy() for values in last))
+        _overwrite(there, rows, self.of(rows).at(parameters[rows]))
+        return there
 
     def at(self, parameters: Floats) -> _Local:
-        """The criterion, its gradient and its Hessian."""
-        z = parameters @ self.features
+        """The criteria, their gradients and their Hessians."""
+        z = (parameters[:, np.newaxis] @ self.features)[:, 0]
         smaller = np.exp(-np.abs(z))
-        losses = np.maximum(z, 0.0) + np.log1p(smaller) - self.targets * z
+        value = self.weight * (np.maximum(z, 0.0) + np.log1p(smaller) - self.targets * z)
+        value = value.sum(axis=1)
         g = np.where(z < 0.0, smaller, 1.0) / (1.0 + smaller)
+        del z, smaller  # the less memory is held at once, the less is mapped anew at each call
+        gradient = self.features @ (self.weight * (g - self.targets))[:, :, np.newaxis]
+        curved = self.features * (self.weight * (g * (1.0 - g)))[:, np.newaxis]
+        hessian = curved @ self.features.transpose(0, 2, 1)
         away = parameters - self.identity
         return _Local(
             parameters,
-            float((self.weight * losses).sum() + (self.ridge * away**2).sum() / 2.0),
-            self.features @ (self.weight * (g - self.targets)) + self.ridge * away,
-            (self.features * (self.weight * (g * (1.0 - g)))) @ self.features.T
-            + np.diag(self.ridge),
+            value + (self.ridge * away**2).sum(axis=1) / 2.0,
+            gradient[:, :, 0] + self.ridge * away,
+            hessian + self.ridge[:, :, np.newaxis] * np.eye(self.ridge.shape[1]),
         )
+
+
+def _overwrite(values: Iterable[Floats], rows: npt.NDArray[np.intp], new: Iterable[Floats]) -> None:
+    for old, replacement in zip(values, new, strict=True):
+        old[rows] = replacement
 
 
 class _Minimum(NamedTuple):
     parameters: Floats
-    """(D,)"""
-    value: float
-    gradient: float
-    """Largest remaining entry of the gradient, among the parameters that are not held at 0."""
+    """(P, D)"""
+    value: Floats
+    """(P,)"""
+    gradient: Floats
+    """(P,), the largest remaining entry, among the parameters that are not held at 0."""
     steps: int
 
 
-def _bounded_minimum(loss: _LogisticLoss) -> _Minimum:
-    """The minimum at which no parameter but the last is below 0.
+def _bounded_minimum(losses: _LogisticLosses) -> _Minimum:
+    """The minimum of each criterion at which no parameter but the last is below 0.
 
     If the free minimum violates a bound, the answer is on a face, where some parameters are 0.
     There are at most three faces. Each is a free problem again, and the lowest minimum within the
     bounds is the answer.
     """
-    best: _Minimum | None = None
-    steps = 0
-    for held in _faces(len(loss.ridge)):
-        found = _newton(loss, held)
+    best = _newton(losses, ())
+    outside = np.flatnonzero((best.parameters[:, :-1] < 0.0).any(axis=1))
+    if len(outside) == 0:
+        return best
+    best.value[outside] = np.inf
+    steps = best.steps
+    bounded = losses.of(outside)
+    for held in _faces(losses.ridge.shape[1]):
+        found = _newton(bounded, held)
         steps += found.steps
-        if (found.parameters[:-1] >= 0.0).all() and (best is None or found.value < best.value):
-            best = found
-            if not held:
-                break
-    assert best is not None  # the face where all but the last are 0 has no bounds
+        inside = (found.parameters[:, :-1] >= 0.0).all(axis=1)
+        lower = inside & (found.value < best.value[outside])
+        _overwrite(best[:3], outside[lower], (values[lower] for values in found[:3]))
     return best._replace(steps=steps)
 
 
 def _faces(n_parameters: int) -> Iterator[tuple[int, ...]]:
-    """Which parameters are held at 0: none first, then every choice among all but the last."""
-    for size in range(n_parameters):
+    """Which parameters are held at 0: every choice of at least one among all but the last."""
+    for size in range(1, n_parameters):
         yield from combinations(range(n_parameters - 1), size)
 
 
-def _newton(loss: _LogisticLoss, held: tuple[int, ...]) -> _Minimum:
-    """The minimum where the parameters in ``held`` are 0."""
-    free = np.array([j not in held for j in range(len(loss.ridge))])
+def _newton(losses: _LogisticLosses, held: tuple[int, ...]) -> _Minimum:
+    """The minima where the parameters in ``held`` are 0."""
+    free = np.array([j not in held for j in range(losses.ridge.shape[1])])
+    start = np.zeros(losses.ridge.shape)
+    mean = np.average(losses.targets, weights=losses.weight, axis=1)
+    start[:, -1] = np.log(mean) - np.log1p(-mean)
+    last = losses.at(start)
     steps = 0
 
-    def direction_from(here: _Local) -> tuple[Floats, float]:
-        """The step to the minimum of the parabola, and its first-order decrease."""
+    def direction_from(here: _Local) -> tuple[Floats, Floats]:
+        """The steps to the minima of the parabolas, and their first-order decreases."""
         nonlocal steps
         steps += 1
         gradient = here.gradient * free
         hessian = np.where(free & free[:, np.newaxis], here.hessian, np.eye(len(free)))
-        direction = -np.linalg.solve(hessian, gradient)
-        return direction, -float(gradient @ direction)
+        direction = -np.linalg.solve(hessian, gradient[:, :, np.newaxis])[:, :, 0]
+        return direction, -(gradient * direction).sum(axis=1)
 
     def step_from(here: _Local) -> Step[_Local] | None:
         direction, decrease = direction_from(here)
-        if decrease <= SMALL_DECREASE:
-            return None
-        return Step(lambda length: loss.at(here.parameters + length * direction), decrease)
+        finished = decrease <= SMALL_DECREASE
+        direction[finished] = decrease[finished] = 0.0
 
-    start = np.zeros(len(free))
-    mean = np.average(loss.targets, weights=loss.weight)
-    start[-1] = np.log(mean) - np.log1p(-mean)
-    found = damped_newton(loss.at(start), step_from, lengths=LENGTHS, most_steps=MOST_STEPS)
+        def to(length: Floats) -> _Local:
+            nonlocal last
+            last = losses.moved(last, here.parameters + length[:, np.newaxis] * direction)
+            return last
+
+        return None if finished.all() else Step(to, decrease)
+
+    found = damped_newton(last, step_from, lengths=LENGTHS, most_steps=MOST_STEPS)
     # The last step is taken in full: the criterion is flat to rounding by now.
     direction, decrease = direction_from(found)
-    if decrease <= SMALL_DECREASE:
-        found = loss.at(found.parameters + direction)
-    gradient = float(np.abs(found.gradient[free]).max())
+    direction[decrease > SMALL_DECREASE] = 0.0
+    found = losses.moved(found, found.parameters + direction)
+    gradient = np.abs(found.gradient[:, free]).max(axis=1)
     return _Minimum(found.parameters, found.value, gradient, steps - 1)
