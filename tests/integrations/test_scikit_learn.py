@@ -639,7 +639,13 @@ def test_predictions_do_not_depend_on_the_batch(name):
     np.testing.assert_allclose(np.concatenate(halves), fitted.predict_proba(logits), rtol=1e-13)
 
 
-@pytest.mark.parametrize("name", sorted(CALIBRATORS))
+@pytest.mark.parametrize(  # it compiles anew what a method reads
+    "name",
+    [
+        name if name in ("isotonic", "temperature") else pytest.param(name, marks=pytest.mark.slow)
+        for name in sorted(CALIBRATORS)
+    ],
+)
 def test_reading_only_memory_is_enough(name):
     logits, labels = draw_samples()
     logits.setflags(write=False)
