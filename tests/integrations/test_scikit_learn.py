@@ -56,16 +56,22 @@ def problem(n=600, k=3, seed=0, **options):
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered in cast:RuntimeWarning")
+@parametrize_with_checks([CalibratedClassifier(LogisticRegression())])
+def test_scikit_learn_checks(estimator, check):
+    """No check fails; those that need pandas or SciPy's array API switch are skipped there."""
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast:RuntimeWarning")
 @pytest.mark.filterwarnings("ignore:divide by zero encountered in log:RuntimeWarning")  # GaussianNB
 @parametrize_with_checks(
     [
-        CalibratedClassifier(LogisticRegression()),
         CalibratedClassifier(RidgeClassifier(), method="identity"),
         CalibratedClassifier(GaussianNB(), method=TemperatureScaling(criterion="brier"), cv=3),
     ]
 )
-def test_scikit_learn_checks(estimator, check):
-    """No check fails; those that need pandas or SciPy's array API switch are skipped there."""
+def test_scikit_learn_checks_of_other_classifiers(estimator, check):
     check(estimator)
 
 
