@@ -22,6 +22,7 @@ from calibrant.calibrators import (
     TemperatureScaling,
     TopRestScaling,
     VectorScaling,
+    VennAbers,
     compare,
     load,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "TemperatureScaling",
     "TopRestScaling",
     "VectorScaling",
+    "VennAbers",
     "__version__",
     "ada_ece",
     "brier",

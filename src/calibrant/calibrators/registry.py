@@ -20,6 +20,7 @@ from calibrant.calibrators.one_vs_rest.nonparametric import (
     IsotonicCalibration,
 )
 from calibrant.calibrators.one_vs_rest.parametric import BetaCalibration, PlattScaling
+from calibrant.calibrators.one_vs_rest.venn_abers import VennAbers
 from calibrant.calibrators.temperature.methods import (
     FocalCalibration,
     FocalTemperatureScaling,
@@ -46,6 +47,7 @@ __all__ = [
     "TemperatureScaling",
     "TopRestScaling",
     "VectorScaling",
+    "VennAbers",
 ]
 
 CALIBRATORS: Registry[type[Calibrator]] = Registry(
@@ -68,6 +70,7 @@ CALIBRATORS: Registry[type[Calibrator]] = Registry(
             IsotonicCalibration,
             HistogramBinning,
             BayesianBinning,
+            VennAbers,
         )
     },
 )

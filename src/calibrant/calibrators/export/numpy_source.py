@@ -28,6 +28,7 @@ from calibrant.calibrators.export.templates import (
     steps,
     top_rest,
     vector,
+    venn_abers,
 )
 from calibrant.calibrators.export.templates.checked import checked
 
@@ -90,6 +91,7 @@ TEMPLATES = {
     "isotonic": _one_vs_rest("an isotonic curve", isotonic.calibrated),
     "histogram": _one_vs_rest("a curve in steps", steps.calibrated),
     "bbq": _one_vs_rest("a curve in steps", steps.calibrated),
+    "venn-abers": _one_vs_rest("a Venn-Abers curve p1 / (1 - p0 + p1)", venn_abers.calibrated),
 }
 """The template of every method in ``CALIBRATORS``."""
 
