@@ -20,6 +20,7 @@ from calibrant.calibrators.one_vs_rest.nonparametric import (
     IsotonicCalibration,
 )
 from calibrant.calibrators.one_vs_rest.parametric import BetaCalibration, PlattScaling
+from calibrant.calibrators.one_vs_rest.spline import SplineCalibration
 from calibrant.calibrators.one_vs_rest.venn_abers import VennAbers
 from calibrant.calibrators.temperature.methods import (
     FocalCalibration,
@@ -44,6 +45,7 @@ __all__ = [
     "IsotonicCalibration",
     "MatrixScaling",
     "PlattScaling",
+    "SplineCalibration",
     "TemperatureScaling",
     "TopRestScaling",
     "VectorScaling",
@@ -67,6 +69,7 @@ CALIBRATORS: Registry[type[Calibrator]] = Registry(
             DirichletCalibration,
             PlattScaling,
             BetaCalibration,
+            SplineCalibration,
             IsotonicCalibration,
             HistogramBinning,
             BayesianBinning,

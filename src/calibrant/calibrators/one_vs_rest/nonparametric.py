@@ -18,7 +18,7 @@ from calibrant.calibrators.one_vs_rest.tables import (
     Groups,
     Indices,
     Table,
-    places,
+    between,
     taken,
 )
 
@@ -128,10 +128,7 @@ class IsotonicCalibration(Table):
 
     def _calibrated(self, log_odds: Array, state: State) -> Array:
         xp = array_namespace(log_odds)
-        low, high = places(log_odds, state["knots"])
-        left, right = taken(state["knots"], low), taken(state["knots"], high)
-        gap = xp.where(right > left, right - left, 1.0)
-        part = xp.clip((log_odds - left) / gap, min=0.0, max=1.0)
+        low, high, part = between(log_odds, state["knots"])
         left, right = taken(state["values"], low), taken(state["values"], high)
         hit = (1.0 - part) * sigmoid(left) + part * sigmoid(right)
         miss = (1.0 - part) * sigmoid(-left) + part * sigmoid(-right)

@@ -165,6 +165,18 @@ def places(log_odds: Array, knots: Array) -> tuple[Array, Array]:
     return place, xp.minimum(place + 1, last)
 
 
+def between(log_odds: Array, knots: Array) -> tuple[Array, Array, Array]:
+    """The results of :func:`places`, and how far each sample is on the way from one to the other.
+
+    0 below the first knot, 1 above the last.
+    """
+    xp = array_namespace(log_odds)
+    low, high = places(log_odds, knots)
+    left, right = taken(knots, low), taken(knots, high)
+    gap = xp.where(right > left, right - left, 1.0)
+    return low, high, xp.clip((log_odds - left) / gap, min=0.0, max=1.0)
+
+
 def taken(table: Array, places: Array) -> Array:
     """Entries of a table at indices in it, flattened."""
     xp = array_namespace(table)
