@@ -19,7 +19,7 @@ from tests.builders import build, draw_samples
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
 
-IN_STEPS = ("histogram", "bbq")
+IN_STEPS = ("histogram", "bbq", "venn-abers")
 """Methods that are constant between jumps, and have no gradient."""
 
 every_method = pytest.mark.parametrize("name", sorted(CALIBRATORS))

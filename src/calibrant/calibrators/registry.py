@@ -21,6 +21,8 @@ from calibrant.calibrators.one_vs_rest.nonparametric import (
     IsotonicCalibration,
 )
 from calibrant.calibrators.one_vs_rest.parametric import BetaCalibration, PlattScaling
+from calibrant.calibrators.one_vs_rest.spline import SplineCalibration
+from calibrant.calibrators.one_vs_rest.venn_abers import VennAbers
 from calibrant.calibrators.temperature.floored import FlooredTemperatureScaling
 from calibrant.calibrators.temperature.methods import (
     FocalCalibration,
@@ -46,10 +48,12 @@ __all__ = [
     "IsotonicCalibration",
     "MatrixScaling",
     "PlattScaling",
+    "SplineCalibration",
     "StructuredScaling",
     "TemperatureScaling",
     "TopRestScaling",
     "VectorScaling",
+    "VennAbers",
 ]
 
 CALIBRATORS: Registry[type[Calibrator]] = Registry(
@@ -71,9 +75,11 @@ CALIBRATORS: Registry[type[Calibrator]] = Registry(
             DirichletCalibration,
             PlattScaling,
             BetaCalibration,
+            SplineCalibration,
             IsotonicCalibration,
             HistogramBinning,
             BayesianBinning,
+            VennAbers,
         )
     },
 )

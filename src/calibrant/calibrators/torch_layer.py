@@ -30,7 +30,7 @@ class CalibratorModule(nn.Module):
     the dtype of the logits: a network cast to half precision keeps its calibrator. The numbers
     (temperature, gamma) are constants, which ``state_dict`` saves with the buffers. There is
     nothing to train, and ``train()`` and ``eval()`` have no effect. Gradients pass through to the
-    logits, except for methods that are piecewise constant (histogram, bbq).
+    logits, except for methods that are piecewise constant (histogram, bbq, venn-abers).
 
     Only the number of classes is checked, so that the layer can be compiled and exported: NaN in
     the logits gives NaN in the result.

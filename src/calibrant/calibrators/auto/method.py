@@ -9,6 +9,7 @@ import numpy as np
 
 from calibrant import _inputs
 from calibrant.calibrators.auto.changing import class_changing, floored
+from calibrant.calibrators.auto.curves import choose_curve
 from calibrant.calibrators.auto.keeping import (
     FEWEST,
     STEPS,
@@ -20,7 +21,7 @@ from calibrant.calibrators.auto.keeping import (
     pieces_of,
 )
 from calibrant.calibrators.base import Fitted
-from calibrant.calibrators.data import Samples
+from calibrant.calibrators.data import FitData, Samples
 from calibrant.calibrators.fit_report import Evidence
 from calibrant.calibrators.parts import InParts
 from calibrant.calibrators.temperature.rows import temperature_rows
@@ -94,6 +95,8 @@ class AutoCalibration(InParts):
         _inputs.instance(self.keep_class, bool, "keep_class")
 
     def _fit(self, data: Samples) -> Fitted:
+        if data.n_classes == 2 and not self.keep_class:
+            return _fitted_curve(data.in_memory())
         problem = Problem.of(data.in_memory())
         folds = folds_of(problem)
         best = simple = best_of_steps(problem, pieces_of(problem, folds), folds)
@@ -120,6 +123,25 @@ class AutoCalibration(InParts):
         if best.first:
             return _on_given_logits(fitted, problem)
         return replace(fitted, accuracy_after=data.accuracy)
+
+
+def _fitted_curve(data: FitData) -> Fitted:
+    """The choice for two classes."""
+    curve, evidence = choose_curve(data)
+    report = curve.report_
+    return Fitted(
+        state={},
+        parts=(curve,),
+        criterion=report.criterion,
+        before=report.before,
+        after=report.after,
+        accuracy_after=report.accuracy_after,
+        gradient=report.gradient,
+        at_bound=report.at_bound,
+        evaluations=report.evaluations,
+        warnings=report.warnings,
+        evidence=tuple(evidence),
+    )
 
 
 def _on_given_logits(fitted: Fitted, problem: Problem) -> Fitted:

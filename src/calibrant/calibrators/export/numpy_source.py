@@ -26,10 +26,12 @@ from calibrant.calibrators.export.templates import (
     linear,
     one_vs_rest,
     softmax,
+    spline,
     steps,
     structured,
     top_rest,
     vector,
+    venn_abers,
 )
 from calibrant.calibrators.export.templates.checked import checked
 
@@ -95,9 +97,11 @@ TEMPLATES = {
     ),
     "platt": _one_vs_rest("sigmoid(slope x + shift)", one_vs_rest.calibrated),
     "beta": _one_vs_rest("sigmoid(a log q - b log(1 - q) + c)", beta.calibrated),
+    "spline": _one_vs_rest("a piecewise linear curve", spline.calibrated),
     "isotonic": _one_vs_rest("an isotonic curve", isotonic.calibrated),
     "histogram": _one_vs_rest("a curve in steps", steps.calibrated),
     "bbq": _one_vs_rest("a curve in steps", steps.calibrated),
+    "venn-abers": _one_vs_rest("a Venn-Abers curve", venn_abers.calibrated),
 }
 """The template of every method in ``CALIBRATORS`` that is not made of others."""
 

@@ -1,38 +1,27 @@
-"""One-vs-rest calibrators that look up g_k in a table; see ``base``.
-
-Each class has a row of knots, in log-odds, and a row of values, the log-odds of g_k there. Rows are
-padded to a common length with knots above every log-odds. A binary search of gathers and
-comparisons finds the place of a sample, so the same code runs in every array library and in
-exported files. A step function has no gradient.
-"""
+"""Histogram binning, isotonic regression and Bayesian binning: g_k is looked up in a table."""
 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace
 
 from calibrant import _inputs
 from calibrant._numerics.logspace import sigmoid
 from calibrant._types import Array
-from calibrant.calibrators.base import Shapes, State
+from calibrant.calibrators.base import State
 from calibrant.calibrators.data import Floats
-from calibrant.calibrators.one_vs_rest.base import MOST_LOG_ODDS, OneVsRest, Problems
+from calibrant.calibrators.one_vs_rest.tables import (
+    Curve,
+    Groups,
+    Indices,
+    Table,
+    between,
+    taken,
+)
 
-Indices = npt.NDArray[np.intp]
-
-PADDING = 2.0 * MOST_LOG_ODDS
-SAME = 2.0**-40
-"""Log-odds closer than this, relative to their size or to 1, are equal: they differ only by the
-order in which the softmax summed its classes."""
-ON_EDGE = 1e-12
-"""A fraction of the samples this little below an edge is on it, up to rounding."""
 MOST_BINS = range(1, 10_001)
 HISTOGRAM_BINS = 20
 """Chosen on halves of validation parts (``python -m experiments one-vs-rest-constants``): 15 is
@@ -54,115 +43,7 @@ BBQ_RESOLUTION = 2.0**-8
 of a probability and makes the table five times shorter."""
 
 
-@dataclass(frozen=True)
-class Groups:
-    """One binary problem sorted by log-odds; equal log-odds are pooled into G groups."""
-
-    log_odds: Floats
-    """(G,), increasing."""
-    hits: Floats
-    """(G,): weight of the samples of the class."""
-    misses: Floats
-    """(G,): weight of the others."""
-
-    @classmethod
-    def of(cls, problems: Problems) -> Iterator[Groups]:
-        """The groups of each problem."""
-        for row in range(len(problems)):
-            counts = np.flatnonzero(problems.weight[row])
-            order = counts[np.argsort(problems.log_odds[row, counts])]
-            x, hit = problems.log_odds[row, order], problems.hits[row, order]
-            weight = problems.weight[row, order]
-            apart = np.diff(x) > SAME * np.maximum(np.abs(x[1:]), 1.0)
-            starts = np.concatenate([[0], np.flatnonzero(apart) + 1])
-            yield cls(
-                log_odds=x[starts],
-                hits=np.add.reduceat(np.where(hit, weight, 0.0), starts),
-                misses=np.add.reduceat(np.where(hit, 0.0, weight), starts),
-            )
-
-    def __len__(self) -> int:
-        return len(self.log_odds)
-
-    @property
-    def weight(self) -> Floats:
-        """(G,)"""
-        return self.hits + self.misses
-
-    @property
-    def total(self) -> float:
-        """Weight of all samples."""
-        return float(self.weight.sum())
-
-    def sums(self, starts: Indices) -> tuple[Floats, Floats]:
-        """Hits and misses of the runs of groups that start at ``starts``."""
-        return np.add.reduceat(self.hits, starts), np.add.reduceat(self.misses, starts)
-
-    def edges(self, starts: Indices) -> Floats:
-        """Lower edges of these runs: halfway to the previous group; the lowest for the first."""
-        below, above = self.log_odds[starts[1:] - 1], self.log_odds[starts[1:]]
-        return np.concatenate([[-MOST_LOG_ODDS], below + (above - below) / 2.0])
-
-    def above(self, fractions: Floats) -> Indices:
-        """The first group whose middle is at or above each fraction of the samples.
-
-        Groups are never divided, so the order of rows does not matter.
-        """
-        weight = self.weight
-        middle = (np.cumsum(weight) - weight / 2.0) / weight.sum()
-        return np.searchsorted(middle, fractions - ON_EDGE)
-
-    def bounded(self, log_odds: Floats) -> Floats:
-        """Log-odds, clipped to probabilities between 1 / (n + 2) and 1 - 1 / (n + 2)."""
-        most = math.log1p(self.total)
-        return np.clip(log_odds, -most, most)
-
-
-@dataclass(frozen=True)
-class Curve:
-    """The table of one class."""
-
-    knots: Floats
-    values: Floats
-    n_parameters: float
-    """Number of fitted numbers."""
-
-
-class _Table(OneVsRest):
-    """A step function for each class: value j above knot j, up to and including knot j + 1."""
-
-    STATE: ClassVar[Shapes] = {"knots": ("P", "M"), "values": ("P", "M")}
-
-    @abstractmethod
-    def _curve(self, groups: Groups, n_classes: int) -> Curve:
-        """The table of one problem."""
-
-    def _fit_problems(self, problems: Problems) -> dict[str, Any]:
-        curves = [self._curve(groups, problems.n_classes) for groups in Groups.of(problems)]
-        longest = max(len(curve.knots) for curve in curves)
-        knots = np.full((len(curves), longest), PADDING)
-        values = np.empty_like(knots)
-        for row, curve in enumerate(curves):
-            knots[row, : len(curve.knots)] = curve.knots
-            values[row] = curve.values[-1]
-            values[row, : len(curve.knots)] = curve.values
-        return {
-            "state": {"knots": knots, "values": values},
-            "evaluations": 1,
-            "n_parameters": round(sum(curve.n_parameters for curve in curves)),
-        }
-
-    def _calibrated(self, log_odds: Array, state: State) -> Array:
-        place, _ = _places(log_odds, state["knots"])
-        return _taken(state["values"], place)
-
-    def _refuse_state(self, state: State) -> str | None:
-        if (np.diff(state["knots"], axis=1) < 0.0).any():
-            return "its knots are not sorted"
-        return super()._refuse_state(state)
-
-
-class HistogramBinning(_Table):
+class HistogramBinning(Table):
     r"""Histogram binning of each class: the frequency of the class in equal-mass bins of q_k.
 
     .. math:: g_k = \frac{h_b + 1/K}{n_b + 1}
@@ -203,10 +84,10 @@ class HistogramBinning(_Table):
         hits, misses = groups.sums(starts)
         share = 1.0 / n_classes
         values = np.log((hits + share) / (misses + (1.0 - share)))
-        return Curve(groups.edges(starts), values, len(values))
+        return Curve(groups.edges(starts), {"values": values}, len(values))
 
 
-class IsotonicCalibration(_Table):
+class IsotonicCalibration(Table):
     r"""Isotonic regression of each class: the best non-decreasing curve.
 
     The curve minimises :math:`\sum_i w_i (g_k(q_{ik}) - [y_i = k])^2` among all non-decreasing
@@ -242,21 +123,19 @@ class IsotonicCalibration(_Table):
             levels = groups.bounded(np.log(hits) - np.log(misses))
         ends = np.unique(np.concatenate([first, last]))
         block = np.searchsorted(first, ends, side="right") - 1
-        return Curve(groups.log_odds[ends], np.maximum.accumulate(levels)[block], len(levels))
+        values = np.maximum.accumulate(levels)[block]
+        return Curve(groups.log_odds[ends], {"values": values}, len(levels))
 
     def _calibrated(self, log_odds: Array, state: State) -> Array:
         xp = array_namespace(log_odds)
-        low, high = _places(log_odds, state["knots"])
-        left, right = _taken(state["knots"], low), _taken(state["knots"], high)
-        gap = xp.where(right > left, right - left, 1.0)
-        part = xp.clip((log_odds - left) / gap, min=0.0, max=1.0)
-        left, right = _taken(state["values"], low), _taken(state["values"], high)
+        low, high, part = between(log_odds, state["knots"])
+        left, right = taken(state["values"], low), taken(state["values"], high)
         hit = (1.0 - part) * sigmoid(left) + part * sigmoid(right)
         miss = (1.0 - part) * sigmoid(-left) + part * sigmoid(-right)
         return xp.log(hit) - xp.log(miss)
 
 
-class BayesianBinning(_Table):
+class BayesianBinning(Table):
     r"""BBQ of each class: equal-mass binnings of many sizes, averaged by their posterior.
 
     .. math:: P(D \mid M) = \prod_b \frac{B(h_b + \alpha_b,\; n_b - h_b + \beta_b)}
@@ -302,7 +181,7 @@ class BayesianBinning(_Table):
         values = groups.bounded(log_odds)
         starts = np.flatnonzero(np.diff(values, prepend=np.nan))
         n_bins = float(share @ np.bincount(bins.model))
-        return Curve(groups.edges(starts), values[starts], n_bins)
+        return Curve(groups.edges(starts), {"values": values[starts]}, n_bins)
 
 
 @dataclass(frozen=True)
@@ -373,22 +252,3 @@ class _Binnings:
             rows = slice(first[model], first[model + 1])
             total += share[model] * np.repeat(values[rows], self.stop[rows] - self.start[rows])
         return total
-
-
-def _places(log_odds: Array, knots: Array) -> tuple[Array, Array]:
-    """Indices in the flattened table of the last knot below (else the first), and of the next."""
-    xp = array_namespace(log_odds)
-    n_problems, length = knots.shape
-    first = xp.arange(n_problems, dtype=xp.int64, device=device(log_odds)) * length
-    last = first + (length - 1)
-    place = xp.broadcast_to(first, log_odds.shape)
-    for power in reversed(range((length - 1).bit_length())):
-        trial = xp.minimum(place + 2**power, last)
-        place = xp.where(_taken(knots, trial) < log_odds, trial, place)
-    return place, xp.minimum(place + 1, last)
-
-
-def _taken(table: Array, places: Array) -> Array:
-    xp = array_namespace(table)
-    flat = xp.take(xp.reshape(table, (-1,)), xp.reshape(places, (-1,)), axis=0)
-    return xp.reshape(flat, places.shape)

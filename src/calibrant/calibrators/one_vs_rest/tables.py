@@ -1,0 +1,184 @@
+"""Lookup tables: what one-vs-rest calibrators without a formula for g_k share; see ``base``.
+
+Each class has a row of knots, in log-odds, and one or more rows of values there. Rows are padded to
+a common length with knots above every log-odds. A binary search of gathers and comparisons finds
+the place of a sample, so the same code runs in every array library and in exported files. A step
+function has no gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from array_api_compat import array_namespace, device
+
+from calibrant._types import Array
+from calibrant.calibrators.base import Shapes, State
+from calibrant.calibrators.data import Floats
+from calibrant.calibrators.one_vs_rest.base import MOST_LOG_ODDS, OneVsRest, Problems
+
+Indices = npt.NDArray[np.intp]
+
+PADDING = 2.0 * MOST_LOG_ODDS
+SAME = 2.0**-40
+"""Log-odds closer than this, relative to their size or to 1, are equal: they differ only by the
+order in which the softmax summed its classes."""
+ON_EDGE = 1e-12
+"""A fraction of the samples this little below an edge is on it, up to rounding."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """One binary problem sorted by log-odds; equal log-odds are pooled into G groups."""
+
+    log_odds: Floats
+    """(G,), increasing."""
+    hits: Floats
+    """(G,): weight of the samples of the class."""
+    misses: Floats
+    """(G,): weight of the others."""
+
+    @classmethod
+    def of(cls, problems: Problems) -> Iterator[Groups]:
+        """The groups of each problem."""
+        for row in range(len(problems)):
+            counts = np.flatnonzero(problems.weight[row])
+            order = counts[np.argsort(problems.log_odds[row, counts])]
+            x, hit = problems.log_odds[row, order], problems.hits[row, order]
+            weight = problems.weight[row, order]
+            apart = np.diff(x) > SAME * np.maximum(np.abs(x[1:]), 1.0)
+            starts = np.concatenate([[0], np.flatnonzero(apart) + 1])
+            yield cls(
+                log_odds=x[starts],
+                hits=np.add.reduceat(np.where(hit, weight, 0.0), starts),
+                misses=np.add.reduceat(np.where(hit, 0.0, weight), starts),
+            )
+
+    def __len__(self) -> int:
+        return len(self.log_odds)
+
+    @property
+    def weight(self) -> Floats:
+        """(G,)"""
+        return self.hits + self.misses
+
+    @property
+    def total(self) -> float:
+        """Weight of all samples."""
+        return float(self.weight.sum())
+
+    def sums(self, starts: Indices) -> tuple[Floats, Floats]:
+        """Hits and misses of the runs of groups that start at ``starts``."""
+        return np.add.reduceat(self.hits, starts), np.add.reduceat(self.misses, starts)
+
+    def edges(self, starts: Indices) -> Floats:
+        """Lower edges of these runs: halfway to the previous group; the lowest for the first."""
+        below, above = self.log_odds[starts[1:] - 1], self.log_odds[starts[1:]]
+        return np.concatenate([[-MOST_LOG_ODDS], below + (above - below) / 2.0])
+
+    def above(self, fractions: Floats) -> Indices:
+        """The first group whose middle is at or above each fraction of the samples.
+
+        Groups are never divided, so the order of rows does not matter.
+        """
+        weight = self.weight
+        middle = (np.cumsum(weight) - weight / 2.0) / weight.sum()
+        return np.searchsorted(middle, fractions - ON_EDGE)
+
+    def bounded(self, log_odds: Floats) -> Floats:
+        """Log-odds, clipped to probabilities between 1 / (n + 2) and 1 - 1 / (n + 2)."""
+        most = math.log1p(self.total)
+        return np.clip(log_odds, -most, most)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The table of one class."""
+
+    knots: Floats
+    columns: Mapping[str, Floats]
+    """What the table holds at the knots, by the names in ``STATE``."""
+    n_parameters: float
+    """Number of fitted numbers."""
+
+
+class Table(OneVsRest):
+    """A step function for each class: value j above knot j, up to and including knot j + 1."""
+
+    STATE: ClassVar[Shapes] = {"knots": ("P", "M"), "values": ("P", "M")}
+
+    @abstractmethod
+    def _curve(self, groups: Groups, n_classes: int) -> Curve:
+        """The table of one problem."""
+
+    def _fit_problems(self, problems: Problems) -> dict[str, Any]:
+        curves = [self._curve(groups, problems.n_classes) for groups in Groups.of(problems)]
+        return {
+            "state": {
+                "knots": _padded([curve.knots for curve in curves], PADDING),
+                **{
+                    name: _padded([curve.columns[name] for curve in curves])
+                    for name in curves[0].columns
+                },
+            },
+            "evaluations": 1,
+            "n_parameters": round(sum(curve.n_parameters for curve in curves)),
+        }
+
+    def _calibrated(self, log_odds: Array, state: State) -> Array:
+        place, _ = places(log_odds, state["knots"])
+        return taken(state["values"], place)
+
+    def _refuse_state(self, state: State) -> str | None:
+        if (np.diff(state["knots"], axis=1) < 0.0).any():
+            return "its knots are not sorted"
+        return super()._refuse_state(state)
+
+
+def _padded(rows: list[Floats], value: float | None = None) -> Floats:
+    """The rows of a table, extended to one length by ``value``, or else by their last number."""
+    longest = max(len(row) for row in rows)
+    return np.stack(
+        [
+            np.append(row, np.full(longest - len(row), row[-1] if value is None else value))
+            for row in rows
+        ]
+    )
+
+
+def places(log_odds: Array, knots: Array) -> tuple[Array, Array]:
+    """Indices in the flattened table of the last knot below (else the first), and of the next."""
+    xp = array_namespace(log_odds)
+    n_problems, length = knots.shape
+    first = xp.arange(n_problems, dtype=xp.int64, device=device(log_odds)) * length
+    last = first + (length - 1)
+    place = xp.broadcast_to(first, log_odds.shape)
+    for power in reversed(range((length - 1).bit_length())):
+        trial = xp.minimum(place + 2**power, last)
+        place = xp.where(taken(knots, trial) < log_odds, trial, place)
+    return place, xp.minimum(place + 1, last)
+
+
+def between(log_odds: Array, knots: Array) -> tuple[Array, Array, Array]:
+    """The results of :func:`places`, and how far each sample is on the way from one to the other.
+
+    0 below the first knot, 1 above the last.
+    """
+    xp = array_namespace(log_odds)
+    low, high = places(log_odds, knots)
+    left, right = taken(knots, low), taken(knots, high)
+    gap = xp.where(right > left, right - left, 1.0)
+    return low, high, xp.clip((log_odds - left) / gap, min=0.0, max=1.0)
+
+
+def taken(table: Array, places: Array) -> Array:
+    """Entries of a table at indices in it, flattened."""
+    xp = array_namespace(table)
+    flat = xp.take(xp.reshape(table, (-1,)), xp.reshape(places, (-1,)), axis=0)
+    return xp.reshape(flat, places.shape)
