@@ -332,7 +332,8 @@ def test_the_onnx_model_agrees(name, k, dtype, tmp_path, capfd):
     ]
 
 
-@pytest.mark.parametrize("name", ["vector", pytest.param("isotonic", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vector", "isotonic"])
 def test_a_single_model_computes_in_double(name, tmp_path):
     calibrator, logits = fitted(name, 10, 0.01), rows(10, "float32")
     export(calibrator, tmp_path / "cal.onnx", dtype="float32")

@@ -398,12 +398,13 @@ def odd_samples() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     }
 
 
+ODD_AND_SLOW = ("never wrong", "always wrong", "ties", "huge", "many classes")
+
+
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(
-            name, marks=pytest.mark.slow if name in ("always wrong", "huge", "ties") else []
-        )
+        pytest.param(name, marks=pytest.mark.slow if name in ODD_AND_SLOW else [])
         for name in odd_samples()
     ],
 )

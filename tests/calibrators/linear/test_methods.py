@@ -673,7 +673,7 @@ def test_memory_stays_at_one_copy_in_double_precision(method, monkeypatch):
     monkeypatch.setattr(linear_solver, "STEPS", 2)
     monkeypatch.setattr(linear_solver, "MOST_ROUNDS", 2)
     monkeypatch.setattr("calibrant.calibrators.data.BLOCK_ENTRIES", 1 << 14)
-    logits, labels = draw_tilted(n=25_000, k=20)
+    logits, labels = draw_tilted(n=50_000, k=20)
     data = FitData(logits.astype(np.float32), labels, None)
     method()._fit(data)  # imports and compilation are not counted
     tracemalloc.start()

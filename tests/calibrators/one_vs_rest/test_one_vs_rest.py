@@ -700,7 +700,13 @@ def hostile():
 
 
 @every_method
-@pytest.mark.parametrize("case", hostile())
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.slow if case == "many classes" else [])
+        for case in hostile()
+    ],
+)
 def test_hostile_samples(name, case):
     logits, labels = hostile()[case]
     for weight in (None, np.full(len(labels), 1e-300), np.full(len(labels), 1e15)):

@@ -223,7 +223,11 @@ def test_no_point_of_the_grid_is_better(
 
 
 @pytest.mark.parametrize(
-    ("criterion", "n"), [("nll", 300), ("brier", 300), ("focal", 300), ("nll", 1), ("brier", 9000)]
+    ("criterion", "n"),
+    [
+        *(("nll", 300), ("brier", 300), ("focal", 300), ("nll", 1)),
+        pytest.param("brier", 9000, marks=pytest.mark.slow),
+    ],
 )
 def test_grid_by_smooth_criteria(criterion: str, n: int) -> None:
     exact = evaluator(samples(n, 3, seed=n), criterion)
