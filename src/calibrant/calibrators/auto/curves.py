@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,32 +28,49 @@ from calibrant.calibrators.temperature.methods import TemperatureScaling
 from calibrant.metrics.binning import equal_mass_table
 from calibrant.metrics.calibration import error_of_table
 
-CURVES: tuple[type[OneVsRest], ...] = (
-    PlattScaling,
-    BetaCalibration,
-    SplineCalibration,
-    IsotonicCalibration,
-    VennAbers,
-)
-"""The candidates after temperature scaling, simplest first."""
 FEWEST = 20
 """Below this many samples nothing is compared."""
 N_BINS = 15
+
+
+class Step(NamedTuple):
+    """A curve, and what it takes to choose it over a simpler one."""
+
+    curve: type[OneVsRest]
+    standard_errors: float = 1.0
+    """By how many of them it must lower the log-loss."""
+    fewest: int = FEWEST
+    """Below this many samples it is not tried."""
+
+
+MANY_FOR_A_TABLE = 500
+"""On halves of validation parts of 95 models, lookup tables are often chosen by luck below this."""
+STEPS = (
+    Step(PlattScaling),
+    Step(BetaCalibration),
+    # It turns into Platt scaling by itself where the samples do not ask for more.
+    Step(SplineCalibration, standard_errors=0.0),
+    Step(IsotonicCalibration, fewest=MANY_FOR_A_TABLE),
+    Step(VennAbers, fewest=MANY_FOR_A_TABLE),
+)
+"""The candidates after temperature scaling, simplest first."""
 
 
 def choose_curve(data: FitData) -> tuple[Calibrator, list[Evidence]]:
     """The calibrator for two classes that held-out samples support, fitted on all samples.
 
     Each curve is fitted on the samples outside a fold and judged on those inside: five folds, two
-    from 10,000 samples on. (T is that of all samples.) Starting with temperature scaling, a step to
-    a more complex curve is taken if it
+    from 10,000 samples on. Starting with temperature scaling, a step to a more complex curve is
+    taken if it
 
-    - lowers the mean log-loss of the best so far by more than its standard error over samples, and
+    - lowers the mean log-loss of the best so far by more than its standard error over samples (for
+      the spline, which shrinks itself, at all), and
     - does not raise the equal-mass calibration error of P(class 1) under temperature scaling by
       more than two standard errors.
 
-    Below 20 samples it is temperature scaling. If no sample is misclassified and T -> 0
-    would make every prediction certain, Platt scaling takes its place.
+    Below 20 samples nothing is compared, and below 500 no lookup table (isotonic, Venn-Abers). If
+    every sample is classified correctly, T -> 0 would make every prediction certain, and Platt
+    scaling takes the place of temperature scaling.
 
     Returns:
         The fitted calibrator, whose warnings are in its ``report_`` only, and the evidence:
@@ -70,28 +88,27 @@ def choose_curve(data: FitData) -> tuple[Calibrator, list[Evidence]]:
         ('platt', np.float64(0.066))
     """
     samples = _HeldOut.of(data)
-    temperature = TemperatureScaling().fit_silently(data)
-    chosen: Calibrator = temperature
-    seen, steps = samples.under(temperature), CURVES
-    if temperature.report_.at_bound == "T -> 0":
-        chosen, seen, steps = PlattScaling(), samples.cross_fitted(PlattScaling()), CURVES[1:]
-    evidence = [samples.evidence(chosen.NAME, seen)]
-    best = 0
-    for curve in steps if samples.n >= FEWEST else ():
-        held_out = samples.cross_fitted(curve())
-        step = samples.evidence(curve.NAME, held_out, simpler=seen)
-        if _is_better(step, evidence[0]):
-            best, chosen, seen = len(evidence), curve(), held_out
-        evidence.append(step)
-    evidence[best] = replace(evidence[best], chosen=True)
-    return temperature if chosen is temperature else chosen.fit_silently(data), evidence
+    simplest: Calibrator = TemperatureScaling().fit_silently(data)
+    steps = [step for step in STEPS if samples.n >= step.fewest]
+    if simplest.report_.at_bound == "T -> 0":
+        simplest, steps = PlattScaling().fit_silently(data), steps[1:]
+    best = samples.cross_fitted(simplest)
+    chosen, evidence = 0, [samples.evidence(simplest.NAME, best)]
+    for step in steps:
+        held_out = samples.cross_fitted(step.curve())
+        found = samples.evidence(step.curve.NAME, held_out, simpler=best)
+        if _is_better(found, evidence[0], step.standard_errors):
+            chosen, best = len(evidence), held_out
+        evidence.append(found)
+    evidence[chosen] = replace(evidence[chosen], chosen=True)
+    return steps[chosen - 1].curve().fit_silently(data) if chosen else simplest, evidence
 
 
-def _is_better(step: Evidence, simplest: Evidence) -> bool:
-    assert step.gain is not None
-    assert step.gain_error is not None
-    calibrated = step.ada_ece <= simplest.ada_ece + 2.0 * step.ada_ece_error
-    return step.gain > step.gain_error and calibrated
+def _is_better(found: Evidence, simplest: Evidence, standard_errors: float) -> bool:
+    assert found.gain is not None
+    assert found.gain_error is not None
+    calibrated = found.ada_ece <= simplest.ada_ece + 2.0 * found.ada_ece_error
+    return found.gain > standard_errors * found.gain_error and calibrated
 
 
 @dataclass(frozen=True)
@@ -102,7 +119,7 @@ class _HeldOut:
     """The one problem of two classes."""
     fold: npt.NDArray[np.intp]
     logits: Floats
-    """(n, 2), for temperature scaling."""
+    """(n, 2), for temperature scaling, whose log-odds have no bound."""
 
     @classmethod
     def of(cls, data: FitData) -> _HeldOut:
@@ -135,22 +152,25 @@ class _HeldOut:
         """Number of samples."""
         return round(float(self.count.sum()))
 
-    def cross_fitted(self, method: OneVsRest) -> Floats:
+    def cross_fitted(self, method: Calibrator) -> Floats:
         """Log-odds of class 1 of each sample, by a fit without its fold."""
         log_odds = np.empty(len(self.fold))
         for fold in range(self.fold.max() + 1):
             inside = self.fold == fold
-            others = self.problems if inside.all() else _rows(self.problems, ~inside)
-            state = method._fit_problems(others)["state"]
-            x = self.problems.log_odds[:, inside].T
-            log_odds[inside] = method._calibrated(x, state)[:, 0]
+            fitted_on = ~inside if not inside.all() else inside  # a single sample has one fold
+            if isinstance(method, OneVsRest):
+                state = method._fit_problems(_rows(self.problems, fitted_on))["state"]
+                x = self.problems.log_odds[:, inside].T
+                log_odds[inside] = method._calibrated(x, state)[:, 0]
+            else:
+                state = method._fit(self._data(fitted_on)).state
+                log_probs = method._log_probs(self.logits[inside], state)
+                log_odds[inside] = log_probs[:, 1] - log_probs[:, 0]
         return np.clip(log_odds, -MOST_LOG_ODDS, MOST_LOG_ODDS)
 
-    def under(self, temperature: TemperatureScaling) -> Floats:
-        """Log-odds of class 1 of each sample under temperature scaling."""
-        with np.errstate(over="ignore"):
-            log_probs = temperature.predict_log_proba(self.logits)
-        return np.asarray(log_probs[:, 1] - log_probs[:, 0])
+    def _data(self, which: npt.NDArray[np.bool_]) -> FitData:
+        labels = self.hits[which].astype(np.int64)
+        return FitData(self.logits[which], labels, self.count[which])
 
     def evidence(self, name: str, log_odds: Floats, simpler: Floats | None = None) -> Evidence:
         """Held-out log-loss and calibration error, and the gain over ``simpler``."""
