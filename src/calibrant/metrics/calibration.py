@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from calibrant import _inputs
 from calibrant.metrics.binning import (
@@ -119,15 +120,22 @@ def classwise_ece(samples: ScoredSamples, *, n_bins: int = 15) -> float:
 
 def class_gap_sums(samples: ScoredSamples, n_bins: int) -> Floats:
     """Sum of (p_k - [label is k]) over the samples in each bin of p_k, (K, bins)."""
+    return class_sums(samples, n_bins)[0]
+
+
+def class_sums(
+    samples: ScoredSamples, n_bins: int, *, labels: npt.NDArray[np.int64] | None = None
+) -> tuple[Floats, Floats]:
+    """:func:`class_gap_sums`, for other ``labels`` if given, and sums of p_k (1 - p_k), (K,)."""
     from calibrant.metrics import kernels
 
     n_bins = _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
     weight = np.empty(0) if samples.weight is None else samples.weight
-    scores = samples.need_scores()
-    sums: Floats = kernels.class_gap_sums.sum(
-        scores, samples.labels, weight, samples.from_logits, width_edges(n_bins)
+    labels = samples.need_labels() if labels is None else labels
+    sums: Floats = kernels.class_sums.sum(
+        samples.need_scores(), labels, weight, samples.from_logits, width_edges(n_bins)
     )
-    return sums.T
+    return sums[:-1].T, sums[-1]
 
 
 def total(samples: ScoredSamples) -> float:

@@ -127,8 +127,21 @@ def entropy_of_logits(start: int, stop: int, logits: Any, entropy: Floats) -> No
         entropy[i] = np.log(total) - weighted / total
 
 
+@kernel()
+def probs_of(row: Any, from_logits: bool, probs: Floats) -> None:
+    """Write the probabilities of a row to ``probs``."""
+    if from_logits:
+        exp_row(row, np.float64(max_of(row)), probs)
+        share = 1.0 / sum_of(probs)
+        for k in range(len(row)):
+            probs[k] *= share
+    else:
+        for k in range(len(row)):
+            probs[k] = row[k]
+
+
 @over_rows
-def class_gap_sums(
+def class_sums(
     start: int,
     stop: int,
     scores: Any,
@@ -137,29 +150,83 @@ def class_gap_sums(
     from_logits: bool,
     edges: Floats,
 ) -> Any:
-    """Sum of w (p_k - [label is k]) over the samples whose p_k falls in each bin: (bins, K)."""
+    """Sum of w (p_k - [label is k]) over the samples whose p_k falls in each bin: (bins, K).
+
+    One more row has the sum of w^2 p_k (1 - p_k) over all samples.
+    """
     n_classes = scores.shape[1]
     # The classes of a bin are adjacent in memory: most of many classes fall into the first bin.
-    sums = np.zeros((len(edges) - 1, n_classes))
+    sums = np.zeros((len(edges), n_classes))
     probs = np.empty(n_classes)
     bins = np.empty(n_classes, dtype=np.int64)
     for i in range(start, stop):
-        row = scores[i]
-        if from_logits:
-            exp_row(row, np.float64(max_of(row)), probs)
-            share = 1.0 / sum_of(probs)
-            for k in range(n_classes):
-                probs[k] *= share
-        else:
-            for k in range(n_classes):
-                probs[k] = row[k]
+        probs_of(scores[i], from_logits, probs)
         label = labels[i]
         w = weight[i] if len(weight) > 0 else 1.0
         for k in range(n_classes):
             bins[k] = bin_of(probs[k], edges)
+            sums[-1, k] += w * w * (probs[k] * (1.0 - probs[k]))
         for k in range(n_classes):
             sums[bins[k], k] += w * (probs[k] - (1.0 if k == label else 0.0))
     return sums
+
+
+@kernel(inline="always")
+def uniform_of(counter: Any) -> Any:
+    """A random number from 0 to 1 for each counter: SplitMix64 (Steele, Lea and Flood 2014)."""
+    z = (counter + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.float64((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
+
+
+@kernel(nogil=True)
+def count_drawn_labels(
+    start: int,
+    stop: int,
+    scores: Any,
+    from_logits: bool,
+    weight: Floats,
+    edges: Floats,
+    first: Any,
+    hits: Floats,
+    drawn: Floats,
+) -> None:
+    """Draw a label of each row from its probabilities for every simulation, and count it.
+
+    ``hits``, (simulations, bins), are the labels at the largest probability, by its bin. ``drawn``,
+    (simulations, K, bins), are all labels, by their bin. ``first`` is the first counter.
+    """
+    n_classes = scores.shape[1]
+    n_simulations = len(hits)
+    probs = np.empty(n_classes)
+    running = np.empty(n_classes)
+    bins = np.empty(n_classes, dtype=np.int64)
+    for i in range(start, stop):
+        probs_of(scores[i], from_logits, probs)
+        top = index_of(probs, max_of(probs))
+        below = 0.0
+        for k in range(n_classes):
+            bins[k] = bin_of(probs[k], edges)
+            below += probs[k] if k != top else 0.0
+            running[k] = below
+        of_top = probs[top]
+        counter = first + np.uint64(i) * np.uint64(n_simulations)
+        for r in range(n_simulations):
+            # Rows may miss a sum of 1 by rounding.
+            u = uniform_of(counter + np.uint64(r)) * (of_top + below)
+            if u < of_top:
+                hits[r, bins[top]] += weight[i]
+                drawn[r, top, bins[top]] += weight[i]
+                continue
+            low, high = 0, n_classes - 1
+            while low < high:  # the first class whose running sum is above
+                middle = (low + high) // 2
+                if running[middle] > u - of_top:
+                    high = middle
+                else:
+                    low = middle + 1
+            drawn[r, low, bins[low]] += weight[i]
 
 
 @over_rows
