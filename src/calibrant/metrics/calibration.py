@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
-import numpy.typing as npt
 
 from calibrant import _inputs
 from calibrant.metrics.binning import (
@@ -120,22 +121,40 @@ def classwise_ece(samples: ScoredSamples, *, n_bins: int = 15) -> float:
 
 def class_gap_sums(samples: ScoredSamples, n_bins: int) -> Floats:
     """Sum of (p_k - [label is k]) over the samples in each bin of p_k, (K, bins)."""
-    return class_sums(samples, n_bins)[0]
+    return class_sums(samples, n_bins).gaps
 
 
-def class_sums(
-    samples: ScoredSamples, n_bins: int, *, labels: npt.NDArray[np.int64] | None = None
-) -> tuple[Floats, Floats]:
-    """:func:`class_gap_sums`, for other ``labels`` if given, and sums of p_k (1 - p_k), (K,)."""
+@dataclass(frozen=True)
+class ClassSums:
+    """Sums over samples for each class k, which can be added."""
+
+    predicted: Floats
+    """Of p_k, by bin of p_k: (K, bins)."""
+    observed: Floats
+    """Of [label is k], by bin of p_k: (K, bins)."""
+    variance: Floats
+    """Of w^2 p_k (1 - p_k), the variance of the label of a calibrated model: (K,)."""
+
+    @property
+    def gaps(self) -> Floats:
+        """Of p_k - [label is k], by bin of p_k: (K, bins)."""
+        return self.predicted - self.observed
+
+    def __add__(self, other: ClassSums) -> ClassSums:
+        parts = zip(vars(self).values(), vars(other).values(), strict=True)
+        return ClassSums(*(a + b for a, b in parts))
+
+
+def class_sums(samples: ScoredSamples, n_bins: int) -> ClassSums:
+    """The sums of the samples, in equal-width bins."""
     from calibrant.metrics import kernels
 
     n_bins = _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
     weight = np.empty(0) if samples.weight is None else samples.weight
-    labels = samples.need_labels() if labels is None else labels
     sums: Floats = kernels.class_sums.sum(
-        samples.need_scores(), labels, weight, samples.from_logits, width_edges(n_bins)
+        samples.need_scores(), samples.labels, weight, samples.from_logits, width_edges(n_bins)
     )
-    return sums[:-1].T, sums[-1]
+    return ClassSums(sums[:n_bins].T, sums[n_bins:-1].T, sums[-1])
 
 
 def total(samples: ScoredSamples) -> float:

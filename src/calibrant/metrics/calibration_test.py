@@ -18,13 +18,15 @@ import numpy as np
 
 from calibrant.metrics import intervals
 from calibrant.metrics.binning import BinTable, width_edges, width_index
-from calibrant.metrics.calibration import class_sums, total, width_table
+from calibrant.metrics.calibration import ClassSums, class_sums, total, width_table
 from calibrant.metrics.samples import Floats, ScoredSamples
 
-MOST_LABELS = 20_000_000
-"""Largest number of labels to draw for one test: large samples get fewer simulations."""
-MOST_CELLS = 400_000_000
-"""The same for the bins of all classes in all simulations."""
+MOST_LABELS = 2_500_000
+"""Number of labels to draw for one test: large samples get fewer simulations."""
+FEWEST_SIMULATIONS = 200
+"""But not fewer than this, at a level of 5%."""
+CHUNK_CELLS = 4_000_000
+"""Bins of all classes, in all simulations, that are held in memory at once."""
 DECIMALS = 12
 """Statistics that differ only by rounding count as equal."""
 
@@ -211,68 +213,71 @@ class ClassMeans:
     """Absolute difference in standard errors of a calibrated model."""
 
 
-def class_z(sums: Floats, variance: Floats, unit: float = 1.0) -> Floats:
+def class_means(sums: ClassSums, n: float, unit: float = 1.0) -> ClassMeans:
+    """From sums over ``n`` samples; ``unit`` is the mean of their squared weights."""
+    return ClassMeans(
+        sums.predicted.sum(axis=1) / n,
+        sums.observed.sum(axis=1) / n,
+        class_z(sums.gaps.sum(axis=1), sums.variance, unit),
+    )
+
+
+def class_z(gaps: Floats, variance: Floats, unit: float = 1.0) -> Floats:
     """Sums of (p_k - [label is k]) over the samples in standard errors of a calibrated model.
 
     The variance of one sample is added. Otherwise a single sample of a class that was all but
     excluded would be a large deviation, and the largest of many classes nearly always such a one.
     """
-    return np.asarray(np.abs(sums) / np.sqrt(variance + unit))
+    return np.asarray(np.abs(gaps) / np.sqrt(variance + unit))
 
 
 def class_test(
     samples: ScoredSamples, n_bins: int, n_resamples: int, seed: int
 ) -> tuple[CalibrationTest, ClassMeans]:
     """Test the confidence (``ece``, ``mean``) and the classes (``classwise_ece``, ``classes``)."""
-    n_classes, n = samples.n_classes, total(samples)
-    scaled = samples.weighted_by(samples.weights * (len(samples) / n))
-    n, weight = float(len(samples)), scaled.weights
+    n = len(samples)
+    weight = samples.weights * (n / total(samples))
+    scaled = samples.weighted_by(weight)
     table = width_table(scaled, n_bins)
-    gaps, variance = class_sums(scaled, n_bins)
-    predicted, _ = class_sums(scaled, n_bins, labels=np.full(len(samples), -1))
+    sums = class_sums(scaled, n_bins)
     unit = float((weight**2).mean())
     claimed = scaled.confidence * (1.0 - scaled.confidence)
     spread = _nonzero(np.sqrt((weight**2 * claimed).sum()))
 
     def statistics(hit_gaps: Floats, class_gaps: Floats) -> dict[str, Any]:
-        of_classes = class_z(class_gaps.sum(axis=-1), variance, unit)
+        of_classes = class_z(class_gaps.sum(axis=1).T, sums.variance, unit)
         return {
-            "ece": intervals.total_error(hit_gaps) / n,
-            "mean": np.abs(hit_gaps.sum(axis=-1)) / spread,
-            "classwise_ece": np.abs(class_gaps).sum(axis=(-1, -2)) / (n * n_classes),
+            "ece": np.abs(hit_gaps).sum(axis=0) / n,
+            "mean": np.abs(hit_gaps.sum(axis=0)) / spread,
+            "classwise_ece": np.abs(class_gaps).sum(axis=1).mean(axis=0) / n,
             "classes": of_classes.max(axis=-1),
         }
 
-    observed = statistics(table.confidence_sum - table.correct_sum, gaps)
+    observed = statistics(table.confidence_sum - table.correct_sum, sums.gaps)
     parts = [
-        statistics(table.confidence_sum - hits, predicted - drawn)
+        statistics(table.confidence_sum[:, None] - hits, sums.predicted[..., None] - drawn)
         for hits, drawn in _drawn_labels(scaled, n_bins, n_resamples, seed)
     ]
     simulated = {name: np.concatenate([part[name] for part in parts]) for name in observed}
-    means = ClassMeans(
-        predicted.sum(axis=1) / n,
-        (predicted - gaps).sum(axis=1) / n,
-        class_z(gaps.sum(axis=1), variance, unit),
-    )
-    return CalibrationTest(observed, simulated), means
+    return CalibrationTest(observed, simulated), class_means(sums, n, unit)
 
 
 def _drawn_labels(
     samples: ScoredSamples, n_bins: int, n_resamples: int, seed: int
-) -> Iterator[tuple[Floats, Floats]]:
+) -> Iterator[tuple[Floats, Any]]:
     """Labels drawn from the probabilities, counted in chunks of simulations.
 
-    Yields correct samples by bin of confidence, (simulations, bins), and labels by class and bin of
-    its probability, (simulations, classes, bins).
+    Yields correct samples by bin of confidence, (bins, simulations), and labels by class and bin of
+    its probability, (classes, bins, simulations).
     """
     from calibrant.metrics.kernels import count_drawn_labels
 
     n, n_cells = len(samples), samples.n_classes * n_bins
-    most = max(intervals.FEWEST_RESAMPLES, min(MOST_LABELS // n, MOST_CELLS // n_cells))
+    n_simulations = min(n_resamples, max(FEWEST_SIMULATIONS, MOST_LABELS // n))
     first = np.random.default_rng(seed).integers(2**62, dtype=np.uint64)
-    for size in _chunks(min(n_resamples, most), n_cells):
-        hits = np.zeros((size, n_bins))
-        drawn = np.zeros((size, samples.n_classes, n_bins))
+    for size in _chunks(n_simulations, n_cells, CHUNK_CELLS):
+        hits = np.zeros((n_bins, size))
+        drawn = np.zeros((samples.n_classes, n_bins, size), dtype=np.float32)  # half the cache
         rows = max(1, intervals.CHUNK_NUMBERS // (samples.n_classes + size))
         for start in range(0, n, rows):  # Ctrl-C takes effect between two calls
             count_drawn_labels(
@@ -291,14 +296,13 @@ def _drawn_labels(
 
 
 def class_test_of_sums(
-    table: BinTable, gaps: Floats, variance: Floats, n_resamples: int, rng: Any
+    table: BinTable, means: ClassMeans, n_resamples: int, rng: Any
 ) -> CalibrationTest:
     """:func:`class_test` of many samples: sums are normal, and taken for independent.
 
     Args:
         table: Bins of confidence.
-        gaps: Sum of (p_k - [label is k]) for each class.
-        variance: Sum of p_k (1 - p_k) for each class.
+        means: Of the classes.
         n_resamples: Number of simulations.
         rng: Source of random numbers.
     """
@@ -309,19 +313,19 @@ def class_test_of_sums(
     draws = rng.standard_normal((n_resamples, len(sums))) * np.sqrt(table.claimed_variance_sum)
     # The largest of K independent numbers. Those of classes are negatively correlated, and their
     # largest is no larger (Sidak 1967).
-    largest = -ndtri(-np.expm1(np.log(rng.random(n_resamples)) / len(gaps)) / 2.0)
+    largest = -ndtri(-np.expm1(np.log(rng.random(n_resamples)) / len(means.z)) / 2.0)
     statistics = [
         (intervals.total_error(each) / table.total, np.abs(each.sum(axis=-1)) / spread)
         for each in (sums, draws)
     ]
-    (ece, mean), (eces, means) = statistics
+    (ece, mean), simulated = statistics
     return CalibrationTest(
-        {"ece": float(ece), "mean": float(mean), "classes": float(class_z(gaps, variance).max())},
-        {"ece": eces, "mean": means, "classes": largest},
+        {"ece": float(ece), "mean": float(mean), "classes": float(means.z.max())},
+        {"ece": simulated[0], "mean": simulated[1], "classes": largest},
     )
 
 
-def _chunks(n_resamples: int, numbers: int) -> list[int]:
+def _chunks(n_simulations: int, numbers: int, held: int = intervals.CHUNK_NUMBERS) -> list[int]:
     """Numbers of simulations to compute at a time, of so many numbers each."""
-    most = max(1, intervals.CHUNK_NUMBERS // numbers)
-    return [min(most, n_resamples - start) for start in range(0, n_resamples, most)]
+    most = max(1, held // numbers)
+    return [min(most, n_simulations - start) for start in range(0, n_simulations, most)]

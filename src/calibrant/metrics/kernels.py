@@ -150,24 +150,26 @@ def class_sums(
     from_logits: bool,
     edges: Floats,
 ) -> Any:
-    """Sum of w (p_k - [label is k]) over the samples whose p_k falls in each bin: (bins, K).
+    """Sums over samples for each class, (2 bins + 1, K).
 
-    One more row has the sum of w^2 p_k (1 - p_k) over all samples.
+    Of w p_k and of w [label is k] over the samples whose p_k falls in each bin, and of
+    w^2 p_k (1 - p_k) over all samples.
     """
     n_classes = scores.shape[1]
     # The classes of a bin are adjacent in memory: most of many classes fall into the first bin.
-    sums = np.zeros((len(edges), n_classes))
+    n_bins = len(edges) - 1
+    sums = np.zeros((2 * n_bins + 1, n_classes))
     probs = np.empty(n_classes)
     bins = np.empty(n_classes, dtype=np.int64)
     for i in range(start, stop):
         probs_of(scores[i], from_logits, probs)
-        label = labels[i]
         w = weight[i] if len(weight) > 0 else 1.0
         for k in range(n_classes):
             bins[k] = bin_of(probs[k], edges)
-            sums[-1, k] += w * w * (probs[k] * (1.0 - probs[k]))
+            sums[2 * n_bins, k] += w * w * (probs[k] * (1.0 - probs[k]))
         for k in range(n_classes):
-            sums[bins[k], k] += w * (probs[k] - (1.0 if k == label else 0.0))
+            sums[bins[k], k] += w * probs[k]
+        sums[n_bins + bins[labels[i]], labels[i]] += w
     return sums
 
 
@@ -194,39 +196,42 @@ def count_drawn_labels(
 ) -> None:
     """Draw a label of each row from its probabilities for every simulation, and count it.
 
-    ``hits``, (simulations, bins), are the labels at the largest probability, by its bin. ``drawn``,
-    (simulations, K, bins), are all labels, by their bin. ``first`` is the first counter.
+    ``hits``, (bins, simulations), are the labels at the largest probability, by its bin. ``drawn``,
+    (K, bins, simulations), are all labels, by their bin. ``first`` is the first counter.
     """
     n_classes = scores.shape[1]
-    n_simulations = len(hits)
+    n_simulations = hits.shape[1]
     probs = np.empty(n_classes)
     running = np.empty(n_classes)
-    bins = np.empty(n_classes, dtype=np.int64)
+    guide = np.empty(n_classes, dtype=np.int64)
     for i in range(start, stop):
         probs_of(scores[i], from_logits, probs)
         top = index_of(probs, max_of(probs))
         below = 0.0
         for k in range(n_classes):
-            bins[k] = bin_of(probs[k], edges)
             below += probs[k] if k != top else 0.0
             running[k] = below
-        of_top = probs[top]
+        of_top, top_bin = probs[top], bin_of(probs[top], edges)
+        # Where to start looking for a class: at most a step or two before it.
+        scale = n_classes / below if below > 0.0 else 0.0
+        k = 0
+        for step in range(n_classes):
+            while k < n_classes - 1 and running[k] * scale <= step:
+                k += 1
+            guide[step] = k
         counter = first + np.uint64(i) * np.uint64(n_simulations)
         for r in range(n_simulations):
             # Rows may miss a sum of 1 by rounding.
             u = uniform_of(counter + np.uint64(r)) * (of_top + below)
             if u < of_top:
-                hits[r, bins[top]] += weight[i]
-                drawn[r, top, bins[top]] += weight[i]
+                hits[top_bin, r] += weight[i]
+                drawn[top, top_bin, r] += weight[i]
                 continue
-            low, high = 0, n_classes - 1
-            while low < high:  # the first class whose running sum is above
-                middle = (low + high) // 2
-                if running[middle] > u - of_top:
-                    high = middle
-                else:
-                    low = middle + 1
-            drawn[r, low, bins[low]] += weight[i]
+            u -= of_top
+            k = guide[min(np.int64(u * scale), n_classes - 1)]
+            while k < n_classes - 1 and running[k] <= u:  # the first running sum above
+                k += 1
+            drawn[k, bin_of(probs[k], edges), r] += weight[i]
 
 
 @over_rows

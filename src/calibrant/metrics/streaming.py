@@ -17,13 +17,12 @@ from calibrant import _inputs
 from calibrant._types import Array, RandomState
 from calibrant.metrics import intervals
 from calibrant.metrics.binning import BinTable, EqualMassSketch, EqualWidthBins
-from calibrant.metrics.calibration import MOST_BINS, class_sums, error_of_table
+from calibrant.metrics.calibration import MOST_BINS, ClassSums, class_sums, error_of_table
 from calibrant.metrics.calibration_test import (
     CalibrationTest,
-    ClassMeans,
     NoiseFloor,
+    class_means,
     class_test_of_sums,
-    class_z,
     column_test_of_cells,
 )
 from calibrant.metrics.evaluation import Evaluation, Measured, default_metrics
@@ -78,8 +77,7 @@ class StreamedEvaluation:
         self.positive_width = EqualWidthBins(self.n_bins)
         self.positive_mass = EqualMassSketch()
         """Bins of P(class 1) of two classes."""
-        self.class_sums: Floats | None = None
-        """(K, bins + 2): sums of p_k - [label is k] by bin, of p_k (1 - p_k), and labels."""
+        self.class_sums: ClassSums | None = None
         self.n_classes: int | None = None
         self.knows_labels = False
         """Whether the probability of the label is known although those of all classes are not."""
@@ -118,13 +116,8 @@ class StreamedEvaluation:
             for bins in (self.positive_width, self.positive_mass):
                 bins.update(column.confidence, column.correct)
         if known is not None:
-            gaps, variance = class_sums(samples, self.n_bins)
-            counts = np.bincount(samples.need_labels(), minlength=known)
-            sums = np.column_stack([gaps, variance, counts])
-            if self.class_sums is None:
-                self.class_sums = sums
-            else:
-                self.class_sums += sums
+            sums = class_sums(samples, self.n_bins)
+            self.class_sums = sums if self.class_sums is None else self.class_sums + sums
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -151,7 +144,7 @@ class StreamedEvaluation:
         self.means += other.means
         if other.class_sums is not None:
             mine = self.class_sums
-            self.class_sums = other.class_sums.copy() if mine is None else mine + other.class_sums
+            self.class_sums = other.class_sums if mine is None else mine + other.class_sums
 
     def result(
         self, *, level: float = 0.95, n_resamples: int = 1000, random_state: RandomState = 0
@@ -176,8 +169,7 @@ class StreamedEvaluation:
                 ends = intervals.largest_error_interval(observed, resampled, worst, level)
                 measured["mce"] = Measured("mce", float(worst(observed)), *ends)
         if self.class_sums is not None and self.n_classes is not None:
-            gaps = self.class_sums[:, : self.n_bins]
-            value = float(np.abs(gaps).sum()) / (self.n * self.n_classes)
+            value = float(np.abs(self.class_sums.gaps).sum()) / (self.n * self.n_classes)
             measured["classwise_ece"] = Measured("classwise_ece", value, None, None)
         z = NormalDist().inv_cdf(0.5 + level / 2.0)
         for name, (total, squares) in zip(MEANS, self.means.tolist(), strict=True):
@@ -228,11 +220,8 @@ class StreamedEvaluation:
             judge_column = judge_confidence if self.n_classes is None else judge_positive
             return judge_column(evidence, self.n, level), test
         assert self.class_sums is not None
-        gaps = self.class_sums[:, : self.n_bins].sum(axis=1)
-        variance, counts = self.class_sums[:, self.n_bins :].T
-        table = self.width.table()
-        test = class_test_of_sums(table, gaps, variance, n_resamples, rng)
-        means = ClassMeans((gaps + counts) / self.n, counts / self.n, class_z(gaps, variance))
+        table, means = self.width.table(), class_means(self.class_sums, self.n)
+        test = class_test_of_sums(table, means, n_resamples, rng)
         gap = float((table.confidence_sum - table.correct_sum).sum())
         return judge_classes(test, means, gap, self.n, level), test
 
