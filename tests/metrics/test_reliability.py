@@ -62,7 +62,9 @@ def weights_of(kind: str, n: int) -> np.ndarray | None:
 def test_bins_are_those_of_the_reference(case, binning, n_bins, kind):
     probs, labels = CASES[case]
     weight = weights_of(kind, len(labels))
-    curve = reliability_curve(probs, labels, n_bins=n_bins, binning=binning, sample_weight=weight)
+    curve = reliability_curve(
+        probs, labels, n_bins=n_bins, binning=binning, sample_weight=weight, top_class=True
+    )
     top = slow.top_label(probs, labels)
     bins = SLOW_BINS[binning](*top, n_bins, weight)
     count, claimed, right = np.array(bins).T
@@ -88,7 +90,7 @@ def test_bins_are_those_of_the_reference(case, binning, n_bins, kind):
 def test_wilson_by_hand():
     """8 of 10: (0.8 + 3.8415/20) / 1.38415 -+ 1.95996/1.38415 sqrt(0.016 + 3.8415/400)."""
     probs = np.tile([0.9, 0.1], (10, 1))
-    curve = reliability_curve(probs, np.array([0] * 8 + [1] * 2), n_bins=1)
+    curve = reliability_curve(probs, np.array([0] * 8 + [1] * 2), n_bins=1, top_class=True)
     assert curve.accuracy_low[0] == pytest.approx(0.490162, abs=1e-6)
     assert curve.accuracy_high[0] == pytest.approx(0.943318, abs=1e-6)
 
@@ -190,7 +192,8 @@ def test_probabilities_a_little_above_one():
     over = np.array([[1.00005, 0.0], [0.5, 0.5]])
     first, second = classwise_curves(over, [0, 1])
     assert first.count[-1] == second.count[0] == 1
-    assert reliability_curve(over, [0, 1]).count[-1] == 1
+    assert reliability_curve(over, [0, 1], top_class=True).count[-1] == 1
+    assert reliability_curve(over[:, ::-1], [0, 1]).count[-1] == 1
 
 
 @pytest.mark.parametrize("case", sorted(CASES))
@@ -198,7 +201,7 @@ def test_probabilities_a_little_above_one():
 def test_histogram(case, kind):
     probs, labels = CASES[case]
     weight = weights_of(kind, len(labels))
-    histogram = confidence_histogram(probs, labels, n_bins=7, sample_weight=weight)
+    histogram = confidence_histogram(probs, labels, n_bins=7, sample_weight=weight, top_class=True)
     confidence, correct = slow.top_label(probs, labels)
     bins = np.array(slow.width_bins(confidence, correct, 7, weight))
     assert histogram.edges == pytest.approx(np.arange(8) / 7)
@@ -233,6 +236,19 @@ def test_risk_and_coverage(case, kind):
     if weight is None:  # inside a group of ties too
         assert curve.aurc == pytest.approx(slow.aurc(confidence, correct), **EXACT)
         assert curve.aurc == pytest.approx(curve.risk.mean(), **EXACT)
+
+
+@pytest.mark.parametrize("case", ["two classes", "all tied", "on the edges"])
+def test_two_classes_show_the_probability_of_class_1(case):
+    probs, labels = CASES[case]
+    for binning, metric in (("width", "positive_ece"), ("mass", "positive_ada_ece")):
+        curve = reliability_curve(probs, labels, binning=binning)
+        assert curve.class_index == 1
+        assert curve.ece == calibrant.METRICS[metric](probs, labels)
+    same(reliability_curve(probs, labels), classwise_curves(probs, labels)[1], rel=1e-12)
+    histogram = confidence_histogram(probs, labels)
+    assert histogram.correct.sum() == labels.sum()
+    assert (histogram.class_index, histogram.names[0]) == (1, "of class 1")
 
 
 def test_confidence_and_correct_are_enough():

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from calibrant import METRICS, metrics
+from calibrant.metrics.evaluation import POSITIVE_METRICS
 from tests.reference import metrics_slow as slow
 
 RNG = np.random.default_rng(7)
@@ -28,7 +29,7 @@ def peaked(n: int, n_classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 CASES = {
     "ordinary": peaked(400, 5, seed=0),
-    "binary": peaked(123, 2, seed=1),
+    "binary": peaked(400, 2, seed=1),
     "many classes": peaked(200, 50, seed=2),
     "fewer samples than bins": peaked(7, 3, seed=3),
     "one sample": peaked(1, 3, seed=4),
@@ -63,7 +64,17 @@ ALL_CLASSES = {
     "top_k_error": lambda p, y: slow.top_k_error(p, y, 2),
     "focal_loss": lambda p, y: slow.focal(p, y, 3.0),
 }
+POSITIVE = {
+    "positive_ece": slow.ece,
+    "positive_ada_ece": slow.ada_ece,
+    "prevalence_gap": slow.confidence_gap,
+}
 OPTIONS = {"top_k_error": {"k": 2}}
+
+
+def case_for(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Samples that a metric accepts."""
+    return CASES["binary" if name in POSITIVE_METRICS else "ordinary"]
 
 
 def expected_of(name: str, probs: np.ndarray, labels: np.ndarray) -> float:
@@ -81,6 +92,14 @@ def test_agrees_with_the_reference(name, case):
     assert said == pytest.approx(
         expected, rel=1e-11, abs=1e-8 if "mmce" in name else 1e-12, nan_ok=True
     )
+
+
+@pytest.mark.parametrize("case", ["binary", "all tied", "on the edges"])
+@pytest.mark.parametrize("name", sorted(POSITIVE))
+def test_two_classes_are_one_probability(name, case):
+    probs, labels = CASES[case]
+    expected = POSITIVE[name](probs[:, 1], labels == 1)
+    assert METRICS[name](probs, labels) == pytest.approx(expected, rel=1e-11, abs=1e-12)
 
 
 @pytest.mark.parametrize("case", sorted(CASES))
@@ -137,7 +156,7 @@ def test_kl():
 @pytest.mark.parametrize("name", sorted(METRICS))
 def test_what_does_not_matter(name):
     """The order of rows, weights of 1, an ignored label, and leading axes."""
-    probs, labels = CASES["ordinary"]
+    probs, labels = case_for(name)
     options = OPTIONS.get(name, {})
     said = METRICS[name](probs, labels, **options)
     same = {"rel": 1e-9, "abs": 1e-12, "nan_ok": True}
@@ -147,9 +166,9 @@ def test_what_does_not_matter(name):
     assert METRICS[name](probs, labels, sample_weight=ones, **options) == pytest.approx(
         said, **same
     )
-    map_shaped = METRICS[name](probs.reshape(20, 20, 5), labels.reshape(20, 20), **options)
+    map_shaped = METRICS[name](probs.reshape(20, 20, -1), labels.reshape(20, 20), **options)
     assert map_shaped == pytest.approx(said, **same)
-    more = np.concatenate([probs, np.full((3, 5), 0.2)]), np.append(labels, [-100] * 3)
+    more = np.concatenate([probs, probs[:3]]), np.append(labels, [-100] * 3)
     assert METRICS[name](*more, ignore_label=-100, **options) == pytest.approx(said, **same)
     assert METRICS[name](*map(torch.from_numpy, (probs, labels)), **options) == pytest.approx(
         said, **same
@@ -158,7 +177,7 @@ def test_what_does_not_matter(name):
 
 @pytest.mark.parametrize("name", sorted(METRICS))
 def test_whole_weights_are_repetitions(name):
-    probs, labels = CASES["ordinary"]
+    probs, labels = case_for(name)
     options = OPTIONS.get(name, {})
     weight = np.random.default_rng(5).integers(0, 4, len(labels))
     repeated = np.repeat(np.arange(len(labels)), weight)
@@ -172,11 +191,12 @@ def test_whole_weights_are_repetitions(name):
 
 @pytest.mark.parametrize("name", sorted(METRICS))
 def test_logits_give_what_their_probabilities_give(name):
-    logits = 3.0 * np.random.default_rng(8).standard_normal((300, 6))
-    labels = np.random.default_rng(9).integers(0, 6, 300)
+    k = 2 if name in POSITIVE_METRICS else 6
+    logits = 3.0 * np.random.default_rng(8).standard_normal((300, k))
+    labels = np.random.default_rng(9).integers(0, k, 300)
     logits[np.arange(300), labels] += 2.0
-    logits[0] = [0, -np.inf, 1, 2, -np.inf, 0]
-    labels[0] = 3
+    logits[0] = [0, -np.inf, 1, 2, -np.inf, 0][:k]
+    labels[0] = 3 if k > 2 else 0
     probs = torch.softmax(torch.from_numpy(logits), dim=-1).numpy()
     options = OPTIONS.get(name, {})
     said = METRICS[name](logits=logits, labels=labels, **options)

@@ -30,7 +30,7 @@ from calibrant.cli.options import (
 )
 from calibrant.cli.progress import batches_bar, passes_bar
 from calibrant.files import Predictions, iter_predictions
-from calibrant.metrics.evaluation import CONFIDENCE_METRICS, DEFAULT_METRICS, evaluate_samples
+from calibrant.metrics.evaluation import evaluate_samples
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.samples import ScoredSamples, samples_of_confidence, summarise
 from calibrant.metrics.streaming import StreamedEvaluation
@@ -59,6 +59,12 @@ BATCH_ROWS = 65_536
     metavar="FILE",
     help="Reliability diagram to draw (.png, .svg or .pdf), for one FILE only.",
 )
+@click.option(
+    "--top-class",
+    is_flag=True,
+    help="For two classes, plot the confidence of the predicted class, as papers do, instead of "
+    "the probability of class 1.",
+)
 @scheduler_option
 @skip_bad_option
 @classes_option
@@ -70,6 +76,7 @@ def evaluate(
     seed: int,
     as_json: bool,
     plot_path: Path | None,
+    top_class: bool,
     scheduler: str | None,
     skip_bad: bool,
     classes: int | None,
@@ -79,9 +86,10 @@ def evaluate(
     FILE is a .npz, .parquet or .csv file, or a folder of .parquet files, with logits or
     probabilities and labels. FILE.npz::test reads test_logits and test_labels. A file with only
     confidence and correct also works. Prints calibration errors with intervals, and the noise
-    floor: the error that a perfectly calibrated model would show with as many samples. Files
-    larger than memory are read in parts, large folders of Parquet files on all cores or on a
-    cluster.
+    floor: the error that a perfectly calibrated model would show with as many samples. For two
+    classes, measures of the probability of class 1 come first. The verdict names what is off:
+    the confidence, the prevalence or single classes. Files larger than memory are read in parts,
+    large folders of Parquet files on all cores or on a cluster.
 
     \b
     Examples:
@@ -116,10 +124,8 @@ def evaluate(
                     progress=show,
                 )
         if samples is not None:
-            known = samples.scores is not None
-            names = metrics or (DEFAULT_METRICS if known else CONFIDENCE_METRICS)
             result = evaluate_samples(
-                samples, metrics=names, n_bins=n_bins, level=level, random_state=seed
+                samples, metrics=metrics or None, n_bins=n_bins, level=level, random_state=seed
             )
         elif metrics:
             raise click.UsageError(
@@ -130,7 +136,7 @@ def evaluate(
             result = stream.result(level=level, random_state=seed)
             result = replace(result, notes=(*result.notes, *notes))
         if plot_path is not None:
-            _draw(plot_path, stream, level, file)
+            _draw(plot_path, stream, level, file, top_class=top_class)
         results[file] = result
     if as_json:
         click.echo(json.dumps({file: r.to_dict() for file, r in results.items()}, indent=2))
@@ -191,12 +197,16 @@ def _joined(parts: list[ScoredSamples]) -> ScoredSamples:
     )
 
 
-def _draw(path: Path, stream: StreamedEvaluation, level: float, file: str) -> None:
+def _draw(
+    path: Path, stream: StreamedEvaluation, level: float, file: str, *, top_class: bool
+) -> None:
     from calibrant.metrics.reliability import histogram_of_table, reliability_of_table
     from calibrant.plots import draw_reliability
 
-    table = stream.width.table()
-    curve = reliability_of_table(table, binning="width", level=level)
-    figure = draw_reliability(curve, histogram_of_table(table), label=Path(file).name)
+    k = 1 if stream.n_classes == 2 and not top_class else None
+    table = (stream.width if k is None else stream.positive_width).table()
+    curve = reliability_of_table(table, binning="width", level=level, class_index=k)
+    histogram = histogram_of_table(table, class_index=k)
+    figure = draw_reliability(curve, histogram, label=Path(file).name)
     with written_whole(path) as temporary:
         figure.savefig(temporary, dpi=150)

@@ -13,9 +13,17 @@ from calibrant.metrics.calibration import (
     ks_error,
     mce,
 )
+from calibrant.metrics.calibration_test import NoiseFloor
 from calibrant.metrics.comparison import Comparison, Difference, paired_difference
-from calibrant.metrics.evaluation import Evaluation, Measured, NoiseFloor, evaluate
+from calibrant.metrics.evaluation import Evaluation, Measured, evaluate
 from calibrant.metrics.kernel_errors import mmce, mmce_weighted, smooth_ece
+from calibrant.metrics.positive import (
+    calibration_intercept,
+    calibration_slope,
+    positive_ada_ece,
+    positive_ece,
+    prevalence_gap,
+)
 from calibrant.metrics.registry import METRICS, Metric
 from calibrant.metrics.scores import (
     BrierParts,
@@ -54,6 +62,8 @@ __all__ = [
     "aurc",
     "brier",
     "brier_decomposition",
+    "calibration_intercept",
+    "calibration_slope",
     "classwise_ece",
     "confidence_gap",
     "debiased_ece",
@@ -74,6 +84,9 @@ __all__ = [
     "nll_correct",
     "nll_wrong",
     "paired_difference",
+    "positive_ada_ece",
+    "positive_ece",
+    "prevalence_gap",
     "s99",
     "s99_accuracy",
     "smooth_ece",

@@ -323,6 +323,11 @@ class EqualMassSketch(_Sums):
         np.minimum(self.lowest, other.lowest, out=self.lowest)
         np.maximum(self.highest, other.highest, out=self.highest)
 
+    def cells(self) -> BinTable:
+        """The cells of the grid that hold samples."""
+        full = self.sums[0] > 0
+        return BinTable(self.lowest[full], self.highest[full], *self.sums[:, full])
+
     def table(self, n_bins: int) -> BinTable:
         """The equal-mass bins of all samples counted so far."""
         sums = self.sums[:, self.sums[0] > 0]

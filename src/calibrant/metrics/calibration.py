@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from calibrant import _inputs
@@ -119,15 +121,40 @@ def classwise_ece(samples: ScoredSamples, *, n_bins: int = 15) -> float:
 
 def class_gap_sums(samples: ScoredSamples, n_bins: int) -> Floats:
     """Sum of (p_k - [label is k]) over the samples in each bin of p_k, (K, bins)."""
+    return class_sums(samples, n_bins).gaps
+
+
+@dataclass(frozen=True)
+class ClassSums:
+    """Sums over samples for each class k, which can be added."""
+
+    predicted: Floats
+    """Of p_k, by bin of p_k: (K, bins)."""
+    observed: Floats
+    """Of [label is k], by bin of p_k: (K, bins)."""
+    variance: Floats
+    """Of w^2 p_k (1 - p_k), the variance of the label of a calibrated model: (K,)."""
+
+    @property
+    def gaps(self) -> Floats:
+        """Of p_k - [label is k], by bin of p_k: (K, bins)."""
+        return self.predicted - self.observed
+
+    def __add__(self, other: ClassSums) -> ClassSums:
+        parts = zip(vars(self).values(), vars(other).values(), strict=True)
+        return ClassSums(*(a + b for a, b in parts))
+
+
+def class_sums(samples: ScoredSamples, n_bins: int) -> ClassSums:
+    """The sums of the samples, in equal-width bins."""
     from calibrant.metrics import kernels
 
     n_bins = _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
     weight = np.empty(0) if samples.weight is None else samples.weight
-    scores = samples.need_scores()
-    sums: Floats = kernels.class_gap_sums.sum(
-        scores, samples.labels, weight, samples.from_logits, width_edges(n_bins)
+    sums: Floats = kernels.class_sums.sum(
+        samples.need_scores(), samples.labels, weight, samples.from_logits, width_edges(n_bins)
     )
-    return sums.T
+    return ClassSums(sums[:n_bins].T, sums[n_bins:-1].T, sums[-1])
 
 
 def total(samples: ScoredSamples) -> float:

@@ -28,6 +28,8 @@ LOWER_IS_BETTER = (
     *PAIRED_METRICS,
     "mce",
     "classwise_ece",
+    "positive_ece",
+    "positive_ada_ece",
     "debiased_ece",
     "smooth_ece",
     "ks_error",

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from calibrant._tables import html_table, json_value, text_table
 from calibrant._types import Array, RandomState
 from calibrant.metrics import intervals
+from calibrant.metrics.calibration_test import CalibrationTest, NoiseFloor
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.resampling import (
     BINNED,
@@ -25,7 +24,8 @@ from calibrant.metrics.resampling import (
     resampled_values,
     value_of,
 )
-from calibrant.metrics.samples import Floats, ScoredSamples, summarise
+from calibrant.metrics.samples import ScoredSamples, summarise
+from calibrant.metrics.verdict import ClassOff, Verdict, judge
 
 DEFAULT_METRICS = (
     "ece",
@@ -38,8 +38,34 @@ DEFAULT_METRICS = (
     "confidence_gap",
     "s99",
 )
-CONFIDENCE_METRICS = ("ece", "ada_ece", "mce", "error_rate", "confidence_gap", "s99")
+POSITIVE_METRICS = (
+    "positive_ece",
+    "positive_ada_ece",
+    "calibration_slope",
+    "calibration_intercept",
+    "prevalence_gap",
+)
+"""For two classes, these come first."""
+CONFIDENCE_METRICS = (
+    "ece",
+    "ada_ece",
+    "mce",
+    "calibration_slope",
+    "calibration_intercept",
+    "error_rate",
+    "confidence_gap",
+    "s99",
+)
 """Default metrics if only confidence and correctness are known."""
+TESTED = ("ece", "ada_ece", "classwise_ece", "positive_ece", "positive_ada_ece")
+"""Metrics with a noise floor."""
+
+
+def default_metrics(n_classes: int | None) -> tuple[str, ...]:
+    """The default metrics; ``n_classes`` is None if only the confidence is known."""
+    if n_classes is None:
+        return CONFIDENCE_METRICS
+    return (*POSITIVE_METRICS, *DEFAULT_METRICS) if n_classes == 2 else DEFAULT_METRICS
 
 
 @dataclass(frozen=True)
@@ -53,30 +79,6 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class NoiseFloor:
-    """The error that a perfectly calibrated model with the same confidences would show."""
-
-    name: str
-    expected: float
-    """Mean error of the calibrated model."""
-    usual_up_to: float
-    """95% quantile of its error."""
-    p_value: float
-    """Probability that its error is at least as large as the observed one."""
-
-    @classmethod
-    def of(cls, name: str, observed: float, errors: Floats) -> NoiseFloor:
-        """From the observed error and those of simulated calibrated models."""
-        at_least = int((errors >= observed).sum())
-        return cls(
-            name=name,
-            expected=float(errors.mean()),
-            usual_up_to=float(np.quantile(errors, 0.95)),
-            p_value=(at_least + 1) / (len(errors) + 1),
-        )
-
-
-@dataclass(frozen=True)
 class Evaluation:
     """The result of :func:`evaluate`: print it, index it by name, or take ``to_dict``."""
 
@@ -87,6 +89,7 @@ class Evaluation:
     seed: int
     measured: tuple[Measured, ...]
     noise_floors: tuple[NoiseFloor, ...]
+    judged: Verdict
     n_impossible: int
     """Rows whose true class has probability 0, which makes the NLL infinite."""
     notes: tuple[str, ...] = ()
@@ -102,37 +105,22 @@ class Evaluation:
 
     @property
     def side(self) -> str:
-        """``calibrated``, ``over-confident``, ``under-confident`` or ``miscalibrated``.
+        """What is off, in a word: ``calibrated`` if there is no evidence that anything is.
 
-        Judged by the ECE against its noise floor and by the interval of the confidence gap;
-        ``calibrated`` if there is no evidence against it.
+        ``over-confident``, ``under-confident``, ``prevalence off`` (two classes), ``classes off``
+        (right on the whole, but not about single classes) or ``miscalibrated``. All tests together
+        have the level of the intervals: a calibrated model is called something else in 5%.
         """
-        floor = next((f for f in self.noise_floors if f.name == "ece"), None)
-        if floor is None or floor.p_value >= 1.0 - self.level:
-            return "calibrated"
-        gap = next((r for r in self.measured if r.name == "confidence_gap"), None)
-        if gap is not None and gap.low is not None and gap.high is not None:
-            if gap.low > 0:
-                return "over-confident"
-            if gap.high < 0:
-                return "under-confident"
-        return "miscalibrated"  # over-confident in some bins, under-confident in others
+        return self.judged.side
+
+    @property
+    def classes_off(self) -> tuple[ClassOff, ...]:
+        """For more than two classes, those that are significantly off, worst first."""
+        return self.judged.classes_off
 
     def verdict(self) -> str:
-        """One sentence: whether it is calibrated, and if not, in which direction it is off."""
-        floor = next((f for f in self.noise_floors if f.name == "ece"), None)
-        if floor is None:
-            return f"{self.n} samples."
-        error = next(r.value for r in self.measured if r.name == "ece")
-        if self.side == "calibrated":
-            return (
-                f"No miscalibration that {self.n} samples can show: ECE {error:.2%}, and a "
-                f"calibrated model would show {floor.expected:.2%}."
-            )
-        return (
-            f"{self.side.capitalize()}: ECE {error:.2%}, where a calibrated model would show "
-            f"{floor.expected:.2%} (p = {floor.p_value:.2g})."
-        )
+        """One sentence: whether it is calibrated, and if not, what is off and by how much."""
+        return self.judged.sentence
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, with None for infinities and NaN."""
@@ -156,6 +144,9 @@ class Evaluation:
                 }
                 for floor in self.noise_floors
             },
+            "side": self.side,
+            "p_value": self.judged.p_value,
+            "classes_off": [each._asdict() for each in self.classes_off],
             "verdict": self.verdict(),
         }
 
@@ -195,7 +186,7 @@ def evaluate(
     labels: Array = None,
     *,
     logits: Array = None,
-    metrics: Sequence[str] = DEFAULT_METRICS,
+    metrics: Sequence[str] | None = None,
     n_bins: int = 15,
     sample_weight: Array = None,
     ignore_label: int | None = None,
@@ -214,7 +205,8 @@ def evaluate(
         probs: Probabilities, classes on the last axis.
         labels: Class indices, one per row.
         logits: Scores before the softmax, instead of ``probs``.
-        metrics: Names of ``METRICS``.
+        metrics: Names of ``METRICS``; by default ``DEFAULT_METRICS``, and for two classes measures
+            of P(class 1) before them.
         n_bins: Number of bins of the calibration errors.
         sample_weight: Weight of each row.
         ignore_label: Rows with this label are left out.
@@ -248,34 +240,47 @@ def evaluate(
 def evaluate_samples(
     samples: ScoredSamples,
     *,
-    metrics: Sequence[str] = DEFAULT_METRICS,
+    metrics: Sequence[str] | None = None,
     n_bins: int = 15,
     level: float = 0.95,
     n_resamples: int = 1000,
     random_state: RandomState = 0,
 ) -> Evaluation:
     """:func:`evaluate` for samples that are already checked."""
-    todo = plan(metrics, n_bins, level, n_resamples, random_state, len(samples))
-    drawn = resample(samples, todo)
     known = samples.scores is not None
+    n_classes = samples.n_classes if known else None
+    names = default_metrics(n_classes) if metrics is None else metrics
+    todo = plan(names, n_bins, level, n_resamples, random_state, len(samples))
+    drawn = resample(samples, todo)
+    judged, test = judge(samples, todo.n_bins, todo.n_resamples, todo.seed, todo.level)
     return Evaluation(
         n=len(samples),
-        n_classes=samples.n_classes if known else None,
+        n_classes=n_classes,
         level=todo.level,
         n_resamples=todo.n_resamples,
         seed=todo.seed,
-        measured=tuple(_measure(name, samples, todo, drawn) for name in todo.names),
+        measured=tuple(_measure(name, samples, todo, drawn, test) for name in todo.names),
         noise_floors=tuple(
-            _floor(name, samples, todo) for name in ("ece", "ada_ece") if name in todo.names
+            _floor(name, samples, todo, test)
+            for name in todo.names
+            if name in TESTED and not (name == "classwise_ece" and n_classes == 2)
         ),
+        judged=judged,
         n_impossible=int(METRICS["n_impossible"].of(samples)) if known else 0,
     )
 
 
 def _measure(
-    name: str, samples: ScoredSamples, todo: Plan, drawn: Mapping[str, ResampledSums]
+    name: str,
+    samples: ScoredSamples,
+    todo: Plan,
+    drawn: Mapping[str, ResampledSums],
+    test: CalibrationTest,
 ) -> Measured:
-    value = value_of(name, samples, todo.n_bins)
+    if name == "classwise_ece" and name in test.observed:
+        value = float(test.observed[name])  # another pass over all probabilities would be slow
+    else:
+        value = value_of(name, samples, todo.n_bins)
     if len(samples) < 2 or not math.isfinite(value) or not has_interval(name, drawn):
         return Measured(name, value, None, None)
     if name == "mce":
@@ -289,7 +294,9 @@ def _measure(
     return Measured(name, value, low if usable else None, high if usable else None)
 
 
-def _floor(name: str, samples: ScoredSamples, todo: Plan) -> NoiseFloor:
-    bins = bins_of(name, samples, todo.n_bins)
-    errors = intervals.calibrated_errors(samples, bins, todo.n_resamples, todo.seed)
+def _floor(name: str, samples: ScoredSamples, todo: Plan, test: CalibrationTest) -> NoiseFloor:
+    if name in test.observed:
+        return test.floor(name)
+    column, bins = bins_of(name, samples, todo.n_bins)
+    errors = intervals.calibrated_errors(column, bins, todo.n_resamples, todo.seed)
     return NoiseFloor.of(name, value_of(name, samples, todo.n_bins), errors)

@@ -127,8 +127,21 @@ def entropy_of_logits(start: int, stop: int, logits: Any, entropy: Floats) -> No
         entropy[i] = np.log(total) - weighted / total
 
 
+@kernel()
+def probs_of(row: Any, from_logits: bool, probs: Floats) -> None:
+    """Write the probabilities of a row to ``probs``."""
+    if from_logits:
+        exp_row(row, np.float64(max_of(row)), probs)
+        share = 1.0 / sum_of(probs)
+        for k in range(len(row)):
+            probs[k] *= share
+    else:
+        for k in range(len(row)):
+            probs[k] = row[k]
+
+
 @over_rows
-def class_gap_sums(
+def class_sums(
     start: int,
     stop: int,
     scores: Any,
@@ -137,29 +150,88 @@ def class_gap_sums(
     from_logits: bool,
     edges: Floats,
 ) -> Any:
-    """Sum of w (p_k - [label is k]) over the samples whose p_k falls in each bin: (bins, K)."""
+    """Sums over samples for each class, (2 bins + 1, K).
+
+    Of w p_k and of w [label is k] over the samples whose p_k falls in each bin, and of
+    w^2 p_k (1 - p_k) over all samples.
+    """
     n_classes = scores.shape[1]
     # The classes of a bin are adjacent in memory: most of many classes fall into the first bin.
-    sums = np.zeros((len(edges) - 1, n_classes))
+    n_bins = len(edges) - 1
+    sums = np.zeros((2 * n_bins + 1, n_classes))
     probs = np.empty(n_classes)
     bins = np.empty(n_classes, dtype=np.int64)
     for i in range(start, stop):
-        row = scores[i]
-        if from_logits:
-            exp_row(row, np.float64(max_of(row)), probs)
-            share = 1.0 / sum_of(probs)
-            for k in range(n_classes):
-                probs[k] *= share
-        else:
-            for k in range(n_classes):
-                probs[k] = row[k]
-        label = labels[i]
+        probs_of(scores[i], from_logits, probs)
         w = weight[i] if len(weight) > 0 else 1.0
         for k in range(n_classes):
             bins[k] = bin_of(probs[k], edges)
+            sums[2 * n_bins, k] += w * w * (probs[k] * (1.0 - probs[k]))
         for k in range(n_classes):
-            sums[bins[k], k] += w * (probs[k] - (1.0 if k == label else 0.0))
+            sums[bins[k], k] += w * probs[k]
+        sums[n_bins + bins[labels[i]], labels[i]] += w
     return sums
+
+
+@kernel(inline="always")
+def uniform_of(counter: Any) -> Any:
+    """A random number from 0 to 1 for each counter: SplitMix64 (Steele, Lea and Flood 2014)."""
+    z = (counter + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.float64((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
+
+
+@kernel(nogil=True)
+def count_drawn_labels(
+    start: int,
+    stop: int,
+    scores: Any,
+    from_logits: bool,
+    weight: Floats,
+    edges: Floats,
+    first: Any,
+    hits: Floats,
+    drawn: Floats,
+) -> None:
+    """Draw a label of each row from its probabilities for every simulation, and count it.
+
+    ``hits``, (bins, simulations), are the labels at the largest probability, by its bin. ``drawn``,
+    (K, bins, simulations), are all labels, by their bin. ``first`` is the first counter.
+    """
+    n_classes = scores.shape[1]
+    n_simulations = hits.shape[1]
+    probs = np.empty(n_classes)
+    running = np.empty(n_classes)
+    guide = np.empty(n_classes, dtype=np.int64)
+    for i in range(start, stop):
+        probs_of(scores[i], from_logits, probs)
+        top = index_of(probs, max_of(probs))
+        below = 0.0
+        for k in range(n_classes):
+            below += probs[k] if k != top else 0.0
+            running[k] = below
+        of_top, top_bin = probs[top], bin_of(probs[top], edges)
+        # Where to start looking for a class: at most a step or two before it.
+        scale = n_classes / below if below > 0.0 else 0.0
+        k = 0
+        for step in range(n_classes):
+            while k < n_classes - 1 and running[k] * scale <= step:
+                k += 1
+            guide[step] = k
+        counter = first + np.uint64(i) * np.uint64(n_simulations)
+        for r in range(n_simulations):
+            # Rows may miss a sum of 1 by rounding.
+            u = uniform_of(counter + np.uint64(r)) * (of_top + below)
+            if u < of_top:
+                hits[top_bin, r] += weight[i]
+                drawn[top, top_bin, r] += weight[i]
+                continue
+            u -= of_top
+            k = guide[min(np.int64(u * scale), n_classes - 1)]
+            while k < n_classes - 1 and running[k] <= u:  # the first running sum above
+                k += 1
+            drawn[k, bin_of(probs[k], edges), r] += weight[i]
 
 
 @over_rows

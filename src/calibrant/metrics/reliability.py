@@ -21,6 +21,7 @@ from calibrant._tables import count_text, html_table, json_value
 from calibrant._types import Array
 from calibrant.metrics.binning import BinTable, EqualWidthBins, Floats, width_edges
 from calibrant.metrics.calibration import MOST_BINS, error_of_table, mass_table, width_table
+from calibrant.metrics.positive import positive
 from calibrant.metrics.samples import ScoredSamples, summarise
 from calibrant.metrics.scores import risk_by_coverage
 
@@ -121,7 +122,10 @@ class ReliabilityCurve(_Curve):
 
 @dataclass(frozen=True, eq=False)
 class ConfidenceHistogram(_Curve):
-    """Numbers of correct and of wrong predictions in bins of confidence."""
+    """Numbers of correct and of wrong predictions in bins of confidence.
+
+    With ``class_index``, of samples of that class and of others, in bins of its probability.
+    """
 
     edges: Floats
     """Edges of the equal-width bins, one more than there are bins."""
@@ -129,11 +133,21 @@ class ConfidenceHistogram(_Curve):
     """Correct predictions in each bin, or their total weight."""
     wrong: Floats
     """Wrong predictions in each bin, or their total weight."""
+    class_index: int | None = None
+    """The class whose probability is the confidence; None for the predicted class."""
 
     _head: ClassVar = ("bin", "correct", "wrong")
 
+    @property
+    def names(self) -> tuple[str, str]:
+        """What the samples in ``correct`` and in ``wrong`` are."""
+        k = self.class_index
+        return ("correct", "wrong") if k is None else (f"of class {k}", "of other classes")
+
     def _caption(self) -> str:
         correct, wrong = (count_text(float(each.sum())) for each in (self.correct, self.wrong))
+        if self.class_index is not None:
+            return f"Probability of class {self.class_index}: {correct} of it, {wrong} of others"
         return f"Confidence of {correct} correct and {wrong} wrong predictions"
 
     def _rows(self) -> list[Sequence[str]]:
@@ -180,11 +194,14 @@ def reliability_curve(
     logits: Array = None,
     n_bins: int = 15,
     binning: str = "width",
+    top_class: bool = False,
     sample_weight: Array = None,
     ignore_label: int | None = None,
     level: float = 0.95,
 ) -> ReliabilityCurve:
     r"""Accuracy against confidence in bins, with Wilson's interval for each accuracy.
+
+    For two classes: the rate of class 1 against its probability, over the whole of 0 to 1.
 
     .. math::
         \frac{\mathrm{acc}_b + z^2 / 2n_b}{1 + z^2/n_b} \pm \frac{z}{1 + z^2/n_b}
@@ -196,6 +213,7 @@ def reliability_curve(
         logits: Scores before the softmax, instead of ``probs``.
         n_bins: Number of bins; with equal mass at most the number of samples.
         binning: ``"width"`` as :func:`calibrant.ece`, ``"mass"`` as :func:`calibrant.ada_ece`.
+        top_class: For two classes too, the confidence of the predicted class, as papers show it.
         sample_weight: Weight of each row. It counts as a number of samples, in the interval too.
         ignore_label: Rows with this label are left out.
         level: Confidence level of the intervals, from 0 to 1.
@@ -209,7 +227,9 @@ def reliability_curve(
     Examples:
         >>> from calibrant import reliability_curve
         >>> probs = [[0.9, 0.1], [0.9, 0.1], [0.35, 0.65]]
-        >>> curve = reliability_curve(probs, [0, 1, 1], n_bins=5)
+        >>> reliability_curve(probs, [0, 1, 1], n_bins=5).count.tolist()
+        [2.0, 0.0, 0.0, 1.0, 0.0]
+        >>> curve = reliability_curve(probs, [0, 1, 1], n_bins=5, top_class=True)
         >>> curve.count.tolist()
         [0.0, 0.0, 0.0, 1.0, 2.0]
         >>> curve.accuracy[4], curve.accuracy_low[4].round(4), curve.accuracy_high[4].round(4)
@@ -220,15 +240,28 @@ def reliability_curve(
     samples = summarise(
         probs, labels, logits=logits, sample_weight=sample_weight, ignore_label=ignore_label
     )
-    return reliability_of(samples, n_bins=n_bins, binning=binning, level=level)
+    return reliability_of(samples, n_bins=n_bins, binning=binning, top_class=top_class, level=level)
 
 
 def reliability_of(
-    samples: ScoredSamples, *, n_bins: int = 15, binning: str = "width", level: float = 0.95
+    samples: ScoredSamples,
+    *,
+    n_bins: int = 15,
+    binning: str = "width",
+    top_class: bool = False,
+    level: float = 0.95,
 ) -> ReliabilityCurve:
     """As :func:`reliability_curve`, for samples that are already checked."""
-    table = BINNINGS[_inputs.choice(binning, "binning", tuple(BINNINGS))](samples, n_bins)
-    return reliability_of_table(table, binning=binning, level=level)
+    column, class_index = _column(samples, top_class=top_class)
+    table = BINNINGS[_inputs.choice(binning, "binning", tuple(BINNINGS))](column, n_bins)
+    return reliability_of_table(table, binning=binning, level=level, class_index=class_index)
+
+
+def _column(samples: ScoredSamples, *, top_class: bool) -> tuple[ScoredSamples, int | None]:
+    """The probabilities to show, and their class: class 1 of two, None for the predicted class."""
+    if top_class or samples.scores is None or samples.n_classes != 2:
+        return samples, None
+    return positive(samples), 1
 
 
 def reliability_of_table(
@@ -343,10 +376,13 @@ def confidence_histogram(
     *,
     logits: Array = None,
     n_bins: int = 15,
+    top_class: bool = False,
     sample_weight: Array = None,
     ignore_label: int | None = None,
 ) -> ConfidenceHistogram:
     r"""Numbers of correct and of wrong predictions in equal-width bins of confidence.
+
+    For two classes: of samples of class 1 and of class 0, in bins of P(class 1).
 
     .. math:: \#\{i : \mathrm{conf}_i \in b, \, \hat y_i = y_i\}, \quad
         \#\{i : \mathrm{conf}_i \in b, \, \hat y_i \ne y_i\}
@@ -359,27 +395,31 @@ def confidence_histogram(
     Examples:
         >>> from calibrant.metrics.reliability import confidence_histogram
         >>> probs = [[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]]
-        >>> histogram = confidence_histogram(probs, [0, 1, 1], n_bins=2)
+        >>> histogram = confidence_histogram(probs, [0, 1, 1], n_bins=2, top_class=True)
         >>> histogram.correct.tolist(), histogram.wrong.tolist()
         ([0.0, 2.0], [0.0, 1.0])
     """
     samples = summarise(
         probs, labels, logits=logits, sample_weight=sample_weight, ignore_label=ignore_label
     )
-    return histogram_of(samples, n_bins=n_bins)
+    return histogram_of(samples, n_bins=n_bins, top_class=top_class)
 
 
-def histogram_of(samples: ScoredSamples, *, n_bins: int = 15) -> ConfidenceHistogram:
+def histogram_of(
+    samples: ScoredSamples, *, n_bins: int = 15, top_class: bool = False
+) -> ConfidenceHistogram:
     """As :func:`confidence_histogram`, for samples that are already checked."""
-    return histogram_of_table(width_table(samples, n_bins))
+    column, class_index = _column(samples, top_class=top_class)
+    return histogram_of_table(width_table(column, n_bins), class_index=class_index)
 
 
-def histogram_of_table(table: BinTable) -> ConfidenceHistogram:
+def histogram_of_table(table: BinTable, *, class_index: int | None = None) -> ConfidenceHistogram:
     """As :func:`confidence_histogram`, for equal-width bins that are already counted."""
     return ConfidenceHistogram(
         edges=width_edges(len(table.weight)),
         correct=table.correct_sum,
         wrong=table.weight - table.correct_sum,
+        class_index=class_index,
     )
 
 

@@ -13,11 +13,12 @@ from calibrant import _inputs
 from calibrant._types import RandomState
 from calibrant.metrics import intervals
 from calibrant.metrics.calibration import MOST_BINS
+from calibrant.metrics.positive import COEFFICIENTS, one_step_terms, positive
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.samples import Floats, ScoredSamples
 from calibrant.metrics.scores import SURE, brier_rows
 
-BINNED = ("ece", "ada_ece", "mce", "classwise_ece")
+BINNED = ("ece", "ada_ece", "mce", "classwise_ece", "positive_ece", "positive_ada_ece")
 """Metrics over bins. Their bin sums are resampled; the bins stay fixed."""
 
 ROWS: dict[str, Callable[[ScoredSamples], Any]] = {
@@ -25,6 +26,7 @@ ROWS: dict[str, Callable[[ScoredSamples], Any]] = {
     "brier": brier_rows,
     "error_rate": lambda samples: ~samples.correct,
     "confidence_gap": lambda samples: samples.gap,
+    "prevalence_gap": lambda samples: positive(samples).gap,
     "s99": lambda samples: samples.confidence > SURE,
     "entropy": lambda samples: samples.entropy,
 }
@@ -78,10 +80,11 @@ def value_of(name: str, samples: ScoredSamples, n_bins: int) -> float:
     return core(samples, n_bins=n_bins) if takes_bins else core(samples)
 
 
-def bins_of(name: str, samples: ScoredSamples, n_bins: int) -> Any:
-    """The bins of confidence of a metric, (n, bins): the share of each sample in each bin."""
-    by_mass = name == "ada_ece"
-    return (intervals.mass_bins_of if by_mass else intervals.width_bins_of)(samples, n_bins)
+def bins_of(name: str, samples: ScoredSamples, n_bins: int) -> tuple[ScoredSamples, Any]:
+    """The column that a metric bins, and its bins, (n, bins): the share of each sample in each."""
+    column = positive(samples) if name.startswith("positive_") else samples
+    by_mass = name.endswith("ada_ece")
+    return column, (intervals.mass_bins_of if by_mass else intervals.width_bins_of)(column, n_bins)
 
 
 class ResampledSums(NamedTuple):
@@ -101,6 +104,7 @@ def resample(samples: ScoredSamples, todo: Plan) -> dict[str, ResampledSums]:
         for name in todo.names
         if (name in ROWS and np.isfinite(ROWS[name](samples)).all())
         or (name in BINNED and name != "classwise_ece")
+        or name in COEFFICIENTS
     }
     sums = _resampled_sums(chosen, samples, todo, todo.n_resamples)
     if "classwise_ece" in todo.names and samples.need_scores().size <= LARGEST_CLASSWISE:
@@ -135,11 +139,14 @@ def _statistic(
         return intervals.LinearStatistic(rows, samples), lambda sums: sums[..., 0]
     if name == "classwise_ece":
         return intervals.class_statistic(samples, n_bins), intervals.total_error
-    bins = bins_of(name, samples, n_bins)
+    if name in COEFFICIENTS:
+        terms, coefficient = one_step_terms(name, samples)
+        return intervals.LinearStatistic(terms, samples), coefficient
+    column, bins = bins_of(name, samples, n_bins)
     error: Callable[[Floats], Floats] = intervals.total_error
     if name == "mce":
         error = intervals.largest_error(intervals.LinearStatistic(bins, samples).observed())
-    return intervals.gap_statistic(samples, bins), error
+    return intervals.gap_statistic(column, bins), error
 
 
 def has_interval(name: str, sums: Mapping[str, ResampledSums]) -> bool:

@@ -17,22 +17,32 @@ from calibrant import _inputs
 from calibrant._types import Array, RandomState
 from calibrant.metrics import intervals
 from calibrant.metrics.binning import BinTable, EqualMassSketch, EqualWidthBins
-from calibrant.metrics.calibration import MOST_BINS, class_gap_sums, error_of_table
-from calibrant.metrics.evaluation import (
-    CONFIDENCE_METRICS,
-    DEFAULT_METRICS,
-    Evaluation,
-    Measured,
+from calibrant.metrics.calibration import MOST_BINS, ClassSums, class_sums, error_of_table
+from calibrant.metrics.calibration_test import (
+    CalibrationTest,
     NoiseFloor,
+    class_means,
+    class_test_of_sums,
+    column_test_of_cells,
 )
+from calibrant.metrics.evaluation import Evaluation, Measured, default_metrics
+from calibrant.metrics.positive import COEFFICIENTS, log_odds_of, positive, recalibration
 from calibrant.metrics.resampling import RESAMPLES, ROWS
 from calibrant.metrics.samples import Floats, ScoredSamples, summarise
+from calibrant.metrics.verdict import (
+    Verdict,
+    evidence_of,
+    judge_classes,
+    judge_confidence,
+    judge_positive,
+)
 
 RANGES = {
     "nll": (0.0, math.inf),
     "brier": (0.0, 2.0),
     "error_rate": (0.0, 1.0),
     "confidence_gap": (-1.0, 1.0),
+    "prevalence_gap": (-1.0, 1.0),
     "s99": (0.0, 1.0),
 }
 """Metrics that are means over rows, with their smallest and largest possible values."""
@@ -64,7 +74,10 @@ class StreamedEvaluation:
         self.n = 0
         self.n_impossible = 0
         self.means: Floats = np.zeros((len(MEANS), 2))  # sums, and sums of squares
-        self.class_sums: Floats | None = None
+        self.positive_width = EqualWidthBins(self.n_bins)
+        self.positive_mass = EqualMassSketch()
+        """Bins of P(class 1) of two classes."""
+        self.class_sums: ClassSums | None = None
         self.n_classes: int | None = None
         self.knows_labels = False
         """Whether the probability of the label is known although those of all classes are not."""
@@ -98,20 +111,19 @@ class StreamedEvaluation:
             if name == "nll":
                 self.n_impossible += int(np.isinf(rows).sum())
             total += rows.sum(), (rows**2).sum()
+        if known == 2:
+            column = positive(samples)
+            for bins in (self.positive_width, self.positive_mass):
+                bins.update(column.confidence, column.correct)
         if known is not None:
-            sums = class_gap_sums(samples, self.n_bins)
-            if self.class_sums is None:
-                self.class_sums = sums
-            else:
-                self.class_sums += sums
+            sums = class_sums(samples, self.n_bins)
+            self.class_sums = sums if self.class_sums is None else self.class_sums + sums
 
     @property
     def _names(self) -> tuple[str, ...]:
         """The metrics that the samples allow."""
-        if self.n_classes is not None:
-            return DEFAULT_METRICS
-        extra = ("nll",) if self.knows_labels else ()
-        return (*CONFIDENCE_METRICS, *extra)
+        extra = ("nll",) if self.n_classes is None and self.knows_labels else ()
+        return (*default_metrics(self.n_classes), *extra)
 
     def merge(self, other: Self) -> None:
         """Add the counts of another object."""
@@ -127,10 +139,12 @@ class StreamedEvaluation:
         self.n += other.n
         self.n_impossible += other.n_impossible
         self.mass.merge(other.mass)
+        self.positive_width.merge(other.positive_width)
+        self.positive_mass.merge(other.positive_mass)
         self.means += other.means
         if other.class_sums is not None:
             mine = self.class_sums
-            self.class_sums = other.class_sums.copy() if mine is None else mine + other.class_sums
+            self.class_sums = other.class_sums if mine is None else mine + other.class_sums
 
     def result(
         self, *, level: float = 0.95, n_resamples: int = 1000, random_state: RandomState = 0
@@ -141,19 +155,21 @@ class StreamedEvaluation:
         n_resamples = _inputs.whole_number(n_resamples, "n_resamples", allowed=RESAMPLES)
         seed = _inputs.seed_of(random_state)
         rng = np.random.default_rng(seed)
-        width, mass = self.width.table(), self.mass.table(self.n_bins)
+        tables = {"ece": self.width.table(), "ada_ece": self.mass.table(self.n_bins)}
+        if self.n_classes == 2:
+            tables["positive_ece"] = self.positive_width.table()
+            tables["positive_ada_ece"] = self.positive_mass.table(self.n_bins)
         measured: dict[str, Measured] = {}
-        worst = intervals.largest_error(width.share)
-        of_width, of_mass = (_resampled(t, n_resamples, rng) for t in (width, mass))
-        for name, (observed, resampled), error, interval in (
-            ("ece", of_width, intervals.total_error, intervals.error_interval),
-            ("ada_ece", of_mass, intervals.total_error, intervals.error_interval),
-            ("mce", of_width, worst, intervals.largest_error_interval),
-        ):
-            low, high = interval(observed, resampled, error, level)
-            measured[name] = Measured(name, float(error(observed)), low, high)
+        for name, table in tables.items():
+            observed, resampled = _resampled(table, n_resamples, rng)
+            total_error, worst = intervals.total_error, intervals.largest_error(table.share)
+            ends = intervals.error_interval(observed, resampled, total_error, level)
+            measured[name] = Measured(name, float(total_error(observed)), *ends)
+            if name == "ece":
+                ends = intervals.largest_error_interval(observed, resampled, worst, level)
+                measured["mce"] = Measured("mce", float(worst(observed)), *ends)
         if self.class_sums is not None and self.n_classes is not None:
-            value = float(np.abs(self.class_sums).sum()) / (self.n * self.n_classes)
+            value = float(np.abs(self.class_sums.gaps).sum()) / (self.n * self.n_classes)
             measured["classwise_ece"] = Measured("classwise_ece", value, None, None)
         z = NormalDist().inv_cdf(0.5 + level / 2.0)
         for name, (total, squares) in zip(MEANS, self.means.tolist(), strict=True):
@@ -165,6 +181,10 @@ class StreamedEvaluation:
                 measured[name] = Measured(name, mean, low, high)
             else:
                 measured[name] = Measured(name, mean, None, None)
+        if self._cells is not None:
+            for name in COEFFICIENTS:
+                measured[name] = _coefficient(name, self._cells, self.n, z)
+        judged, test = self._judged(n_resamples, rng, level)
         bound = self.mass.error_bound(self.n_bins)
         return Evaluation(
             n=self.n,
@@ -173,13 +193,49 @@ class StreamedEvaluation:
             n_resamples=n_resamples,
             seed=seed,
             measured=tuple(measured[name] for name in self._names),
-            noise_floors=(
-                _floor("ece", width, n_resamples, rng),
-                _floor("ada_ece", mass, n_resamples, rng),
+            noise_floors=tuple(
+                test.floor(name) if name in test.observed else _floor(name, table, n_resamples, rng)
+                for name, table in tables.items()
             ),
+            judged=judged,
             n_impossible=self.n_impossible,
             notes=(f"ada_ece is computed on a fine grid: its error is at most {bound:.2g}.",),
         )
+
+    @property
+    def _cells(self) -> BinTable | None:
+        """Narrow ranges of the one probability that each sample has; None for more classes."""
+        if self.n_classes is None:
+            return self.mass.cells()
+        return self.positive_mass.cells() if self.n_classes == 2 else None
+
+    def _judged(self, n_resamples: int, rng: Any, level: float) -> tuple[Verdict, CalibrationTest]:
+        cells = self._cells
+        if cells is not None:
+            name = "ece" if self.n_classes is None else "positive_ece"
+            odds = _log_odds(cells)
+            test = column_test_of_cells(name, cells, odds, self.n_bins, n_resamples, rng)
+            mean = float(cells.confidence_sum.sum()) / self.n
+            evidence = evidence_of(test, odds, cells.weight, cells.correct_sum, mean=mean)
+            judge_column = judge_confidence if self.n_classes is None else judge_positive
+            return judge_column(evidence, self.n, level), test
+        assert self.class_sums is not None
+        table, means = self.width.table(), class_means(self.class_sums, self.n)
+        test = class_test_of_sums(table, means, n_resamples, rng)
+        gap = float((table.confidence_sum - table.correct_sum).sum())
+        return judge_classes(test, means, gap, self.n, level), test
+
+
+def _log_odds(cells: BinTable) -> Floats:
+    return log_odds_of(cells.confidence, 1.0 - cells.confidence)
+
+
+def _coefficient(name: str, cells: BinTable, n: int, z: float) -> Measured:
+    free, place, calibrated = COEFFICIENTS[name]
+    fit = recalibration(_log_odds(cells), cells.weight, cells.correct_sum, free=free)
+    value = calibrated + float(fit.change[place])
+    reach = z * float(fit.standard_errors(n)[place])
+    return Measured(name, value, value - reach, value + reach)
 
 
 def _resampled(table: BinTable, n_resamples: int, rng: Any) -> tuple[Floats, Floats]:

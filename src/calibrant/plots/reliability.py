@@ -58,15 +58,19 @@ def plot_reliability(
 ) -> Axes:
     """Plot the accuracy of each bin with its interval, and its gap to the confidence.
 
-    Red striped gaps are over-confident, blue ones under-confident. With ``counts``, a strip below
-    the diagram shows the number of samples in each bin, on a logarithmic scale.
+    Red striped gaps are over-confident, or the probability of the class is too high; blue ones are
+    under-confident, or it is too low. With ``counts``, a strip below the diagram shows the number
+    of samples in each bin, on a logarithmic scale.
     """
     ax = given_or_current(ax)
     full = curve.full
     x, accuracy, gap = curve.confidence[full], curve.accuracy[full], curve.gap[full]
     lower, width = _bars(curve, NARROW)
     _diagonal(ax)
-    for sign, color, hatch, name in ((1, OVER, "////", "over"), (-1, UNDER, "", "under")):
+    names = ("over-confident", "under-confident")
+    if curve.class_index is not None:
+        names = ("probability too high", "probability too low")
+    for sign, color, hatch, name in ((1, OVER, "////", names[0]), (-1, UNDER, "", names[1])):
         side = gap * sign > 0
         if side.any():
             ax.bar(
@@ -80,7 +84,7 @@ def plot_reliability(
                 hatch=hatch,
                 linewidth=0.6,
                 zorder=2,
-                label=f"{name}-confident",
+                label=name,
             )
     small = len(x) > MANY
     ax.errorbar(
@@ -137,7 +141,10 @@ def plot_reliability_overlay(
 
 
 def plot_confidence_histogram(histogram: ConfidenceHistogram, ax: Axes | None = None) -> Axes:
-    """Plot correct and wrong predictions in bins of confidence, on a logarithmic scale."""
+    """Plot correct and wrong predictions in bins of confidence, on a logarithmic scale.
+
+    For a histogram of one class's probability, samples of that class and of others.
+    """
     ax = given_or_current(ax)
     counts = np.concatenate([histogram.correct, histogram.wrong])
     counts = counts[counts > 0]
@@ -145,9 +152,8 @@ def plot_confidence_histogram(histogram: ConfidenceHistogram, ax: Axes | None = 
     top = float(counts.max())
     correct: dict[str, Any] = {"facecolor": (UNDER, 0.4), "edgecolor": UNDER}
     wrong: dict[str, Any] = {"facecolor": (OVER, 0.1), "edgecolor": OVER, "hatch": "////"}
-    for name, values, style in (
-        ("correct", histogram.correct, correct),
-        ("wrong", histogram.wrong, wrong),
+    for name, values, style in zip(
+        histogram.names, (histogram.correct, histogram.wrong), (correct, wrong), strict=True
     ):
         ax.stairs(
             values,
@@ -163,7 +169,7 @@ def plot_confidence_histogram(histogram: ConfidenceHistogram, ax: Axes | None = 
         xlim=(-MARGIN, 1 + MARGIN),
         ylim=(floor, top * (top / floor) ** 0.3),  # room for the legend
         xticks=TICKS,
-        xlabel="confidence",
+        xlabel=_claimed(histogram.class_index),
         ylabel="predictions (log scale)",
     )
     ax.yaxis.set_major_locator(LogLocator(numticks=6))
@@ -234,15 +240,18 @@ def _seen(curve: ReliabilityCurve) -> str:
     return "accuracy" if curve.class_index is None else f"share of class {curve.class_index}"
 
 
+def _claimed(class_index: int | None) -> str:
+    return "confidence" if class_index is None else f"probability of class {class_index}"
+
+
 def _name_axes(ax: Axes, curve: ReliabilityCurve) -> None:
     """Name both axes and limit them to [0, 1]."""
-    k = curve.class_index
     ax.set(
         xlim=(-MARGIN, 1 + MARGIN),
         ylim=(-MARGIN, 1 + MARGIN),
         xticks=TICKS,
         yticks=TICKS,
-        xlabel="confidence" if k is None else f"probability of class {k}",
+        xlabel=_claimed(curve.class_index),
         ylabel=_seen(curve),
     )
 

@@ -11,7 +11,8 @@ from typing import Any
 from calibrant._version import __version__
 from calibrant.calibrators import CALIBRATORS
 from calibrant.calibrators.comparison import ComparedMethod, MethodComparison
-from calibrant.metrics.evaluation import Evaluation, Measured, NoiseFloor
+from calibrant.metrics.calibration_test import NoiseFloor
+from calibrant.metrics.evaluation import Evaluation, Measured
 from calibrant.metrics.reliability import ConfidenceHistogram, ReliabilityCurve, RiskCoverageCurve
 from calibrant.report.explorer import Explorer
 from calibrant.report.methods import AFTER, BEFORE, changed_params

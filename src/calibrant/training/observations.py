@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from calibrant.losses import Loss
 from calibrant.metrics import ada_ece, ece, error_rate
-from calibrant.metrics.reliability import reliability_curve
+from calibrant.metrics.reliability import reliability_of
 from calibrant.metrics.samples import summarise
 from calibrant.training.datasets import Split
 from calibrant.training.loaders import ALONE, World, channels_last
@@ -131,7 +131,7 @@ def observe(
             found[f"{name}_{suffix}"] = samples.mean(values, where) if where.any() else None
     found |= {"ece": ece.of(samples), "ada_ece": ada_ece.of(samples)}
     if bins:
-        curve = reliability_curve(logits=logits, labels=labels, n_bins=RELIABILITY_BINS).to_dict()
+        curve = reliability_of(samples, n_bins=RELIABILITY_BINS, top_class=True).to_dict()
         found["reliability"] = {name: curve[name] for name in ("count", "confidence", "accuracy")}
     if gradient_norms is not None:
         found["gradient_norm"] = norm_histogram(gradient_norms)

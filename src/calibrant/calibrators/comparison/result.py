@@ -12,8 +12,9 @@ from calibrant._tables import json_value
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.comparison.table import SORTABLE, to_html, to_text
 from calibrant.calibrators.fit_report import FitReport
+from calibrant.metrics.calibration_test import NoiseFloor
 from calibrant.metrics.comparison import Comparison
-from calibrant.metrics.evaluation import Evaluation, Measured, NoiseFloor
+from calibrant.metrics.evaluation import Evaluation, Measured
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""How often is a calibrated model called something else, and do the intervals of slopes cover?"""

@@ -1,0 +1,214 @@
+"""The verdict on a set of predictions: one word, and a sentence with the sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from calibrant.metrics.calibration_test import (
+    CalibrationTest,
+    ClassMeans,
+    class_test,
+    column_test,
+)
+from calibrant.metrics.positive import (
+    BOTH,
+    SCALE,
+    SHIFT,
+    is_one_column,
+    log_odds,
+    positive,
+    recalibration,
+)
+from calibrant.metrics.samples import Floats, ScoredSamples
+
+SIDES = (
+    "calibrated",
+    "over-confident",
+    "under-confident",
+    "prevalence off",
+    "classes off",
+    "miscalibrated",
+)
+NAMES = {"ece": "ECE", "positive_ece": "ECE of P(class 1)", "classwise_ece": "classwise ECE"}
+MOST_NAMED = 3
+"""Most classes that the sentence names."""
+
+
+class ClassOff(NamedTuple):
+    """A class whose mean probability is significantly above or below its rate."""
+
+    class_index: int
+    predicted: float
+    """Mean predicted probability."""
+    observed: float
+    """Share of the samples with this label."""
+    p_value: float
+    """Adjusted for all classes and the other tests."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether predictions are calibrated, and if not, what is off."""
+
+    side: str
+    """One of ``SIDES``."""
+    p_value: float
+    """Of all tests together: the probability that a calibrated model looks as bad."""
+    sentence: str
+    classes_off: tuple[ClassOff, ...] = ()
+    """Worst first, for more than two classes."""
+
+
+def judge(
+    samples: ScoredSamples, n_bins: int, n_resamples: int, seed: int, level: float
+) -> tuple[Verdict, CalibrationTest]:
+    """The verdict on samples in memory, and the test behind it."""
+    n = len(samples)
+    if is_one_column(samples):
+        evidence = column_evidence(samples, n_bins, n_resamples, seed)
+        judge_column = judge_confidence if samples.scores is None else judge_positive
+        return judge_column(evidence, n, level), evidence.test
+    test, means = class_test(samples, n_bins, n_resamples, seed)
+    return judge_classes(test, means, samples.mean(samples.gap), n, level), test
+
+
+@dataclass(frozen=True)
+class ColumnEvidence:
+    """What the verdict on one column of probabilities is based on."""
+
+    error: str
+    """Name of the error over bins."""
+    test: CalibrationTest
+    mean: float
+    """Mean probability."""
+    rate: float
+    """Rate of positive samples."""
+    slope: float
+    """Of the logistic recalibration."""
+    by_scale: bool
+    """Whether a change of the slope alone explains more than a change of the intercept alone."""
+
+
+def column_evidence(
+    samples: ScoredSamples, n_bins: int, n_resamples: int, seed: int
+) -> ColumnEvidence:
+    """Evidence from samples with one probability each."""
+    view, odds = positive(samples), log_odds(samples)
+    name = "ece" if samples.scores is None else "positive_ece"
+    test = column_test(name, view, odds, n_bins, n_resamples, seed)
+    weight = view.weights
+    return evidence_of(test, odds, weight, weight * view.correct, mean=view.mean(view.confidence))
+
+
+def evidence_of(
+    test: CalibrationTest, odds: Floats, weight: Floats, positives: Floats, *, mean: float
+) -> ColumnEvidence:
+    """Evidence from rows, or groups of rows with the same log-odds."""
+    shift, scale, both = (
+        recalibration(odds, weight, positives, free=free) for free in (SHIFT, SCALE, BOTH)
+    )
+    return ColumnEvidence(
+        error=next(iter(test.observed)),
+        test=test,
+        mean=mean,
+        rate=float(positives.sum() / weight.sum()),
+        slope=1.0 + float(both.change[1]),
+        by_scale=scale.value < shift.value,
+    )
+
+
+def judge_positive(evidence: ColumnEvidence, n: int, level: float) -> Verdict:
+    """Two classes: over- or under-confident by the slope, prevalence off by the mean."""
+    test, alpha = evidence.test, 1.0 - level
+    if test.overall >= alpha:
+        return _calibrated(test, evidence.error, n)
+    slope_off = test.adjusted_p_value("slope") < alpha
+    mean_off = test.adjusted_p_value("mean") < alpha
+    mean = (
+        f"the mean P(class 1) is {evidence.mean:.3f}, where {evidence.rate:.1%} of the samples are "
+        "of class 1"
+    )
+    if mean_off and not (slope_off and evidence.by_scale):
+        return _found("prevalence off", test, f"{mean} (p = {test.overall:.2g})")
+    slope = f"slope {evidence.slope:.2f} (1 is calibrated), {_error(test, evidence.error)}"
+    side = "miscalibrated"
+    if slope_off:
+        side = "over-confident" if evidence.slope < 1.0 else "under-confident"
+    return _found(side, test, f"{slope}; {mean}" if mean_off else slope)
+
+
+def judge_confidence(evidence: ColumnEvidence, n: int, level: float) -> Verdict:
+    """Confidences of being correct: over- or under-confident by the mean."""
+    test, alpha = evidence.test, 1.0 - level
+    if test.overall >= alpha:
+        return _calibrated(test, evidence.error, n)
+    side = _side_of_gap(test, evidence.mean - evidence.rate, alpha)
+    return _found(side, test, _error(test, evidence.error))
+
+
+def judge_classes(
+    test: CalibrationTest, means: ClassMeans, confidence_gap: float, n: int, level: float
+) -> Verdict:
+    """More than two classes: the confidence first, then every class."""
+    alpha = 1.0 - level
+    if test.overall >= alpha:
+        return _calibrated(test, "ece", n)
+    off = _classes_off(test, means, alpha)
+    if test.adjusted_p_value("ece", "mean") < alpha:
+        side = _side_of_gap(test, confidence_gap, alpha)
+        words = _error(test, "ece")
+        return _found(side, test, f"{words}. Wrong about {_named(off)}" if off else words, off)
+    words = f"Right on the whole, but wrong about {_named(off)}"
+    if not off:
+        words = f"Right on the whole, but not about the classes: {_error(test, 'classwise_ece')}"
+    return Verdict("classes off", test.overall, f"{words}.", off)
+
+
+def _side_of_gap(test: CalibrationTest, gap: float, alpha: float) -> str:
+    if test.p_value("mean") >= alpha:
+        return "miscalibrated"  # over-confident in some bins, under-confident in others
+    return "over-confident" if gap > 0 else "under-confident"
+
+
+def _classes_off(test: CalibrationTest, means: ClassMeans, alpha: float) -> tuple[ClassOff, ...]:
+    order = np.argsort(-means.z, kind="stable")
+    found = []
+    for k in order.tolist():
+        p_value = test.adjusted(test.p_value("classes", float(means.z[k])))
+        if p_value >= alpha:
+            break
+        found.append(ClassOff(k, float(means.predicted[k]), float(means.observed[k]), p_value))
+    return tuple(found)
+
+
+def _named(off: tuple[ClassOff, ...]) -> str:
+    named = [
+        f"class {each.class_index} (mean probability {each.predicted:.1%}, rate {each.observed:.1%}"
+        f", p = {each.p_value:.2g})"
+        for each in off[:MOST_NAMED]
+    ]
+    more = len(off) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "")
+
+
+def _error(test: CalibrationTest, name: str) -> str:
+    return (
+        f"{NAMES[name]} {test.observed[name]:.2%}, where a calibrated model would show "
+        f"{test.floor(name).expected:.2%} (p = {test.overall:.2g})"
+    )
+
+
+def _calibrated(test: CalibrationTest, name: str, n: int) -> Verdict:
+    words = NAMES[name]
+    sentence = (
+        f"No miscalibration that {n} samples can show: {words} {test.observed[name]:.2%}, and a "
+        f"calibrated model would show {test.floor(name).expected:.2%}."
+    )
+    return Verdict("calibrated", test.overall, sentence)
+
+
+def _found(side: str, test: CalibrationTest, words: str, off: tuple[ClassOff, ...] = ()) -> Verdict:
+    return Verdict(side, test.overall, f"{side.capitalize()}: {words}.", off)
