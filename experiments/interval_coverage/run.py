@@ -59,18 +59,31 @@ def wrong_slope(rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
     return np.where(positive, claimed, 1.0 - claimed), np.where(positive, true, 1.0 - true)
 
 
+def sharp_dirichlet(rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+    """Four classes, whose true probabilities are raised to the power of 1.2."""
+    truth = rng.dirichlet(np.ones(4), n)
+    claimed = truth**1.2
+    return claimed.max(axis=1) / claimed.sum(axis=1), truth.max(axis=1)
+
+
 MODELS: dict[str, Draw] = {
     "calibrated": curve(lambda c: c),
     "5% over-confident": curve(lambda c: c - 0.05),
     "1% over-confident": curve(lambda c: c - 0.01),
     "up and down": curve(lambda c: np.clip(c + 0.08 * np.sin(16 * c), 0, 1)),
-    # The models above were looked at when the intervals were designed, those below were not.
+    # The models above were looked at when the intervals were designed. Those below were not, but
+    # the first six of them decided between tails of 2.5% and of 3%.
     "temperature 1.5": curve(lambda c: 1 / (1 + ((1 - c) / c) ** (1 / 1.5))),
     "off above 0.95": curve(lambda c: c - 0.06 * (c > 0.95)),
     "4% under-confident": curve(lambda c: np.minimum(c + 0.04, 1.0)),
     "sharp softmax": sharp_softmax,
     "wrong slope": wrong_slope,
     "one bin": curve(lambda c: c - 0.1 * ((c > 10 / 15) & (c <= 11 / 15)), evenly_spread),
+    "sharp Dirichlet": sharp_dirichlet,
+    "crosses once": curve(lambda c: c - 0.15 * (c - 0.75), evenly_spread),
+    "two opposite bins": curve(
+        lambda c: c + 0.08 * ((c > 0.6) & (c <= 0.65)) - 0.08 * ((c > 0.9) & (c <= 0.95))
+    ),
 }
 
 

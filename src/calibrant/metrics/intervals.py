@@ -34,11 +34,8 @@ DOUBTFUL, CERTAIN = 1.0, 3.0
 """For the lower end of the interval of an error over bins, a bin sum counts as 0 up to DOUBTFUL
 standard deviations of its noise and in full from CERTAIN; its share grows linearly in between."""
 HIDDEN = 0.4
-"""For the upper end, every bin sum is at least this many standard deviations of its noise."""
-TAIL = 1.2
-"""Each tail, in units of (1 - level) / 2. At least one of the ends is too cautious, as the error is
-not in few bins and in many, so two tails of 3% make a 95% interval. The four constants were chosen
-together, on simulated models; others are in docs/measuring.md."""
+"""For the upper end, a bin sum is at least this many standard deviations of its noise. The three were
+chosen together, on simulated models; how often other models are covered is in docs/measuring.md."""
 WIDENING_OF_DIFFERENCE = 1.15
 """How much the interval of the difference of two models is widened, because the direction of the
 true sums is itself only estimated from the samples. Chosen on simulated pairs of equally
@@ -161,7 +158,7 @@ def error_interval(
     multiple = np.divide(size, deviation, out=np.full_like(size, CERTAIN), where=deviation > 0.0)
     few = observed * np.interp(multiple, [DOUBTFUL, CERTAIN], [0.0, 1.0])
     many = np.copysign(np.maximum(size, HIDDEN * deviation), observed)
-    tail = TAIL * (1.0 - level) / 2.0
+    tail = (1.0 - level) / 2.0
     low = error_at_quantile(few, noise, value, error, 1.0 - tail)
     high = error_at_quantile(many, noise, value, error, tail)
     return min(low, high, 1.0), min(high, 1.0)
