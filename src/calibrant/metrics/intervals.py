@@ -34,8 +34,8 @@ DOUBTFUL, CERTAIN = 1.0, 3.0
 """For the lower end of the interval of an error over bins, a bin sum counts as 0 up to DOUBTFUL
 standard deviations of its noise and in full from CERTAIN; its share grows linearly in between."""
 HIDDEN = 0.4
-"""For the upper end, a bin sum is at least this many standard deviations of its noise. The three were
-chosen together, on simulated models; how often other models are covered is in docs/measuring.md."""
+"""For the upper end, a bin sum is at least this many standard deviations of its noise. The three
+were chosen together, on simulated models; docs/measuring.md has the coverage on others."""
 WIDENING_OF_DIFFERENCE = 1.15
 """How much the interval of the difference of two models is widened, because the direction of the
 true sums is itself only estimated from the samples. Chosen on simulated pairs of equally
