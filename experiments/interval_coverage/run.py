@@ -9,34 +9,88 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-import calibrant
+from calibrant.metrics.evaluation import evaluate_samples
+from calibrant.metrics.samples import samples_of_confidence
 
 Floats = npt.NDArray[np.float64]
 
 N_BINS = 15
 RESAMPLES = 300
-MODELS: dict[str, Callable[[Floats], Floats]] = {
-    "calibrated": lambda c: c,
-    "5% over-confident": lambda c: c - 0.05,
-    "1% over-confident": lambda c: c - 0.01,
-    "up and down": lambda c: np.clip(c + 0.08 * np.sin(16 * c), 0, 1),
-    # The models above were looked at when the intervals were designed, those below were not.
-    "temperature 1.5": lambda c: 1 / (1 + ((1 - c) / c) ** (1 / 1.5)),
-    "off above 0.95": lambda c: c - 0.06 * (c > 0.95),
-    "4% under-confident": lambda c: np.minimum(c + 0.04, 1.0),
-}
-"""True accuracy at each confidence."""
+Draw = Callable[[np.random.Generator, int], tuple[Floats, Floats]]
+"""From a generator and n to n confidences and the true accuracy at each of them."""
 
 
-def confidences(rng: np.random.Generator, n: int) -> Floats:
+def mostly_high(rng: np.random.Generator, n: int) -> Floats:
     """Confidences as a network gives them: most of them high."""
     return np.asarray(0.5 + 0.5 * rng.beta(3.0, 1.0, n))
 
 
-def true_errors(accuracy: Callable[[Floats], Floats]) -> dict[str, float]:
-    """The calibration errors over the bins, of four million samples without label noise."""
-    c = np.sort(confidences(np.random.default_rng(0), 4_000_000))
-    gap = c - accuracy(c)
+def evenly_spread(rng: np.random.Generator, n: int) -> Floats:
+    """Confidences of two classes, any as often as any other."""
+    return 0.5 + 0.5 * rng.random(n)
+
+
+def curve(
+    accuracy: Callable[[Floats], Floats],
+    confidences: Callable[[np.random.Generator, int], Floats] = mostly_high,
+) -> Draw:
+    """A model with this accuracy at each confidence."""
+
+    def draw(rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+        confidence = confidences(rng, n)
+        return confidence, accuracy(confidence)
+
+    return draw
+
+
+def sharp_softmax(rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+    """Ten classes, whose logits are stated 1.3 times too large."""
+    logits = 2.5 * rng.standard_normal((n, 10))
+    below = logits - logits.max(axis=1, keepdims=True)
+    confidence, accuracy = (1.0 / np.exp(scale * below).sum(axis=1) for scale in (1.3, 1.0))
+    return confidence, accuracy
+
+
+def wrong_slope(rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+    """Logistic regression with a slope of 1.2 instead of 1.8 and an intercept of 0, not -0.2."""
+    x = rng.standard_normal(n)
+    claimed, true = 1.0 / (1.0 + np.exp(-1.2 * x)), 1.0 / (1.0 + np.exp(0.2 - 1.8 * x))
+    positive = claimed >= 0.5
+    return np.where(positive, claimed, 1.0 - claimed), np.where(positive, true, 1.0 - true)
+
+
+def sharp_dirichlet(rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+    """Four classes, whose true probabilities are raised to the power of 1.2."""
+    truth = rng.dirichlet(np.ones(4), n)
+    claimed = truth**1.2
+    return claimed.max(axis=1) / claimed.sum(axis=1), truth.max(axis=1)
+
+
+MODELS: dict[str, Draw] = {
+    "calibrated": curve(lambda c: c),
+    "5% over-confident": curve(lambda c: c - 0.05),
+    "1% over-confident": curve(lambda c: c - 0.01),
+    "up and down": curve(lambda c: np.clip(c + 0.08 * np.sin(16 * c), 0, 1)),
+    # The models above were looked at when the intervals were designed, those below were not.
+    "temperature 1.5": curve(lambda c: 1 / (1 + ((1 - c) / c) ** (1 / 1.5))),
+    "off above 0.95": curve(lambda c: c - 0.06 * (c > 0.95)),
+    "4% under-confident": curve(lambda c: np.minimum(c + 0.04, 1.0)),
+    "sharp softmax": sharp_softmax,
+    "wrong slope": wrong_slope,
+    "one bin": curve(lambda c: c - 0.1 * ((c > 10 / 15) & (c <= 11 / 15)), evenly_spread),
+    "sharp Dirichlet": sharp_dirichlet,
+    "crosses once": curve(lambda c: c - 0.15 * (c - 0.75), evenly_spread),
+    "two opposite bins": curve(
+        lambda c: c + 0.08 * ((c > 0.6) & (c <= 0.65)) - 0.08 * ((c > 0.9) & (c <= 0.95))
+    ),
+}
+
+
+def true_errors(draw: Draw) -> dict[str, float]:
+    """The calibration errors over the bins, of two million samples without label noise."""
+    c, accuracy = draw(np.random.default_rng(0), 2_000_000)
+    order = np.argsort(c)
+    c, gap = c[order], (c - accuracy)[order]
     width = np.clip(np.ceil(c * N_BINS).astype(int) - 1, 0, N_BINS - 1)
     mass = np.arange(len(c)) * N_BINS // len(c)
     return {
@@ -54,20 +108,21 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     runs, n = arguments.runs, arguments.n
     print(f"{runs} runs of {n} samples, {N_BINS} bins, {RESAMPLES} resamples, 95% intervals")
-    print(f"{'model':<20}{'metric':<9}{'true':>8}{'covered':>9}{'called miscalibrated':>22}")
+    print(
+        f"{'model':<20}{'metric':<9}{'true':>8}{'covered':>9}{'width':>8}"
+        f"{'called miscalibrated':>22}"
+    )
     for name in arguments.model or MODELS:
-        accuracy = MODELS[name]
-        truth = true_errors(accuracy)
+        truth = true_errors(MODELS[name])
         covered = dict.fromkeys(truth, 0)
+        width = dict.fromkeys(truth, 0.0)
         called = dict.fromkeys(truth, 0)
         with click.progressbar(range(runs), label=name) as seeds:
             for seed in seeds:
                 rng = np.random.default_rng(10_000 + seed)
-                c = confidences(rng, n)
-                labels = (rng.random(n) >= accuracy(c)).astype(int)
-                result = calibrant.evaluate(
-                    np.stack([c, 1 - c], axis=-1),
-                    labels,
+                confidence, accuracy = MODELS[name](rng, n)
+                result = evaluate_samples(
+                    samples_of_confidence(confidence, rng.random(n) < accuracy),
                     metrics=list(truth),
                     n_resamples=RESAMPLES,
                     random_state=seed,
@@ -76,12 +131,13 @@ def main(argv: list[str] | None = None) -> None:
                     low, high = row.low, row.high
                     assert low is not None
                     assert high is not None
+                    width[row.name] += high - low
                     covered[row.name] += low <= truth[row.name] <= high
                     called[row.name] += floor.p_value <= 0.05
         for metric, true in truth.items():
             print(
                 f"{name:<20}{metric:<9}{true:>8.4f}{covered[metric] / runs:>9.1%}"
-                f"{called[metric] / runs:>22.1%}",
+                f"{width[metric] / runs:>8.4f}{called[metric] / runs:>22.1%}",
                 flush=True,
             )
 

@@ -5,11 +5,14 @@ by the quantiles of the resampled means. A calibration error over bins is a sum 
 noise alone makes it positive, and each resample adds noise of its own, so the quantiles of
 resampled errors are too high (they cover a true error of 1% in *none* of 300 simulated cases of 500
 samples). Therefore only the noise of the bin sums S is resampled. The interval holds the true
-values r * |S| for which an error as small, or as large, as the observed one is not surprising:
+errors for which an error as small, or as large, as the observed one is not surprising:
 
-    error(r) = sum_b |r S_b + noise_b|,    r from 0 (calibrated) upwards
+    error(r) = sum_b |r D_b + noise_b|,    r from 0 (calibrated) upwards
 
-Its coverage is measured in `experiments/interval_coverage`.
+Noise raises the error most if the true error is in few bins, and least if it is in all of them.
+Which it is, the samples tell only for sums well above their noise. The lower end therefore supposes
+few bins: D leaves out sums that noise explains. The upper end supposes many: D has no very small
+sums. Its coverage is measured in `experiments/interval_coverage`.
 """
 
 from __future__ import annotations
@@ -27,14 +30,18 @@ CHUNK_NUMBERS = 2_000_000
 MOST_DRAWS = 200_000_000
 """Largest number of draws for one metric: very large samples get fewer resamples."""
 FEWEST_RESAMPLES = 100
-WIDENING = 1.1
-"""How much the interval of an error over bins is widened, because the direction of the true sums is
-itself only estimated from the samples. Chosen on simulated models; on others, 95% intervals then
-covered in 85 to 96% of cases (docs/measuring.md)."""
+DOUBTFUL, CERTAIN = 1.0, 3.0
+"""For the lower end of the interval of an error over bins, a bin sum counts as 0 up to DOUBTFUL
+standard deviations of its noise and in full from CERTAIN; its share grows linearly in between."""
+HIDDEN = 0.6
+"""For the upper end, a bin sum is at least this many standard deviations of its noise. The three
+were chosen together, on normal bin sums of which one to all are off; docs/measuring.md has the
+coverage."""
 WIDENING_OF_DIFFERENCE = 1.15
-"""The same for the difference of two models. Chosen on simulated pairs of equally over-confident
-models (300 samples, 10 classes), where it takes false alarms at the 5% level from 3 to 9% of pairs
-to 1 to 5%. One setting of 600 samples kept 7 to 8% (11% before)."""
+"""How much the interval of the difference of two models is widened, because the direction of the
+true sums is itself only estimated from the samples. Chosen on simulated pairs of equally
+over-confident models (300 samples, 10 classes), where it takes false alarms at the 5% level from 3
+to 9% of pairs to 1 to 5%. One setting of 600 samples kept 7 to 8% (11% before)."""
 NORMAL_FROM = 20_000
 """Number of samples from which bin sums are treated as normally distributed."""
 
@@ -146,14 +153,16 @@ def error_interval(
 
     The observed error includes noise and the interval does not, so it can lie below the error.
     """
-    noise, value = resampled - observed, float(error(observed))
+    noise = resampled - observed
+    value = float(error(observed))
+    size, deviation = np.abs(observed), noise.std(axis=0)
+    multiple = np.divide(size, deviation, out=np.full_like(size, CERTAIN), where=deviation > 0.0)
+    few = observed * np.interp(multiple, [DOUBTFUL, CERTAIN], [0.0, 1.0])
+    many = np.copysign(np.maximum(size, HIDDEN * deviation), observed)
     tail = (1.0 - level) / 2.0
-    low, middle, high = (
-        ratio_at_quantile(observed, noise, error, quantile) for quantile in (1.0 - tail, 0.5, tail)
-    )
-    low = max(0.0, middle - WIDENING * (middle - low))
-    high = middle + WIDENING * (high - middle)
-    return min(value * low, 1.0), min(value * high, 1.0)
+    low = error_at_quantile(few, noise, value, error, 1.0 - tail)
+    high = error_at_quantile(many, noise, value, error, tail)
+    return min(low, high, 1.0), min(high, 1.0)
 
 
 def largest_error_interval(
@@ -169,27 +178,31 @@ def largest_error_interval(
     return max(worst[0], average[0]), max(worst[1], average[1])
 
 
-def ratio_at_quantile(
-    observed: Floats, noise: Floats, error: Callable[[Floats], Floats], quantile: float
+def error_at_quantile(
+    direction: Floats,
+    noise: Floats,
+    value: float,
+    error: Callable[[Floats], Floats],
+    quantile: float,
 ) -> float:
-    """The r for which the observed error is this quantile of error(r * observed + noise).
+    """The error of r * direction, for the r that makes ``value`` this quantile once noise is added.
 
     0 if there is no such r.
     """
-    value = float(error(observed))
 
-    def error_at(r: float) -> float:
-        return float(np.quantile(error(r * observed + noise), quantile))
+    def quantile_at(r: float) -> float:
+        # "weibull" is exact on average; the default is too near the middle, by 0.3% of 300 resamples
+        return float(np.quantile(error(r * direction + noise), quantile, method="weibull"))
 
     low, high = 0.0, 2.0
-    if error_at(low) >= value:
+    if not direction.any() or quantile_at(low) >= value:
         return 0.0
-    while error_at(high) < value:
+    while quantile_at(high) < value:
         high *= 2.0
     for _ in range(24):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if error_at(middle) < value else (low, middle)
-    return 0.5 * (low + high)
+        low, high = (middle, high) if quantile_at(middle) < value else (low, middle)
+    return float(error(0.5 * (low + high) * direction))
 
 
 def deviations(
