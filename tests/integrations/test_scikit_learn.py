@@ -36,7 +36,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import check_set_params, parametrize_with_checks
 
 import calibrant
-from calibrant import FocalCalibration, TemperatureScaling
+from calibrant import AutoCalibration, FocalCalibration, TemperatureScaling
 from calibrant.calibrators import CALIBRATORS, CalibrationWarning
 from calibrant.integrations.scikit_learn import CalibratedClassifier
 from tests.builders import REQUIRED, build, draw_samples
@@ -111,7 +111,7 @@ def test_any_classifier_gets_probabilities(estimator, scores, k):
 
 def test_one_column_of_a_binary_score_stands_for_two():
     X, y, X_new, _ = problem(k=2)  # noqa: N806
-    classifier = CalibratedClassifier(LinearSVC()).fit(X, y)
+    classifier = CalibratedClassifier(LinearSVC(), method="temperature").fit(X, y)
     margin = classifier.estimator_.decision_function(X_new)
     temperature = classifier.calibrator_.temperature_
     assert classifier.predict_proba(X_new)[:, 1] == pytest.approx(
@@ -220,7 +220,7 @@ def test_a_regressor_is_refused():
 def test_every_row_is_scored_by_a_classifier_that_has_not_seen_it():
     X, y, X_new, _ = problem()  # noqa: N806
     folds = StratifiedKFold(4, shuffle=True, random_state=1)
-    classifier = CalibratedClassifier(GaussianNB(), cv=folds).fit(X, y)
+    classifier = CalibratedClassifier(GaussianNB(), method="temperature", cv=folds).fit(X, y)
     scores = np.empty((len(y), 3))
     for train, test in folds.split(X, y):
         scores[test] = GaussianNB().fit(X[train], y[train]).predict_proba(X[test])
@@ -248,7 +248,27 @@ def test_calibration_helps_where_it_is_needed():
     calibrated = classifier.predict_proba(X_new)
     assert log_loss(y_new, calibrated) < log_loss(y_new, raw) / 2
     assert calibrant.ece(calibrated, y_new) < calibrant.ece(raw, y_new) / 2
-    assert (classifier.predict(X_new) == raw.argmax(axis=1)).all()
+    assert (classifier.predict(X_new) == calibrated.argmax(axis=1)).all()
+    keeping = CalibratedClassifier(GaussianNB(), method=AutoCalibration(keep_class=True)).fit(X, y)
+    assert (keeping.predict(X_new) == raw.argmax(axis=1)).all()
+
+
+def test_a_balanced_model_of_rare_positives_gets_their_prevalence_back():
+    X, y = make_classification(  # noqa: N806
+        20_000, n_informative=5, weights=[0.94], flip_y=0.05, class_sep=0.6, random_state=0
+    )
+    fit, test = slice(0, 8000), slice(8000, None)
+    rate = y[test].mean()
+    assert 0.07 < rate < 0.09
+    model = LogisticRegression(class_weight="balanced")
+    raw = model.fit(X[fit], y[fit]).predict_proba(X[test])
+    verdict = calibrant.evaluate(raw, y[test])
+    assert verdict.side == "prevalence off"
+    ours = CalibratedClassifier(model).fit(X[fit], y[fit]).predict_proba(X[test])
+    theirs = CalibratedClassifierCV(model).fit(X[fit], y[fit]).predict_proba(X[test])
+    assert raw[:, 1].mean() > 0.3
+    assert ours[:, 1].mean() == pytest.approx(rate, abs=0.01)
+    assert log_loss(y[test], ours) < 1.01 * log_loss(y[test], theirs)
 
 
 def test_votes_of_a_support_vector_machine_are_worth_less_than_its_margins():
@@ -276,10 +296,13 @@ def test_folds_can_be_given_in_many_ways():
     splitter = StratifiedKFold(5)
     ways = [5, None, splitter, list(splitter.split(X, y))]
     found = [
-        CalibratedClassifier(GaussianNB(), cv=cv).fit(X, y).calibrator_.temperature_ for cv in ways
+        CalibratedClassifier(GaussianNB(), method="temperature", cv=cv)
+        .fit(X, y)
+        .calibrator_.temperature_
+        for cv in ways
     ]
     assert found == [found[0]] * 4
-    parallel = CalibratedClassifier(GaussianNB(), n_jobs=2).fit(X, y)
+    parallel = CalibratedClassifier(GaussianNB(), method="temperature", n_jobs=2).fit(X, y)
     assert parallel.calibrator_.temperature_ == found[0]
 
 
@@ -317,9 +340,9 @@ def test_a_fitted_classifier_is_calibrated_on_all_rows(freeze):
     fitted = GaussianNB().fit(X, y)
     before = pickle.dumps(fitted)
     classifier = (
-        CalibratedClassifier(FrozenEstimator(fitted))
+        CalibratedClassifier(FrozenEstimator(fitted), method="temperature")
         if freeze
-        else CalibratedClassifier(fitted, cv="prefit")
+        else CalibratedClassifier(fitted, method="temperature", cv="prefit")
     ).fit(X_new, y_new)
     expected = TemperatureScaling().fit(probs=fitted.predict_proba(X_new), labels=y_new)
     assert classifier.calibrator_.temperature_ == expected.temperature_
@@ -411,7 +434,9 @@ def test_weights_go_to_the_classifier_and_to_the_calibrator():
     X, y, X_new, _ = problem(k=2)  # noqa: N806
     weight = np.random.default_rng(0).integers(1, 4, size=len(y)).astype(float)
     folds = list(StratifiedKFold(3).split(X, y))
-    classifier = CalibratedClassifier(LogisticRegression(), cv=folds).fit(X, y, weight)
+    classifier = CalibratedClassifier(LogisticRegression(), method="temperature", cv=folds).fit(
+        X, y, weight
+    )
     own = LogisticRegression().fit(X, y, sample_weight=weight)
     assert classifier.estimator_.coef_ == pytest.approx(own.coef_)
     scores = np.empty(len(y))

@@ -55,7 +55,8 @@ class CalibratorModule(nn.Module):
         # A copy: this layer stays as it is if the calibrator is fitted again.
         self._calibrator = copy.copy(calibrator)
         self.n_classes = calibrator.n_classes_
-        self.parts = nn.ModuleList(CalibratorModule(part) for part in calibrator.parts_)
+        parts = [CalibratorModule(part) for part in calibrator.parts_]
+        self.parts: Any = nn.ModuleList(parts) if parts else ()
         self._numbers = {n: v for n, v in calibrator.state_.items() if isinstance(v, float)}
         self._arrays = [name for name in calibrator.state_ if name not in self._numbers]
         for name in self._arrays:
@@ -73,9 +74,8 @@ class CalibratorModule(nn.Module):
             return self._computed(self._calibrator._probs, logits)
         for part in self.parts[:-1]:
             logits = part(logits)
-        last = self.parts[-1]
-        assert isinstance(last, CalibratorModule)
-        return last.probs(logits)
+        probs: Tensor = self.parts[-1].probs(logits)
+        return probs
 
     def extra_repr(self) -> str:
         """The calibrator and its fitted numbers."""

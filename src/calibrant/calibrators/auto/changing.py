@@ -24,7 +24,11 @@ from calibrant.calibrators.data import FitData, Floats
 from calibrant.calibrators.folds import Folds, mean_and_error
 from calibrant.calibrators.linear.methods import BiasCorrectedTemperatureScaling
 from calibrant.calibrators.linear.structured import MOST_CLASSES, Regression, StructuredScaling
-from calibrant.calibrators.temperature.floored import FlooredTemperatureScaling, mistake_gaps
+from calibrant.calibrators.temperature.floored import (
+    FlooredTemperatureScaling,
+    label_gaps,
+    typical_gap,
+)
 from calibrant.calibrators.temperature.rows import temperature_rows
 from calibrant.calibrators.top_rest.solver import Problem
 from calibrant.metrics.calibration import class_gap_sums
@@ -48,8 +52,7 @@ MOST_ENTRIES = 1 << 21
 def floored(best: Candidate, folds: Folds) -> Candidate | None:
     """The same on floored logits, if some mistakes have huge gaps and the floor helps."""
     samples = best.problem.data
-    gaps = mistake_gaps(samples)
-    if len(gaps) == 0 or gaps.max() <= HUGE_GAP * np.median(gaps):
+    if label_gaps(samples).max() <= HUGE_GAP * typical_gap(samples):
         return None
     part = FlooredTemperatureScaling()
     part = part.with_state(part._fit(samples).state, samples.n_classes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import ClassVar
 
@@ -71,8 +72,7 @@ class FlooredTemperatureScaling(Calibrator):
 
     def _fit(self, data: Samples) -> Fitted:
         samples = data.in_memory()
-        gaps = mistake_gaps(samples)
-        floor = TYPICAL_GAPS * float(np.median(gaps)) if len(gaps) else NO_FLOOR
+        floor = min(TYPICAL_GAPS * typical_gap(samples), NO_FLOOR)
         raised = replace(samples, logits=floored(samples.logits.astype(np.float64), floor))
         best = best_temperature(raised, "nll", 0.0)
         return Fitted(
@@ -101,9 +101,19 @@ def floored(logits: Array, floor: float) -> Array:
     return xp.where(logits == -float("inf"), -float("inf"), xp.clip(below, min=-floor))
 
 
-def mistake_gaps(data: FitData) -> Floats:
-    """For each row whose label is not on top, how far below the top it is; at most 1e30."""
+def label_gaps(data: FitData) -> Floats:
+    """How far below the largest logit of its row each label is; at most 1e30."""
     top, label = data.logits.max(axis=1), data.logits[np.arange(len(data)), data.labels]
     with np.errstate(over="ignore"):
-        gaps = top.astype(np.float64) - label
-    return np.asarray(np.minimum(gaps[gaps > 0.0], NO_FLOOR / TYPICAL_GAPS))
+        return np.asarray(np.minimum(top.astype(np.float64) - label, NO_FLOOR))
+
+
+def typical_gap(data: FitData) -> float:
+    """The median gap of the mistakes; infinite if there is none."""
+    gaps = label_gaps(data)
+    order = np.argsort(gaps, kind="stable")
+    order = order[gaps[order] > 0.0]
+    if len(order) == 0:
+        return math.inf
+    up_to = np.cumsum(data.counts[order])
+    return float(gaps[order[np.searchsorted(up_to, up_to[-1] / 2.0)]])
