@@ -23,7 +23,7 @@ demo: $(READY) ## train four networks, calibrate each, and write pages to look a
 test: lint $(READY) ## lint, types, unit tests, contracts and doctests
 	$(PYTEST) $(IN_PARALLEL)
 
-test-slow: $(READY) ## distributed, Dask, resume, docs build, large networks, hostile input
+test-slow: $(READY) ## distributed, Dask, resume, docs build, exports, large networks, hostile input
 	$(PYTEST) $(IN_PARALLEL) --hypothesis-profile many -m 'slow or hostile' tests
 
 test-properties: $(READY) ## the property tests on more examples
@@ -53,7 +53,7 @@ bench: $(READY) ## speed side by side with what one would otherwise use
 	$(BIN)/python -m benchmarks
 
 peers: $(PEERS_READY) ## numbers side by side with other packages, in an environment of their own
-	$(PEERS)/bin/python -m pytest tests/peers -q
+	$(PEERS)/bin/python -m pytest tests/peers -q -m ""
 
 bench-peers: $(PEERS_READY) ## speed side by side with other packages
 	$(PEERS)/bin/python -m benchmarks

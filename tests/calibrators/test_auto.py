@@ -1,4 +1,4 @@
-"""The choice among temperature scaling and top-rest scaling, and what it rests on."""
+"""The choice of ``auto``, and what it rests on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 import calibrant
 from calibrant import AutoCalibration, TemperatureScaling, TopRestScaling
-from calibrant.calibrators import CalibrationWarning, Evidence, auto
+from calibrant.calibrators import CalibrationWarning, Evidence
+from calibrant.calibrators.auto import keeping
 from tests.reference import top_rest_slow as slow
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
@@ -66,7 +67,7 @@ def test_top_rest_where_it_is_not():
     ],
 )
 def test_the_result_is_that_of_the_chosen_method(data, chosen, same):
-    found = AutoCalibration().fit(*data)
+    found = AutoCalibration(keep_class=True).fit(*data)
     assert found.chosen_ == chosen
     assert [each.method for each in found.report_.evidence] == NAMES
     assert [each.chosen for each in found.report_.evidence] == [name == chosen for name in NAMES]
@@ -78,24 +79,113 @@ def test_the_result_is_that_of_the_chosen_method(data, chosen, same):
 
 def test_below_twenty_samples_nothing_is_compared():
     for n in (1, 2, 19):
-        found = AutoCalibration().fit(*shouting(n, 3))
+        found = AutoCalibration(keep_class=True).fit(*shouting(n, 3))
         assert found.chosen_ == "temperature"
         assert len(found.report_.evidence) == 1
         assert found.report_.evidence[0].gain is None
-    assert len(AutoCalibration().fit(*shouting(20, 3)).report_.evidence) == 3
+    assert len(AutoCalibration(keep_class=True).fit(*shouting(20, 3)).report_.evidence) == 3
     logits, labels = shouting(10, 3)
-    assert len(AutoCalibration().fit(logits, labels, np.full(10, 2.0)).report_.evidence) == 3
-    assert len(AutoCalibration().fit(logits, labels, np.full(10, 2.5)).report_.evidence) == 1
+    assert (
+        len(AutoCalibration(keep_class=True).fit(logits, labels, np.full(10, 2.0)).report_.evidence)
+        == 3
+    )
+    assert (
+        len(AutoCalibration(keep_class=True).fit(logits, labels, np.full(10, 2.5)).report_.evidence)
+        == 1
+    )
 
 
 def test_class_terms_that_harm_the_calibration_are_refused():
-    found = AutoCalibration()
+    found = AutoCalibration(keep_class=True)
     with pytest.warns(CalibrationWarning, match="class terms would lower the nll by"):
         found.fit(*wrong_about_a_class())
     temperature, _, classes = found.report_.evidence
     assert found.chosen_ == "top-rest, classes=False"
     assert classes.gain > 5 * classes.gain_error
     assert classes.ada_ece > temperature.ada_ece + 2.0 * classes.ada_ece_error
+
+
+# --- methods that may change the class -----------------------------------------------------------
+
+
+def accuracy(method, logits, labels):
+    return (method.predict(logits) == labels).mean()
+
+
+def nll(method, logits, labels):
+    return -method.predict_log_proba(logits)[np.arange(len(labels)), labels].mean()
+
+
+def test_a_model_that_is_wrong_about_a_class_is_mended():
+    logits, labels = wrong_about_a_class()
+    found = AutoCalibration().fit(logits, labels)
+    kept = AutoCalibration(keep_class=True).fit(logits, labels)
+    assert found.chosen_ == "structured, then temperature"
+    assert [part.NAME for part in found.parts_] == ["structured", "top-rest"]
+    fresh, truth = honest(4000, 5, seed=1)
+    fresh[:, 0] += 3.0
+    assert nll(found, fresh, truth) < nll(kept, fresh, truth) - 0.1
+    assert accuracy(found, fresh, truth) > accuracy(kept, fresh, truth) + 0.05
+    chosen = found.report_.evidence[-1]
+    assert chosen.chosen
+    assert chosen.changed > 0.1
+    assert chosen.accuracy_gain > 2.0 * chosen.accuracy_gain_error
+    assert "of the predictions, accuracy +" in str(chosen)
+    assert found.report_.accuracy_after > found.report_.accuracy_before + 0.05
+    np.testing.assert_array_equal(kept.predict(fresh), fresh.argmax(axis=1))
+
+
+def test_the_held_out_accuracy_is_what_fresh_samples_show():
+    logits, labels = wrong_about_a_class(1000)
+    evidence = AutoCalibration().fit(logits, labels).report_.evidence[-1]
+    fresh, truth = wrong_about_a_class(20_000)
+    found = AutoCalibration().fit(logits, labels)
+    gain = accuracy(found, fresh, truth) - (fresh.argmax(axis=1) == truth).mean()
+    assert abs(gain - evidence.accuracy_gain) < 4.0 * evidence.accuracy_gain_error
+    changed = (found.predict(fresh) != fresh.argmax(axis=1)).mean()
+    assert changed == pytest.approx(evidence.changed, abs=0.05)
+
+
+def test_a_calibrated_model_keeps_its_classes():
+    for seed in range(10):
+        found = AutoCalibration().fit(*honest(1000, 5, seed))
+        kept = AutoCalibration(keep_class=True).fit(*honest(1000, 5, seed))
+        if found.chosen_ == kept.chosen_:
+            assert found.report_.after == kept.report_.after
+    assert found.chosen_ == "temperature"
+
+
+def test_many_classes_of_wrong_frequency_get_biases():
+    logits, labels = honest(4000, 30)
+    logits[:, 0] += 4.0
+    found = AutoCalibration().fit(logits, labels)
+    assert found.chosen_ == "bias-corrected-temperature, then temperature"
+    biases = found.parts_[0].bias_
+    assert biases[0] - np.median(biases) == pytest.approx(-4.0, abs=0.3)
+
+
+def test_a_few_huge_gaps_do_not_decide():
+    logits, labels = honest(2000, 4)
+    wrong = np.flatnonzero(logits.argmax(axis=1) != labels)[:20]
+    logits[wrong] *= 1e5
+    found = AutoCalibration().fit(logits, labels)
+    assert found.parts_[0].NAME == "floored-temperature"
+    fresh, truth = honest(4000, 4, seed=1)
+    plain = TemperatureScaling().fit(logits, labels)
+    assert nll(found, fresh, truth) < nll(plain, fresh, truth) / 1.3
+
+
+def test_few_samples_are_not_worse_than_temperature_scaling():
+    gains = []
+    for seed in range(40):
+        logits, labels = honest(60, 4, seed)
+        fresh, truth = honest(1000, 4, seed + 1000)
+        plain, found = (m.fit(logits, labels) for m in (TemperatureScaling(), AutoCalibration()))
+        gains.append(nll(plain, fresh, truth) - nll(found, fresh, truth))
+    assert np.mean(gains) > -2.0 * np.std(gains) / np.sqrt(40) - 0.002
+
+
+# --- what a step needs ---------------------------------------------------------------------------
 
 
 def step(**changes):
@@ -119,12 +209,12 @@ def step(**changes):
 )
 def test_what_a_step_needs(changes, better):
     temperature = step(gain=None, gain_error=None, moved_confidence=0.0)
-    assert auto._is_better(step(**changes), [temperature, step()]) is better
+    assert keeping.is_better(step(**changes), temperature, before=step()) is better
 
 
 def test_without_class_terms_the_confidence_may_be_moved():
     temperature = step(gain=None, gain_error=None, moved_confidence=0.0)
-    assert auto._is_better(step(moved_confidence=0.5), [temperature])
+    assert keeping.is_better(step(moved_confidence=0.5), temperature, before=temperature)
 
 
 # --- the evidence --------------------------------------------------------------------------------
@@ -231,8 +321,11 @@ def test_the_unit_of_weights_does_not_matter(unit):
 def test_one_row_that_weighs_as_much_as_many():
     logits, labels = shouting(30, 3)
     weight = np.where(np.arange(30) == 7, 1e12, 1.0)
-    assert len(AutoCalibration().fit(logits, labels, weight).report_.evidence) == 3
-    assert len(AutoCalibration().fit(logits, labels, 0.3 * weight).report_.evidence) == 1
+    assert len(AutoCalibration(keep_class=True).fit(logits, labels, weight).report_.evidence) == 3
+    assert (
+        len(AutoCalibration(keep_class=True).fit(logits, labels, 0.3 * weight).report_.evidence)
+        == 1
+    )
 
 
 # --- garbage -------------------------------------------------------------------------------------
@@ -257,13 +350,15 @@ def garbage():
     }
 
 
+@pytest.mark.parametrize("keep_class", [True, False])
 @pytest.mark.parametrize("name", garbage())
-def test_garbage_in_probabilities_out(name, tmp_path):
+def test_garbage_in_probabilities_out(name, keep_class, tmp_path):
     logits, labels, *weight = garbage()[name]
-    found = AutoCalibration().fit(logits, labels, *weight)
+    found = AutoCalibration(keep_class=keep_class).fit(logits, labels, *weight)
     probs = found.predict_proba(logits)
     np.testing.assert_allclose(probs.sum(axis=1, dtype=float), 1.0, atol=1e-6)
-    assert np.array_equal(probs.argmax(axis=1), logits.argmax(axis=1))
+    if keep_class:
+        assert np.array_equal(probs.argmax(axis=1), logits.argmax(axis=1))
     assert np.isfinite(found.report_.after)
     assert np.isfinite(found.report_.gradient)
     found.save(tmp_path / "cal.json")
@@ -301,6 +396,10 @@ GOOD = {
     "gain_error": None,
     "ada_ece": 0.1,
     "ada_ece_error": 0.1,
+    "moved_confidence": 0.0,
+    "changed": 0.0,
+    "accuracy_gain": 0.0,
+    "accuracy_gain_error": 0.0,
     "chosen": True,
 }
 

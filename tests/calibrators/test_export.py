@@ -30,7 +30,6 @@ from tests.reference import focal_mpmath
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
 
-"""Arguments that a constructor has no default for."""
 METHODS = sorted(CALIBRATORS)
 CLASSES = (2, 3, 10, 200, 1000)
 DTYPES = ("float32", "float64")
@@ -46,7 +45,15 @@ def taking_turns(first=0):
     ]
 
 
-cases = functools.partial(pytest.mark.parametrize, ("name", "k", "dtype"))
+def cases(turns, fast):
+    """Every run tests the methods ``fast``; the others are slow, as translating takes seconds."""
+    return pytest.mark.parametrize(
+        ("name", "k", "dtype"),
+        [
+            pytest.param(*turn, marks=[] if turn[0] in fast else [pytest.mark.slow])
+            for turn in turns
+        ],
+    )
 
 
 @functools.cache
@@ -114,11 +121,15 @@ def test_every_method_has_a_template():
 
 
 every_size = pytest.mark.parametrize("size", [0.01, 1.0])
+# Fitting a thousand classes, and reading a million numbers, takes seconds.
+every_width = pytest.mark.parametrize(
+    "k", [k if k < 1000 else pytest.param(k, marks=pytest.mark.slow) for k in CLASSES]
+)
 
 
 @every_method
 @every_size
-@pytest.mark.parametrize("k", CLASSES)
+@every_width
 def test_the_python_file_agrees(name, k, size):
     calibrator = fitted(name, k, size)
     predict_proba = function_of(source(calibrator))
@@ -238,7 +249,7 @@ def test_words_in_a_calibrator_file_never_become_code(tmp_path):
 
 @every_method
 @every_size
-@pytest.mark.parametrize("k", CLASSES)
+@every_width
 def test_the_layer_agrees(name, k, size):
     calibrator, logits = fitted(name, k, size), rows(k, "float32")
     layer, tensor = calibrator.as_module(), torch.from_numpy(logits)
@@ -259,7 +270,7 @@ def test_the_focal_layer_and_file_agree_for_every_gamma(gamma, k):
     assert_agrees(function_of(source(calibrator))(logits), calibrator, logits)
 
 
-@cases(taking_turns(6))
+@cases(taking_turns(6), fast=["focal-temperature", "isotonic"])
 def test_the_torch_program_agrees(name, k, dtype, tmp_path, capfd):
     calibrator, logits = fitted(name, k, 0.01), rows(k, dtype)
     export(calibrator, tmp_path / "cal.pt2", dtype=dtype)
@@ -271,6 +282,7 @@ def test_the_torch_program_agrees(name, k, dtype, tmp_path, capfd):
         assert_agrees(found, calibrator, logits[:n])
 
 
+@pytest.mark.slow
 def test_the_torch_program_runs_where_there_is_only_torch(tmp_path):
     export(fitted("focal"), tmp_path / "cal.pt2")
     program = f"""
@@ -303,7 +315,7 @@ def session(path):
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-@cases(taking_turns())  # once each, as translating takes seconds
+@cases(taking_turns(), fast=["focal-temperature"])
 def test_the_onnx_model_agrees(name, k, dtype, tmp_path, capfd):
     calibrator, logits = fitted(name, k, 0.01), rows(k, dtype)
     export(calibrator, tmp_path / "cal.onnx", dtype=dtype)
@@ -320,7 +332,7 @@ def test_the_onnx_model_agrees(name, k, dtype, tmp_path, capfd):
     ]
 
 
-@pytest.mark.parametrize("name", ["vector", "isotonic"])
+@pytest.mark.parametrize("name", ["vector", pytest.param("isotonic", marks=pytest.mark.slow)])
 def test_a_single_model_computes_in_double(name, tmp_path):
     calibrator, logits = fitted(name, 10, 0.01), rows(10, "float32")
     export(calibrator, tmp_path / "cal.onnx", dtype="float32")
@@ -329,6 +341,7 @@ def test_a_single_model_computes_in_double(name, tmp_path):
     np.testing.assert_allclose(found, exact, rtol=0, atol=2.0**-24)
 
 
+@pytest.mark.slow
 def test_a_model_whose_temperature_single_precision_cannot_hold(tmp_path):
     logits, labels = draw_samples(600)
     calibrator = TemperatureScaling().fit(1e-60 * logits, labels)

@@ -63,7 +63,7 @@ def test_a_large_file_is_counted_in_parts(file, monkeypatch):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"logits": LOGITS}, "needs labels; found none"),
+        ({"logits": LOGITS}, "labels are needed; found none"),
         ({"logits": np.full((2, 3), np.nan), "labels": [0, 1]}, "NaN in row 0"),
         ({"probs": np.full((2, 3), 0.9), "labels": [0, 1]}, "row 0 sums to 2.7"),
         ({"logits": LOGITS, "labels": LABELS + 9}, "labels must be between 0 and 4"),

@@ -20,6 +20,9 @@ LOGITS = 2.0 * RNG.standard_normal((400, 5))
 CALIBRATOR = FocalCalibration(gamma=2.0).fit(LOGITS, RNG.integers(0, 5, 400))
 
 run = functools.partial(run_calibrant, "export")
+every_format = pytest.mark.parametrize(
+    "kind", ["numpy", pytest.param("onnx", marks=pytest.mark.slow), "torch"]
+)
 
 
 @pytest.fixture
@@ -70,7 +73,7 @@ def test_an_onnx_model_of_either_type(file, capfd):
     np.testing.assert_allclose(found, CALIBRATOR.predict_proba(LOGITS), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["numpy", "onnx", "torch"])
+@every_format
 def test_an_earlier_export_is_replaced(kind, file):
     out = file.with_suffix(FORMATS[kind].extension)
     assert run(file, "--format", kind).exit_code == 0
@@ -81,7 +84,7 @@ def test_an_earlier_export_is_replaced(kind, file):
     assert sorted(path.name for path in file.parent.iterdir()) == sorted([file.name, out.name])
 
 
-@pytest.mark.parametrize("kind", ["numpy", "onnx", "torch"])
+@every_format
 def test_another_file_is_replaced_with_force_only(kind, file):
     out = file.with_suffix(FORMATS[kind].extension)
     out.write_text("import calibrant  # somebody's own work")

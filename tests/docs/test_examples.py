@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.processes import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_the_example_recovers_the_posterior(tmp_path):
     picture = tmp_path / "demo.png"
     done = run_python("examples/recover_posterior.py", "--out", picture, cwd=ROOT, check=True)

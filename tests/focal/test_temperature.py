@@ -26,7 +26,7 @@ def test_printed_values_for_three_classes(gamma, temperature):
     ("n_classes", "slope", "offset"),
     [
         (2, 0.967, 0.776),
-        (3, 0.645, 0.899),
+        pytest.param(3, 0.645, 0.899, marks=pytest.mark.slow),
         pytest.param(4, 0.491, 0.948, marks=pytest.mark.slow),
     ],
 )

@@ -56,16 +56,22 @@ def problem(n=600, k=3, seed=0, **options):
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered in cast:RuntimeWarning")
+@parametrize_with_checks([CalibratedClassifier(LogisticRegression())])
+def test_scikit_learn_checks(estimator, check):
+    """No check fails; those that need pandas or SciPy's array API switch are skipped there."""
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast:RuntimeWarning")
 @pytest.mark.filterwarnings("ignore:divide by zero encountered in log:RuntimeWarning")  # GaussianNB
 @parametrize_with_checks(
     [
-        CalibratedClassifier(LogisticRegression()),
         CalibratedClassifier(RidgeClassifier(), method="identity"),
         CalibratedClassifier(GaussianNB(), method=TemperatureScaling(criterion="brier"), cv=3),
     ]
 )
-def test_scikit_learn_checks(estimator, check):
-    """No check fails; those that need pandas or SciPy's array API switch are skipped there."""
+def test_scikit_learn_checks_of_other_classifiers(estimator, check):
     check(estimator)
 
 
@@ -639,7 +645,13 @@ def test_predictions_do_not_depend_on_the_batch(name):
     np.testing.assert_allclose(np.concatenate(halves), fitted.predict_proba(logits), rtol=1e-13)
 
 
-@pytest.mark.parametrize("name", sorted(CALIBRATORS))
+@pytest.mark.parametrize(  # it compiles anew what a method reads
+    "name",
+    [
+        name if name in ("isotonic", "temperature") else pytest.param(name, marks=pytest.mark.slow)
+        for name in sorted(CALIBRATORS)
+    ],
+)
 def test_reading_only_memory_is_enough(name):
     logits, labels = draw_samples()
     logits.setflags(write=False)

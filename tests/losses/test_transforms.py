@@ -60,6 +60,7 @@ def test_compiles_in_one_piece(name):
             torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.slow
 def test_compiles_to_machine_code():
     logits, labels = batch()
     for name in ("fl-3", "adafocal"):

@@ -82,6 +82,7 @@ def test_an_edge_belongs_to_the_bin_above():
     )
 
 
+@pytest.mark.slow
 def test_counters_in_single_precision_stop_at_16_million():
     """20 million predictions of 0.95, half of them right."""
     n = 20_000_000

@@ -398,7 +398,15 @@ def odd_samples() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     }
 
 
-@pytest.mark.parametrize("case", odd_samples())
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(
+            name, marks=pytest.mark.slow if name in ("always wrong", "huge", "ties") else []
+        )
+        for name in odd_samples()
+    ],
+)
 def test_odd_samples_make_a_page(case, tmp_path):
     logits, labels = odd_samples()[case]
     part = Predictions(logits=logits, labels=labels)

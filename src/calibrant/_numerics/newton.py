@@ -1,10 +1,12 @@
-"""Newton's method with shortened steps."""
+"""Newton's method with shortened steps, for one problem or for many independent ones at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
 
 SUFFICIENT = 1e-4
 """A step is accepted if the loss falls by this fraction of the first-order decrease (Armijo)."""
@@ -14,8 +16,8 @@ class Local(Protocol):
     """A loss at one point, with whatever the next step needs."""
 
     @property
-    def value(self) -> float:
-        """The loss."""
+    def value(self) -> Any:
+        """The loss: a number, or an array with one entry per problem."""
 
 
 Point = TypeVar("Point", bound=Local)
@@ -29,9 +31,9 @@ def _never(there: Local) -> bool:
 class Step(Generic[Point]):
     """A step from one point."""
 
-    to: Callable[[float], Point]
-    """The point after a fraction of the step."""
-    decrease: float
+    to: Callable[[Any], Point]
+    """The point after a fraction of the step, which has the shape of the loss."""
+    decrease: Any
     """First-order decrease of the loss over the whole step: minus gradient times step."""
     accepts: Callable[[Point], bool] = _never
     """Whether a point that misses the sufficient decrease is accepted nevertheless."""
@@ -50,7 +52,7 @@ def damped_newton(
     Args:
         here: The starting point.
         step_from: The step from a point; None ends the search.
-        lengths: Fractions of a step that are tried, in this order.
+        lengths: Fractions of a step that are tried, in this order, for each problem by itself.
         most_steps: Largest number of steps.
         retry: The point to continue from if no fraction is accepted; None ends the search.
     """
@@ -58,10 +60,14 @@ def damped_newton(
         step = step_from(here)
         if step is None:
             break
-        for length in lengths:
+        accepted = np.zeros(np.shape(here.value), dtype=bool)
+        length = accepted.astype(float)
+        for next_length in lengths:
+            length = np.where(accepted, length, next_length)
             there = step.to(length)
             enough = here.value - SUFFICIENT * length * step.decrease
-            if there.value <= enough or step.accepts(there):
+            accepted = (there.value <= enough) | step.accepts(there)
+            if accepted.all():
                 here = there
                 break
         else:

@@ -11,6 +11,7 @@ A subclass defines three things:
 
 from __future__ import annotations
 
+import copy
 import inspect
 import os
 import warnings
@@ -64,6 +65,8 @@ class Fitted:
     warnings: tuple[str, ...] = ()
     evidence: tuple[Evidence, ...] = ()
     """The methods compared, if the method selects one of several."""
+    parts: tuple[Calibrator, ...] = ()
+    """The fitted calibrators that it is made of, if it is made of others."""
 
 
 class Calibrator(ABC):
@@ -96,6 +99,7 @@ class Calibrator(ABC):
     its result afterwards could tie two classes."""
 
     state_: dict[str, Any]
+    parts_: tuple[Calibrator, ...] = ()
     report_: FitReport
     n_classes_: int
 
@@ -140,18 +144,20 @@ class Calibrator(ABC):
 
     def fit_samples(self, data: Samples) -> Self:
         """:meth:`fit` without checks of samples and parameters."""
-        self.fit_silently(data)
+        fitted = self._fit(data)
+        self.state_ = fitted.state
+        self.parts_ = fitted.parts
+        self.n_classes_ = data.n_classes
+        self.report_ = self._report(data, fitted)
         for message in self.report_.warnings:
             warnings.warn(f"{self.NAME}: {message}", CalibrationWarning, stacklevel=3)
         return self
 
-    def fit_silently(self, data: Samples) -> Self:
-        """:meth:`fit_samples` whose warnings are in ``report_`` only."""
-        fitted = self._fit(data)
-        self.state_ = fitted.state
-        self.n_classes_ = data.n_classes
-        self.report_ = self._report(data, fitted)
-        return self
+    def with_state(self, state: dict[str, Any], n_classes: int) -> Self:
+        """A fitted copy with a known state, without a report."""
+        fitted = copy.copy(self)
+        fitted.state_, fitted.n_classes_ = state, n_classes
+        return fitted
 
     def predict_proba(self, logits: Array = None, *, probs: Array = None) -> Array:
         """Calibrated probabilities of ``logits`` (or ``probs=``), in their array library."""

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from calibrant import _inputs
 from calibrant._numerics.logspace import floored_log_of_probs
 from calibrant._types import Array
+from calibrant.metrics.binning import all_whole
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -112,6 +113,20 @@ class FitData:
     def accuracy(self) -> float:
         """Weighted share of correct rows."""
         return self.mean(self.correct)
+
+    @property
+    def counts(self) -> Floats:
+        """How many samples each row counts for.
+
+        Whole-number weights are repetitions; others are scaled so that their sum is the effective
+        number of samples.
+        """
+        if self.weight is None:
+            return np.ones(len(self))
+        if all_whole(self.weight):
+            return self.weight
+        share = self.weight / self.weight.max()
+        return np.asarray(share * (share.sum() / (share @ share)))
 
     @property
     def n_classes_seen(self) -> int:

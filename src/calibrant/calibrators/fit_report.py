@@ -44,13 +44,24 @@ class Evidence:
     """Standard error of ``ada_ece``."""
     moved_confidence: float
     """Mean change of the confidence that keeping the predicted class causes."""
+    changed: float = 0.0
+    """Share of the predictions that it changes."""
+    accuracy_gain: float = 0.0
+    """What that adds to the accuracy."""
+    accuracy_gain_error: float = 0.0
+    """Standard error of ``accuracy_gain`` over samples."""
     chosen: bool = False
 
     def __str__(self) -> str:
         known = self.gain is not None and self.gain_error is not None
         gain = f", gains {self.gain:.4f} +- {self.gain_error:.4f}" if known else ""
-        chosen = "; chosen" if self.chosen else ""
-        return f"{self.method}: nll {self.nll:.4f}{gain}; ada_ece {self.ada_ece:.2%}{chosen}"
+        text = f"{self.method}: nll {self.nll:.4f}{gain}; ada_ece {self.ada_ece:.2%}"
+        if self.changed:
+            text += (
+                f"; changes {self.changed:.1%} of the predictions, accuracy "
+                f"{self.accuracy_gain:+.2%} +- {self.accuracy_gain_error:.2%}"
+            )
+        return f"{text}; chosen" if self.chosen else text
 
 
 @dataclass(frozen=True, kw_only=True)

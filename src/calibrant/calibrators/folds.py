@@ -1,13 +1,16 @@
-"""Folds for cross-validation that depend neither on the order of rows nor on how they repeat."""
+"""The folds of a cross-validation, and what is compared on them."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.calibrators.data import Floats
+from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.data import FitData, Floats
 from calibrant.metrics.binning import all_whole
 
 FOLDS = 5
@@ -15,33 +18,63 @@ MANY = 10_000
 """From this many samples on there are two folds: they lead to the same choice in less time."""
 
 
-class Folds(NamedTuple):
-    """Rows divided into folds: each piece is a row, or its part in one fold."""
+@dataclass(frozen=True)
+class Folds:
+    """Samples in folds. A row with a weight of several samples is split among the folds."""
 
     row: npt.NDArray[np.intp]
     """The row of each piece."""
-    fold: npt.NDArray[np.intp]
+    of_piece: npt.NDArray[np.intp]
     """The fold of each piece."""
     share: Floats
-    """The fraction of the row that the piece is."""
+    """The share of its row that each piece has."""
+    count: Floats
+    """How many samples each piece counts for."""
 
     @classmethod
-    def of(cls, count: Floats) -> Folds:
-        """Samples dealt out in turn, from rows that are sorted by what they hold.
+    def of(cls, counts: Floats, order: npt.NDArray[np.intp]) -> Folds:
+        """Samples are dealt out in turn, in an order that does not depend on that of the rows.
 
-        ``count`` is how many samples each row stands for. If these are whole numbers, a row of
-        several samples is split among the folds: it does not matter whether a sample occurs twice
-        or has weight 2.
-
-        Examples:
-            >>> import numpy as np
-            >>> Folds.of(np.array([1.0, 2.0, 1.0])).fold.tolist()
-            [0, 1, 2, 3]
+        So it makes no difference whether a sample occurs twice or has weight 2.
         """
-        n_folds = FOLDS if round(float(count.sum())) < MANY else 2
-        size = count.astype(np.int64) if all_whole(count) else np.ones(len(count), dtype=np.int64)
+        n_folds = FOLDS if round(float(counts.sum())) < MANY else 2
+        counts = counts[order]
+        size = np.ones(len(counts), dtype=np.int64)
+        if all_whole(counts):
+            size = counts.astype(np.int64)
         # Samples before + 0, 1, ... size - 1 are in the folds of these numbers modulo n_folds.
         before = (np.cumsum(size) - size)[:, np.newaxis] - np.arange(n_folds)
         in_fold = (before + size[:, np.newaxis] - 1) // n_folds - (before - 1) // n_folds
-        row, fold = np.nonzero(in_fold)
-        return cls(row, fold, in_fold[row, fold] / size[row])
+        piece, of_piece = np.nonzero(in_fold)
+        share = in_fold[piece, of_piece] / size[piece]
+        return cls(order[piece], of_piece, share, share * counts[piece])
+
+    @property
+    def n(self) -> int:
+        """Number of folds."""
+        return int(self.of_piece.max()) + 1
+
+    def data(self, samples: FitData, logits: npt.NDArray[Any]) -> FitData:
+        """The pieces as samples of their own, with these logits."""
+        weight = None if samples.weight is None else self.share * samples.weight[self.row]
+        return FitData(logits, samples.labels[self.row], weight)
+
+    def held_out_log_probs(self, method: Calibrator, samples: FitData) -> npt.NDArray[Any]:
+        """Log-probabilities of each piece by ``method`` fitted on the other folds."""
+        pieces = self.data(samples, samples.logits[self.row])
+        log_probs = np.empty_like(pieces.logits)
+        for fold in range(self.n):
+            held_out = self.of_piece == fold
+            weight = None if pieces.weight is None else pieces.weight[~held_out]
+            others = FitData(pieces.logits[~held_out], pieces.labels[~held_out], weight)
+            fitted = method.with_state(method._fit(others).state, samples.n_classes)
+            log_probs[held_out] = fitted._apply(fitted._log_probs, pieces.logits[held_out])
+        return log_probs
+
+
+def mean_and_error(values: Floats, count: Floats) -> tuple[float, float]:
+    """Mean of values that count for several samples each, and its standard error."""
+    n = count.sum()
+    share = count / n
+    mean = float(share @ values)
+    return mean, math.sqrt(share @ (values - mean) ** 2 / n)

@@ -14,19 +14,21 @@ import numpy as np
 from calibrant import _inputs
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.fit_report import NOT_SAVED, Evidence, FitReport
+from calibrant.calibrators.parts import InParts
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.calibrators.saving import FORMAT, VERSION, one_line
 from calibrant.errors import CalibrantError
 
+FITTED: dict[str, tuple[type, ...]] = {"method": (str,), "params": (dict,), "state": (dict,)}
 ENTRIES: dict[str, tuple[type, ...]] = {
     "format": (str,),
     "version": (int,),
-    "method": (str,),
+    **FITTED,
     "n_classes": (int,),
-    "params": (dict,),
-    "state": (dict,),
     "report": (dict,),
 }
+PARTS: dict[str, tuple[type, ...]] = {"parts": (list,)}
+MOST_PARTS = 8
 MOST_CLASSES = 10_000_000
 REMEDY = "Pass the path of a .json file written by calibrant fit or by save"
 LARGEST_SINGLE = float(np.finfo(np.float32).max)
@@ -53,7 +55,8 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     """
     where = str(path)
     content = _parsed(_inputs.path(path, "a calibrator file"), where)
-    _check_entries(content, ENTRIES, where)
+    made_of_parts = isinstance(content, dict) and "parts" in content
+    _check_entries(content, ENTRIES | PARTS if made_of_parts else ENTRIES, where)
     if content["format"] != FORMAT:
         _refuse(where, f"its format is {_shown(content['format'])}, not {FORMAT!r}")
     if content["version"] != VERSION:
@@ -62,15 +65,34 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
             f"its version is {_shown(content['version'])} and this calibrant reads {VERSION}",
             "Upgrade calibrant, or fit again",
         )
-    if content["method"] not in CALIBRATORS:
-        _refuse(where, f"there is no method {_shown(content['method'])}", "Upgrade calibrant")
     if not 2 <= content["n_classes"] <= MOST_CLASSES:
         _refuse(where, f"n_classes is {_shown(content['n_classes'])}")
-    calibrator = _constructed(CALIBRATORS[content["method"]], content["params"], where)
-    calibrator.n_classes_ = content["n_classes"]
-    calibrator.state_ = _state(calibrator, content["state"], where)
+    calibrator = _fitted(content, content["n_classes"], where)
+    calibrator.parts_ = _parts(calibrator, content.get("parts", []), where)
     calibrator.report_ = _report(content, where, chooses=calibrator.CHOOSES)
     return calibrator
+
+
+def _fitted(content: dict[str, Any], n_classes: int, where: str) -> Calibrator:
+    if content["method"] not in CALIBRATORS:
+        _refuse(where, f"there is no method {_shown(content['method'])}", "Upgrade calibrant")
+    calibrator = _constructed(CALIBRATORS[content["method"]], content["params"], where)
+    calibrator.n_classes_ = n_classes
+    calibrator.state_ = _state(calibrator, content["state"], where)
+    return calibrator
+
+
+def _parts(whole: Calibrator, given: list[Any], where: str) -> tuple[Calibrator, ...]:
+    expected = range(1, MOST_PARTS + 1) if isinstance(whole, InParts) else range(1)
+    if len(given) not in expected:
+        _refuse(where, f"{whole.NAME} cannot have {len(given)} parts")
+    parts = []
+    for each in given:
+        _check_entries(each, FITTED, f"{where}, parts")
+        parts.append(_fitted(each, whole.n_classes_, f"{where}, parts"))
+        if isinstance(parts[-1], InParts):
+            _refuse(where, f"a part is {_shown(each['method'])}, which is made of parts itself")
+    return tuple(parts)
 
 
 def _parsed(path: Path, where: str) -> Any:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterable
 
 from calibrant._registry import Registry
-from calibrant.calibrators.auto import AutoCalibration
+from calibrant.calibrators.auto.method import AutoCalibration
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.linear.methods import (
     BiasCorrectedTemperatureScaling,
@@ -14,6 +14,7 @@ from calibrant.calibrators.linear.methods import (
     MatrixScaling,
     VectorScaling,
 )
+from calibrant.calibrators.linear.structured import StructuredScaling
 from calibrant.calibrators.one_vs_rest.nonparametric import (
     BayesianBinning,
     HistogramBinning,
@@ -22,6 +23,7 @@ from calibrant.calibrators.one_vs_rest.nonparametric import (
 from calibrant.calibrators.one_vs_rest.parametric import BetaCalibration, PlattScaling
 from calibrant.calibrators.one_vs_rest.spline import SplineCalibration
 from calibrant.calibrators.one_vs_rest.venn_abers import VennAbers
+from calibrant.calibrators.temperature.floored import FlooredTemperatureScaling
 from calibrant.calibrators.temperature.methods import (
     FocalCalibration,
     FocalTemperatureScaling,
@@ -38,6 +40,7 @@ __all__ = [
     "BetaCalibration",
     "BiasCorrectedTemperatureScaling",
     "DirichletCalibration",
+    "FlooredTemperatureScaling",
     "FocalCalibration",
     "FocalTemperatureScaling",
     "HistogramBinning",
@@ -46,6 +49,7 @@ __all__ = [
     "MatrixScaling",
     "PlattScaling",
     "SplineCalibration",
+    "StructuredScaling",
     "TemperatureScaling",
     "TopRestScaling",
     "VectorScaling",
@@ -60,12 +64,14 @@ CALIBRATORS: Registry[type[Calibrator]] = Registry(
             AutoCalibration,
             Identity,
             TemperatureScaling,
+            FlooredTemperatureScaling,
             FocalCalibration,
             FocalTemperatureScaling,
             TopRestScaling,
             VectorScaling,
             MatrixScaling,
             BiasCorrectedTemperatureScaling,
+            StructuredScaling,
             DirichletCalibration,
             PlattScaling,
             BetaCalibration,

@@ -6,7 +6,8 @@
 
 ``method`` is a name in ``CALIBRATORS``, ``params`` are the arguments of its constructor, ``state``
 are the fitted numbers in the shapes of the method's ``STATE``, and ``report`` is
-``report_.to_saved_dict()``. A reader of version 1 refuses any other version.
+``report_.to_saved_dict()``. A method made of others, such as ``auto``, also has ``parts``: a list
+of ``method``, ``params`` and ``state``. A reader of version 1 refuses any other version.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
     content = {
         "format": FORMAT,
         "version": VERSION,
-        "method": calibrator.NAME,
         "n_classes": calibrator.n_classes_,
-        "params": calibrator.get_params(),
-        "state": calibrator.state_,
+        **_fitted(calibrator),
         "report": calibrator.report_.to_saved_dict(),
     }
+    if calibrator.parts_:
+        content["parts"] = [_fitted(part) for part in calibrator.parts_]
     try:
         text = json.dumps(content, indent=1, allow_nan=False, default=_plain)
     except ValueError as error:
@@ -47,10 +48,19 @@ def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
             f"a calibrator is saved as finite numbers; {one_line(error)}. "
             "Fit it on logits whose differences are finite in their dtype"
         ) from None
-    refusal = calibrator._refuse_state(calibrator.state_)
-    if refusal is not None:
-        raise CalibrantError(f"this calibrator cannot be saved: {refusal}. Fit it again")
+    for each in (calibrator, *calibrator.parts_):
+        refusal = each._refuse_state(each.state_)
+        if refusal is not None:
+            raise CalibrantError(f"this calibrator cannot be saved: {refusal}. Fit it again")
     write_whole(path, f"{text}\n".encode())
+
+
+def _fitted(calibrator: Calibrator) -> dict[str, Any]:
+    return {
+        "method": calibrator.NAME,
+        "params": calibrator.get_params(),
+        "state": calibrator.state_,
+    }
 
 
 def is_calibrator(path: Path) -> bool:

@@ -55,6 +55,7 @@ class CalibratorModule(nn.Module):
         # A copy: this layer stays as it is if the calibrator is fitted again.
         self._calibrator = copy.copy(calibrator)
         self.n_classes = calibrator.n_classes_
+        self.parts = nn.ModuleList(CalibratorModule(part) for part in calibrator.parts_)
         self._numbers = {n: v for n, v in calibrator.state_.items() if isinstance(v, float)}
         self._arrays = [name for name in calibrator.state_ if name not in self._numbers]
         for name in self._arrays:
@@ -62,11 +63,19 @@ class CalibratorModule(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         """Calibrated log-probabilities; float16 and bfloat16 give float32."""
-        return self._computed(self._calibrator._log_probs, logits)
+        for part in self.parts:
+            logits = part(logits)
+        return logits if self.parts else self._computed(self._calibrator._log_probs, logits)
 
     def probs(self, logits: Tensor) -> Tensor:
         """Calibrated probabilities."""
-        return self._computed(self._calibrator._probs, logits)
+        if not self.parts:
+            return self._computed(self._calibrator._probs, logits)
+        for part in self.parts[:-1]:
+            logits = part(logits)
+        last = self.parts[-1]
+        assert isinstance(last, CalibratorModule)
+        return last.probs(logits)
 
     def extra_repr(self) -> str:
         """The calibrator and its fitted numbers."""

@@ -30,11 +30,7 @@ from calibrant.cli.inputs import refuse_overwriting, scores_of
 from calibrant.cli.options import INPUT, OUTPUT
 from calibrant.cli.progress import batches_bar, passes_bar
 from calibrant.errors import CalibrantError
-from calibrant.files import (
-    Predictions,
-    iter_predictions,
-    write_predictions,
-)
+from calibrant.files import Predictions, iter_predictions, write_predictions
 from calibrant.files.columns import arrow
 from calibrant.files.parquet import is_truncated
 from calibrant.files.parquet.tables import score_table, write_tables
@@ -191,9 +187,11 @@ def _write_npz(target: Path, batches: Iterator[Batch]) -> None:
 
 
 def _write_csv(target: Path, batches: Iterator[Batch]) -> None:
+    batch_file = target.with_name(f"part-{target.name}")
     with target.open("wb") as whole:
         for number, batch in enumerate(batches):
-            with _part(target, {**batch, "class_names": None}).open("rb") as part:
+            write_predictions(batch_file, **{**batch, "class_names": None})
+            with batch_file.open("rb") as part:
                 if number > 0:
                     part.readline()  # the header is written once
                 shutil.copyfileobj(part, whole)
@@ -201,13 +199,6 @@ def _write_csv(target: Path, batches: Iterator[Batch]) -> None:
 
 def _write_parquet(target: Path, batches: Iterator[Batch]) -> None:
     write_tables(target, (score_table(batch.pop("probs"), **batch) for batch in batches))
-
-
-def _part(target: Path, batch: Batch) -> Path:
-    """Write a batch as a file of its own, in the temporary folder of ``target``."""
-    part = target.with_name(f"part-{target.name}")
-    write_predictions(part, **batch)
-    return part
 
 
 WRITERS: dict[str, Callable[[Path, Iterator[Batch]], None]] = {

@@ -29,7 +29,6 @@ from calibrant.cli.options import (
     seed_option,
 )
 from calibrant.cli.progress import batches_bar, passes_bar
-from calibrant.errors import CalibrantError
 from calibrant.files import Predictions, iter_predictions
 from calibrant.metrics.evaluation import CONFIDENCE_METRICS, DEFAULT_METRICS, evaluate_samples
 from calibrant.metrics.registry import METRICS
@@ -152,10 +151,8 @@ def _read(
     rows = iter_predictions(file, batch_rows=BATCH_ROWS)
     with batches_bar(f"reading {Path(file).name}", rows, file, BATCH_ROWS) as batches:
         for batch in batches:
-            try:
+            with _inputs.naming(f"{file}, counting from row {first}"):
                 samples = _samples(batch)
-            except CalibrantError as refusal:
-                raise CalibrantError(f"{file}, counting from row {first}: {refusal}") from refusal
             if samples.scores is not None:
                 check_classes(file, samples.scores.shape[1], classes)
             stream.count(samples)
@@ -175,10 +172,7 @@ def _samples(batch: Predictions) -> ScoredSamples:
         return samples_of_confidence(batch.confidence, batch.correct)
     if batch.top_logits is not None:
         _inputs.every_class_known("an evaluation of this kind of file")
-    if batch.labels is None:
-        raise CalibrantError(
-            "an evaluation needs labels; found none. Add an array labels (or a column label)"
-        )
+    _inputs.some_labels(batch.labels)
     return summarise(batch.probs, batch.labels, logits=batch.logits)
 
 

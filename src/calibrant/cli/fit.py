@@ -13,12 +13,7 @@ import click
 from calibrant import _inputs, _thresholds
 from calibrant._registry import Registry
 from calibrant._writing import refuse_foreign, refuse_unwritable
-from calibrant.calibrators import (
-    CALIBRATORS,
-    AutoCalibration,
-    CalibrationWarning,
-    Calibrator,
-)
+from calibrant.calibrators import CALIBRATORS, AutoCalibration, CalibrationWarning, Calibrator
 from calibrant.calibrators.registry import required_params
 from calibrant.calibrators.saving import is_calibrator
 from calibrant.calibrators.temperature.methods import CRITERIA
@@ -66,6 +61,11 @@ NAMED = {"criterion": Registry("criterion", dict.fromkeys(CRITERIA))}
     help="Set a parameter of the method, such as --set gamma=3. Repeatable.",
 )
 @click.option(
+    "--keep-class",
+    is_flag=True,
+    help="Only use methods that never change the predicted class (for the method auto).",
+)
+@click.option(
     "-o",
     "--output",
     required=True,
@@ -82,6 +82,7 @@ def fit(
     val: str,
     method: str,
     settings: tuple[str, ...],
+    keep_class: bool,
     output: Path,
     force: bool,
     as_json: bool,
@@ -94,12 +95,14 @@ def fit(
     VAL is a .npz, .parquet or .csv file, or a folder of .parquet files, with logits or
     probabilities and labels. FILE.npz::val reads val_logits and val_labels. Use held-out samples:
     on its training samples a model is more confident than on others. The default method, auto,
-    selects by cross-validation how far to go beyond one temperature. Prints the evidence for that
-    choice, how the fit went, and any warnings.
+    selects by cross-validation how far to go beyond one temperature. It may change the predicted
+    class where that helps, unless --keep-class is given. Prints the evidence for that choice, how
+    the fit went, and any warnings.
 
     \b
     Examples:
       calibrant fit network.npz::val -o cal.json
+      calibrant fit network.npz::val --keep-class -o cal.json
       calibrant fit val.parquet --method temperature --set criterion=ada_ece -o cal.json
       calibrant fit val.csv --method focal --set gamma=3 -o cal.json --json
       calibrant fit logs/ --method temperature --scheduler local -o cal.json
@@ -110,6 +113,10 @@ def fit(
     refuse_unwritable(output)  # before a long fit
     if not force:
         refuse_foreign(output, is_calibrator, "a calibrator")
+    if keep_class:
+        if method != AutoCalibration.NAME:
+            raise click.UsageError(f"--keep-class is for the method auto; found {method}")
+        settings = (*settings, "keep_class=true")
     calibrator = _make_calibrator(method, settings)
     most = _thresholds.ROWS_TO_FIT_IN_MEMORY
     where = scheduler_of(val, scheduler, skip_bad=skip_bad, rows_in_memory=most)

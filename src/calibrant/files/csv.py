@@ -16,15 +16,7 @@ from calibrant.files.layout import find_layout
 from calibrant.files.predictions import Block, cleaned, decoding, refuse_rows
 
 _BLOCK = 1 << 22  # bytes parsed at once; a line must fit into it
-_MISSING = [
-    "",
-    "NA",
-    "N/A",
-    "#N/A",
-    "null",
-    "NULL",
-    "None",
-]  # not nan: it is a number
+_MISSING = ["", "NA", "N/A", "#N/A", "null", "NULL", "None"]  # not nan: it is a number
 _TRUE = ("true", "1", "1.0")
 _FALSE = ("false", "0", "0.0")
 _WHOLE_NUMBER = r"^(0|-?[1-9][0-9]{0,17})$"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from calibrant.errors import CalibrantError
 
@@ -62,22 +62,15 @@ def find_layout(names: Sequence[str], *, part: str | None, where: str, table: bo
     truncated = _truncated_layout(found)
     if truncated is not None:
         return truncated
-    scores = _scores(found, table)
-    if scores is not None:
-        kind, columns, numbered, bits = scores
-        roles = found.roles(labels=LABELS, ids=IDS)
+    layout = _scores(found, table)
+    if layout is None:
+        layout = Layout("confidence", roles=_confidence_roles(found))
     else:
-        kind, columns, numbered, bits = "confidence", (), False, False
-        roles = _confidence_roles(found)
-    shared = "class_names" if "class_names" in names and not table else None
-    return Layout(
-        kind=kind,
-        scores=columns,
-        numbered=numbered,
-        bfloat16=bits,
-        roles=roles,
-        class_names=None if table else found.one("class_names") or shared,
-    )
+        layout = replace(layout, roles=found.roles(labels=LABELS, ids=IDS))
+    if table:
+        return layout
+    shared = "class_names" if "class_names" in names else None
+    return replace(layout, class_names=found.one("class_names") or shared)
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
@@ -175,22 +168,22 @@ class _Names:
         )
 
 
-def _scores(found: _Names, table: bool) -> tuple[str, tuple[str, ...], bool, bool] | None:
-    """(kind, names, numbered, bfloat16) of the scores; None if there are none."""
-    there: list[tuple[str, tuple[str, ...], bool, bool]] = []
+def _scores(found: _Names, table: bool) -> Layout | None:
+    """The layout of the scores, without other roles; None if there are none."""
+    there: list[Layout] = []
     for kind, stem in SCORES.items():
         for name, bits in ((kind, False), (kind + BFLOAT16, True)):
             whole = found.one(name) if table or not bits else None
             if whole is not None:
-                there.append((kind, (whole,), False, bits))
+                there.append(Layout(kind, (whole,), bfloat16=bits))
             chunks = found.numbered(name + CHUNK) if table else ()
             if chunks:
-                there.append((kind, chunks, False, bits))
+                there.append(Layout(kind, chunks, bfloat16=bits))
         columns = found.numbered(stem) if table else ()
         if columns:
-            there.append((kind, columns, True, False))
+            there.append(Layout(kind, columns, numbered=True))
     if len(there) > 1:
-        (_, (first, *_), *_), (_, (second, *_), *_), *_ = there
+        first, second = there[0].scores[0], there[1].scores[0]
         raise CalibrantError(
             f"{found.where}: a file holds one kind of score; found both {first} and {second}. "
             "Keep one of them, or give them parts (a_logits, b_probs) and ask for ::a"

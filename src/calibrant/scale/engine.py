@@ -110,12 +110,8 @@ class Tree:
         self.sum = result
 
 
-class OnThisMachine(Engine):
-    """Results are added up in this process."""
-
-    @abstractmethod
-    def _results(self, calls: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
-        """The index of each call of :func:`alone` and its result, in any order."""
+class InProcess(Engine):
+    """One bundle at a time, in this process."""
 
     def reduce(self, function: Callable[..., Any], items: Sequence[Any], *arguments: Any) -> Any:
         """The sum over all items; few results are held at a time."""
@@ -125,17 +121,14 @@ class OnThisMachine(Engine):
             one_more()
         return tree.sum
 
-
-class InProcess(OnThisMachine):
-    """One bundle at a time, in this process."""
-
     def _results(self, calls: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
+        """The index of each call of :func:`alone` and its result, in any order."""
         for index, call in enumerate(calls):
             yield index, alone(*call)
 
 
-class InProcesses(OnThisMachine):
-    """A worker process for each core of this machine."""
+class InProcesses(InProcess):
+    """A worker process for each core of this machine; results are added up in this process."""
 
     def __init__(self, workers: Workers) -> None:
         self.workers = workers

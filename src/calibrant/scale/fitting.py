@@ -19,11 +19,7 @@ from calibrant.calibrators import (
 )
 from calibrant.calibrators.truncated.bounds import check_truncated_fit, tail_bounds
 from calibrant.errors import CalibrantError
-from calibrant.scale import (  # noqa: F401  (they register how each family is fitted over files)
-    regression,
-    search,
-    top_rest,
-)
+from calibrant.scale import regression, search, top_rest  # noqa: F401  (they register fits)
 from calibrant.scale.data_set import open_data_set
 from calibrant.scale.engine import Progress, check_installed_for, engine_for
 from calibrant.scale.samples import SamplesInFiles

@@ -19,12 +19,7 @@ import numpy as np
 
 from calibrant.calibrators.data import FitData, Floats
 from calibrant.calibrators.fit_report import SearchBounds
-from calibrant.calibrators.temperature.criterion import (
-    Evaluator,
-    Point,
-    evaluator_of,
-    in_memory,
-)
+from calibrant.calibrators.temperature.criterion import Evaluator, Point, evaluator_of, in_memory
 from calibrant.calibrators.temperature.grid_pruning import (
     lower_bound,
     smallest_on_grid,

@@ -30,9 +30,8 @@ class ProblemInFiles(AtTemperature):
     """``Problem`` for samples in files."""
 
     def __init__(self, samples: SamplesInFiles) -> None:
-        self.samples = samples
-        self.data = samples
-        self.best = temperature_of_both(self.data)
+        self.samples = self.data = samples
+        self.best = temperature_of_both(samples)
 
     @property
     def n_counted(self) -> float:

@@ -249,8 +249,17 @@ def small_cases() -> dict[str, Case]:
     }
 
 
-@pytest.mark.parametrize("criterion", SMOOTH)
-@pytest.mark.parametrize("name", list(small_cases()))
+@pytest.mark.parametrize(
+    ("name", "criterion"),
+    [
+        pytest.param(
+            name,
+            criterion,
+            marks=[] if criterion == "nll" or name in ("masked", "weights") else pytest.mark.slow,
+        )
+        for name, criterion in itertools.product(small_cases(), SMOOTH)
+    ],
+)
 def test_the_temperature_is_that_of_mpmath(name, criterion):
     case = small_cases()[name]
     exact = slow.best_temperature(criterion, *case)
@@ -262,7 +271,9 @@ def test_the_temperature_is_that_of_mpmath(name, criterion):
         assert abs(found.report_.gradient) < 1e-6
 
 
-@pytest.mark.parametrize("focal_gamma", [0.0, 1.0, 2.0, 5.0])
+@pytest.mark.parametrize(
+    "focal_gamma", [0.0, 2.0, *(pytest.param(g, marks=pytest.mark.slow) for g in (1.0, 5.0))]
+)
 def test_the_focal_criterion_has_its_gamma(focal_gamma):
     case = small_cases()["five classes"]
     exact = slow.best_temperature("focal", *case, focal_gamma=focal_gamma)
@@ -358,8 +369,14 @@ def test_both_limits_of_the_search(limit, criterion, search):
         assert found.report_.at_bound is not None
 
 
-@pytest.mark.parametrize("criterion", CRITERIA)
-@pytest.mark.parametrize("make", [TemperatureScaling, FocalTemperatureScaling])
+@pytest.mark.parametrize(
+    ("make", "criterion"),
+    [
+        *itertools.product([TemperatureScaling], CRITERIA),
+        *itertools.product([FocalTemperatureScaling], [*SMOOTH, "ece"]),
+        pytest.param(FocalTemperatureScaling, "ada_ece", marks=pytest.mark.slow),
+    ],
+)
 def test_one_sample(make, criterion):
     for row, label in itertools.product(
         ([0.0, 0.0], [2.0, -1.0], [0.0, 1e30], [5.0, -INF, 4.0], [1e-30, 0.0]), (0, 1)
@@ -397,7 +414,8 @@ def test_rows_that_say_nothing(make, criterion):
     ("make", "criterion"),
     [
         *itertools.product([TemperatureScaling], CRITERIA),
-        *itertools.product([FocalTemperatureScaling], ["nll", "ada_ece"]),
+        (FocalTemperatureScaling, "nll"),
+        pytest.param(FocalTemperatureScaling, "ada_ece", marks=pytest.mark.slow),  # a second each
     ],
 )
 def test_never_nan_never_another_class(make, criterion, logits, data):

@@ -164,7 +164,7 @@ def test_interpolation_between_nodes() -> None:
     )
 
 
-@pytest.mark.parametrize("criterion", ["ada_ece", "ece"])
+@pytest.mark.parametrize("criterion", ["ada_ece", pytest.param("ece", marks=pytest.mark.slow)])
 def test_grid_is_as_good_as_the_public_functions_at_every_point(criterion: str) -> None:
     data = samples(60, 8, scale=4.0)
     best = grid(evaluator(data, criterion))
@@ -176,7 +176,15 @@ def test_grid_is_as_good_as_the_public_functions_at_every_point(criterion: str) 
 
 @pytest.mark.parametrize("criterion", ["ada_ece", "ece"])
 @pytest.mark.parametrize(
-    ("n", "k", "scale"), [(400, 3, 2.0), (200, 40, 3.0), (60, 10, 30.0), (1, 4, 1.0), (2, 2, 1.0)]
+    ("n", "k", "scale"),
+    [
+        (60, 10, 30.0),
+        (2, 2, 1.0),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [(400, 3, 2.0), (200, 40, 3.0), (1, 4, 1.0)]
+        ),
+    ],
 )
 def test_grid_is_as_good_as_trying_every_point(
     criterion: str, n: int, k: int, scale: float

@@ -20,6 +20,7 @@ from calibrant.calibrators.export.templates import (
     beta,
     bias_corrected,
     dirichlet,
+    floored,
     focal,
     isotonic,
     linear,
@@ -27,6 +28,7 @@ from calibrant.calibrators.export.templates import (
     softmax,
     spline,
     steps,
+    structured,
     top_rest,
     vector,
     venn_abers,
@@ -72,9 +74,11 @@ def _one_vs_rest(formula: str, calibrated: Callable[..., Any]) -> Template:
 
 
 TEMPLATES = {
-    "auto": _TOP_REST,
     "identity": _SOFTMAX,
     "temperature": _SOFTMAX,
+    "floored-temperature": Template(
+        "softmax(max(s - max(s), -F) / T)", (checked, floored.predict_proba)
+    ),
     "focal": _FOCAL,
     "focal-temperature": _FOCAL,
     "top-rest": _TOP_REST,
@@ -87,6 +91,10 @@ TEMPLATES = {
         "softmax(W log q + b), q = softmax(s)",
         (checked, linear.centred, dirichlet.predict_proba),
     ),
+    "structured": Template(
+        "softmax(W g + b) of floored log-probabilities g",
+        (checked, linear.centred, structured.predict_proba),
+    ),
     "platt": _one_vs_rest("sigmoid(slope x + shift)", one_vs_rest.calibrated),
     "beta": _one_vs_rest("sigmoid(a log q - b log(1 - q) + c)", beta.calibrated),
     "spline": _one_vs_rest("a piecewise linear curve", spline.calibrated),
@@ -95,7 +103,7 @@ TEMPLATES = {
     "bbq": _one_vs_rest("a curve in steps", steps.calibrated),
     "venn-abers": _one_vs_rest("a Venn-Abers curve", venn_abers.calibrated),
 }
-"""The template of every method in ``CALIBRATORS``."""
+"""The template of every method in ``CALIBRATORS`` that is not made of others."""
 
 HEADER = '''"""Calibrated probabilities from logits; needs NumPy only.
 
@@ -115,16 +123,42 @@ Floats = NDArray[np.float64]
 '''
 
 
+IN_PARTS = '''PARTS = ({parts},)
+
+
+def predict_proba(logits: ArrayLike) -> np.ndarray:
+    """The parts in a row: each takes the log-probabilities of the one before."""
+    given = np.asarray(logits)
+    s = given.astype(np.float64)
+    for part in PARTS[:-1]:
+        with np.errstate(divide="ignore"):
+            s = np.log(part(s))
+    single = given.dtype.kind == "f" and given.dtype.itemsize <= 4
+    return PARTS[-1](s).astype(np.float32 if single else np.float64)
+'''
+
+
 def source(calibrator: Calibrator) -> str:
     """The source of a module with ``predict_proba(logits)``, which needs NumPy only."""
-    template = TEMPLATES[calibrator.NAME]
+    parts = calibrator.parts_ or (calibrator,)
     header = HEADER.format(
         method=calibrator.NAME,
-        formula=template.formula,
+        formula=", then ".join(TEMPLATES[part.NAME].formula for part in parts),
         n_samples=calibrator.report_.n_samples,
         n_classes=calibrator.n_classes_,
         version=__version__,
     )
+    if len(parts) == 1:
+        return f"{header}\n{_body(parts[0])}\n"
+    names = [f"part_{i}" for i in range(1, len(parts) + 1)]
+    bodies = [_as_function(name, part) for name, part in zip(names, parts, strict=True)]
+    together = IN_PARTS.format(parts=", ".join(f"{name}()" for name in names))
+    return "\n\n".join([header, *bodies, together])
+
+
+def _body(calibrator: Calibrator) -> str:
+    """Constants and functions; the last is ``predict_proba``."""
+    template = TEMPLATES[calibrator.NAME]
     constants = {
         "N_CLASSES": calibrator.n_classes_,
         **{name.upper(): value for name, value in template.defaults.items()},
@@ -132,7 +166,14 @@ def source(calibrator: Calibrator) -> str:
     }
     lines = [f"{name} = {_literal(value)}" for name, value in constants.items()]
     functions = [inspect.getsource(function).rstrip() for function in template.functions]
-    return "\n\n\n".join(["\n".join([header, *lines]), *functions]) + "\n"
+    return "\n\n\n".join(["\n".join(lines), *functions])
+
+
+def _as_function(name: str, calibrator: Calibrator) -> str:
+    """A function with constants and functions of its own, which returns ``predict_proba``."""
+    about = f'"""{calibrator.NAME}: {TEMPLATES[calibrator.NAME].formula}."""'
+    body = f"{about}\n{_body(calibrator)}\n\nreturn predict_proba"
+    return f"def {name}():\n{textwrap.indent(body, '    ')}\n"
 
 
 def _literal(value: Any) -> str:

@@ -4,36 +4,28 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import combinations
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 from calibrant import _inputs
 from calibrant._numerics.logspace import softplus
-from calibrant._numerics.newton import Step, damped_newton
 from calibrant._types import Array
 from calibrant.calibrators.base import Shapes, State
-from calibrant.calibrators.data import Floats
+from calibrant.calibrators.data import Floats, row_blocks
 from calibrant.calibrators.one_vs_rest.base import LARGEST_NUMBER, OneVsRest, Problems
+from calibrant.calibrators.one_vs_rest.logistic import (
+    RIDGES,
+    LogisticLosses,
+    bounded_minimum,
+    ridge_shape,
+    smoothing,
+)
 
 RIDGE = 0.3
 """Weight of the squared distance to the identity, in samples: see ``_Logistic``. Chosen on halves
 of validation parts (``python -m experiments one-vs-rest-constants``): less is better with many
 samples of some networks, more is better with few."""
-LEAST_SPREAD = 1e-6
-"""Fraction of the ridge of a slope that remains if all samples have the same q."""
-RIDGES = (1e-10, 1e10)
-"""Bounds of the ridge relative to the mean loss: less is lost to rounding, more changes nothing."""
-LEAST_TARGET = 2.0**-52
-MOST_STEPS = 100
-"""Largest number of Newton steps; a problem needs 5 to 20."""
-LENGTHS = tuple(0.5**i for i in range(50))
-"""Fractions of a step that are tried."""
-SMALL_DECREASE = 1e-11
-"""If the criterion can fall by no more than this, the next step is the last."""
 
 
 class _Logistic(OneVsRest):
@@ -75,10 +67,10 @@ class _Logistic(OneVsRest):
         even = -math.log(problems.n_classes - 1)  # the log-odds of 1/K
         at_even = np.array([float(feature) for feature in self._features(np.asarray(even))])
         found = [
-            _bounded_minimum(self._loss(problems, row, even, at_even))
-            for row in range(len(problems))
+            bounded_minimum(self._losses(problems, block, even, at_even))
+            for block in row_blocks(*problems.log_odds.shape)
         ]
-        parameters = np.stack([each.parameters for each in found])
+        parameters = np.concatenate([each.parameters for each in found])
         parameters[:, -1] -= parameters[:, :-1] @ at_even
         n_held = (parameters[:, :-1] == 0.0).sum(axis=0)
         held = [
@@ -88,31 +80,32 @@ class _Logistic(OneVsRest):
         ]
         return {
             "state": dict(zip(self.STATE, parameters.T.copy(), strict=True)),
-            "gradient": max(each.gradient for each in found),
+            "gradient": max(float(each.gradient.max()) for each in found),
             "at_bound": ", ".join(held) or None,
             "evaluations": max(each.steps for each in found),
             "n_parameters": parameters.size,
         }
 
-    def _loss(self, problems: Problems, row: int, even: float, at_even: Floats) -> _LogisticLoss:
-        """The criterion of one problem; features are 0 at ``even``, so the shift is z there."""
-        log_odds, hits, weight = problems.log_odds[row], problems.hits[row], problems.weight[row]
-        total = weight.sum()
-        n_hits = (weight * hits).sum()
-        share = 2.0 / problems.n_classes
-        other_side = share / (np.where(hits, n_hits, total - n_hits) + 2.0)
-        other_side = np.maximum(other_side, LEAST_TARGET)
+    def _losses(
+        self, problems: Problems, block: slice, even: float, at_even: Floats
+    ) -> LogisticLosses:
+        """The criteria of some problems; features are 0 at ``even``, so the shift is z there."""
+        log_odds, hits = problems.log_odds[block], problems.hits[block]
+        weight = problems.weight[block]
+        total = weight.sum(axis=1, keepdims=True)
+        n_hits = (weight * hits).sum(axis=1, keepdims=True)
+        other_side = smoothing(np.where(hits, n_hits, total - n_hits), problems.n_classes)
         features = [
             feature - here for feature, here in zip(self._features(log_odds), at_even, strict=True)
         ]
-        shape = _ridge_shape(log_odds, weight / total, len(features))
-        ridge = min(float(self.ridge), LARGEST_NUMBER) * shape / max(total, 1.0)
-        return _LogisticLoss(
-            features=np.stack([*features, np.ones_like(log_odds)]),
+        shape = ridge_shape(log_odds, weight / total, len(features))
+        ridge = min(float(self.ridge), LARGEST_NUMBER) * shape / np.maximum(total, 1.0)
+        return LogisticLosses(
+            features=np.stack([*features, np.ones_like(log_odds)], axis=1),
             targets=np.where(hits, 1.0 - other_side, other_side),
-            weight=weight / max(total, 1.0),
+            weight=weight / np.maximum(total, 1.0),
             ridge=np.clip(ridge, *RIDGES),
-            identity=np.array([1.0] * len(features) + [even]),
+            identity=np.tile([1.0] * len(features) + [even], (len(log_odds), 1)),
         )
 
     def _refuse_state(self, state: State) -> str | None:
@@ -120,14 +113,6 @@ class _Logistic(OneVsRest):
             if (state[name] < 0.0).any():
                 return f"{name!r} holds {state[name].min():g}, below 0"
         return super()._refuse_state(state)
-
-
-def _ridge_shape(log_odds: Floats, share: Floats, n_features: int) -> Floats:
-    """(D,): the fraction of the ridge for each parameter: 1, or less for a slope."""
-    mean = (share * log_odds).sum()
-    spread = (share * (log_odds - mean) ** 2).sum()
-    slope = min(max(spread, LEAST_SPREAD), 1.0)
-    return np.array([slope] * n_features + [1.0])
 
 
 class PlattScaling(_Logistic):
@@ -232,114 +217,3 @@ class BetaCalibration(_Logistic):
 
     def _features(self, log_odds: Array) -> tuple[Array, ...]:
         return -softplus(-log_odds), softplus(log_odds)
-
-
-class _Local(NamedTuple):
-    """The criterion and its derivatives at one point."""
-
-    parameters: Floats
-    value: float
-    gradient: Floats
-    hessian: Floats
-
-
-@dataclass(frozen=True)
-class _LogisticLoss:
-    """The criterion of one problem, as a function of its D parameters.
-
-    It is the weighted mean of log(1 + e^z) - t z, where z is the features times the parameters,
-    plus half the ridge.
-    """
-
-    features: Floats
-    """(D, n), the last one 1."""
-    targets: Floats
-    """(n,)"""
-    weight: Floats
-    """(n,), with sum 1 (or the weight of all samples, if that is less)."""
-    ridge: Floats
-    """(D,)"""
-    identity: Floats
-    """(D,)"""
-
-    def at(self, parameters: Floats) -> _Local:
-        """The criterion, its gradient and its Hessian."""
-        z = parameters @ self.features
-        smaller = np.exp(-np.abs(z))
-        losses = np.maximum(z, 0.0) + np.log1p(smaller) - self.targets * z
-        g = np.where(z < 0.0, smaller, 1.0) / (1.0 + smaller)
-        away = parameters - self.identity
-        return _Local(
-            parameters,
-            float((self.weight * losses).sum() + (self.ridge * away**2).sum() / 2.0),
-            self.features @ (self.weight * (g - self.targets)) + self.ridge * away,
-            (self.features * (self.weight * (g * (1.0 - g)))) @ self.features.T
-            + np.diag(self.ridge),
-        )
-
-
-class _Minimum(NamedTuple):
-    parameters: Floats
-    """(D,)"""
-    value: float
-    gradient: float
-    """Largest remaining entry of the gradient, among the parameters that are not held at 0."""
-    steps: int
-
-
-def _bounded_minimum(loss: _LogisticLoss) -> _Minimum:
-    """The minimum at which no parameter but the last is below 0.
-
-    If the free minimum violates a bound, the answer is on a face, where some parameters are 0.
-    There are at most three faces. Each is a free problem again, and the lowest minimum within the
-    bounds is the answer.
-    """
-    best: _Minimum | None = None
-    steps = 0
-    for held in _faces(len(loss.ridge)):
-        found = _newton(loss, held)
-        steps += found.steps
-        if (found.parameters[:-1] >= 0.0).all() and (best is None or found.value < best.value):
-            best = found
-            if not held:
-                break
-    assert best is not None  # the face where all but the last are 0 has no bounds
-    return best._replace(steps=steps)
-
-
-def _faces(n_parameters: int) -> Iterator[tuple[int, ...]]:
-    """Which parameters are held at 0: none first, then every choice among all but the last."""
-    for size in range(n_parameters):
-        yield from combinations(range(n_parameters - 1), size)
-
-
-def _newton(loss: _LogisticLoss, held: tuple[int, ...]) -> _Minimum:
-    """The minimum where the parameters in ``held`` are 0."""
-    free = np.array([j not in held for j in range(len(loss.ridge))])
-    steps = 0
-
-    def direction_from(here: _Local) -> tuple[Floats, float]:
-        """The step to the minimum of the parabola, and its first-order decrease."""
-        nonlocal steps
-        steps += 1
-        gradient = here.gradient * free
-        hessian = np.where(free & free[:, np.newaxis], here.hessian, np.eye(len(free)))
-        direction = -np.linalg.solve(hessian, gradient)
-        return direction, -float(gradient @ direction)
-
-    def step_from(here: _Local) -> Step[_Local] | None:
-        direction, decrease = direction_from(here)
-        if decrease <= SMALL_DECREASE:
-            return None
-        return Step(lambda length: loss.at(here.parameters + length * direction), decrease)
-
-    start = np.zeros(len(free))
-    mean = np.average(loss.targets, weights=loss.weight)
-    start[-1] = np.log(mean) - np.log1p(-mean)
-    found = damped_newton(loss.at(start), step_from, lengths=LENGTHS, most_steps=MOST_STEPS)
-    # The last step is taken in full: the criterion is flat to rounding by now.
-    direction, decrease = direction_from(found)
-    if decrease <= SMALL_DECREASE:
-        found = loss.at(found.parameters + direction)
-    gradient = float(np.abs(found.gradient[free]).max())
-    return _Minimum(found.parameters, found.value, gradient, steps - 1)

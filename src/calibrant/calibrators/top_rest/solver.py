@@ -33,7 +33,6 @@ from calibrant.calibrators.top_rest.regressions import (
     TopSamples,
     TopSamplesInMemory,
 )
-from calibrant.metrics.binning import all_whole
 
 MOST_ROUNDS = 10
 MOST_ENTRIES = 1 << 21
@@ -176,6 +175,8 @@ class Problem(AtTemperature):
     """Log-probability of the label among the rest, at T; 0 if it is the top class."""
     mistake_count: Floats
     """What a row counts for in the fit of the rest: 0 if it is correct, or a mistake left out."""
+    features: Floats
+    """(n, 7): the features that slopes, offset and contest multiply."""
 
     @classmethod
     def of(cls, data: FitData) -> Problem:
@@ -191,11 +192,12 @@ class Problem(AtTemperature):
         lead, level, of_label = (np.empty(len(data)) for _ in range(3))
         inverse_temperature = 1.0 / best.temperature
         lead_rows(data.logits, data.labels, inverse_temperature, top, lead, level, of_label)
-        count, correct = _counts(data), top == data.labels
+        count, correct = data.counts, top == data.labels
         wrong = np.flatnonzero(~correct)
         stride = mistake_stride(len(wrong), data.n_classes)
         mistake_count = np.zeros(len(data))
         mistake_count[wrong[::stride]] = stride * count[wrong[::stride]]
+        lead = np.minimum(lead, LARGEST_ODDS)
         return cls(
             data=data,
             best=best,
@@ -204,9 +206,10 @@ class Problem(AtTemperature):
             top=top,
             correct=correct,
             mistake_count=mistake_count,
-            lead=np.minimum(lead, LARGEST_ODDS),
+            lead=lead,
             level=level,
             of_label=of_label,
+            features=_features(lead + level, level),
         )
 
     def __len__(self) -> int:
@@ -222,11 +225,6 @@ class Problem(AtTemperature):
         """Log-odds of the top class at T."""
         return self.lead + self.level
 
-    def features(self, most_odds: float = LARGEST_ODDS) -> Floats:
-        """(n, 7): the features that slopes, offset and contest multiply."""
-        columns = [*pieces(np.minimum(self.odds, most_odds)), np.ones(len(self)), self.level]
-        return np.stack(columns, axis=1)
-
     @property
     def n_counted(self) -> float:
         """How many samples the rows count for."""
@@ -234,7 +232,9 @@ class Problem(AtTemperature):
 
     def top_samples(self, *, classes: bool) -> TopSamplesInMemory:
         """What the top part is fitted on, with class terms or without."""
-        features = self.features(MOST_ODDS)
+        odds, features = self.odds, self.features
+        if len(odds) and odds.max() > MOST_ODDS:
+            features = _features(np.minimum(odds, MOST_ODDS), self.level)
         return TopSamplesInMemory(features, self.correct, self.count, self.top, classes=classes)
 
     def mistakes(self) -> FitData | None:
@@ -258,7 +258,7 @@ class Problem(AtTemperature):
 
     def losses(self, found: TopRest) -> Losses:
         """The losses of every sample under the map with these parameters."""
-        free_odds = self.features() @ found.weights + found.class_offsets[self.top]
+        free_odds = self.features @ found.weights + found.class_offsets[self.top]
         level, of_label = self._rest(found, free_odds)
         odds = np.maximum(free_odds, level + self.lead / MOST_STRETCH)
         odds = np.minimum(odds, level + self.lead * MOST_STRETCH)
@@ -295,6 +295,10 @@ class Problem(AtTemperature):
         )
         level[needed], of_label[needed] = levels, of_labels
         return level, of_label
+
+
+def _features(odds: Floats, level: Floats) -> Floats:
+    return np.stack([*pieces(np.minimum(odds, LARGEST_ODDS)), np.ones(len(odds)), level], axis=1)
 
 
 def fit(problem: AtTemperature, *, classes: bool) -> TopRest:
@@ -364,12 +368,3 @@ def _fit_rest(problem: AtTemperature, start: TopRest, *, classes: bool, estimate
         gradient=max(start.gradient, gradient / problem.n_counted),
         evaluations=start.evaluations + loss.evaluations,
     )
-
-
-def _counts(data: FitData) -> Floats:
-    if data.weight is None:
-        return np.ones(len(data))
-    if all_whole(data.weight):
-        return data.weight
-    share = data.weight / data.weight.max()
-    return np.asarray(share * (share.sum() / (share @ share)))

@@ -142,14 +142,13 @@ def common_dtype(footers: list[Footer]) -> np.dtype[Any]:
     if footers[0].layout.bfloat16:
         return np.dtype(np.float32)
     dtypes = []
-    for footer in footers:
-        for kind in footer.score_types:
-            if isinstance(kind, arrow().BaseExtensionType):
-                kind = kind.storage_type
-            if is_list(kind):
-                kind = kind.value_type
-            floating = arrow().types.is_floating(kind)
-            dtypes.append(np.dtype(f"float{kind.bit_width if floating else 64}"))
+    for kind in {kind for footer in footers for kind in footer.score_types}:
+        if isinstance(kind, arrow().BaseExtensionType):
+            kind = kind.storage_type
+        if is_list(kind):
+            kind = kind.value_type
+        floating = arrow().types.is_floating(kind)
+        dtypes.append(np.dtype(f"float{kind.bit_width if floating else 64}"))
     return np.result_type(*dtypes) if dtypes else np.dtype(np.float64)
 
 

@@ -55,15 +55,12 @@ def parquet_files(folder: Path) -> list[Path]:
     found: dict[object, Path] = {}
     for inside in _folders(folder):
         for path in sorted(_visible(inside), key=lambda path: (path.is_symlink(), path)):
-            if path.suffix.lower() == ".parquet" and path.is_file():
+            ending = path.suffix.lower()
+            if ending == ".parquet" and path.is_file():
                 found.setdefault(_identity(path), path)
-            elif path.suffix.lower() in (".parquet", "") and _is_broken_link(path):
+            elif ending in (".parquet", "") and path.is_symlink() and not path.exists():
                 found[path] = path
     return sorted(found.values())
-
-
-def _is_broken_link(path: Path) -> bool:
-    return path.is_symlink() and not path.exists()
 
 
 def _identity(file: Path) -> object:

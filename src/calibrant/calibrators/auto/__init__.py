@@ -1,0 +1,1 @@
+"""The default calibrator, which selects a method by cross-validation."""

@@ -1,0 +1,147 @@
+"""The default calibrator: it selects a method by cross-validation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from calibrant import _inputs
+from calibrant.calibrators.auto.changing import class_changing, floored
+from calibrant.calibrators.auto.keeping import (
+    FEWEST,
+    STEPS,
+    best_of_steps,
+    evidence_of,
+    folds_of,
+    gains,
+    is_better,
+    pieces_of,
+)
+from calibrant.calibrators.base import Fitted
+from calibrant.calibrators.data import Samples
+from calibrant.calibrators.fit_report import Evidence
+from calibrant.calibrators.parts import InParts
+from calibrant.calibrators.temperature.rows import temperature_rows
+from calibrant.calibrators.top_rest.methods import TopRestScaling
+from calibrant.calibrators.top_rest.solver import Problem
+
+
+class AutoCalibration(InParts):
+    """The method that held-out samples support best, from the simplest on.
+
+    Methods are compared on samples that they were not fitted on: five folds, two from 10,000
+    samples on. (T, T' without class terms, the variance of the class terms and the floor are those
+    of all samples.) The candidates are, in this order:
+
+    - temperature scaling, top-rest scaling without class terms, and with them;
+    - the same on floored logits, if some mistakes have gaps far above the typical one;
+    - the same after structured scaling (at most 20 classes), or after a bias for each class (more
+      classes, if the class frequencies are off), which may change the predicted class.
+
+    A more complex candidate is taken if it
+
+    - lowers the mean log-loss by more than its standard error over samples,
+    - does not raise the equal-mass calibration error of temperature scaling by more than two
+      standard errors, and
+    - has no class terms that move the confidence by more than 2 points, on average, to keep the
+      predicted class. They do so where the model is wrong about whole classes.
+
+    Otherwise the simpler method is kept. Below 20 samples it is temperature scaling. The selected
+    method is fitted on all samples. ``report_.evidence`` lists the results on held-out samples:
+    what each candidate gains, how many predictions it changes, and what that does to the accuracy.
+
+    Args:
+        keep_class: Only consider methods that never change the predicted class.
+
+    Attributes:
+        chosen_: Name of the selected method.
+        parts_: The fitted calibrators that it is made of.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant import AutoCalibration
+        >>> rng = np.random.default_rng(0)
+        >>> truth = 3 * rng.normal(size=(4000, 10))
+        >>> labels = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
+        >>> AutoCalibration().fit(2 * truth, labels).chosen_
+        'temperature'
+        >>> shouted = np.where(truth == truth.max(axis=1, keepdims=True), truth + 2, truth)
+        >>> auto = AutoCalibration().fit(shouted, labels)
+        >>> auto.chosen_
+        'top-rest, classes=False'
+        >>> print(auto.report_.evidence[1])
+        top-rest, classes=False: nll 0.9384, gains 0.0669 +- 0.0054; ada_ece 2.21%; chosen
+        >>> auto = AutoCalibration().fit(truth + 3 * (np.arange(10) == 0), labels)
+        >>> auto.chosen_
+        'structured, then temperature'
+    """
+
+    NAME = "auto"
+    CHOOSES = True
+    PER_CLASS = False
+
+    def __init__(self, *, keep_class: bool = False) -> None:
+        self.keep_class = keep_class
+
+    @property
+    def chosen_(self) -> str:
+        """Name of the selected method."""
+        return next(each.method for each in self.report_.evidence if each.chosen)
+
+    def _check_params(self) -> None:
+        _inputs.instance(self.keep_class, bool, "keep_class")
+
+    def _fit(self, data: Samples) -> Fitted:
+        problem = Problem.of(data.in_memory())
+        folds = folds_of(problem)
+        best = simple = best_of_steps(problem, pieces_of(problem, folds), folds)
+        evidence = list(simple.steps)
+        enough = round(problem.n_counted) >= FEWEST
+        for other in (floored, class_changing) if enough and not self.keep_class else ():
+            candidate = other(best, folds)
+            if candidate is None:
+                continue
+            step = evidence_of(candidate.name, candidate.held_out, best.held_out)
+            if is_better(step, evidence[0]):
+                evidence = [replace(each, chosen=False) for each in evidence]
+                best, step = candidate, replace(step, chosen=True)
+            evidence.append(step)
+        fitted = best.problem.fitted(best.found)
+        last = TopRestScaling(classes=best.classes).with_state(fitted.state, data.n_classes)
+        fitted = replace(
+            fitted,
+            state={},
+            parts=(*best.first, last),
+            warnings=(*fitted.warnings, *_warnings(evidence)),
+            evidence=tuple(evidence),
+        )
+        if best.first:
+            return _on_given_logits(fitted, problem)
+        return replace(fitted, accuracy_after=data.accuracy)
+
+
+def _on_given_logits(fitted: Fitted, problem: Problem) -> Fitted:
+    """The fit, with the NLL and accuracy of the whole map on the logits that were given."""
+    data = problem.data
+    log_probs = data.logits
+    for part in fitted.parts:
+        log_probs = part._apply(part._log_probs, log_probs)
+    return replace(
+        fitted,
+        before=data.mean(temperature_rows(data, 1.0)[0]),
+        after=data.mean(-log_probs[np.arange(len(data)), data.labels].astype(np.float64)),
+        accuracy_after=data.mean(log_probs.argmax(axis=1) == data.labels),
+    )
+
+
+def _warnings(evidence: list[Evidence]) -> Iterator[str]:
+    """Why class terms that lower the log-loss were not selected, if nothing else helps."""
+    last = evidence[-1]
+    if last.method in STEPS and not last.chosen and gains(last):
+        yield (
+            f"class terms would lower the nll by {last.gain:.3g} but raise the calibration error, "
+            "because the predicted class must not change; use top-rest if the nll matters more, or "
+            "keep_class=False."
+        )

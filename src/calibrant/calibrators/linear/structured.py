@@ -1,0 +1,296 @@
+"""Structured scaling: a full matrix on log-probabilities, shrunk as far as the samples ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from array_api_compat import array_namespace
+
+from calibrant import _inputs
+from calibrant._numerics.logspace import split_top
+from calibrant._numerics.newton import Step, damped_newton
+from calibrant._types import Array
+from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State
+from calibrant.calibrators.data import FitData, Floats, Samples
+from calibrant.calibrators.folds import Folds
+from calibrant.calibrators.linear.loss import centred_logits
+from calibrant.calibrators.linear.map import LARGEST_NUMBER
+from calibrant.calibrators.temperature.solver import SMALLEST, best_temperature
+from calibrant.errors import CalibrantError
+
+FLOOR = 10.0
+"""Log-probabilities below -10 are raised to it. Chosen on validation rows among 10, 16.6 and 40:
+the same for networks, and better for forests, whose exact zeros mean little."""
+MOST_CLASSES = 20
+"""The Hessian has K^2 (K + 1)^2 entries, so a fit takes time in proportion to n K^4."""
+CLOSE = 1e-10
+"""The search ends when a step lowers the criterion by less."""
+MOST_STEPS = 50
+LENGTHS = tuple(0.5**i for i in range(12))
+
+
+class StructuredScaling(Calibrator):
+    r"""A full matrix on log-probabilities after temperature scaling, shrunk towards the identity.
+
+    .. math:: \mathrm{softmax}(g + M g + b), \qquad g = \max(\log \mathrm{softmax}(s / T), -10)
+
+    with g centred: minus its mean over the classes. T is that of :class:`TemperatureScaling`. M and
+    b minimise the mean log-loss plus
+
+    .. math::
+
+        c \, \frac{K}{n} \Big( \sum_k b_k^2 + \sum_k M_{kk}^2
+        + (K - 1) \sum_{i \ne j} M_{ij}^2 \Big),
+
+    so n samples of K classes decide how far the map departs from temperature scaling: less for the
+    entries that are many. The criterion is convex and has one minimum. The predicted class may
+    change. It is for at most 20 classes.
+
+    Args:
+        strength: c, above 0. On validation rows of 53 networks of 3 to 10 classes, 1 has the lowest
+            mean NLL for image networks, and 0.1 for language models with 4 answers; ``auto``
+            chooses between the two.
+
+    Attributes:
+        temperature_: T.
+        matrix_: I + M.
+        bias_: b.
+
+    References:
+        Berta, Holzmüller, Jordan and Bach (2025), structured matrix scaling.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant import StructuredScaling
+        >>> rng = np.random.default_rng(0)
+        >>> scores = 2 * rng.normal(size=(5000, 3))
+        >>> labels = (scores + [0, 0, 2] + rng.gumbel(size=scores.shape)).argmax(axis=1)
+        >>> structured = StructuredScaling().fit(scores, labels)
+        >>> (scores.argmax(axis=1) == labels).mean().round(2)
+        np.float64(0.66)
+        >>> (structured.predict(scores) == labels).mean().round(2)
+        np.float64(0.78)
+    """
+
+    NAME = "structured"
+    STATE: ClassVar[Shapes] = {"temperature": (), "matrix": ("K", "K"), "bias": ("K",)}
+
+    def __init__(self, *, strength: float = 1.0) -> None:
+        self.strength = strength
+
+    @property
+    def temperature_(self) -> float:
+        """The temperature from which the fit starts."""
+        return float(self.state_["temperature"])
+
+    @property
+    def matrix_(self) -> Floats:
+        """The fitted matrix, I + M."""
+        return np.asarray(self.state_["matrix"])
+
+    @property
+    def bias_(self) -> Floats:
+        """The fitted bias of each class."""
+        return np.asarray(self.state_["bias"])
+
+    def _check_params(self) -> None:
+        _inputs.strength(self.strength, "strength")
+
+    def _log_probs(self, logits: Array, state: State) -> Array:
+        xp = array_namespace(logits)
+        features = floored_log_probs(logits, state["temperature"])
+        scores = features @ xp.matrix_transpose(state["matrix"]) + state["bias"]
+        absent = logits == -float("inf")
+        log_probs = split_top(xp.where(absent, -float("inf"), scores)).log_q
+        return xp.where(absent, -float("inf"), log_probs)
+
+    def _fit(self, data: Samples) -> Fitted:
+        if data.n_classes > MOST_CLASSES:
+            raise CalibrantError(
+                f"structured scaling is for at most {MOST_CLASSES} classes; found "
+                f"{data.n_classes}. Use vector or top-rest"
+            )
+        samples = data.in_memory()
+        start = best_temperature(samples, "nll", 0.0)
+        temperature = 1.0 if start.limit == "T -> 0" else start.temperature
+        regression = Regression.of(samples, temperature, self.strength)
+        found = regression.minimise()
+        state = regression.state(found.weights)
+        (before,) = samples.means(_losses, self, _unchanged(samples.n_classes))
+        (after,) = samples.means(_losses, self, state)
+        return Fitted(
+            state=state,
+            criterion="nll",
+            before=before,
+            after=after,
+            gradient=float(np.abs(found.gradient).max()),
+            evaluations=start.evaluations,
+            n_parameters=0,  # the samples decide how many of them count
+        )
+
+    def _refuse_state(self, state: State) -> str | None:
+        if not SMALLEST <= state["temperature"] <= 1.0 / SMALLEST:
+            return f"its temperature is {state['temperature']:g}, not between 1e-300 and 1e300"
+        for name in ("matrix", "bias"):
+            if np.abs(state[name]).max() > LARGEST_NUMBER:
+                return f"{name!r} holds a number beyond {LARGEST_NUMBER:g}"
+        return None
+
+
+def floored_log_probs(logits: Array, temperature: float) -> Array:
+    """g of :class:`StructuredScaling`: 0 for absent classes."""
+    xp = array_namespace(logits)
+    raised = xp.clip(split_top(logits, temperature).log_q, min=-FLOOR)
+    return centred_logits(xp.where(logits > -float("inf"), raised, -float("inf")))
+
+
+def _unchanged(n_classes: int) -> dict[str, Any]:
+    return {"temperature": 1.0, "matrix": np.eye(n_classes), "bias": np.zeros(n_classes)}
+
+
+def _losses(data: FitData, method: StructuredScaling, state: State) -> Iterator[Floats]:
+    """The log-loss of each row."""
+    losses = np.empty(len(data))
+    for block in data.blocks():
+        log_probs = method._log_probs(data.logits[block].astype(np.float64), state)
+        losses[block] = -np.take_along_axis(log_probs, data.labels[block, np.newaxis], axis=1)[:, 0]
+    yield losses
+
+
+@dataclass(frozen=True)
+class _Local:
+    """The criterion at one point."""
+
+    weights: Floats
+    """(K, K + 1): M, and b in the last column."""
+    value: float
+    gradient: Floats
+    probs: Floats
+
+
+@dataclass(frozen=True)
+class Regression:
+    """The criterion of structured scaling on samples in memory."""
+
+    temperature: float
+    features: Floats
+    """(n, K + 1): g, and a column of ones."""
+    absent: npt.NDArray[np.bool_] | None
+    labels: npt.NDArray[np.int64]
+    share: Floats
+    """(n,): what each row counts for, divided by the sum."""
+    penalty: Floats
+    """(K, K + 1)"""
+
+    @classmethod
+    def of(cls, data: FitData, temperature: float, strength: float) -> Regression:
+        """The samples at a temperature."""
+        n_classes, count = data.n_classes, data.counts
+        features = np.ones((len(data), n_classes + 1))
+        for block in data.blocks():
+            logits = data.logits[block].astype(np.float64)
+            features[block, :-1] = floored_log_probs(logits, temperature)
+        penalty = np.full((n_classes, n_classes + 1), n_classes - 1.0)
+        np.fill_diagonal(penalty, 1.0)
+        penalty[:, -1] = 1.0
+        absent = data.logits == -np.inf
+        return cls(
+            temperature=temperature,
+            features=features,
+            absent=absent if absent.any() else None,
+            labels=data.labels,
+            share=count / count.sum(),
+            penalty=strength * n_classes / float(count.sum()) * penalty,
+        )
+
+    def rows(self, which: npt.NDArray[np.intp], share: Floats) -> Regression:
+        """Some of the rows, with other shares."""
+        absent = None if self.absent is None else self.absent[which]
+        return replace(
+            self,
+            features=self.features[which],
+            absent=absent,
+            labels=self.labels[which],
+            share=share,
+        )
+
+    def state(self, weights: Floats) -> dict[str, Any]:
+        """The state of the calibrator."""
+        matrix = weights[:, :-1] + np.eye(len(weights))
+        return {"temperature": self.temperature, "matrix": matrix, "bias": weights[:, -1].copy()}
+
+    def log_probs(self, weights: Floats) -> Floats:
+        """Calibrated log-probabilities of the rows."""
+        scores = self.features[:, :-1] + self.features @ weights.T
+        if self.absent is not None:
+            scores[self.absent] = -np.inf
+        scores -= scores.max(axis=1, keepdims=True)
+        scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
+        return scores
+
+    def at(self, weights: Floats) -> _Local:
+        """The criterion and its gradient."""
+        log_probs = self.log_probs(weights)
+        probs = np.exp(log_probs)
+        true = np.arange(len(self.labels)), self.labels
+        value = -float(self.share @ log_probs[true]) + float((self.penalty * weights**2).sum())
+        gradient = self._data_gradient(probs) + 2.0 * self.penalty * weights
+        return _Local(weights, value, gradient, probs)
+
+    def _data_gradient(self, probs: Floats) -> Floats:
+        """Gradient of the log-loss."""
+        residual = probs * self.share[:, np.newaxis]
+        residual[np.arange(len(self.labels)), self.labels] -= self.share
+        return np.asarray(residual.T @ self.features)
+
+    def _data_hessian(self, probs: Floats) -> Floats:
+        """Hessian of the log-loss: the sum over rows of (diag(p) - p p^T) times f f^T."""
+        n_classes, width = probs.shape[1], self.features.shape[1]
+        weighted = np.sqrt(self.share)[:, np.newaxis] * self.features
+        products = (probs[:, :, np.newaxis] * weighted[:, np.newaxis]).reshape(len(probs), -1)
+        hessian = -(products.T @ products)
+        for k in range(n_classes):
+            own = slice(k * width, (k + 1) * width)
+            hessian[own, own] += (weighted * probs[:, k, np.newaxis]).T @ weighted
+        return np.asarray(hessian)
+
+    def minimise(self, start: Floats | None = None) -> _Local:
+        """The minimum, by Newton's method; the penalty makes every Hessian positive definite."""
+
+        def step_from(here: _Local) -> Step[_Local] | None:
+            hessian = self._data_hessian(here.probs) + np.diag(2.0 * self.penalty.ravel())
+            step = -np.linalg.solve(hessian, here.gradient.ravel()).reshape(here.gradient.shape)
+            decrease = -float((here.gradient * step).sum())
+            if decrease <= CLOSE:
+                return None
+            return Step(to=lambda length: self.at(here.weights + length * step), decrease=decrease)
+
+        first = self.at(np.zeros_like(self.penalty) if start is None else start)
+        return damped_newton(first, step_from, lengths=LENGTHS, most_steps=MOST_STEPS)
+
+    def cross_fitted(self, found: _Local, folds: Folds) -> Floats:
+        """Log-probabilities of each piece under the fit on the other folds.
+
+        That fit is one step of Newton's method from the minimum for all rows, which is close. The
+        criterion is taken times n, where the penalty does not depend on n.
+        """
+        of_folds = [np.flatnonzero(folds.of_piece == fold) for fold in range(folds.n)]
+        rows = [folds.row[pieces] for pieces in of_folds]
+        parts = [
+            self.rows(row, self.share[row] * folds.share[pieces])
+            for row, pieces in zip(rows, of_folds, strict=True)
+        ]
+        probs = [found.probs[row] for row in rows]
+        gradients = [part._data_gradient(p) for part, p in zip(parts, probs, strict=True)]
+        hessians = [part._data_hessian(p) for part, p in zip(parts, probs, strict=True)]
+        gradient = sum(gradients) + 2.0 * self.penalty * found.weights
+        hessian = sum(hessians) + np.diag(2.0 * self.penalty.ravel())
+        log_probs = np.empty((len(folds.row), found.probs.shape[1]))
+        for i, part in enumerate(parts):
+            step = np.linalg.solve(hessian - hessians[i], (gradient - gradients[i]).ravel())
+            log_probs[of_folds[i]] = part.log_probs(found.weights - step.reshape(gradient.shape))
+        return log_probs

@@ -1,0 +1,39 @@
+"""Calibrators made of others, which are applied one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from calibrant import _inputs
+from calibrant._types import Array
+from calibrant.calibrators.base import Calibrator, Shapes, State
+
+
+class InParts(Calibrator):
+    """Fitted calibrators in a row: each is applied to the log-probabilities of the one before.
+
+    ``_fit`` of a subclass returns them in ``Fitted.parts``; they hold the whole state.
+
+    Attributes:
+        parts_: The fitted calibrators, in the order in which they are applied.
+    """
+
+    STATE: ClassVar[Shapes] = {}
+
+    def _log_probs(self, logits: Array, state: State) -> Array:
+        for part in self.parts_:
+            logits = part._apply(part._log_probs, logits)
+        return logits
+
+    def _probs(self, logits: Array, state: State) -> Array:
+        *first, last = self.parts_
+        for part in first:
+            logits = part._apply(part._log_probs, logits)
+        return last._apply(last._probs, logits)
+
+    def _apply(self, transform: Callable[[Array, State], Array], logits: Array) -> Array:
+        """Each part computes in the type that it needs."""
+        self._need_fit()
+        _inputs.same_classes(logits, self.n_classes_)
+        return transform(logits, {})
