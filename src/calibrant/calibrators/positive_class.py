@@ -43,6 +43,8 @@ class Step(NamedTuple):
     """Below this many samples it is not tried."""
 
 
+MANY_FOR_T = 1000
+"""From this many samples on, T of all samples is used in every fold: it differs too little."""
 MANY_FOR_A_TABLE = 500
 """On halves of validation parts of 95 models, lookup tables are often chosen by luck below this."""
 STEPS = (
@@ -60,8 +62,8 @@ def choose_curve(data: FitData) -> tuple[Calibrator, list[Evidence]]:
     """The calibrator for two classes that held-out samples support, fitted on all samples.
 
     Each curve is fitted on the samples outside a fold and judged on those inside: five folds, two
-    from 10,000 samples on. Starting with temperature scaling, a step to a more complex curve is
-    taken if it
+    from 10,000 samples on. (From 1,000 on, T is that of all samples.) Starting with temperature
+    scaling, a step to a more complex curve is taken if it
 
     - lowers the mean log-loss of the best so far by more than its standard error over samples (for
       the spline, which shrinks itself, at all), and
@@ -90,7 +92,7 @@ def choose_curve(data: FitData) -> tuple[Calibrator, list[Evidence]]:
     samples = _InFolds.of(data)
     fitted = TemperatureScaling()._fit(data)
     simplest: Calibrator = TemperatureScaling().with_state(fitted.state, data.n_classes)
-    best = samples.by_temperature()
+    best = samples.by_temperature(fitted.state["temperature"])
     steps = [step for step in STEPS if samples.n >= step.fewest]
     if fitted.at_bound == "T -> 0":
         simplest, steps = samples.fitted(PlattScaling()), steps[1:]
@@ -175,17 +177,22 @@ class _InFolds:
         state = curve._fit_problems(self.outside)["state"]
         return self._gathered(curve._calibrated(self.outside.log_odds[0, self.members], state))
 
-    def by_temperature(self) -> Floats:
-        """Log-odds of class 1 of each piece, by temperature scaling fitted without its fold."""
-        logits = np.stack([np.zeros_like(self.gap), self.gap], axis=1)
-        labels = self.hits.astype(np.int64)
-        temperatures = []
-        for weight in self.outside.weight:
-            others = np.flatnonzero(weight)
-            data = FitData(logits[others], labels[others], weight[others])
-            temperatures.append(TemperatureScaling()._fit(data).state["temperature"])
+    def by_temperature(self, of_all: float) -> Floats:
+        """Log-odds of class 1 of each piece, by temperature scaling fitted without its fold.
+
+        ``of_all`` is T of all samples.
+        """
+        temperatures = [of_all] * len(self.outside)
+        if self.n < MANY_FOR_T:
+            temperatures = [self._temperature(weight) for weight in self.outside.weight]
         with np.errstate(over="ignore"):
             return self._gathered(self.gap[self.members] / np.array(temperatures))
+
+    def _temperature(self, weight: Floats) -> float:
+        some = np.flatnonzero(weight)
+        logits = np.stack([np.zeros(len(some)), self.gap[some]], axis=1)
+        data = FitData(logits, self.hits[some].astype(np.int64), weight[some])
+        return float(TemperatureScaling()._fit(data).state["temperature"])
 
     def _gathered(self, log_odds: Floats) -> Floats:
         """(n,), from one value for each of the members of the folds."""
