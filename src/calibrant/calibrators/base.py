@@ -144,18 +144,13 @@ class Calibrator(ABC):
 
     def fit_samples(self, data: Samples) -> Self:
         """:meth:`fit` without checks of samples and parameters."""
-        self.fit_silently(data)
-        for message in self.report_.warnings:
-            warnings.warn(f"{self.NAME}: {message}", CalibrationWarning, stacklevel=3)
-        return self
-
-    def fit_silently(self, data: Samples) -> Self:
-        """:meth:`fit_samples` whose warnings are in ``report_`` only."""
         fitted = self._fit(data)
         self.state_ = fitted.state
         self.parts_ = fitted.parts
         self.n_classes_ = data.n_classes
         self.report_ = self._report(data, fitted)
+        for message in self.report_.warnings:
+            warnings.warn(f"{self.NAME}: {message}", CalibrationWarning, stacklevel=3)
         return self
 
     def with_state(self, state: dict[str, Any], n_classes: int) -> Self:

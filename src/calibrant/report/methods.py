@@ -21,6 +21,8 @@ NANOSECONDS = {
     "platt": 850.0,
     "beta": 1000.0,
     "vector": 1150.0,
+    "spline": 1200.0,
+    "venn-abers": 1500.0,
     "bbq": 2600.0,
     "matrix": 9000.0,
     "dirichlet": 12000.0,

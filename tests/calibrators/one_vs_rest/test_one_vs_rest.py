@@ -23,6 +23,7 @@ from calibrant.calibrators.one_vs_rest.nonparametric import (
     IsotonicCalibration,
 )
 from calibrant.calibrators.one_vs_rest.parametric import BetaCalibration, PlattScaling
+from calibrant.calibrators.one_vs_rest.spline import SplineCalibration
 from calibrant.calibrators.one_vs_rest.venn_abers import VennAbers
 from tests.builders import draw_samples
 
@@ -35,6 +36,7 @@ METHODS = {
     for method in (
         PlattScaling,
         BetaCalibration,
+        SplineCalibration,
         IsotonicCalibration,
         HistogramBinning,
         BayesianBinning,
@@ -42,7 +44,7 @@ METHODS = {
     )
 }
 LOGISTIC = ("platt", "beta")
-SMOOTH = ("platt", "beta", "isotonic")
+SMOOTH = ("platt", "beta", "spline", "isotonic")
 """Without steps."""
 RISING = (*SMOOTH, "venn-abers")
 MOST = 52 * math.log(2)
@@ -178,6 +180,64 @@ def slow_isotonic(problem):
     return g
 
 
+def slow_spline(problem, n_classes):
+    """g as a function of x: the best of five random walks over cells, pooled where it falls."""
+    groups = pooled(problem)
+    cells = [[group] for group in groups] if len(groups) <= 32 else slow_bins(problem, 32)
+    hits, misses = (np.array([sum(g[j] for g in cell) for cell in cells]) for j in (1, 2))
+    weight = hits + misses
+    x = [sum(g[0] * (g[1] + g[2]) for g in cell) for cell in cells] / weight
+    share = weight / weight.sum()
+    even = -math.log(n_classes - 1)
+    smoothing = 2 / n_classes
+    target = hits * (1 - smoothing / (hits.sum() + 2)) + misses * smoothing / (misses.sum() + 2)
+    spread = share @ (x - share @ x) ** 2
+    table = np.zeros((len(x), len(x) + 1))  # of a, b and the steps of the walk
+    table[:, 0], table[:, 1] = x - even, 1.0
+    for j in range(1, len(x)):
+        table[j:, j + 1] = 1.0
+        table[:, j + 1] -= share[j:].sum()
+    prior = np.zeros(len(x) + 1)
+    prior[:2] = 1.0, even
+    best = None
+    for variance in (0.001, 0.1, 1.0, 10.0, 100.0):
+        precision = 1 / (variance * (share[1:] + share[:-1]) / 2)
+        precision = np.array([0.3 * min(1.0, max(1e-6, spread)), 0.3, *precision])
+
+        def criterion(theta, precision=precision):
+            z = table @ theta
+            loss = weight @ np.logaddexp(0, z) - target @ z
+            return loss + precision @ (theta - prior) ** 2 / 2
+
+        def slope(theta, precision=precision):
+            g = np.exp(-np.logaddexp(0, -table @ theta))
+            return table.T @ (weight * g - target) + precision * (theta - prior)
+
+        def curvature(theta, precision=precision):
+            z = table @ theta
+            curved = weight * np.exp(-np.logaddexp(0, -z) - np.logaddexp(0, z))
+            return (table.T * curved) @ table + np.diag(precision)
+
+        found = minimize(
+            criterion, prior, jac=slope, hess=curvature, method="trust-exact", tol=1e-9
+        )
+        evidence = np.log(precision).sum() - np.linalg.slogdet(curvature(found.x))[1]
+        evidence = evidence / 2 - found.fun
+        if best is None or evidence > best[0]:
+            best = evidence, found.x
+    a, z = max(best[1][0], 0.0), table @ best[1]
+    blocks = []  # weight, sum of probabilities, number of cells
+    for value, w in zip(1 / (1 + np.exp(-z)), weight, strict=True):
+        blocks.append([w, w * value, 1])
+        while len(blocks) > 1 and blocks[-2][1] * blocks[-1][0] >= blocks[-1][1] * blocks[-2][0]:
+            top = blocks.pop()
+            blocks[-1] = [one + other for one, other in zip(blocks[-1], top, strict=True)]
+    z = [math.log(p / (w - p)) for w, p, n in blocks for _ in range(n)]
+    knots = [-100.0, *x, 100.0]
+    values = [z[0] - a * (x[0] + 100.0), *z, z[-1] + a * (100.0 - x[-1])]
+    return lambda x: sigmoid(float(np.interp(x, knots, values)))
+
+
 def slow_venn_abers(problem):
     """p0 and p1 of x: the sample joins the others, once with each label, and all are pooled."""
     xs = [x for x, _, _ in problem]
@@ -277,6 +337,8 @@ def slow_curve(name, problem, n_classes):
         return lambda x: sigmoid(float(np.dot(parameters, features(name, x))))
     if name == "isotonic":
         return slow_isotonic(problem)
+    if name == "spline":
+        return slow_spline(problem, n_classes)
     if name == "venn-abers":
         ends = slow_venn_abers(problem)
 
@@ -391,7 +453,7 @@ def test_agrees_with_the_formula(name, drawn_samples):
     # Between the samples too; exactly on an edge, rounding decides which side a row is on.
     rows = np.concatenate([logits[:6], 0.37 * logits[:6] + 0.011 * np.arange(n_classes)])
     expected = [slow_probs(curves, row) for row in rows]
-    tolerance = {"bbq": 5e-3, "platt": 1e-4, "beta": 2e-4}.get(name, 1e-9)
+    tolerance = {"bbq": 5e-3, "platt": 1e-4, "beta": 2e-4, "spline": 1e-3}.get(name, 1e-9)
     np.testing.assert_allclose(calibrator.predict_proba(rows), expected, rtol=tolerance)
 
 
@@ -403,7 +465,7 @@ def test_agrees_with_the_formula_on_more_samples(name, k):
     curves = [slow_curve(name, p, k) for p in slow_problems(logits, labels, [1.0] * 700)]
     rows = np.random.default_rng(0).normal(scale=3.0, size=(60, k))
     expected = [slow_probs(curves, row) for row in rows]
-    tolerance = {"bbq": 4e-3, "platt": 1e-5, "beta": 1e-5}.get(name, 1e-11)
+    tolerance = {"bbq": 4e-3, "platt": 1e-5, "beta": 1e-5, "spline": 1e-5}.get(name, 1e-11)
     np.testing.assert_allclose(calibrator.predict_proba(rows), expected, rtol=tolerance)
 
 
@@ -446,6 +508,48 @@ def test_beta_holds_one_slope_at_0():
     mirrored = BetaCalibration().fit(np.stack([x, np.zeros_like(x)], axis=1), 1 - labels)
     assert mirrored.b_ == 0
     np.testing.assert_allclose(mirrored.a_, found.b_, rtol=1e-6)
+
+
+# --- the spline ----------------------------------------------------------------------------------
+
+
+def test_the_spline_of_logistic_samples_is_platt_scaling():
+    rng = np.random.default_rng(0)
+    for n, bound in ((30, 0.05), (3000, 0.03)):
+        x = 2 * rng.normal(size=n)
+        labels = (rng.random(n) < 1 / (1 + np.exp(1 - 0.5 * x))).astype(int)
+        rows = np.stack([np.zeros(n), x], axis=1)
+        spline, platt = (method().fit(rows, labels) for method in (SplineCalibration, PlattScaling))
+        apart = np.abs(spline.predict_proba(rows) - platt.predict_proba(rows))
+        assert apart.max() < bound
+
+
+def test_the_spline_bends_where_the_truth_does():
+    rng = np.random.default_rng(1)
+    x = 2 * rng.normal(size=20_000)
+    truth = np.where(x > 0, 0.2 * x, 2 * x)
+    labels = (rng.random(20_000) < 1 / (1 + np.exp(-truth))).astype(int)
+    spline = SplineCalibration().fit(np.stack([np.zeros_like(x), x], axis=1), labels)
+    rows = np.stack([np.zeros(5), [-2.0, -1.0, 0.0, 2.0, 4.0]], axis=1)
+    expected = 1 / (1 + np.exp(-np.array([-4.0, -2.0, 0.0, 0.4, 0.8])))
+    np.testing.assert_allclose(spline.predict_proba(rows)[:, 1], expected, atol=0.03)
+
+
+def test_a_value_keeps_its_own_rate_as_far_as_its_count_supports_it():
+    """Three in ten are correct below 0.9 and seven above; at exactly 0.9, like one of the two."""
+    rng = np.random.default_rng(0)
+    q = rng.uniform(0.8, 0.97, size=2000)
+    answers = rng.random(2000) < np.where(q < 0.9, 0.3, 0.7)
+    for rate in (7, 13):
+        off = []
+        for count in (4, 40, 400):
+            said = np.append(q, np.full(count, 0.9))
+            labels = np.append(answers, np.arange(count) % 20 < rate).astype(int)
+            probs = np.stack([1 - said, said], axis=1)
+            found = SplineCalibration().fit(probs=probs, labels=labels)
+            off.append(abs(found.predict_proba(probs=probs[-1:])[0, 1] - rate / 20))
+        assert off[0] > off[1] > off[2]
+        assert off[2] < 0.03
 
 
 # --- Venn-Abers intervals ------------------------------------------------------------------------

@@ -43,6 +43,8 @@ class Step(NamedTuple):
     """Below this many samples it is not tried."""
 
 
+MANY_FOR_T = 1000
+"""From this many samples on, T of all samples is used in every fold: it differs too little."""
 MANY_FOR_A_TABLE = 500
 """On halves of validation parts of 95 models, lookup tables are often chosen by luck below this."""
 STEPS = (
@@ -60,8 +62,8 @@ def choose_curve(data: FitData) -> tuple[Calibrator, list[Evidence]]:
     """The calibrator for two classes that held-out samples support, fitted on all samples.
 
     Each curve is fitted on the samples outside a fold and judged on those inside: five folds, two
-    from 10,000 samples on. Starting with temperature scaling, a step to a more complex curve is
-    taken if it
+    from 10,000 samples on. (From 1,000 on, T is that of all samples.) Starting with temperature
+    scaling, a step to a more complex curve is taken if it
 
     - lowers the mean log-loss of the best so far by more than its standard error over samples (for
       the spline, which shrinks itself, at all), and
@@ -73,8 +75,8 @@ def choose_curve(data: FitData) -> tuple[Calibrator, list[Evidence]]:
     scaling takes the place of temperature scaling.
 
     Returns:
-        The fitted calibrator, whose warnings are in its ``report_`` only, and the evidence:
-        ``ada_ece`` is that of P(class 1), and one entry is ``chosen``.
+        The fitted calibrator, without a report, and the evidence, in which one entry is ``chosen``;
+        ``ada_ece`` is that of P(class 1).
 
     Examples:
         >>> import numpy as np
@@ -87,21 +89,23 @@ def choose_curve(data: FitData) -> tuple[Calibrator, list[Evidence]]:
         >>> calibrator.NAME, calibrator.predict_proba(balanced)[:, 1].mean().round(3)
         ('platt', np.float64(0.066))
     """
-    samples = _HeldOut.of(data)
-    simplest: Calibrator = TemperatureScaling().fit_silently(data)
+    samples = _InFolds.of(data)
+    fitted = TemperatureScaling()._fit(data)
+    simplest: Calibrator = TemperatureScaling().with_state(fitted.state, data.n_classes)
+    best = samples.by_temperature(fitted.state["temperature"])
     steps = [step for step in STEPS if samples.n >= step.fewest]
-    if simplest.report_.at_bound == "T -> 0":
-        simplest, steps = PlattScaling().fit_silently(data), steps[1:]
-    best = samples.cross_fitted(simplest)
+    if fitted.at_bound == "T -> 0":
+        simplest, steps = samples.fitted(PlattScaling()), steps[1:]
+        best = samples.by_curve(PlattScaling())
     chosen, evidence = 0, [samples.evidence(simplest.NAME, best)]
     for step in steps:
-        held_out = samples.cross_fitted(step.curve())
+        held_out = samples.by_curve(step.curve())
         found = samples.evidence(step.curve.NAME, held_out, simpler=best)
         if _is_better(found, evidence[0], step.standard_errors):
             chosen, best = len(evidence), held_out
         evidence.append(found)
     evidence[chosen] = replace(evidence[chosen], chosen=True)
-    return steps[chosen - 1].curve().fit_silently(data) if chosen else simplest, evidence
+    return samples.fitted(steps[chosen - 1].curve()) if chosen else simplest, evidence
 
 
 def _is_better(found: Evidence, simplest: Evidence, standard_errors: float) -> bool:
@@ -112,105 +116,119 @@ def _is_better(found: Evidence, simplest: Evidence, standard_errors: float) -> b
 
 
 @dataclass(frozen=True)
-class _HeldOut:
-    """The samples, each in one fold."""
+class _InFolds:
+    """The samples, and the same in n pieces, each in one fold."""
 
-    problems: Problems
-    """The one problem of two classes."""
-    fold: npt.NDArray[np.intp]
-    logits: Floats
-    """(n, 2), for temperature scaling, whose log-odds have no bound."""
+    whole: Problems
+    """All samples: one problem."""
+    outside: Problems
+    """One problem for each fold: the pieces outside, with weight 0 for those inside."""
+    members: npt.NDArray[np.intp]
+    """(m, F): the pieces inside each fold; the last is repeated if there are fewer than m."""
+    count: Floats
+    """(n,): how many samples each piece counts for."""
+    gap: Floats
+    """(n,): the logit of class 1 minus that of class 0."""
 
     @classmethod
-    def of(cls, data: FitData) -> _HeldOut:
+    def of(cls, data: FitData) -> _InFolds:
         """The samples that count; see ``one_vs_rest``."""
-        problems = Problems.of(data)
-        x, hits = problems.log_odds[0], problems.hits[0]
+        whole = Problems.of(data)
+        x, hits, weight = whole.log_odds[0], whole.hits[0], whole.weight[0]
         # By |x| and whether x says the label, so that the classes can be swapped.
         order = np.lexsort((x, (x > 0.0) == hits, np.abs(x)))
-        order = order[problems.weight[0, order] > 0.0]
-        folds = Folds.of(problems.weight[0], order)
-        problems = _rows(problems, folds.row)
+        folds = Folds.of(weight, order[weight[order] > 0.0])
+        inside = folds.of_piece == np.arange(folds.n)[:, np.newaxis]
+        lists = [np.flatnonzero(each) for each in inside]
+        longest = max(map(len, lists))
+        weight = np.broadcast_to(folds.count, inside.shape)
+        rows = np.broadcast_to(folds.row, inside.shape)
+        with np.errstate(over="ignore"):
+            gap = np.subtract(*data.logits[folds.row].astype(np.float64).T[::-1])
         return cls(
-            replace(problems, weight=problems.weight * folds.share),
-            folds.of_piece,
-            data.logits[folds.row].astype(np.float64),
+            whole=whole,
+            outside=Problems(
+                log_odds=x[rows],
+                hits=hits[rows],
+                weight=np.where(inside, 0.0, weight) if folds.n > 1 else weight,
+                n_classes=2,
+            ),
+            members=np.stack([np.pad(each, (0, longest - len(each)), "edge") for each in lists]).T,
+            count=folds.count,
+            gap=gap,
         )
 
     @property
     def hits(self) -> npt.NDArray[np.bool_]:
         """(n,): whether the label is class 1."""
-        return np.asarray(self.problems.hits[0])
-
-    @property
-    def count(self) -> Floats:
-        """(n,): how many samples each row stands for."""
-        return np.asarray(self.problems.weight[0])
+        return np.asarray(self.outside.hits[0])
 
     @property
     def n(self) -> int:
         """Number of samples."""
         return round(float(self.count.sum()))
 
-    def cross_fitted(self, method: Calibrator) -> Floats:
-        """Log-odds of class 1 of each sample, by a fit without its fold."""
-        log_odds = np.empty(len(self.fold))
-        for fold in range(self.fold.max() + 1):
-            inside = self.fold == fold
-            fitted_on = ~inside if not inside.all() else inside  # a single sample has one fold
-            if isinstance(method, OneVsRest):
-                state = method._fit_problems(_rows(self.problems, fitted_on))["state"]
-                x = self.problems.log_odds[:, inside].T
-                log_odds[inside] = method._calibrated(x, state)[:, 0]
-            else:
-                state = method._fit(self._data(fitted_on)).state
-                log_probs = method._log_probs(self.logits[inside], state)
-                log_odds[inside] = log_probs[:, 1] - log_probs[:, 0]
-        return np.clip(log_odds, -MOST_LOG_ODDS, MOST_LOG_ODDS)
+    def fitted(self, curve: OneVsRest) -> OneVsRest:
+        """A curve fitted on all samples."""
+        return curve.with_state(curve._fit_problems(self.whole)["state"], 2)
 
-    def _data(self, which: npt.NDArray[np.bool_]) -> FitData:
-        labels = self.hits[which].astype(np.int64)
-        return FitData(self.logits[which], labels, self.count[which])
+    def by_curve(self, curve: OneVsRest) -> Floats:
+        """Log-odds of class 1 of each piece, by a curve fitted without its fold."""
+        state = curve._fit_problems(self.outside)["state"]
+        return self._gathered(curve._calibrated(self.outside.log_odds[0, self.members], state))
+
+    def by_temperature(self, of_all: float) -> Floats:
+        """Log-odds of class 1 of each piece, by temperature scaling fitted without its fold.
+
+        ``of_all`` is T of all samples.
+        """
+        temperatures = [of_all] * len(self.outside)
+        if self.n < MANY_FOR_T:
+            temperatures = [self._temperature(weight) for weight in self.outside.weight]
+        with np.errstate(over="ignore"):
+            return self._gathered(self.gap[self.members] / np.array(temperatures))
+
+    def _temperature(self, weight: Floats) -> float:
+        some = np.flatnonzero(weight)
+        logits = np.stack([np.zeros(len(some)), self.gap[some]], axis=1)
+        data = FitData(logits, self.hits[some].astype(np.int64), weight[some])
+        return float(TemperatureScaling()._fit(data).state["temperature"])
+
+    def _gathered(self, log_odds: Floats) -> Floats:
+        """(n,), from one value for each of the members of the folds."""
+        gathered = np.empty(len(self.count))
+        gathered[self.members] = np.clip(log_odds, -MOST_LOG_ODDS, MOST_LOG_ODDS)
+        return gathered
 
     def evidence(self, name: str, log_odds: Floats, simpler: Floats | None = None) -> Evidence:
-        """Held-out log-loss and calibration error, and the gain over ``simpler``."""
-        share = self.count / self.count.sum()
-        probability = sigmoid(log_odds)
-        table = equal_mass_table(probability, self.hits, N_BINS, self.count)
-        loss = self._loss(log_odds)
+        """Held-out results of a curve, and its gain over ``simpler``."""
+        n, hits, probability = self.count.sum(), self.hits, sigmoid(log_odds)
+        share = self.count / n
+        table = equal_mass_table(probability, hits, N_BINS, self.count)
         evidence = Evidence(
             method=name,
-            nll=float(share @ loss),
+            nll=float(share @ self._loss(log_odds)),
             gain=None,
             gain_error=None,
             ada_ece=error_of_table(table, "l1"),
             # The standard error of mean(probability - hits), which bounds that of a sum over bins.
-            ada_ece_error=math.sqrt(share @ (probability - self.hits) ** 2 / self.count.sum()),
+            ada_ece_error=math.sqrt(share @ (probability - hits) ** 2 / n),
             moved_confidence=0.0,
         )
         if simpler is None:
             return evidence
-        gain, gain_error = mean_and_error(self._loss(simpler) - loss, self.count)
-        now, before = (log_odds > 0.0), (simpler > 0.0)
-        better = (now == self.hits).astype(np.float64) - (before == self.hits)
-        accuracy_gain, accuracy_error = mean_and_error(better, self.count)
+        gain, gain_error = mean_and_error(self._loss(simpler) - self._loss(log_odds), self.count)
+        before, after = self.gap > 0.0, log_odds > 0.0
+        correct = (after == hits).astype(np.float64) - (before == hits)
+        accuracy_gain, accuracy_error = mean_and_error(correct, self.count)
         return replace(
             evidence,
             gain=gain,
             gain_error=gain_error,
-            changed=float(share @ (now != before)),
+            changed=float(share @ (before != after)),
             accuracy_gain=accuracy_gain,
             accuracy_gain_error=accuracy_error,
         )
 
     def _loss(self, log_odds: Floats) -> Floats:
         return np.asarray(softplus(np.where(self.hits, -log_odds, log_odds)))
-
-
-def _rows(problems: Problems, which: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Problems:
-    return replace(
-        problems,
-        log_odds=problems.log_odds[:, which],
-        hits=problems.hits[:, which],
-        weight=problems.weight[:, which],
-    )
