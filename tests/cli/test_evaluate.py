@@ -96,3 +96,36 @@ def test_other_mistakes(file, tmp_path):
         result = run(*arguments)
         assert result.exit_code == 2, arguments
         assert "Traceback" not in result.output
+
+
+@pytest.fixture
+def two_classes(tmp_path):
+    path = tmp_path / "two.npz"
+    odds = RNG.normal(0.0, 2.0, 2000)
+    labels = (RNG.logistic(size=2000) < odds - 2.0).astype(int)
+    np.savez(path, logits=np.stack([np.zeros(2000), odds], axis=1), labels=labels)
+    return path
+
+
+def test_two_classes_are_one_probability(two_classes, monkeypatch):
+    whole = run(str(two_classes))
+    assert whole.output.index("positive_ece") < whole.output.index("\nece ")
+    assert "Prevalence off: the mean P(class 1) is 0.4" in whole.output
+    monkeypatch.setattr("calibrant._thresholds.NUMBERS_TO_EVALUATE_IN_MEMORY", 100)
+    (parts,) = json.loads(run(str(two_classes), "--json").stdout).values()
+    assert parts["side"] == "prevalence off"
+    assert parts["classes_off"] == []
+
+
+def test_the_plot_of_two_classes_can_be_that_of_papers(two_classes, tmp_path):
+    for options, said in (([], "probability of class 1"), (["--top-class"], "confidence")):
+        path = tmp_path / "plot.svg"
+        result = run(str(two_classes), "--plot", str(path), *options)
+        assert result.exit_code == 0, result.output
+        assert said in path.read_text()
+
+
+def test_two_class_metrics_refuse_more(file):
+    result = run(f"{file}::test", "--metric", "calibration_slope")
+    assert result.exit_code == 2
+    assert "of two classes; found 5 classes" in result.output

@@ -96,7 +96,6 @@ def test_a_column_of_confidences_is_the_probability_of_being_correct():
 
 
 def test_the_interval_of_a_slope_is_that_of_refits():
-    """One Newton step for each resample is as good as a refit."""
     logits, labels = draw_two(800, -1.0, 0.7, seed=3)
     row = evaluate(logits=logits, labels=labels, metrics=["calibration_slope"])["calibration_slope"]
     rng = np.random.default_rng(1)

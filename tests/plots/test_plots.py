@@ -91,7 +91,7 @@ def points_of(container: ErrorbarContainer) -> tuple[np.ndarray, np.ndarray, np.
 @pytest.mark.parametrize("binning", ["width", "mass"])
 def test_the_diagram_shows_the_curve(ax, case, binning):
     (probs, labels), options = HOSTILE[case]
-    curve = reliability_curve(probs, labels, binning=binning, **options)
+    curve = reliability_curve(probs, labels, binning=binning, top_class=True, **options)
     plots.plot_reliability(curve, ax, label="a name")
     full = curve.full
     (container,) = (c for c in ax.containers if isinstance(c, ErrorbarContainer))
@@ -121,6 +121,20 @@ def test_the_diagram_shows_the_curve(ax, case, binning):
     assert f"ECE {curve.ece:.4f}, accuracy {curve.overall_accuracy:.3f}" in facts
     assert "accuracy, 95% interval" in legend_of(ax)
     assert rendered(ax)
+
+
+def test_two_classes_show_the_probability_of_class_1():
+    probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.4, 0.6]])
+    curve, histogram = (
+        make(probs, [1, 1, 0, 1]) for make in (reliability_curve, confidence_histogram)
+    )
+    above, below = plots.draw_reliability(curve, histogram).axes
+    assert (above.get_ylabel(), below.get_xlabel()) == (
+        "share of class 1",
+        "probability of class 1",
+    )
+    assert {"probability too high", "probability too low"} < set(legend_of(above))
+    assert legend_of(below) == ["3 of class 1", "1 of other classes"]
 
 
 def test_counts_are_written_out(ax):

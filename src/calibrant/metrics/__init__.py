@@ -47,10 +47,12 @@ from calibrant.metrics.scores import (
     true_prob_wrong,
 )
 from calibrant.metrics.streaming import StreamedEvaluation
+from calibrant.metrics.verdict import ClassOff, Verdict
 
 __all__ = [
     "METRICS",
     "BrierParts",
+    "ClassOff",
     "Comparison",
     "Difference",
     "Evaluation",
@@ -58,6 +60,7 @@ __all__ = [
     "Metric",
     "NoiseFloor",
     "StreamedEvaluation",
+    "Verdict",
     "ada_ece",
     "aurc",
     "brier",

@@ -12,6 +12,7 @@ from calibrant._tables import html_table, json_value, text_table
 from calibrant._types import Array, RandomState
 from calibrant.metrics import intervals
 from calibrant.metrics.calibration_test import CalibrationTest, NoiseFloor
+from calibrant.metrics.positive import COEFFICIENTS, coefficient_of
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.resampling import (
     BINNED,
@@ -283,7 +284,9 @@ def _measure(
         value = value_of(name, samples, todo.n_bins)
     if len(samples) < 2 or not math.isfinite(value) or not has_interval(name, drawn):
         return Measured(name, value, None, None)
-    if name == "mce":
+    if name in COEFFICIENTS:
+        _, low, high = coefficient_of(name, samples, todo.level)
+    elif name == "mce":
         low, high = intervals.largest_error_interval(*drawn[name], todo.level)
     elif name in BINNED:
         low, high = intervals.error_interval(*drawn[name], todo.level)

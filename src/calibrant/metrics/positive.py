@@ -8,8 +8,8 @@ and a correct sample is a positive one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import numpy as np
 
@@ -98,37 +98,36 @@ class Recalibration:
         loss = self.share * softplus(self.odds) - self.positives * self.odds
         return float(loss.sum()) + 0.5 * RIDGE * float(self.change @ self.change)
 
-    def row_terms(self) -> tuple[Floats, Floats]:
-        """Gradient (rows, c) and curvature (rows, c, c) of the loss of a sample in each row."""
-        p, columns = sigmoid(self.odds), self.columns
-        observed = self.positives / self.share
-        curvature = (p * (1.0 - p))[:, None, None] * columns[:, :, None] * columns[:, None, :]
-        return (p - observed)[:, None] * columns, curvature
+    def standard_errors(self, square_share: Floats) -> Floats:
+        """Large-sample standard errors of the coefficients.
 
-    def newton_step(self, gradient: Floats, curvature: Floats) -> Floats:
-        """The change after one Newton step, for mean terms (..., c) and (..., c, c)."""
-        slope = gradient + RIDGE * self.change
-        bend = curvature + RIDGE * np.eye(len(self.change))
-        return self.change - np.linalg.solve(bend, slope[..., None])[..., 0]
+        The larger of those for any true curve (the sandwich) and those for a logistic one, which
+        hold better with few positives.
 
-    def standard_errors(self, n: float) -> Floats:
-        """Large-sample standard errors of the coefficients of ``n`` samples, for any true curve."""
+        Args:
+            square_share: Squared share of a sample, summed over the samples in each row.
+        """
         p = sigmoid(self.odds)
-        squares = self.share * p**2 + (1.0 - 2.0 * p) * self.positives
-        weighted = self.columns * np.stack([squares, self.share * p * (1.0 - p)])[..., None]
-        noise, curvature = self.columns.T @ weighted
-        inverse = np.linalg.inv(curvature + RIDGE * np.eye(len(self.change)))
-        return np.asarray(np.sqrt(np.diag(inverse @ noise @ inverse) / n))
+        rate = self.positives / self.share
+        of_labels = np.stack([p**2 + (1.0 - 2.0 * p) * rate, p * (1.0 - p)])
+        noise = self.columns.T @ (self.columns * (square_share * of_labels)[..., None])
+        inverse = np.linalg.inv(self._curvature(p))
+        variance = np.diagonal(inverse @ noise @ inverse, axis1=-2, axis2=-1)
+        return np.asarray(np.sqrt(variance.max(axis=0)))
+
+    def _curvature(self, p: Floats) -> Floats:
+        """Second derivatives of the loss where P(positive) is ``p``."""
+        weighted = self.columns * (self.share * p * (1.0 - p))[:, None]
+        return np.asarray(self.columns.T @ weighted + RIDGE * np.eye(len(self.change)))
 
     def fitted(self) -> Recalibration:
         """The change with the smallest loss."""
 
         def step_from(here: Recalibration) -> Step[Recalibration] | None:
             p = sigmoid(here.odds)
-            gradient = here.columns.T @ (here.share * p - here.positives)
-            weighted = here.columns * (here.share * p * (1.0 - p))[:, None]
-            step = here.newton_step(gradient, here.columns.T @ weighted) - here.change
-            decrease = -float(step @ (gradient + RIDGE * here.change))
+            gradient = here.columns.T @ (here.share * p - here.positives) + RIDGE * here.change
+            step = -np.linalg.solve(here._curvature(p), gradient)
+            decrease = -float(step @ gradient)
             if decrease <= NEAR:
                 return None
             return Step(lambda f: replace(here, change=here.change + f * step), decrease)
@@ -257,19 +256,21 @@ COEFFICIENTS = {
 """What is fitted, which coefficient it is, and its calibrated value."""
 
 
-def one_step_terms(name: str, samples: ScoredSamples) -> tuple[Floats, Callable[[Floats], Floats]]:
-    """Terms of each row, and the coefficient as a function of their means over a resample.
-
-    A resample takes one Newton step from the coefficients of the samples, which needs no refit.
-    """
+def coefficient(
+    name: str, odds: Floats, weight: Floats, positives: Floats, square_share: Floats, level: float
+) -> tuple[float, float, float]:
+    """A coefficient and the ends of its large-sample interval; for the arguments see above."""
     free, place, calibrated = COEFFICIENTS[name]
-    fit = recalibration_of(samples, free=free)
-    gradient, curvature = fit.row_terms()
-    n_coefficients = len(fit.change)
+    fit = recalibration(odds, weight, positives, free=free)
+    value = calibrated + float(fit.change[place])
+    z = NormalDist().inv_cdf(0.5 + level / 2.0)
+    reach = z * float(fit.standard_errors(square_share)[place])
+    return value, value - reach, value + reach
 
-    def coefficient(means: Floats) -> Floats:
-        slopes = means[..., :n_coefficients]
-        bends = means[..., n_coefficients:].reshape(*slopes.shape, n_coefficients)
-        return np.asarray(calibrated + fit.newton_step(slopes, bends)[..., place])
 
-    return np.hstack([gradient, curvature.reshape(len(samples), -1)]), coefficient
+def coefficient_of(name: str, samples: ScoredSamples, level: float) -> tuple[float, float, float]:
+    """:func:`coefficient` of samples in memory."""
+    weight = samples.weights
+    square_share = (weight / weight.sum()) ** 2
+    positives = weight * positive(samples).correct
+    return coefficient(name, log_odds(samples), weight, positives, square_share, level)

@@ -13,7 +13,7 @@ from calibrant import _inputs
 from calibrant._types import RandomState
 from calibrant.metrics import intervals
 from calibrant.metrics.calibration import MOST_BINS
-from calibrant.metrics.positive import COEFFICIENTS, one_step_terms, positive
+from calibrant.metrics.positive import positive
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.samples import Floats, ScoredSamples
 from calibrant.metrics.scores import SURE, brier_rows
@@ -104,7 +104,6 @@ def resample(samples: ScoredSamples, todo: Plan) -> dict[str, ResampledSums]:
         for name in todo.names
         if (name in ROWS and np.isfinite(ROWS[name](samples)).all())
         or (name in BINNED and name != "classwise_ece")
-        or name in COEFFICIENTS
     }
     sums = _resampled_sums(chosen, samples, todo, todo.n_resamples)
     if "classwise_ece" in todo.names and samples.need_scores().size <= LARGEST_CLASSWISE:
@@ -139,9 +138,6 @@ def _statistic(
         return intervals.LinearStatistic(rows, samples), lambda sums: sums[..., 0]
     if name == "classwise_ece":
         return intervals.class_statistic(samples, n_bins), intervals.total_error
-    if name in COEFFICIENTS:
-        terms, coefficient = one_step_terms(name, samples)
-        return intervals.LinearStatistic(terms, samples), coefficient
     column, bins = bins_of(name, samples, n_bins)
     error: Callable[[Floats], Floats] = intervals.total_error
     if name == "mce":

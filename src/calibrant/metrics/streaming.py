@@ -26,7 +26,7 @@ from calibrant.metrics.calibration_test import (
     column_test_of_cells,
 )
 from calibrant.metrics.evaluation import Evaluation, Measured, default_metrics
-from calibrant.metrics.positive import COEFFICIENTS, log_odds_of, positive, recalibration
+from calibrant.metrics.positive import COEFFICIENTS, coefficient, log_odds_of, positive
 from calibrant.metrics.resampling import RESAMPLES, ROWS
 from calibrant.metrics.samples import Floats, ScoredSamples, summarise
 from calibrant.metrics.verdict import (
@@ -181,9 +181,14 @@ class StreamedEvaluation:
                 measured[name] = Measured(name, mean, low, high)
             else:
                 measured[name] = Measured(name, mean, None, None)
-        if self._cells is not None:
+        cells = self._cells
+        if cells is not None:
+            odds, square_share = _log_odds(cells), cells.weight / float(self.n) ** 2
             for name in COEFFICIENTS:
-                measured[name] = _coefficient(name, self._cells, self.n, z)
+                found = coefficient(
+                    name, odds, cells.weight, cells.correct_sum, square_share, level
+                )
+                measured[name] = Measured(name, *found)
         judged, test = self._judged(n_resamples, rng, level)
         bound = self.mass.error_bound(self.n_bins)
         return Evaluation(
@@ -228,14 +233,6 @@ class StreamedEvaluation:
 
 def _log_odds(cells: BinTable) -> Floats:
     return log_odds_of(cells.confidence, 1.0 - cells.confidence)
-
-
-def _coefficient(name: str, cells: BinTable, n: int, z: float) -> Measured:
-    free, place, calibrated = COEFFICIENTS[name]
-    fit = recalibration(_log_odds(cells), cells.weight, cells.correct_sum, free=free)
-    value = calibrated + float(fit.change[place])
-    reach = z * float(fit.standard_errors(n)[place])
-    return Measured(name, value, value - reach, value + reach)
 
 
 def _resampled(table: BinTable, n_resamples: int, rng: Any) -> tuple[Floats, Floats]:
