@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.metrics.evaluation import evaluate_samples
+from calibrant.metrics.intervals import error_interval, total_error
 from calibrant.metrics.samples import samples_of_confidence
 
 Floats = npt.NDArray[np.float64]
@@ -99,13 +100,43 @@ def true_errors(draw: Draw) -> dict[str, float]:
     }
 
 
+def print_normal_sums(runs: int) -> None:
+    """Coverage for normal bin sums, of which some are off by a multiple of their deviation.
+
+    The constants of the intervals were chosen on these, from a grid.
+    """
+    multiples = (0.5, 1.0, 1.5, 2.0, 3.0, 5.0)
+    print(f"{runs} runs of {N_BINS} normal sums; covered, by standard deviations that they are off")
+    print(f"{'sums off':<10}" + "".join(f"{multiple:>8}" for multiple in multiples))
+    for off in (1, 2, 4, 8, N_BINS):
+        covered = []
+        for multiple in multiples:
+            rng = np.random.default_rng(0)
+            true = multiple * (np.arange(N_BINS) < off)
+            inside = 0
+            for _ in range(runs):
+                # The unit is small, because an error is at most 1.
+                observed = 1e-3 * (true + rng.standard_normal(N_BINS))
+                resampled = observed + 1e-3 * rng.standard_normal((RESAMPLES, N_BINS))
+                low, high = error_interval(observed, resampled, total_error, 0.95)
+                inside += low <= 1e-3 * true.sum() <= high
+            covered.append(inside / runs)
+        print(f"{off:<10}" + "".join(f"{share:>8.1%}" for share in covered), flush=True)
+
+
 def main(argv: list[str] | None = None) -> None:
     """Simulate and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--n", type=int, default=2000, help="samples in each run")
     parser.add_argument("--model", choices=MODELS, action="append", help="only this; repeatable")
+    parser.add_argument(
+        "--normal-sums", action="store_true", help="normal bin sums in place of models"
+    )
     arguments = parser.parse_args(argv)
+    if arguments.normal_sums:
+        print_normal_sums(arguments.runs)
+        return
     runs, n = arguments.runs, arguments.n
     print(f"{runs} runs of {n} samples, {N_BINS} bins, {RESAMPLES} resamples, 95% intervals")
     print(

@@ -191,7 +191,7 @@ def error_at_quantile(
     """
 
     def quantile_at(r: float) -> float:
-        # "weibull" is exact on average; the default is 0.3% too near the middle for 300 resamples
+        # "weibull" is right on average; the default would make tails of 2.5% 2.8% (300 resamples)
         return float(np.quantile(error(r * direction + noise), quantile, method="weibull"))
 
     low, high = 0.0, 2.0
