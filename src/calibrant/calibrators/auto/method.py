@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from calibrant.calibrators.auto.keeping import (
     is_better,
     pieces_of,
 )
-from calibrant.calibrators.base import Fitted
+from calibrant.calibrators.base import Calibrator, Fitted
 from calibrant.calibrators.data import FitData, Samples
 from calibrant.calibrators.fit_report import Evidence
 from calibrant.calibrators.parts import InParts
@@ -121,41 +122,34 @@ class AutoCalibration(InParts):
             evidence=tuple(evidence),
         )
         if best.first:
-            return _on_given_logits(fitted, problem)
+            return replace(fitted, **_measured(fitted.parts, problem.data))
         return replace(fitted, accuracy_after=data.accuracy)
 
 
 def _fitted_curve(data: FitData) -> Fitted:
     """The choice for two classes."""
     curve, evidence = choose_curve(data)
-    report = curve.report_
     return Fitted(
         state={},
         parts=(curve,),
-        criterion=report.criterion,
-        before=report.before,
-        after=report.after,
-        accuracy_after=report.accuracy_after,
-        gradient=report.gradient,
-        at_bound=report.at_bound,
-        evaluations=report.evaluations,
-        warnings=report.warnings,
+        criterion="nll",
+        evaluations=len(evidence),
+        n_parameters=2,
         evidence=tuple(evidence),
+        **_measured((curve,), data),
     )
 
 
-def _on_given_logits(fitted: Fitted, problem: Problem) -> Fitted:
-    """The fit, with the NLL and accuracy of the whole map on the logits that were given."""
-    data = problem.data
+def _measured(parts: tuple[Calibrator, ...], data: FitData) -> dict[str, Any]:
+    """NLL before and after calibrators in a row, and the accuracy after them."""
     log_probs = data.logits
-    for part in fitted.parts:
+    for part in parts:
         log_probs = part._apply(part._log_probs, log_probs)
-    return replace(
-        fitted,
-        before=data.mean(temperature_rows(data, 1.0)[0]),
-        after=data.mean(-log_probs[np.arange(len(data)), data.labels].astype(np.float64)),
-        accuracy_after=data.mean(log_probs.argmax(axis=1) == data.labels),
-    )
+    return {
+        "before": data.mean(temperature_rows(data, 1.0)[0]),
+        "after": data.mean(-log_probs[np.arange(len(data)), data.labels].astype(np.float64)),
+        "accuracy_after": data.mean(log_probs.argmax(axis=1) == data.labels),
+    }
 
 
 def _warnings(evidence: list[Evidence]) -> Iterator[str]:
