@@ -360,7 +360,7 @@ def test_garbage_in_probabilities_out(name, keep_class, tmp_path):
     if keep_class:
         assert np.array_equal(probs.argmax(axis=1), logits.argmax(axis=1))
     assert np.isfinite(found.report_.after)
-    assert np.isfinite(found.report_.gradient)
+    assert found.report_.gradient is None or np.isfinite(found.report_.gradient)
     found.save(tmp_path / "cal.json")
     loaded = calibrant.load(tmp_path / "cal.json")
     assert loaded.report_ == found.report_
