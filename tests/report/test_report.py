@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from dataclasses import replace
 from html.parser import HTMLParser
 from unittest.mock import patch
 
@@ -18,7 +19,7 @@ from calibrant.files import Predictions
 from calibrant.focal import focal_log_probs
 from calibrant.report import explorer as explorer_module, write_report
 from calibrant.report.methods import NANOSECONDS, methods_to_fit, too_slow
-from calibrant.report.render import safe_json
+from calibrant.report.render import render, safe_json
 from tests.processes import run_calibrant
 
 RNG = np.random.default_rng(0)
@@ -168,16 +169,99 @@ def test_best_is_marked_only_where_it_can_be_told(tmp_path):
     assert "★</abbr>" not in (tmp_path / "close.html").read_text(encoding="utf-8")
 
 
-def test_a_distinguishably_better_method_is_named(tmp_path):
-    shifted = LOGITS + np.array([4.0, 0.0, 0.0, 0.0, 0.0])  # one class is said far too often
-    summary = write_report(
-        Predictions(logits=shifted[VAL], labels=LABELS[VAL]),
-        Predictions(logits=shifted[TEST], labels=LABELS[TEST]),
-        tmp_path / "page.html",
-        methods=["auto", "vector"],
+def page_of(val: Predictions, test: Predictions, path, **options: object) -> tuple[object, str]:
+    summary = write_report(val, test, path, **options)  # type: ignore[arg-type]
+    return summary, " ".join(Elements(path.read_text(encoding="utf-8")).words.split())
+
+
+SHIFTED = LOGITS + np.array([4.0, 0.0, 0.0, 0.0, 0.0])
+"""One class is said far too often."""
+
+
+def parts(logits: np.ndarray, labels: np.ndarray, **more: object) -> tuple[Predictions, ...]:
+    return tuple(
+        Predictions(logits=logits[part], labels=labels[part], **more)  # type: ignore[arg-type]
+        for part in (VAL, TEST)
     )
-    assert summary.rival == "vector"
-    assert "is significantly better here" in (tmp_path / "page.html").read_text("utf-8")
+
+
+def test_a_distinguishably_better_method_is_named(tmp_path):
+    methods = ["temperature", "vector"]
+    summary, words = page_of(*parts(SHIFTED, LABELS), tmp_path / "page.html", methods=methods)
+    assert (summary.after, summary.recommendation.rival) == ("temperature", "vector")
+    assert "vector has a still smaller log-loss" in words
+
+
+def test_classes_that_are_off_are_named_and_auto_mends_them(tmp_path):
+    both = parts(SHIFTED, LABELS, class_names=("cat", "dog", "hen", "cow", "fox"))
+    summary, words = page_of(*both, tmp_path / "page.html", methods=["auto", "temperature"])
+    assert not summary.recommendation.trusted
+    assert (summary.after, summary.recommendation.advice) == ("auto", "calibrate")
+    (off,) = (each for each in summary.worst_classes if each.name == "cat")
+    assert off.off
+    said = f"cat (mean probability {off.mean_prob:.1%}, rate {off.frequency:.1%})"
+    assert f"Its probabilities are wrong about {said}" in words
+    changed = summary["auto"].row.changed
+    assert changed > 0
+    assert f"It changes {changed} of 600 predictions" in words
+    assert "interval of the change: +" in words
+    assert "To keep the predicted class: cal = calibrant.AutoCalibration(keep_class=True)" in words
+
+
+def imbalanced(shift: float, n: int = 1200) -> tuple[Predictions, ...]:
+    """Two classes, 8% of class 1, and log-odds that are ``shift`` too high."""
+    rng = np.random.default_rng(0)
+    x = 2.0 * rng.normal(size=n) - 4.0
+    labels = (rng.random(n) < 1.0 / (1.0 + np.exp(-x))).astype(int)
+    logits = np.stack([np.zeros(n), x + shift], axis=1)
+    return parts(logits, labels, class_names=("ham", "spam"))
+
+
+def test_two_classes_are_one_probability(tmp_path):
+    summary, words = page_of(*imbalanced(3.0), tmp_path / "page.html", methods=["auto", "platt"])
+    assert summary.side == "prevalence off"
+    assert "Prevalence off: mean P(spam)" in words
+    assert "Not as it is: on average its P(spam) is" in words
+    assert "ECE of P(spam)" in words
+    assert "Yes, as far as" not in words
+    assert "Leave it as it is" not in words
+    for method in summary.drawn:
+        assert method.curve.class_index == method.histogram.class_index == 1
+        assert method.curve.ece == pytest.approx(method.row["positive_ece"].value)
+    after = summary.curve("auto")
+    assert after.overall_confidence == pytest.approx(after.overall_accuracy, abs=0.02)
+    assert summary.error("auto").name == "positive_ece"
+    assert summary.recommendation.gain("positive_ece") == "better"
+
+
+def test_nothing_to_gain_for_two_calibrated_classes(tmp_path):
+    summary, words = page_of(*imbalanced(0.0), tmp_path / "page.html", methods=["auto"])
+    assert summary.recommendation.trusted
+    assert "Yes, as far as 600 samples can tell." in words
+    assert "Leave it as it is." in words
+
+
+def test_a_model_that_can_be_improved_gets_no_yes(written):
+    """Even if no test calls it miscalibrated."""
+    summary, _ = written
+    found = summary.recommendation
+    unseen = replace(found.verdict, judged=replace(found.verdict.judged, side="calibrated"))
+    as_it_is = replace(found.before, evaluation=unseen)
+    found = replace(found, before=as_it_is)
+    summary = replace(
+        summary,
+        comparison=replace(summary.comparison, recommendation=found),
+        methods=tuple(
+            replace(each, row=as_it_is) if each.name == "identity" else each
+            for each in summary.methods
+        ),
+    )
+    assert summary.side == "calibrated"
+    assert not found.trusted
+    words = " ".join(Elements(render(summary)).words.split())
+    assert "Not fully: 600 samples show no miscalibration, but auto lowers the log-loss." in words
+    assert "Calibrate it with auto" in words
+    assert "Leave it as it is" not in words
 
 
 def test_an_honest_model_is_left_as_it_is(tmp_path):
@@ -189,15 +273,11 @@ def test_an_honest_model_is_left_as_it_is(tmp_path):
         path,
         methods=["temperature"],
     )
-    assert (summary.side, summary.advice) == ("calibrated", "avoid")
+    assert (summary.side, summary.recommendation.advice) == ("calibrated", "avoid")
+    assert summary.recommendation.trusted
     text = " ".join(Elements(path.read_text(encoding="utf-8")).words.split())
     assert "No miscalibration that 600 samples can show" in text
     assert "Leave it as it is." in text
-
-
-def page_of(val: Predictions, test: Predictions, path, **options: object) -> tuple[object, str]:
-    summary = write_report(val, test, path, **options)  # type: ignore[arg-type]
-    return summary, " ".join(Elements(path.read_text(encoding="utf-8")).words.split())
 
 
 def test_the_page_speaks_for_what_was_asked_for_first(tmp_path):
@@ -264,7 +344,7 @@ def test_a_method_that_is_worse_in_all_is_to_be_avoided(tmp_path):
     summary, words = page_of(
         predictions(VAL), predictions(TEST), path, methods=["focal"], gamma=3.0
     )
-    assert summary.advice == "avoid"
+    assert summary.recommendation.advice == "avoid"
     assert "focal makes it worse here: do not use it" in words
 
 
@@ -272,7 +352,7 @@ def test_few_samples_get_no_yes(tmp_path):
     few = Predictions(logits=LOGITS[:1], labels=LABELS[:1])
     _, words = page_of(predictions(VAL), few, tmp_path / "page.html", methods=["temperature"])
     assert "1 sample cannot tell" in words
-    assert "1 samples" not in words
+    assert "1 samples" not in words.split('{"title"')[0]
 
 
 def test_probabilities_of_half_precision(tmp_path):

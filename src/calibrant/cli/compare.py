@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from calibrant.calibrators import CALIBRATORS
-from calibrant.calibrators.comparison import REFERENCE, SORTABLE, compare_samples
+from calibrant.calibrators.comparison import POSITIVE, REFERENCE, SORTABLE, compare_samples
 from calibrant.cli.inputs import read_labelled
 from calibrant.cli.options import (
     INPUT,
@@ -46,11 +46,9 @@ from calibrant.cli.progress import fitting_bar
 @click.option(
     "--sort",
     type=Name(SORTABLE),
-    default=SORTABLE[0],
-    show_default=True,
     metavar="METRIC",
     help="Metric to sort by, shown with its interval (--json has all intervals): "
-    f"{', '.join(SORTABLE)}.",
+    f"{', '.join(SORTABLE)}.  [default: {SORTABLE[0]}; for two classes {POSITIVE[0]}]",
 )
 @bins_option
 @level_option
@@ -62,7 +60,7 @@ def compare(
     names: tuple[list[str], ...],
     gamma: float | None,
     against: str,
-    sort: str,
+    sort: str | None,
     n_bins: int,
     level: float,
     seed: int,
@@ -73,9 +71,10 @@ def compare(
     VAL and TEST are files as in `calibrant evaluate`, with different samples of the same model.
     Methods have their default parameters; a method that cannot be used on these samples is listed
     with the reason. The table has calibration errors, proper scores and accuracy, the best method
-    first, and the noise floor: the error that a calibrated model would show. A sign marks a
-    significant difference from the reference method; at a level of 95%, about one sign in twenty
-    is chance.
+    first, and the noise floor: the error that a calibrated model would show. For two classes the
+    positive_ errors are those of P(class 1). A sign marks a significant difference from the
+    reference method; at a level of 95%, about one sign in twenty is chance. If identity, the model
+    as it is, is compared, a verdict on it and a recommendation follow.
 
     \b
     Examples:
@@ -101,4 +100,4 @@ def compare(
         click.echo(result.to_json())
         return
     click.echo(f"{result}\n")
-    click.echo(f"To keep one: calibrant fit {val} --method NAME -o cal.json")
+    click.echo(f"To fit one: calibrant fit {val} --method NAME -o cal.json")

@@ -11,8 +11,6 @@ from calibrant.calibrators.registry import make_calibrators
 
 BEFORE = "identity"
 """The model as it is, the reference of all comparisons."""
-AFTER = "auto"
-"""The method that the page recommends, if it can be used."""
 
 NANOSECONDS = {
     "histogram": 450.0,

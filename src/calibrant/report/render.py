@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibrant._tables import score_text
+from calibrant.calibrators.comparison import WORDS
 from calibrant.focal.simplex import CORNERS
 from calibrant.metrics.binning import BinTable, width_edges
 from calibrant.metrics.evaluation import Measured
@@ -36,8 +37,8 @@ METRICS = {
     "accuracy": "accuracy",
 }
 """Columns of the table of methods and their titles."""
-ENOUGH = 100
-"""Test samples below which the page does not say that a model can be trusted."""
+POSITIVE_METRICS = {"positive_ece": "ECE of {}", "positive_ada_ece": "AdaECE of {}"}
+"""Columns before them for two classes; the braces stand for the probability of class 1."""
 UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 """Characters that could end a script element or a line in it, as JSON escapes."""
 
@@ -50,8 +51,8 @@ def render(summary: Summary) -> str:
     return render_template(
         "page.html",
         summary=summary,
-        metrics=METRICS,
-        enough=ENOUGH,
+        metrics=_columns(summary),
+        words=WORDS,
         script=_trusted(script),
         script_hash=digest,
         data=_trusted(safe_json(summary.to_dict())),
@@ -92,6 +93,14 @@ def explored_curve(summary: Summary, gamma: int, temperature: int) -> Reliabilit
     sums = explorer.count[at], explorer.confidence[at], explorer.correct[at], none, none
     table = BinTable(edges[:-1], edges[1:], *sums)
     return reliability_of_table(table, binning="width", level=summary.comparison.level)
+
+
+def _columns(summary: Summary) -> dict[str, str]:
+    if summary.comparison.n_classes != 2:
+        return METRICS
+    probability, _ = summary.axes
+    positive = {name: title.format(probability) for name, title in POSITIVE_METRICS.items()}
+    return positive | METRICS
 
 
 def _corner_names(summary: Summary) -> list[str]:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant import _inputs
+from calibrant.calibrators.comparison import without_many_scores
 from calibrant.calibrators.data import LabelledScores, labelled_scores
 from calibrant.errors import CalibrantError
 from calibrant.files import Predictions
@@ -74,7 +75,7 @@ class Outcome:
     """The result of one method on the test samples."""
 
     samples: ScoredSamples
-    """Confidence and correctness of each row."""
+    """Confidence and correctness of each row; all scores of two classes."""
     predicted: npt.NDArray[np.int64]
     """Most probable class of each row."""
     class_errors: Floats
@@ -88,7 +89,7 @@ def outcome_of(samples: ScoredSamples, n_bins: int) -> Outcome:
     scores = samples.need_scores()
     probs = samples.probs() if samples.from_logits else scores
     return Outcome(
-        samples=samples.without_scores(),
+        samples=without_many_scores(samples),
         predicted=scores.argmax(axis=1),
         class_errors=np.abs(class_gap_sums(samples, n_bins)).sum(axis=1) / len(samples),
         class_confidence=probs.mean(axis=0),

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from calibrant import _inputs
 from calibrant._types import RandomState
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.comparison import (
-    SORTABLE,
     ComparedMethod,
     MethodComparison,
+    columns,
     compare_samples,
 )
 from calibrant.metrics.comparison import difference_of_samples
-from calibrant.metrics.evaluation import CONFIDENCE_METRICS, evaluate_samples
 from calibrant.metrics.reliability import (
     RiskCoverageCurve,
     histogram_of,
@@ -30,8 +27,8 @@ from calibrant.metrics.reliability import (
 )
 from calibrant.metrics.samples import ScoredSamples
 from calibrant.report.explorer import explore
-from calibrant.report.methods import AFTER, BEFORE, methods_to_fit
-from calibrant.report.samples import Outcome, Part, outcome_of, spread_rows
+from calibrant.report.methods import BEFORE, methods_to_fit
+from calibrant.report.samples import Outcome, Part, outcome_of
 from calibrant.report.summary import Method, MostConfident, Summary, WorstClass, WrongSample
 
 MOST_BINS = range(1, 101)
@@ -43,12 +40,8 @@ RISK_POINTS = 120
 RESAMPLED_ROWS = 10_000_000
 """Rows to resample for one method: more samples get fewer resamples."""
 FEWEST_RESAMPLES = 200
-JUDGED_NUMBERS = 10_000_000
-"""Probabilities to compare two methods on; larger files are reduced to evenly spread rows."""
 HIGH_CONFIDENCES = (0.99, 0.9, 0.75)
 ENOUGH = 50
-SAME = 1e-9
-"""Metrics closer than this are those of the same probabilities."""
 
 
 def summarise(
@@ -91,10 +84,6 @@ def summarise(
         **options,
     )
     fitted = {row.name: row.calibrator for row in comparison.rows if row.calibrator is not None}
-    # Requested methods keep their order; choosing by test figures would be biased.
-    candidates = [name for name in (AFTER, "temperature", *chosen) if name in fitted]
-    after = next((name for name in candidates if name != BEFORE), BEFORE)
-    differences = _Differences(outcomes, spread_rows(test.samples, JUDGED_NUMBERS), options)
     rows = [
         *comparison.rows,
         *(
@@ -109,15 +98,8 @@ def summarise(
         test=test,
         comparison=comparison,
         methods=tuple(_with_curves(row, outcomes.get(row.name), n_bins, level) for row in rows),
-        after=after,
-        evaluations={
-            name: evaluate_samples(outcomes[name].samples, metrics=CONFIDENCE_METRICS, **options)
-            for name in {BEFORE, after}
-        },
-        best=_best(comparison, differences),
-        n_judged=len(differences.rows),
-        rival=_rival(comparison, after, differences),
-        worst_classes=_worst_classes(test, outcomes),
+        best=_best(comparison, outcomes, options),
+        worst_classes=_worst_classes(test, outcomes, comparison[BEFORE]),
         wrong_samples=_wrong_samples(test, outcomes),
         n_wrong=int((~outcomes[BEFORE].samples.correct).sum()),
         most_confident=_most_confident(outcomes[BEFORE]),
@@ -148,60 +130,25 @@ def _thinned(curve: RiskCoverageCurve) -> RiskCoverageCurve:
     )
 
 
-@dataclass(frozen=True)
-class _Differences:
-    """Paired differences between methods, computed on demand."""
-
-    outcomes: Mapping[str, Outcome]
-    rows: npt.NDArray[np.intp]
-    options: Mapping[str, Any]
-
-    def better(self, first: str, second: str, metrics: list[str]) -> list[str]:
-        """The metrics in which ``first`` is significantly better than ``second``."""
-        names = {m: "error_rate" if m == "accuracy" else m for m in metrics}
-        differences = difference_of_samples(
-            *(self.outcomes[name].samples.rows(self.rows) for name in (first, second)),
-            metrics=list(names.values()),
-            **self.options,
-        )
-        return [m for m, name in names.items() if differences[name].verdict == "better"]
-
-
-def _best(comparison: MethodComparison, differences: _Differences) -> dict[str, tuple[str, ...]]:
+def _best(
+    comparison: MethodComparison, outcomes: Mapping[str, Outcome], options: Mapping[str, Any]
+) -> dict[str, tuple[str, ...]]:
     """By metric, the methods with the best value, if the next best is significantly worse."""
     pairs: dict[tuple[str, str], list[str]] = {}
     groups: dict[str, tuple[str, ...]] = {}
-    for metric in SORTABLE:
-        group, others = _first_and_rest(comparison, metric)
+    for metric in columns(comparison):
+        group, others = comparison.best_and_others(metric)
         groups[metric] = group
         if others:
             pairs.setdefault((group[0], others[0]), []).append(metric)
-    marked: dict[str, tuple[str, ...]] = dict.fromkeys(SORTABLE, ())
-    for (first, second), metrics in pairs.items():
-        for metric in differences.better(first, second, metrics):
-            marked[metric] = groups[metric]
+    marked: dict[str, tuple[str, ...]] = dict.fromkeys(groups, ())
+    for pair, metrics in pairs.items():
+        names = {"error_rate" if metric == "accuracy" else metric: metric for metric in metrics}
+        samples = (outcomes[name].samples for name in pair)
+        for each in difference_of_samples(*samples, metrics=list(names), **options).differences:
+            if each.verdict == "better":
+                marked[names[each.name]] = groups[names[each.name]]
     return marked
-
-
-def _rival(comparison: MethodComparison, after: str, differences: _Differences) -> str | None:
-    group, _ = _first_and_rest(comparison, "nll")
-    if after in group or BEFORE in group:
-        return None
-    return group[0] if differences.better(group[0], after, ["nll"]) else None
-
-
-def _first_and_rest(
-    comparison: MethodComparison, metric: str
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The methods that share the best value, and the others, the best first."""
-    ranked = [row for row in comparison.sorted_by(metric).rows if row.failure is None]
-    best = ranked[0][metric].value
-    group = tuple(
-        row.name
-        for row in ranked
-        if math.isclose(row[metric].value, best, rel_tol=0.0, abs_tol=SAME)
-    )
-    return group, tuple(row.name for row in ranked if row.name not in group)
 
 
 def _most_confident(outcome: Outcome) -> MostConfident | None:
@@ -214,20 +161,25 @@ def _most_confident(outcome: Outcome) -> MostConfident | None:
     return None
 
 
-def _worst_classes(test: Part, outcomes: Mapping[str, Outcome]) -> tuple[WorstClass, ...]:
-    """The classes with the largest calibration error in the model as it is."""
-    before = outcomes[BEFORE]
-    count = np.bincount(test.samples.labels, minlength=test.n_classes)
+def _worst_classes(
+    test: Part, outcomes: Mapping[str, Outcome], as_it_is: ComparedMethod
+) -> tuple[WorstClass, ...]:
+    """Classes that are significantly off, then those with the largest calibration error."""
+    assert as_it_is.evaluation is not None
+    before, count = outcomes[BEFORE], np.bincount(test.samples.labels, minlength=test.n_classes)
+    off = [each.class_index for each in as_it_is.evaluation.classes_off]
+    worst = np.argsort(-before.class_errors, kind="stable").tolist()
     return tuple(
         WorstClass(
-            index=int(k),
+            index=k,
             name=test.class_name(k),
+            off=k in off,
             count=int(count[k]),
             mean_prob=float(before.class_confidence[k]),
             frequency=float(count[k] / len(test)),
             errors={name: float(each.class_errors[k]) for name, each in outcomes.items()},
         )
-        for k in np.argsort(-before.class_errors, kind="stable")[:WORST_CLASSES]
+        for k in [*off, *(k for k in worst if k not in off)][:WORST_CLASSES]
     )
 
 

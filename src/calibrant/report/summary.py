@@ -10,13 +10,19 @@ from typing import Any
 
 from calibrant._version import __version__
 from calibrant.calibrators import CALIBRATORS
-from calibrant.calibrators.comparison import ComparedMethod, MethodComparison
+from calibrant.calibrators.auto.method import AutoCalibration
+from calibrant.calibrators.comparison import ComparedMethod, MethodComparison, Recommendation
 from calibrant.metrics.calibration_test import NoiseFloor
 from calibrant.metrics.evaluation import Evaluation, Measured
 from calibrant.metrics.reliability import ConfidenceHistogram, ReliabilityCurve, RiskCoverageCurve
 from calibrant.report.explorer import Explorer
-from calibrant.report.methods import AFTER, BEFORE, changed_params
+from calibrant.report.methods import BEFORE, changed_params
 from calibrant.report.samples import Part
+
+ENOUGH = 100
+"""Test samples below which the page does not say that a model can be trusted."""
+MOST_NAMED = 3
+"""Most classes that a sentence names."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,6 +39,11 @@ class Method:
         """Its name in the comparison."""
         return self.row.name
 
+    @property
+    def title(self) -> str:
+        """Its name on the page."""
+        return "as it is" if self.name == BEFORE else self.name
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         curves = {"curve": self.curve, "histogram": self.histogram, "risk": self.risk}
@@ -46,6 +57,8 @@ class WorstClass:
 
     index: int
     name: str
+    off: bool
+    """Whether its mean probability is significantly off."""
     count: int
     """Number of test samples with this label."""
     mean_prob: float
@@ -96,16 +109,8 @@ class Summary:
     """Every method that was fitted, compared with the model as it is."""
     methods: tuple[Method, ...]
     """All methods; those that failed or were left out come last."""
-    after: str
-    """The method that the page recommends or warns of."""
-    evaluations: Mapping[str, Evaluation]
-    """Evaluations of the model as it is and of ``after``."""
     best: Mapping[str, tuple[str, ...]]
     """By metric, the best methods, if they are significantly better than the others."""
-    n_judged: int
-    """Number of test samples that ``best`` and ``rival`` were tested on."""
-    rival: str | None
-    """The method with the smallest log-loss, if ``after`` is significantly worse."""
     worst_classes: tuple[WorstClass, ...]
     wrong_samples: tuple[WrongSample, ...]
     n_wrong: int
@@ -120,9 +125,28 @@ class Summary:
         return BEFORE
 
     @property
+    def recommendation(self) -> Recommendation | None:
+        """What to do; None if no method could be fitted."""
+        return self.comparison.recommendation
+
+    @property
+    def after(self) -> str:
+        """The method that the page recommends or warns of."""
+        return self.before if self.recommendation is None else self.recommendation.after.name
+
+    @property
     def side(self) -> str:
-        """``calibrated``, ``over-confident``, ``under-confident`` or ``miscalibrated``."""
-        return self.evaluations[self.before].side
+        """What is off in the model as it is, in a word; see ``Evaluation.side``."""
+        return self.evaluation(self.before).side
+
+    @property
+    def axes(self) -> tuple[str, str]:
+        """What the page calls a probability and the rate it should have."""
+        if self.comparison.n_classes != 2:
+            return "confidence", "accuracy"
+        name = self.test.class_name(1)
+        called = f"class {name}" if self.test.class_names is None else name
+        return f"P({called})", f"rate of {called}"
 
     @property
     def drawn(self) -> tuple[Method, ...]:
@@ -148,35 +172,88 @@ class Summary:
             raise KeyError(f"{name} has no curve: {self[name].row.failure}")
         return curve
 
+    def evaluation(self, name: str) -> Evaluation:
+        """The evaluation of a method that did not fail."""
+        evaluation = self[name].row.evaluation
+        assert evaluation is not None
+        return evaluation
+
+    @property
+    def metric(self) -> str:
+        """The calibration error of the page: of P(class 1) for two classes."""
+        return "positive_ece" if self.comparison.n_classes == 2 else "ece"
+
     def error(self, name: str) -> Measured:
         """The calibration error of one method, with its interval."""
-        return self[name].row["ece"]
+        return self[name].row[self.metric]
 
     def floor(self, name: str) -> NoiseFloor:
         """The calibration error that a calibrated model would show."""
-        evaluation = self[name].row.evaluation
-        floors = () if evaluation is None else evaluation.noise_floors
-        return next(floor for floor in floors if floor.name == "ece")
-
-    def gain(self, metric: str) -> str:
-        """``better``, ``worse`` or ``not distinguishable``: ``after`` against the model itself."""
-        return self[self.after].row.verdict(metric) or "not distinguishable"
+        floor = self[name].row.floor(self.metric)
+        assert floor is not None
+        return floor
 
     def verdict(self) -> str:
-        """Two sentences: whether the model is calibrated, and the effect of ``after``."""
-        first = self.evaluations[self.before].verdict()
-        if self.after == self.before:
-            return first
-        after, words = self.error(self.after).value, self.gain("ece")
-        return f"{first} After {self.after}: {100 * after:.2f}% ({words})."
+        """Whether the model is calibrated, and what to do."""
+        return str(self.recommendation or self.evaluation(self.before).verdict())
 
     @property
-    def advice(self) -> str:
-        """``calibrate``, ``leave``, ``avoid`` or ``look`` (the metrics disagree)."""
-        gains = {self.gain("ece"), self.gain("nll")}
-        if "worse" in gains:
-            return "look" if "better" in gains else "avoid"
-        return "calibrate" if "better" in gains else "leave"
+    def headline(self) -> str:
+        """What was found, in a sentence; see ``side``."""
+        curve, (probability, rate) = self.curve(self.before), self.axes
+        two = self.comparison.n_classes == 2
+        if self.side == "classes off":
+            off = len(self.evaluation(self.before).classes_off)
+            which = f"{off} of {self.comparison.n_classes} classes" if off else "single classes"
+            return f"right on the whole, but wrong about {which}"
+        if two and self.side in ("over-confident", "under-confident"):
+            slope = self[self.before].row["calibration_slope"].value
+            return f"its probabilities have a slope of {slope:.2f}, where 1 is calibrated"
+        return (
+            f"mean {probability} {curve.overall_confidence:.1%}, {rate} "
+            f"{curve.overall_accuracy:.1%}"
+        )
+
+    @property
+    def trust(self) -> str:
+        """Whether the model can be trusted as it is."""
+        n = f"{self.comparison.n:,} sample{'' if self.comparison.n == 1 else 's'}"
+        found = self.recommendation
+        if self.side == "calibrated":
+            if found is not None and not found.trusted:
+                what = "log-loss" if found.gain("nll") == "better" else "calibration error"
+                return f"Not fully: {n} show no miscalibration, but {self.after} lowers the {what}."
+            if self.comparison.n < ENOUGH:
+                return f"{n} cannot tell: only gross errors would show."
+            return f"Yes, as far as {n} can tell."
+        curve, (probability, rate) = self.curve(self.before), self.axes
+        points = 100.0 * (curve.overall_confidence - curve.overall_accuracy)
+        direction = "above" if points > 0.0 else "below"
+        words = {
+            "over-confident": "too close to 0 and 1",
+            "under-confident": "too far from 0 and 1",
+            "classes off": "right about the confidence, but not about single classes",
+            "miscalibrated": "too high in some ranges and too low in others",
+        }
+        if self.side == "prevalence off" or (
+            self.comparison.n_classes > 2 and self.side.endswith("confident")
+        ):
+            size = f"{abs(points):.1f} points {direction} the {rate}"
+            return f"Not as it is: on average its {probability} is {size}."
+        return f"Not as it is: its probabilities are {words[self.side]}."
+
+    def wrong_about(self, name: str) -> str:
+        """The classes that are significantly off after a method, with sizes; empty if none."""
+        off = self.evaluation(name).classes_off
+        named = [
+            f"{'class ' if self.test.class_names is None else ''}"
+            f"{self.test.class_name(each.class_index)} (mean probability {each.predicted:.1%}, "
+            f"rate {each.observed:.1%})"
+            for each in off[:MOST_NAMED]
+        ]
+        more = [f"{len(off) - MOST_NAMED} more"] if len(off) > MOST_NAMED else []
+        *first, last = [*named, *more] or [""]
+        return f"{', '.join(first)} and {last}" if first else last
 
     def lines_to_fit(self, name: str) -> tuple[str, ...]:
         """Commands, or Python code if there is no file, that fit and apply a method.
@@ -196,13 +273,20 @@ class Summary:
                 f"cal.predict_proba({kind}=new)",
             )
         words = ["calibrant fit", self.val.quoted]
-        if calibrator.NAME != AFTER:
+        if calibrator.NAME != AutoCalibration.NAME:
             words += ["--method", calibrator.NAME]
         words += [f"--set {shlex.quote(f'{each}={value}')}" for each, value in settings.items()]
         return (
             " ".join([*words, "-o cal.json"]),
             "calibrant apply cal.json FILE -o calibrated.npz",
         )
+
+    @property
+    def line_to_keep_class(self) -> str:
+        """The command, or Python code, that fits ``auto`` without changing a predicted class."""
+        if self.val.quoted is None:
+            return "cal = calibrant.AutoCalibration(keep_class=True)"
+        return f"calibrant fit {self.val.quoted} --keep-class -o cal.json"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as embedded in the page for its script and for other programs."""
@@ -215,10 +299,7 @@ class Summary:
             "before": self.before,
             "after": self.after,
             "side": self.side,
-            "advice": self.advice,
             "comparison": self.comparison.to_dict(),
-            "n_judged": self.n_judged,
-            "rival": self.rival,
             "best": {metric: list(names) for metric, names in self.best.items()},
             "methods": [method.to_dict() for method in self.methods],
             "worst_classes": [

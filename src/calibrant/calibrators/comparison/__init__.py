@@ -1,14 +1,25 @@
 """Every calibrator on the same predictions: fitted on one part, measured on another."""
 
+from calibrant.calibrators.comparison.advice import POSITIVE, WORDS, Recommendation
 from calibrant.calibrators.comparison.result import ComparedMethod, MethodComparison
-from calibrant.calibrators.comparison.run import REFERENCE, compare, compare_samples
-from calibrant.calibrators.comparison.table import SORTABLE
+from calibrant.calibrators.comparison.run import (
+    REFERENCE,
+    compare,
+    compare_samples,
+    without_many_scores,
+)
+from calibrant.calibrators.comparison.table import SORTABLE, columns
 
 __all__ = [
+    "POSITIVE",
     "REFERENCE",
     "SORTABLE",
+    "WORDS",
     "ComparedMethod",
     "MethodComparison",
+    "Recommendation",
+    "columns",
     "compare",
     "compare_samples",
+    "without_many_scores",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,11 +11,16 @@ from typing import Any
 from calibrant import _inputs
 from calibrant._tables import json_value
 from calibrant.calibrators.base import Calibrator
-from calibrant.calibrators.comparison.table import SORTABLE, to_html, to_text
+from calibrant.calibrators.comparison.advice import Recommendation
+from calibrant.calibrators.comparison.table import columns, to_html, to_text
 from calibrant.calibrators.fit_report import FitReport
 from calibrant.metrics.calibration_test import NoiseFloor
 from calibrant.metrics.comparison import Comparison
 from calibrant.metrics.evaluation import Evaluation, Measured
+
+OF_EVALUATION = ("n_impossible", "side", "p_value", "classes_off", "verdict")
+SAME = 1e-9
+"""Metrics closer than this are those of the same probabilities."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +35,9 @@ class ComparedMethod:
     calibrator: Calibrator | None = None
     """Fitted on the validation samples."""
     evaluation: Evaluation | None = None
-    """Metrics on the test samples."""
+    """Metrics on the test samples, and the verdict on them."""
+    changed: int | None = None
+    """Number of test samples whose predicted class is not that of the model as it is."""
     differences: Comparison | None = None
     """Differences between this method (a) and the reference (b); None for the reference."""
     failure: str | None = None
@@ -50,9 +58,13 @@ class ComparedMethod:
 
     @property
     def noise_floor(self) -> NoiseFloor | None:
-        """The equal-mass ECE of a calibrated model with the same confidences."""
+        """The main calibration error of a calibrated model with the same confidences."""
+        return None if self.evaluation is None else self.floor(columns(self.evaluation)[0])
+
+    def floor(self, metric: str) -> NoiseFloor | None:
+        """The value of a calibration error that a calibrated model would show."""
         floors = () if self.evaluation is None else self.evaluation.noise_floors
-        return next((floor for floor in floors if floor.name == "ada_ece"), None)
+        return next((floor for floor in floors if floor.name == metric), None)
 
     def verdict(self, metric: str) -> str | None:
         """``better`` or ``worse`` than the reference, or ``not distinguishable``."""
@@ -71,7 +83,8 @@ class ComparedMethod:
             "fit": {name: json_value(value) for name, value in report.items()} or None,
             "metrics": measured and {**measured["metrics"], "accuracy": _figures(self["accuracy"])},
             "noise_floor": measured and measured["noise_floor"],
-            "n_impossible": measured and measured["n_impossible"],
+            **{key: measured and measured[key] for key in OF_EVALUATION},
+            "changed": self.changed,
             "differences": compared and compared["differences"],
             "failure": self.failure,
         }
@@ -97,6 +110,8 @@ class MethodComparison:
     rows: tuple[ComparedMethod, ...]
     notes: tuple[str, ...] = ()
     """Caveats about the figures."""
+    recommendation: Recommendation | None = None
+    """What to do; None unless ``identity``, the model as it is, and another method are compared."""
 
     def __getitem__(self, name: str) -> ComparedMethod:
         for row in self.rows:
@@ -106,15 +121,25 @@ class MethodComparison:
 
     def sorted_by(self, metric: str) -> MethodComparison:
         """The same rows, those with the best ``metric`` first and failures last."""
-        _inputs.choice(metric, "sort", SORTABLE)
+        _inputs.choice(metric, "sort", columns(self))
         rows = sorted(self.rows, key=lambda row: _rank(row, metric))
         return replace(self, sort=metric, rows=tuple(rows))
 
     def calibrated(self) -> tuple[str, ...]:
         """Names of the methods after which these samples show no miscalibration."""
-        floors = {row.name: row.noise_floor for row in self.rows}
-        usual = 1.0 - self.level
-        return tuple(name for name, floor in floors.items() if floor and floor.p_value >= usual)
+        return tuple(
+            row.name
+            for row in self.rows
+            if row.evaluation is not None and row.evaluation.side == "calibrated"
+        )
+
+    def best_and_others(self, metric: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The methods that share the best value, and the others, the best first."""
+        ranked = [row for row in self.sorted_by(metric).rows if row.failure is None]
+        values = {row.name: row[metric].value for row in ranked}
+        best = ranked[0][metric].value
+        group = tuple(n for n in values if math.isclose(values[n], best, rel_tol=0.0, abs_tol=SAME))
+        return group, tuple(name for name in values if name not in group)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; infinity and NaN become None."""
@@ -123,6 +148,7 @@ class MethodComparison:
         return {
             **values,
             "notes": list(self.notes),
+            "recommendation": self.recommendation and self.recommendation.to_dict(),
             "methods": {row.name: row.to_dict() for row in rows},
         }
 
@@ -138,11 +164,12 @@ class MethodComparison:
 
 
 def _rank(row: ComparedMethod, metric: str) -> tuple[float, ...]:
-    """Sort key, smallest first; ties, as in accuracy, are broken by the equal-mass ECE."""
+    """Sort key, smallest first; ties, as in accuracy, are broken by the main error."""
     if row.evaluation is None:
         return (1.0,)
     value = row[metric].value
-    return 0.0, -value if metric == "accuracy" else value, row["ada_ece"].value
+    first = columns(row.evaluation)[0]
+    return 0.0, -value if metric == "accuracy" else value, row[first].value
 
 
 def _figures(measured: Measured) -> dict[str, float | None]:

@@ -18,6 +18,7 @@ import numpy as np
 from calibrant import _inputs
 from calibrant._types import Array, RandomState
 from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.comparison.advice import paired_metrics, recommend
 from calibrant.calibrators.comparison.result import ComparedMethod, MethodComparison
 from calibrant.calibrators.comparison.table import SORTABLE
 from calibrant.calibrators.data import (
@@ -35,7 +36,8 @@ from calibrant.metrics.samples import ScoredSamples, summarise
 
 REFERENCE = "temperature"
 """The method that the others are compared with: one number, hard to beat, and never harmful."""
-MEASURED = ("ada_ece", "ece", "nll", "brier", "error_rate")
+OF_POSITIVE = ("calibration_slope", "calibration_intercept", "prevalence_gap")
+"""Measured for two classes, beside the metrics in which methods are compared."""
 REFUSALS = (ValueError, ArithmeticError, MemoryError)
 """What a method raises that cannot be used on these samples."""
 
@@ -51,7 +53,7 @@ def compare(
     methods: Iterable[str] | Mapping[str, Calibrator] | None = None,
     gamma: float | None = None,
     against: str = REFERENCE,
-    sort: str = "ada_ece",
+    sort: str | None = None,
     n_bins: int = 15,
     level: float = 0.95,
     n_resamples: int = 1000,
@@ -76,7 +78,8 @@ def compare(
         gamma: The gamma that the model was trained with, for methods by name that need one
             (focal). Without it, ``methods=None`` leaves them out.
         against: The method that the others are compared with; added if ``methods`` lacks it.
-        sort: ``ada_ece``, ``ece``, ``nll``, ``brier`` or ``accuracy``; the best comes first.
+        sort: ``ada_ece``, ``ece``, ``nll``, ``brier`` or ``accuracy``, for two classes also
+            ``positive_ada_ece``, the default, or ``positive_ece``; the best comes first.
         n_bins: Bins of the calibration errors.
         level: Confidence level of the intervals.
         n_resamples: Number of bootstrap resamples; fewer for many methods on many samples.
@@ -85,7 +88,8 @@ def compare(
 
     Returns:
         MethodComparison: one row for each method. The row of a method that cannot be used on these
-        samples says why.
+        samples says why. If ``identity``, the model as it is, is among the methods, there is a
+        ``recommendation``.
 
     Examples:
         >>> import numpy as np
@@ -127,7 +131,7 @@ def compare_samples(
     methods: Iterable[str] | Mapping[str, Calibrator] | None = None,
     gamma: float | None = None,
     against: str = REFERENCE,
-    sort: str = "ada_ece",
+    sort: str | None = None,
     n_bins: int = 15,
     level: float = 0.95,
     n_resamples: int = 1000,
@@ -140,15 +144,18 @@ def compare_samples(
     ``on_calibrated`` is called with the name of each method and its calibrated test samples, which
     are dropped before the next method is fitted.
     """
+    names = paired_metrics(test.scores.shape[1])
+    sort = names[0] if sort is None else sort
     _inputs.choice(sort, "sort", SORTABLE)
     _inputs.same_scores(fit_on.kind, fit_on.scores, test.kind, test.scores)
     chosen = _with_reference(methods, gamma, against)
     # The bound on the work holds for all methods together.
     work = len(test.labels) * len(chosen)
-    todo = plan(MEASURED, n_bins, level, n_resamples, random_state, work)
+    todo = plan(names, n_bins, level, n_resamples, random_state, work)
     fit_data = fit_on.fit_data()
     rows: dict[str, ComparedMethod] = {}
     reference: ScoredSamples | None = None
+    kept: dict[str, ScoredSamples] = {}
     for name in sorted(chosen, key=lambda name: name != against):
         if progress is not None:
             progress(name)
@@ -156,8 +163,10 @@ def compare_samples(
         if on_calibrated is not None and calibrated is not None:
             on_calibrated(name, calibrated)
         reference = calibrated if name == against else reference
+        if calibrated is not None:
+            kept[name] = without_many_scores(calibrated)
         del calibrated  # free the memory for the next method
-    return MethodComparison(
+    result = MethodComparison(
         n_fit=len(fit_on.labels),
         n=len(test.labels),
         n_classes=test.scores.shape[1],
@@ -170,6 +179,13 @@ def compare_samples(
         rows=tuple(rows[name] for name in chosen),
         notes=tuple(_notes(fit_on, test)),
     ).sorted_by(sort)
+    in_order = {name: kept[name] for name in chosen if name in kept}
+    return replace(result, recommendation=recommend(result, in_order, todo))
+
+
+def without_many_scores(samples: ScoredSamples) -> ScoredSamples:
+    """What the comparison of two methods needs: P(class 1) of two classes, else the top class."""
+    return samples if samples.n_classes == 2 else samples.without_scores()
 
 
 def _with_reference(
@@ -201,7 +217,6 @@ def _compared(
     """The row of one method, and its calibrated test samples."""
     row = ComparedMethod(name=name, params=method.get_params())
     options: dict[str, Any] = {
-        "metrics": todo.names,
         "n_bins": todo.n_bins,
         "level": todo.level,
         "n_resamples": todo.n_resamples,
@@ -210,10 +225,13 @@ def _compared(
     try:
         fitted, seconds = _fitted(method, fit_data)
         samples = _calibrated(fitted, test)
-        evaluation = evaluate_samples(samples, **options)
+        more = OF_POSITIVE if samples.n_classes == 2 else ()
+        evaluation = evaluate_samples(samples, metrics=(*todo.names, *more), **options)
         differences = None
         if reference is not None:
-            differences = difference_of_samples(samples, reference, **options)
+            differences = difference_of_samples(
+                samples, reference, metrics=todo.names, **options
+            )
     except REFUSALS as refusal:
         reason = " ".join(str(refusal).split()) or type(refusal).__name__
         return replace(row, failure=reason), None
@@ -222,6 +240,7 @@ def _compared(
         fit_seconds=seconds,
         calibrator=fitted,
         evaluation=evaluation,
+        changed=int((samples.need_scores().argmax(axis=1) != test.scores.argmax(axis=1)).sum()),
         differences=differences,
     )
     return row, samples

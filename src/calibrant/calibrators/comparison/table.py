@@ -7,14 +7,15 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from calibrant._tables import html_table, score_text, text_table
+from calibrant.calibrators.comparison.advice import POSITIVE, paired_metrics
 
 if TYPE_CHECKING:
     from calibrant.calibrators.comparison.result import ComparedMethod, MethodComparison
-    from calibrant.metrics.evaluation import Measured
+    from calibrant.metrics.evaluation import Evaluation, Measured
 
-SORTABLE = ("ada_ece", "ece", "nll", "brier", "accuracy")
-"""Metrics of the table, which can be sorted by any of them."""
-PERCENT = ("ada_ece", "ece", "accuracy")
+SORTABLE = (*("ada_ece", "ece", "nll", "brier", "accuracy"), *POSITIVE)
+"""Metrics that a table can be sorted by, the last ones for two classes."""
+PERCENT = ("ada_ece", "ece", "accuracy", *POSITIVE)
 """Printed in percent; the others in their own units."""
 SIGNS = {"better": "+", "worse": "-", "not distinguishable": " ", None: " "}
 WIDTH = 96
@@ -44,21 +45,30 @@ def to_html(result: MethodComparison) -> str:
     return html_table(_heads(result), rows, below=[*_legend(result), *footnotes.lines()])
 
 
+def columns(result: MethodComparison | Evaluation) -> tuple[str, ...]:
+    """The metrics of the table; the main calibration error comes first."""
+    paired = paired_metrics(result.n_classes or 0)
+    return tuple("accuracy" if name == "error_rate" else name for name in paired)
+
+
 def _columns(result: MethodComparison) -> list[str]:
     """The metrics; the one that the rows are sorted by comes first."""
-    return sorted(SORTABLE, key=lambda metric: metric != result.sort)
+    return sorted(columns(result), key=lambda metric: metric != result.sort)
 
 
 def _heads(result: MethodComparison) -> list[list[str]]:
     names, units = ["method"], [""]
     for metric in _columns(result):
+        short = metric.removeprefix("positive_")
+        unit = "%" if metric in PERCENT else ""
         # A short name is above the numbers, not above the signs behind them.
-        names.append(f"{metric}  " if len(metric) < 8 else metric)
-        units.append("%  " if metric in PERCENT else "")
+        name = f"{short}  " if len(short) < 8 else short
+        names.append(name if short == metric else "positive_")
+        units.append(f"{unit}  " if short == metric else f"{short} {unit}")
         if metric == result.sort:
             names.append(f"{100 * result.level:g}% interval")
             units.append("")
-        if metric == "ada_ece":
+        if metric == columns(result)[0]:
             names.append("floor")
             units.append("%")
     return [[*names, "fit", ""], [*units, "s", ""]]
@@ -73,7 +83,7 @@ def _cells(result: MethodComparison, row: ComparedMethod, footnotes: _Footnotes)
         cells.append(f"{_figure(metric, measured.value)} {SIGNS[row.verdict(metric)]}")
         if metric == result.sort:
             cells.append(_interval(measured))
-        if metric == "ada_ece":
+        if metric == columns(result)[0]:
             floor = row.noise_floor
             cells.append("" if floor is None else _figure(metric, floor.expected))
     doubts = [] if row.report is None else list(row.report.warnings)
@@ -95,11 +105,14 @@ def _legend(result: MethodComparison) -> list[str]:
     elif len(result.rows) > 1:
         signs = f"No signs: {result.against} cannot be used here, so nothing is compared with it."
     calibrated = ", ".join(result.calibrated())
+    of = "P(class 1)" if result.n_classes == 2 else "the confidence or of single classes"
     floor = (
-        f"floor: the ada_ece that a calibrated model would show with {result.n} samples. "
-        f"No miscalibration beyond it: {calibrated or 'none of these'}."
+        f"floor: the {columns(result)[0]} that a calibrated model would show with {result.n} "
+        f"samples. No miscalibration, of {of}, after: {calibrated or 'none of these'}."
     )
-    return [line for remark in (signs, floor, *result.notes) for line in _wrapped(remark)]
+    advice = [] if result.recommendation is None else [str(result.recommendation)]
+    remarks = (signs, floor, *result.notes, *advice)
+    return [line for remark in remarks for line in _wrapped(remark)]
 
 
 def _figure(metric: str, value: float) -> str:
