@@ -36,9 +36,8 @@ OUT = Path("out/auto-elsewhere")
 METHODS = ("identity", "temperature", "auto", "vector", "dirichlet", "isotonic")
 METRICS = ("nll", "ada_ece")
 LEVEL = 0.95
-RESAMPLES = 1000
+RESAMPLES = 200
 N_BINS = 15
-CHOICES = ("temperature", "top-rest, classes=False", "top-rest")
 MOST_WARNINGS = 8
 
 
@@ -172,7 +171,7 @@ def summary(rows: Sequence[Row]) -> str:
     """Means of every group, and of every kind of model in the tabular one."""
     head = ["group", "sources", *(f"nll: {name}" for name in METHODS), "auto w-l-t"]
     head += [*(f"ada_ece %: {name}" for name in METHODS), "noise floor %", "auto w-l-t"]
-    head += ["auto chose temperature / top-rest without / with class terms"]
+    head += ["auto changed accuracy by, %", "auto chose"]
     groups: dict[str, list[Row]] = {}
     for row in rows:
         if row.source.group == SHIFT:
@@ -191,8 +190,10 @@ def summary(rows: Sequence[Row]) -> str:
                 line.append(f"{100 * np.mean([row.floor for row in members]):.2f}")
             verdicts = Counter(row.verdict(metric) for row in members)
             line.append("-".join(str(verdicts[word]) for word in ("win", "loss", "tie")))
+        gains = [row.accuracy["auto"] - row.accuracy["identity"] for row in members]
+        line.append(f"{100 * np.mean(gains):+.2f}")
         chosen = Counter(row.chosen for row in members)
-        line.append(" / ".join(str(chosen[name]) for name in CHOICES))
+        line.append(", ".join(f"{name} {count}" for name, count in chosen.most_common(4)))
         cells.append(line)
     return markdown(head, cells)
 

@@ -1,4 +1,4 @@
-"""Error bars of auto minus temperature, from joint resamples of test images and subsets."""
+"""Error bars of the NLL of auto minus temperature, from resamples of test samples and subsets."""
 
 from __future__ import annotations
 
@@ -11,33 +11,25 @@ from experiments.scoreboard.networks import Floats
 from experiments.scoreboard.resampling import RESAMPLES, SEED, Interval, interval
 
 
-def paired(fits: Sequence[Fits], metric: str) -> Interval:
-    """Auto minus temperature, mean over networks of the mean over subsets.
+def paired(fits: Sequence[Fits]) -> Interval:
+    """NLL of auto minus temperature, mean over sets of the mean over subsets.
 
-    A resample resamples the test images and the subsets, each once for all networks that saw the
-    same images. Subsets on which a likelihood is 0 are left out.
+    A resample resamples the test samples and the subsets, each once for all sets with the same test
+    samples. Subsets on which a likelihood is 0 are left out.
     """
-    usable = [each for each in fits if np.isfinite(each.difference(metric)).any()]
+    usable = [each for each in fits if np.isfinite(each.difference("nll")).any()]
     if not usable:
         return Interval(float("nan"), None, None)
-    seen = float(np.mean([np.nanmean(each.difference(metric)) for each in usable]))
-    off = [np.mean([resampled_mean(e, metric, e.resampled[metric]) for e in usable], axis=0) - seen]
-    if metric == "ada_ece":
-        # As noise lifts the error of a calibrated model; the subsets differ as they were seen to.
-        lifted = [
-            resampled_mean(e, metric, e.resampled["ada_ece_noise"] + e.difference(metric)[:, None])
-            for e in usable
-        ]
-        off.append(np.mean(lifted, axis=0) - seen)
-    return interval(seen, off)
+    seen = float(np.mean([np.nanmean(each.difference("nll")) for each in usable]))
+    return interval(seen, [np.mean([resampled_mean(each) for each in usable], axis=0) - seen])
 
 
-def resampled_mean(fits: Fits, metric: str, values: Floats) -> Floats:
-    """Mean of (subsets, resamples) over the subsets that each resample drew."""
-    finite = np.isfinite(fits.difference(metric))
+def resampled_mean(fits: Fits) -> Floats:
+    """The difference in every resample, mean over the subsets that it drew."""
+    finite = np.isfinite(fits.difference("nll"))
     weight = subset_draws(fits)[:, finite]
     weight[weight.sum(axis=1) == 0] = 1.0  # none of those drawn can be used: all that can
-    return np.asarray((weight * values[finite].T).sum(axis=1) / weight.sum(axis=1))
+    return np.asarray((weight * fits.resampled[finite].T).sum(axis=1) / weight.sum(axis=1))
 
 
 def subset_draws(fits: Fits) -> Floats:

@@ -1,4 +1,4 @@
-"""One network at one number of samples: fitted on several subsets, measured on the test set."""
+"""One set at one number of samples: fitted on several subsets, measured on the test part."""
 
 from __future__ import annotations
 
@@ -11,23 +11,21 @@ import numpy as np
 import numpy.typing as npt
 
 import calibrant
-from calibrant import AutoCalibration, TemperatureScaling, TopRestScaling
+from calibrant import AutoCalibration, TemperatureScaling
 from calibrant.calibrators import Calibrator
 from experiments.scoreboard import resampling
 from experiments.scoreboard.networks import Floats, Labels, Network
 
-AUTO, TOP_REST, TEMPERATURE = "auto", "top-rest", "temperature"
+AUTO, TEMPERATURE = "auto", "temperature"
 METHODS: dict[str, Callable[[], Calibrator]] = {
     TEMPERATURE: TemperatureScaling,
-    TOP_REST: TopRestScaling,
     AUTO: AutoCalibration,
 }
 METRICS = ("nll", "ada_ece")
-N_BINS = 15
 ROUNDING = 1e-12
 """Smaller differences of probabilities are rounding errors."""
 
-SEEDS = {50: 10, 100: 10, 200: 8, 500: 6, 1000: 5, 2000: 4, 5000: 3}
+SEEDS = {20: 6, 50: 6, 100: 5, 200: 5, 500: 4, 1000: 3, 2000: 3, 5000: 2}
 """Samples to fit on, and how many subsets of that size: the more, the smaller they are. A network
 that has no more than so many samples is fitted once, on all."""
 
@@ -41,9 +39,8 @@ class Fits:
     """Requested number of samples; a network with fewer uses all."""
     values: dict[str, dict[str, Floats]]
     """By metric and method: one value for each subset."""
-    resampled: dict[str, Floats]
-    """(subsets, resamples): auto minus temperature on resampled test images, for each metric and
-    the noise of ``ada_ece``."""
+    resampled: Floats
+    """(subsets, resamples): NLL of auto minus temperature on resampled test samples."""
     chosen: tuple[str, ...]
     """The method that auto selected on each subset."""
     warned: Counter[str]
@@ -78,7 +75,7 @@ def measure(network: Network, size: int) -> Fits:
     test_logits, test_labels = network.part("test")
     counts = resampling.draws(network.images, len(test_labels))
     found: dict[str, dict[str, list[float]]] = {m: {name: [] for name in METHODS} for m in METRICS}
-    resampled: dict[str, list[Floats]] = {"nll": [], "ada_ece": [], "ada_ece_noise": []}
+    resampled: list[Floats] = []
     chosen, warned = [], Counter[str]()
     for rows in subsets(len(labels), size):
         probs = {}
@@ -92,48 +89,24 @@ def measure(network: Network, size: int) -> Fits:
                 found[metric][name].append(calibrant.METRICS[metric](probs[name], test_labels))
             if isinstance(fitted, AutoCalibration):
                 chosen.append(fitted.chosen_)
-        for key, draws in resampled_difference(
-            probs[AUTO], probs[TEMPERATURE], test_labels, counts
-        ).items():
-            resampled[key].append(draws)
+        resampled.append(resampled_difference(probs[AUTO], probs[TEMPERATURE], test_labels, counts))
     return Fits(
         network=network,
         size=size,
         values={m: {name: np.array(v) for name, v in of.items()} for m, of in found.items()},
-        resampled={key: np.array(draws) for key, draws in resampled.items()},
+        resampled=np.array(resampled),
         chosen=tuple(chosen),
         warned=warned,
     )
 
 
-def resampled_difference(a: Floats, b: Floats, labels: Labels, counts: Floats) -> dict[str, Floats]:
-    """The metrics of ``a`` minus those of ``b`` in every resample of the test images."""
+def resampled_difference(a: Floats, b: Floats, labels: Labels, counts: Floats) -> Floats:
+    """The NLL of ``a`` minus that of ``b`` in every resample of the test samples."""
     if np.allclose(a, b, rtol=0.0, atol=ROUNDING):  # as where auto stays with temperature scaling
-        return dict.fromkeys(("nll", "ada_ece", "ada_ece_noise"), np.zeros(len(counts)))
-    of_a, of_b = (resampled_metrics(probs, labels, counts) for probs in (a, b))
-    with np.errstate(invalid="ignore"):
-        return {key: of_a[key] - of_b[key] for key in of_a}
-
-
-def resampled_metrics(probs: Floats, labels: Labels, counts: Floats) -> dict[str, Floats]:
-    """The metrics in every resample."""
-    with np.errstate(divide="ignore"):
-        nll = -np.log(probs[np.arange(len(labels)), labels])
-    confidence, correct = probs.max(axis=1), probs.argmax(axis=1) == labels
-    return {
-        "nll": resampling.resampled_mean(nll, counts),
-        **resampling.resampled_ada_ece(confidence, correct, counts, N_BINS),
-    }
-
-
-def noise_floor(network: Network) -> float:
-    """The ``ada_ece`` that a calibrated model would show on the test set.
-
-    At the confidences of temperature scaling fitted on all validation samples.
-    """
-    logits, labels = network.part("test")
-    probs = TemperatureScaling().fit(*network.part("val")).predict_proba(logits)
-    seen = calibrant.evaluate(
-        probs, labels, metrics=("ada_ece",), n_bins=N_BINS, n_resamples=resampling.RESAMPLES
-    )
-    return seen.noise_floors[0].expected
+        return np.zeros(len(counts))
+    rows = np.arange(len(labels))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        of_a, of_b = (
+            resampling.resampled_mean(-np.log(probs[rows, labels]), counts) for probs in (a, b)
+        )
+        return of_a - of_b

@@ -16,19 +16,18 @@ from experiments.scoreboard.tables import PERCENT
 
 @dataclass(frozen=True)
 class Curve:
-    """One group of networks at every size."""
+    """One group of sets at every size."""
 
     title: str
     n_networks: int
     sizes: tuple[int, ...]
     means: dict[str, dict[str, list[float]]]
     """By metric and method, one value for each size."""
-    differences: dict[str, list[Interval]]
-    """By metric: auto minus temperature at each size."""
-    floor: float
+    differences: list[Interval]
+    """NLL of auto minus temperature at each size."""
 
     @classmethod
-    def of(cls, title: str, rows: Mapping[int, Sequence[Fits]], floor: float) -> Curve:
+    def of(cls, title: str, rows: Mapping[int, Sequence[Fits]]) -> Curve:
         """From the fits at every size."""
         return cls(
             title=title,
@@ -41,8 +40,7 @@ class Curve:
                 }
                 for metric in METRICS
             },
-            differences={m: [paired(fits, m) for fits in rows.values()] for m in METRICS},
-            floor=floor,
+            differences=[paired(fits) for fits in rows.values()],
         )
 
 
@@ -61,7 +59,7 @@ def draw(curves: Sequence[Curve], path: Path) -> None:
     from matplotlib.figure import Figure
     from matplotlib.ticker import FixedLocator, NullLocator
 
-    from calibrant.plots.palette import GUIDE, look
+    from calibrant.plots.palette import look
 
     figure = Figure(figsize=(8.6, 2.9 * len(curves)), layout="constrained")
     axes = figure.subplots(len(curves), len(METRICS), sharex=True, squeeze=False)
@@ -81,33 +79,33 @@ def draw(curves: Sequence[Curve], path: Path) -> None:
                     linewidth=1.4,
                     label=name,
                 )
-            base = np.array(curve.means[metric][TEMPERATURE])
-            ends = [(d.low, d.high) for d in curve.differences[metric]]
-            low, high = (
-                scale * (base + np.array([np.nan if e is None else e for e in side]))
-                for side in zip(*ends, strict=True)
-            )
-            ax.fill_between(
-                curve.sizes,
-                low,
-                high,
-                color=look(0).color,
-                alpha=0.15,
-                linewidth=0,
-                label="95% interval of auto minus temperature",
-            )
-            if metric == "ada_ece":
-                ax.axhline(scale * curve.floor, **GUIDE, label="a calibrated model")
+            if metric == "nll":
+                base = np.array(curve.means[metric][TEMPERATURE])
+                ends = [(d.low, d.high) for d in curve.differences]
+                low, high = (
+                    base + np.array([np.nan if e is None else e for e in side])
+                    for side in zip(*ends, strict=True)
+                )
+                ax.fill_between(
+                    curve.sizes,
+                    low,
+                    high,
+                    color=look(0).color,
+                    alpha=0.15,
+                    linewidth=0,
+                    label="95% interval of auto minus temperature",
+                )
+            else:
                 ax.set_ylim(bottom=0)
             ax.set_xscale("log")
             ax.xaxis.set_major_locator(FixedLocator(curve.sizes))
             ax.xaxis.set_minor_locator(NullLocator())
             ax.set_xticks(curve.sizes, [str(size) for size in curve.sizes])
             ax.set_ylabel("ada_ece, %" if scale == 100.0 else "NLL")
-            ax.set_title(f"{curve.title}, {curve.n_networks} networks", fontsize="medium")
+            ax.set_title(f"{curve.title}, {curve.n_networks} sets", fontsize="medium")
     for ax in axes[-1]:
         ax.set_xlabel("validation samples")
-    handles, labels = axes[0][-1].get_legend_handles_labels()
+    handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=4, fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)

@@ -1,4 +1,4 @@
-"""Auto, top-rest and temperature scaling, fitted on 50 to 5000 samples of every network."""
+"""Auto and temperature scaling, fitted on 20 to 5000 samples of every set of the scoreboard."""
 
 from __future__ import annotations
 
@@ -24,18 +24,16 @@ from experiments.learning_curves.measuring import (
     TEMPERATURE,
     Fits,
     measure,
-    noise_floor,
 )
 from experiments.learning_curves.picture import Curve, draw
 from experiments.processes import single_threads
-from experiments.scoreboard.networks import DATA, Network, all_networks
+from experiments.scoreboard.networks import DATA, GROUPS, Network, families, of_group
 from experiments.scoreboard.resampling import LEVEL, RESAMPLES, Interval
 from experiments.scoreboard.tables import PERCENT, TIE
 from experiments.tables import markdown
 
 OUT = Path("out/learning-curves")
-CHECK = "All that auto was not designed on"
-CHOICES = ("temperature", "top-rest, classes=False", "top-rest")
+TABULAR = Path("out/scoreboard/tabular")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -48,23 +46,25 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--processes", type=int, default=os.cpu_count(), help="networks measured side by side"
     )
+    parser.add_argument("--every", type=int, default=1, help="only every so many sets of a group")
     arguments = parser.parse_args(argv)
 
-    networks = all_networks(arguments.data)
-    fits, floors = measure_all(networks, arguments.processes)
+    networks = [n for group in GROUPS for n in of_group(group, arguments.data, TABULAR)]
+    members = groups(networks, arguments.every)
+    networks = [network for some in members.values() for network in some]
+    fits = measure_all(networks, arguments.processes)
     curves, parts = [], [heading(networks)]
-    for title, members in groups(networks).items():
-        floor = float(np.mean([floors[network.name] for network in members]))
-        rows = {size: [fits[network.name, size] for network in members] for size in SEEDS}
-        curve = Curve.of(title, rows, floor)
+    for title, some in members.items():
+        rows = {size: [fits[n.name, size] for n in some] for size in SEEDS}
+        curve = Curve.of(title, rows)
         curves.append(curve)
-        parts += [f"## {title}: {len(members)} networks", group_table(curve, rows)]
-    verdicts = {key: {m: paired([each], m) for m in METRICS} for key, each in fits.items()}
+        parts += [f"## {title}: {len(some)} sets", group_table(curve, rows)]
+    verdicts = {key: paired([each]) for key, each in fits.items()}
     parts += [
-        f"## Network by network: {len(networks)} networks, auto against temperature",
+        f"## Set by set: {len(networks)} sets, auto against temperature",
         count_table(verdicts),
         chance(verdicts),
-        *worst(verdicts),
+        worst(verdicts),
         "## Notes",
         "\n".join(notes(fits)),
     ]
@@ -75,79 +75,76 @@ def main(argv: list[str] | None = None) -> None:
     (arguments.out / "networks.csv").write_text(networks_csv(fits, verdicts))
     print(text)
     try:
-        draw([c for c in curves if c.title != CHECK], arguments.out / "learning-curves.svg")
+        draw(curves, arguments.out / "learning-curves.svg")
     except ModuleNotFoundError as missing:
         print(f"no picture: {missing}", file=sys.stderr)
 
 
-def groups(networks: Sequence[Network]) -> dict[str, list[Network]]:
-    """Groups of networks; except for the last, they are disjoint."""
-    cifar = {"CIFAR-10": "c10_", "CIFAR-100": "c100_"}
-    parts = {
-        title: [n for n in networks if n.name.startswith(start)] for title, start in cifar.items()
+def groups(networks: Sequence[Network], every: int) -> dict[str, list[Network]]:
+    """The disjoint families of the scoreboard; every ``every``-th set of each."""
+    disjoint = {
+        title: members
+        for title, members in families(networks).items()
+        if title != "All" and "designed" not in title
     }
-    parts["Others"] = [n for n in networks if not n.name.startswith(tuple(cifar.values()))]
-    # Top-rest scaling and auto were designed on the validation sets of every second network.
-    parts[CHECK] = list(networks[1::2])
-    return {title: members for title, members in parts.items() if members}
+    return {title: members[::every] for title, members in disjoint.items()}
 
 
-def measure_all(
-    networks: Sequence[Network], processes: int | None
-) -> tuple[dict[tuple[str, int], Fits], dict[str, float]]:
-    """All fits by network and size, and the noise floor of each network."""
+def measure_all(networks: Sequence[Network], processes: int | None) -> dict[tuple[str, int], Fits]:
+    """All fits by set and size."""
     most_work_first = sorted(networks, key=lambda n: -n.n_test * n.n_classes)
-    fits, floors = {}, {}
+    fits = {}
     with (
         single_threads(processes) as pool,
         click.progressbar(
-            length=len(networks) * (len(SEEDS) + 1), label="fitting", file=sys.stderr
+            length=len(networks) * len(SEEDS), label="fitting", file=sys.stderr
         ) as progress,
     ):
         fitting = [pool.submit(measure, n, size) for n in most_work_first for size in SEEDS]
-        flooring = {n.name: pool.submit(noise_floor, n) for n in networks}
         for done in as_completed(fitting):
             found = done.result()
             fits[found.network.name, found.size] = found
             progress.update(1)
-        for name, floor in flooring.items():
-            floors[name] = floor.result()
-            progress.update(1)
-    ordered = {(n.name, size): fits[n.name, size] for n in networks for size in SEEDS}
-    return ordered, floors
+    return {(n.name, size): fits[n.name, size] for n in networks for size in SEEDS}
 
 
 def heading(networks: Sequence[Network]) -> str:
     """The introductory paragraph."""
     seeds = ", ".join(f"{n} at {size}" for size, n in SEEDS.items())
     return (
-        f"{len(networks)} networks. Every method is fitted on random subsets of the validation "
-        f"part ({seeds} samples; seeds 0, 1, ...; once, on all, where a network has no more) and "
-        "measured on the test set. Values are means over networks of the mean over subsets. "
-        f"Brackets: {100 * LEVEL:g}% intervals of auto minus temperature from {RESAMPLES} "
-        "resamples of the test images and of the subsets, each drawn once for all networks that "
-        "saw the same images; bold where auto is significantly better. Where a network was fitted "
-        "once, the interval is about other test images only."
+        f"{len(networks)} sets. Both methods are fitted on random subsets of the validation part "
+        f"({seeds} samples; seeds 0, 1, ...; once, on all, where a set has no more) and measured "
+        "on the test part. Values are means over sets of the mean over subsets. Brackets: "
+        f"{100 * LEVEL:g}% intervals of auto minus temperature from {RESAMPLES} resamples of the "
+        "test samples and of the subsets, each drawn once for all sets with the same test samples; "
+        "bold where auto is significantly better. Where a set was fitted once, the interval is "
+        "about other test samples only."
     )
 
 
 def group_table(curve: Curve, rows: dict[int, list[Fits]]) -> str:
     """Means of one group at every size."""
-    head = ["samples", "fits"]
-    for metric in METRICS:
-        unit = " %" if metric in PERCENT else ""
-        head += [f"{metric}{unit}: {name}" for name in METHODS] + [f"auto minus {TEMPERATURE}"]
-    head += ["auto chose temperature / top-rest without / with class terms"]
+    head = ["samples", "fits", "nll: temperature", "auto", "auto minus temperature"]
+    head += ["standard error over draws", "ada_ece %: temperature", "auto", "auto chose"]
     cells = []
     for i, (size, fits) in enumerate(rows.items()):
-        line = [str(size), str(sum(each.n_subsets for each in fits))]
-        for metric in METRICS:
-            line += [shown(metric, curve.means[metric][name][i]) for name in METHODS]
-            line.append(shown_interval(metric, curve.differences[metric][i]))
         chosen = Counter(name for each in fits for name in each.chosen)
-        line.append(" / ".join(str(chosen[name]) for name in CHOICES))
+        line = [str(size), str(sum(each.n_subsets for each in fits))]
+        line += [shown("nll", curve.means["nll"][name][i]) for name in METHODS]
+        line += [shown_interval(curve.differences[i]), f"{error_over_draws(fits):.4f}"]
+        line += [shown("ada_ece", curve.means["ada_ece"][name][i]) for name in METHODS]
+        line.append(", ".join(f"{name} {count}" for name, count in chosen.most_common(3)))
         cells.append(line)
-    return f"{markdown(head, cells)}\n\nNoise floor of ada_ece: {100 * curve.floor:.2f}%."
+    return markdown(head, cells)
+
+
+def error_over_draws(fits: Sequence[Fits]) -> float:
+    """Standard error over draws of the mean NLL difference; subsets with one seed are one draw."""
+    drawn = [each.difference("nll") for each in fits if each.n_subsets > 1]
+    if not drawn:
+        return float("nan")
+    by_draw = np.nansum(drawn, axis=0) / len(fits)
+    return float(by_draw.std(ddof=1) / np.sqrt(len(by_draw)))
 
 
 def shown(metric: str, value: float) -> str:
@@ -155,36 +152,25 @@ def shown(metric: str, value: float) -> str:
     return f"{100 * value:.2f}" if metric in PERCENT else f"{value:.4f}"
 
 
-def shown_interval(metric: str, one: Interval) -> str:
+def shown_interval(one: Interval) -> str:
     """A difference with its interval."""
-    scale, digits = (100.0, 2) if metric in PERCENT else (1.0, 4)
     if one.low is None or one.high is None:
-        return f"{scale * one.value:+.{digits}f}"
-    text = (
-        f"{scale * one.value:+.{digits}f} "
-        f"[{scale * one.low:+.{digits}f}, {scale * one.high:+.{digits}f}]"
-    )
+        return f"{one.value:+.4f}"
+    text = f"{one.value:+.4f} [{one.low:+.4f}, {one.high:+.4f}]"
     return f"**{text}**" if one.better else text
 
 
-Verdicts = dict[tuple[str, int], dict[str, Interval]]
+Verdicts = dict[tuple[str, int], Interval]
 
 
 def count_table(verdicts: Verdicts) -> str:
-    """On how many networks auto is significantly better or worse, at every size."""
-    head = ["samples"]
-    for metric in METRICS:
-        head += [f"{metric}: differ", "better", "worse"]
-    cells = []
-    for size in SEEDS:
-        line = [str(size)]
-        for metric in METRICS:
-            of_size = [of[metric] for (_, n), of in verdicts.items() if n == size]
-            line += [str(count) for count in counts(of_size)]
-        cells.append(line)
-    totals = [counts([of[metric] for of in verdicts.values()]) for metric in METRICS]
-    cells.append(["all", *(str(count) for three in totals for count in three)])
-    return markdown(head, cells)
+    """On how many sets auto is significantly better or worse, at every size."""
+    cells = [
+        [str(size), *map(str, counts([one for (_, n), one in verdicts.items() if n == size]))]
+        for size in SEEDS
+    ]
+    cells.append(["all", *map(str, counts(list(verdicts.values())))])
+    return markdown(["samples", "differ", "better", "worse"], cells)
 
 
 def counts(intervals: Sequence[Interval]) -> tuple[int, int, int]:
@@ -196,30 +182,21 @@ def counts(intervals: Sequence[Interval]) -> tuple[int, int, int]:
 def chance(verdicts: Verdicts) -> str:
     """The counts to expect by chance if both were equally good."""
     tail = (1.0 - LEVEL) / 2.0
-    parts = []
-    for metric in METRICS:
-        differ, _, worse = counts([of[metric] for of in verdicts.values()])
-        parts.append(
-            f"{metric}: worse in {worse} of {len(verdicts)} comparisons, {differ} of which differ "
-            f"at all; chance alone would give {tail * differ:.1f}"
-        )
+    differ, _, worse = counts(list(verdicts.values()))
     return (
-        f"{'; '.join(parts)}. Chance: {100 * tail:g}% of the comparisons that differ, if both were "
-        "equally good. Networks that saw the same images err together, so the count varies by more "
-        "than that of as many independent comparisons."
+        f"Worse in {worse} of {len(verdicts)} comparisons, {differ} of which differ at all; chance "
+        f"alone would give {tail * differ:.1f}: {100 * tail:g}% of the comparisons that differ, if "
+        "both were equally good. Sets with the same test samples err together, so the count varies "
+        "by more than that of as many independent comparisons."
     )
 
 
-def worst(verdicts: Verdicts) -> Iterator[str]:
+def worst(verdicts: Verdicts) -> str:
     """Where auto loses significantly, by name."""
-    for metric in METRICS:
-        lost = [(key, of[metric]) for key, of in verdicts.items() if counts([of[metric]])[2]]
-        lost.sort(key=lambda pair: -pair[1].value)
-        if lost:
-            listed = [
-                f"- {name} at {size}: {shown_interval(metric, one)}" for (name, size), one in lost
-            ]
-            yield f"Significantly worse in {metric}, the most first:\n\n" + "\n".join(listed)
+    lost = [(key, one) for key, one in verdicts.items() if counts([one])[2]]
+    lost.sort(key=lambda pair: -pair[1].value)
+    listed = [f"- {name} at {size}: {shown_interval(one)}" for (name, size), one in lost]
+    return "Significantly worse, the most first:\n\n" + ("\n".join(listed) or "none")
 
 
 def notes(fits: dict[tuple[str, int], Fits]) -> Iterator[str]:
@@ -237,9 +214,6 @@ def notes(fits: dict[tuple[str, int], Fits]) -> Iterator[str]:
                 f"true class ({listed} fits). These subsets are left out of the NLL of all "
                 "methods, not of ada_ece."
             )
-    once = [name for (name, size), each in fits.items() if size == 1000 and each.n_subsets == 1]
-    if once:
-        yield f"- At most 1000 validation samples: {', '.join(once)}."
     for size in SEEDS:
         warned = Counter[str]()
         for (_, n), each in fits.items():
@@ -255,7 +229,7 @@ def notes(fits: dict[tuple[str, int], Fits]) -> Iterator[str]:
 
 COLUMNS = (
     *(f"{metric} {name}" for metric in METRICS for name in METHODS),
-    *(f"{m} {AUTO} minus {TEMPERATURE}{end}" for m in METRICS for end in ("", " low", " high")),
+    *(f"nll {AUTO} minus {TEMPERATURE}{end}" for end in ("", " low", " high")),
 )
 
 
@@ -267,29 +241,27 @@ def groups_csv(curves: Sequence[Curve]) -> str:
             curve.n_networks,
             size,
             *(curve.means[metric][name][i] for metric in METRICS for name in METHODS),
-            *(end for metric in METRICS for end in curve.differences[metric][i]),
-            curve.floor,
+            *curve.differences[i],
         ]
         for curve in curves
         for i, size in enumerate(curve.sizes)
     ]
-    return as_csv(["group", "networks", "samples", *COLUMNS, "ada_ece noise floor"], lines)
+    return as_csv(["group", "sets", "samples", *COLUMNS], lines)
 
 
 def networks_csv(fits: dict[tuple[str, int], Fits], verdicts: Verdicts) -> str:
-    """The means over subsets of every network at full precision."""
+    """The means over subsets of every set at full precision."""
     lines = [
         [
             *key,
             each.n_subsets,
             *(each.values[metric][name].mean() for metric in METRICS for name in METHODS),
-            *(end for metric in METRICS for end in verdicts[key][metric]),
-            *(each.chosen.count(name) for name in CHOICES),
+            *verdicts[key],
+            ", ".join(each.chosen),
         ]
         for key, each in fits.items()
     ]
-    chose = [f"chose {name}" for name in CHOICES]
-    return as_csv(["network", "samples", "subsets", *COLUMNS, *chose], lines)
+    return as_csv(["set", "samples", "subsets", *COLUMNS, "chosen"], lines)
 
 
 def as_csv(head: Sequence[str], lines: Sequence[Sequence[object]]) -> str:

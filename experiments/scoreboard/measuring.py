@@ -22,7 +22,9 @@ from experiments.scoreboard.methods import Method
 from experiments.scoreboard.networks import Floats, Labels, Network
 from experiments.scoreboard.resampling import RESAMPLED
 
-MEASURED = ("ada_ece", "ece", "nll", "brier")
+POSITIVE = "positive_ada_ece"
+"""For two classes only."""
+MEASURED = ("nll", "ada_ece", "classwise_ece", "accuracy", "changed", POSITIVE, "ece", "brier")
 N_BINS = 15
 
 
@@ -78,7 +80,16 @@ def _measured(
     facts: dict[str, Any],
     seconds: float,
 ) -> Result:
-    values = {name: calibrant.METRICS[name](probs, labels) for name in MEASURED}
+    top = probs.argmax(axis=1)
+    logits, _ = network.part("test")
+    values = {
+        "accuracy": float((top == labels).mean()),
+        # A tie of the largest logits is no change.
+        "changed": float((logits[np.arange(len(top)), top] < logits.max(axis=1)).mean()),
+    }
+    for name in set(MEASURED) - set(values):
+        if name != POSITIVE or network.n_classes == 2:
+            values[name] = calibrant.METRICS[name](probs, labels)
     noise = calibrant.evaluate(
         probs, labels, metrics=("ece", "ada_ece"), n_bins=N_BINS, n_resamples=resampling.RESAMPLES
     )
@@ -86,7 +97,7 @@ def _measured(
     with np.errstate(divide="ignore"):
         nll = -np.log(true)
     counts = resampling.draws(network.images, len(labels))
-    confidence, correct = probs.max(axis=1), probs.argmax(axis=1) == labels
+    confidence, correct = probs.max(axis=1), top == labels
     resampled = {
         **resampling.resampled_ada_ece(confidence, correct, counts, N_BINS),
         "nll": resampling.resampled_mean(nll, counts),

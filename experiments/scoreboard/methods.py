@@ -22,6 +22,7 @@ OURS = "calibrant"
 BY_NLL = "temperature by nll"
 BY_ADA_ECE = "temperature by ada_ece"
 AUTO = "auto"
+KEEP_CLASS = "auto, keep_class=True"
 MODULES = {"netcal": "netcal", "probmetrics": "probmetrics", "scikit-learn": "sklearn"}
 """Module to import for each package."""
 
@@ -91,6 +92,7 @@ def calibrant_method(name: str, make: Callable[[], Calibrator]) -> Method:
             "after": report.after,
             "evaluations": report.evaluations,
             "warnings": list(report.warnings),
+            "chosen": getattr(fitted, "chosen_", None),
             **{key: value for key, value in fitted.state_.items() if isinstance(value, float)},
         }
         return Fitted(fitted.predict_proba, facts)
@@ -99,8 +101,9 @@ def calibrant_method(name: str, make: Callable[[], Calibrator]) -> Method:
 
 
 def _ours() -> Iterator[Method]:
-    """Both criteria of the temperatures, also top-rest without class terms; others by default."""
+    """Both criteria of the temperatures, restrictions of auto and top-rest; others by default."""
     variants: dict[str, dict[str, dict[str, Any]]] = {
+        "auto": {AUTO: {}, KEEP_CLASS: {"keep_class": True}},
         "temperature": {
             BY_NLL: {"criterion": "nll"},
             BY_ADA_ECE: {"criterion": "ada_ece"},
@@ -123,30 +126,17 @@ def _maker(kind: type[Calibrator], params: dict[str, Any]) -> Callable[[], Calib
 
 
 def _peers() -> Iterator[Method]:
-    for name in ("temp-scaling", "ts-mix", "svs", "sms"):
+    for name in ("svs", "sms"):
         yield _peer(name, "probmetrics", peers.probmetrics(name))
     for name in ("temperature", "sigmoid", "isotonic"):
         yield _peer(name, "scikit-learn", peers.scikit_learn(name))
     scaling = {
-        "TemperatureScaling": {},
-        "LogisticCalibration": {
-            "most_classes": 100,
-            "too_slow": "finite differences over 2K numbers, two minutes a network at K = 100",
-        },
-        "BetaCalibration": {
-            "most_classes": 10,
-            "too_slow": "finite differences over 3K numbers, six minutes a network at K = 100",
-        },
+        "LogisticCalibration": "finite differences over 2K numbers, two minutes a network at 100",
+        "BetaCalibration": "finite differences over 3K numbers, six minutes a network at 100",
     }
-    for name, limits in scaling.items():
-        yield _peer(name, "netcal", peers.netcal("scaling", name), **limits)
-    binning = {
-        "HistogramBinning": {},
-        "IsotonicRegression": {},
-        "BBQ": {"most_classes": 100, "too_slow": "three minutes a network at K = 1000"},
-    }
-    for name, limits in binning.items():
-        yield _peer(name, "netcal", peers.netcal("binning", name), **limits)
+    for name, reason in scaling.items():
+        fit = peers.netcal("scaling", name)
+        yield _peer(name, "netcal", fit, most_classes=26, too_slow=reason)
 
 
 def _peer(name: str, package: str, fit: Fit, **limits: Any) -> Method:
@@ -162,6 +152,8 @@ def _required(kind: type[Calibrator]) -> list[str]:
 def _source_digest() -> str:
     """Digest of the calibrators' code."""
     root = Path(calibrant.__file__).parent
-    files = sorted([*root.glob("*.py"), *root.glob("calibrators/*.py"), *root.glob("focal/*.py")])
+    files = sorted(
+        [*root.glob("*.py"), *root.glob("calibrators/**/*.py"), *root.glob("focal/*.py")]
+    )
     whole = b"".join(file.read_bytes() for file in files)
     return f"{OURS} {hashlib.sha256(whole).hexdigest()[:16]}"

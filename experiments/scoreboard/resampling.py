@@ -46,6 +46,8 @@ def resampled_ada_ece(
     noise lifts the error of a calibrated model.
     """
     errors, noise = np.empty(len(counts)), np.empty(len(counts))
+    order = np.argsort(confidence)  # once: each table would sort them again
+    confidence, correct, counts = confidence[order], correct[order], counts[:, order]
     gap = confidence - correct
     sample, index, share = mass_membership(confidence, n_bins)
     seen = np.bincount(index, weights=share * gap[sample])

@@ -1,4 +1,4 @@
-"""All methods on all networks: means, differences on the same images, failures."""
+"""All methods on all networks and other models: means, paired differences, failures."""
 
 from __future__ import annotations
 
@@ -9,30 +9,26 @@ from concurrent.futures import as_completed
 from pathlib import Path
 
 import click
+import numpy as np
 
 from experiments.processes import single_threads
 from experiments.scoreboard import measuring, resampling, tables
 from experiments.scoreboard.measuring import Result
 from experiments.scoreboard.methods import (
     AUTO,
-    BY_ADA_ECE,
     BY_NLL,
+    KEEP_CLASS,
     Method,
     all_methods,
     left_out,
     missing_packages,
 )
-from experiments.scoreboard.networks import DATA, Network, all_networks, families
+from experiments.scoreboard.networks import DATA, GROUPS, Network, families, of_group
 from experiments.tables import latex, markdown
 
 OUT = Path("out/scoreboard")
-COMPARED = (
-    ("ada_ece", BY_NLL),
-    ("nll", BY_NLL),
-    ("ada_ece", BY_ADA_ECE),
-    ("ada_ece", AUTO),
-    ("nll", AUTO),
-)
+COMPARED = (("nll", AUTO), ("ada_ece", AUTO), ("nll", BY_NLL), ("ada_ece", BY_NLL))
+"""Metrics, and the method to which the others are compared."""
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -40,15 +36,24 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=DATA, help="folder of .npz files")
     parser.add_argument("--out", type=Path, default=OUT, help="where results and tables go")
+    parser.add_argument("--group", action="append", choices=GROUPS, help="only this group")
     parser.add_argument("--only", action="append", help="only methods with this in their name")
     parser.add_argument("--fresh", action="store_true", help="measure everything again")
+    parser.add_argument("--processes", type=int, help="sets measured side by side")
     arguments = parser.parse_args(argv)
 
-    networks = all_networks(arguments.data)
-    wanted = (*(arguments.only or [""]), BY_NLL, BY_ADA_ECE, AUTO)
+    tabular = arguments.out / "tabular"
+    networks = [
+        network
+        for group in arguments.group or GROUPS
+        for network in of_group(group, arguments.data, tabular)
+    ]
+    wanted = (*(arguments.only or [""]), BY_NLL, AUTO)
     methods = [m for m in all_methods() if any(word in m.title for word in wanted)]
     folder = arguments.out / "results"
-    results = measure_all(networks, methods, folder, source=all_methods, fresh=arguments.fresh)
+    results = measure_all(
+        networks, methods, folder, source=all_methods, fresh=arguments.fresh, n=arguments.processes
+    )
     text = report(networks, methods, results, arguments.out)
     print(text)
 
@@ -63,10 +68,12 @@ def report(
     ]
     parts, tex = [heading(networks, methods)], []
     for family in all_families:
-        title = f"{family.title}: {family.n_networks} networks"
+        title = f"{family.title}: {family.n_networks} sets"
         head, cells = tables.head_and_cells(family, COMPARED)
-        parts += [f"## {title}", markdown(head, cells)]
+        better = [tables.lower(family, metric, AUTO) for metric in ("nll", "ada_ece")]
+        parts += [f"## {title}", markdown(head, cells), *better]
         tex.append(latex(title, head, cells))
+    parts += ["## What changing the class gains", changes(networks, results)]
     parts.append("\n".join(notes(results)))
     text = "\n\n".join(parts) + "\n"
     out.mkdir(parents=True, exist_ok=True)
@@ -88,23 +95,40 @@ def grouped(
     return by_method
 
 
+GAINS = ("changed", "accuracy", "nll", "ada_ece")
+
+
+def changes(networks: Sequence[Network], results: Iterable[Result]) -> str:
+    """Auto minus auto that keeps the class, on the sets on which auto changes predictions."""
+    by_key = {(result.network, result.method): result.values for result in results}
+    head = ["group", "sets", "with changed predictions"]
+    head += [f"{name} %" if name in tables.PERCENT else name for name in GAINS]
+    cells = []
+    for title, members in families(networks).items():
+        pairs = [(by_key[n.name, AUTO], by_key.get((n.name, KEEP_CLASS))) for n in members]
+        gains = [
+            [free[name] - kept[name] for name in GAINS]
+            for free, kept in pairs
+            if kept and free["changed"] > 0.0
+        ]
+        means = np.mean(gains, axis=0) if gains else [float("nan")] * len(GAINS)
+        shown = [tables.shown(name, value) for name, value in zip(GAINS, means, strict=True)]
+        cells.append([title, str(len(members)), str(len(gains)), *shown])
+    return markdown(head, cells)
+
+
 def heading(networks: Sequence[Network], methods: Sequence[Method]) -> str:
     """The introductory paragraph."""
-    images: dict[str, int] = {}
-    for network in networks:
-        images[network.images] = images.get(network.images, 0) + 1
-    shared = ", ".join(str(n) for n in sorted(images.values(), reverse=True) if n > 1)
     packages = sorted({method.fingerprint().rsplit(" ", 1)[0] for method in methods})
     return (
-        f"{len(networks)} networks, {len(methods)} methods ({', '.join(packages)}). Each is fitted "
-        "on the validation set and measured on the test set of a network, means are over "
-        f"networks, errors over {measuring.N_BINS} bins. Brackets: {100 * resampling.LEVEL:g}% "
-        f"intervals from {resampling.RESAMPLES} resamples of the test images (seed "
-        f"{resampling.SEED}), drawn once for all networks that saw the same images (groups of "
-        f"{shared}; the others separately),"
-        " bold where the method is significantly better. w-l-t: number "
-        "of networks on which the method is better, worse, or within "
-        f"{tables.TIE:g} of the reference. Noise floor: what a calibrated model would show."
+        f"{len(networks)} sets, {len(methods)} methods ({', '.join(packages)}). Each is fitted on "
+        "the validation part and measured on the test part of a set, means are over sets, errors "
+        f"over {measuring.N_BINS} bins. Brackets: {100 * resampling.LEVEL:g}% intervals from "
+        f"{resampling.RESAMPLES} resamples of the test samples (seed {resampling.SEED}), drawn "
+        "once for all sets with the same test samples, bold where the method is significantly "
+        "better. w-l-t: number of sets on which the method is better, worse, or within "
+        f"{tables.TIE:g} of the reference. changed: predictions that differ from those of the "
+        "model. Over sets: a paired t interval. Noise floor: what a calibrated model would show."
     )
 
 
@@ -143,10 +167,11 @@ def measure_all(
     *,
     source: Callable[[], list[Method]],
     fresh: bool = False,
+    n: int | None = None,
 ) -> list[Result]:
     """Every method on every network, from files where nothing changed, else measured now.
 
-    ``source`` makes the methods anew in the processes that do the work.
+    ``source`` makes the methods anew in the ``n`` processes that do the work.
     """
     folder.mkdir(parents=True, exist_ok=True)
     todo = [
@@ -156,7 +181,7 @@ def measure_all(
         if fresh or found(folder, network, method) is None
     ]
     with (
-        single_threads() as pool,
+        single_threads(n) as pool,
         click.progressbar(length=len(todo), label="measuring", file=sys.stderr) as progress,
     ):
         futures = [

@@ -13,11 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import t as student
 
 from experiments.scoreboard.measuring import MEASURED, Result
-from experiments.scoreboard.resampling import Floats, Interval, interval
+from experiments.scoreboard.resampling import LEVEL, Floats, Interval, interval
 
-PERCENT = ("ada_ece", "ece")
+PERCENT = ("ada_ece", "classwise_ece", "accuracy", "changed", "positive_ada_ece", "ece")
+FLOORS = ("ada_ece", "ece")
 TIE = 1e-5
 """Smaller differences count as ties: the tables would not show them."""
 
@@ -29,6 +31,9 @@ class Difference:
     metric: str
     against: str
     interval: Interval
+    """For other test samples of these networks."""
+    over_networks: Interval
+    """For other networks: a paired t interval."""
     wins: int
     losses: int
     ties: int
@@ -56,7 +61,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Family:
-    """The rows of one family, the best by ``ada_ece`` first."""
+    """The rows of one family, best first by the first comparison."""
 
     title: str
     n_networks: int
@@ -71,7 +76,7 @@ def summarise(
     compared: Sequence[tuple[str, str]],
 ) -> Family:
     """The rows of a family: ``results`` by method, ``compared`` metrics with their references."""
-    reference = compared[0][1]
+    metric, reference = compared[0]
     rows = []
     for method, of_method in results.items():
         measured = [result for result in of_method if result.values]
@@ -84,7 +89,10 @@ def summarise(
             Row(
                 method=method,
                 n_networks=len(measured),
-                means={name: _mean(r.values[name] for r in measured) for name in MEASURED},
+                means={
+                    name: _mean(r.values[name] for r in measured if name in r.values)
+                    for name in MEASURED
+                },
                 differences=differences,
                 failed=sum(result.failure is not None for result in of_method),
                 skipped=sum(result.skipped is not None for result in of_method),
@@ -94,8 +102,8 @@ def summarise(
     return Family(
         title=title,
         n_networks=len(results[reference]),
-        floor={name: _mean(floor[name] for floor in floors) for name in PERCENT},
-        rows=tuple(sorted(rows, key=lambda row: _rank(row, reference))),
+        floor={name: _mean(floor[name] for floor in floors) for name in FLOORS},
+        rows=tuple(sorted(rows, key=lambda row: _rank(row, metric, reference))),
     )
 
 
@@ -115,10 +123,20 @@ def _difference(
         metric=metric,
         against=against,
         interval=interval(float(seen.mean()), off),
+        over_networks=_over_networks(seen),
         wins=int((seen < -TIE).sum()),
         losses=int((seen > TIE).sum()),
         ties=int((np.abs(seen) <= TIE).sum()),
     )
+
+
+def _over_networks(seen: Floats) -> Interval:
+    """The mean of differences, with a t interval."""
+    value, n = float(seen.mean()), len(seen)
+    if n < 2 or not np.isfinite(seen).all():
+        return Interval(value, None, None)
+    half = float(student.ppf((1.0 + LEVEL) / 2.0, n - 1) * seen.std(ddof=1) / np.sqrt(n))
+    return Interval(value, value - half, value + half)
 
 
 def _minus(a: Floats | float, b: Floats | float) -> Floats:
@@ -137,9 +155,9 @@ def _mean(values: Iterable[float]) -> float:
     return float(np.mean(given)) if given else float("nan")
 
 
-def _rank(row: Row, reference: str) -> tuple[float, str]:
+def _rank(row: Row, metric: str, reference: str) -> tuple[float, str]:
     """Sort key: the difference to the reference, which is fair if networks are missing."""
-    found = row.difference("ada_ece", reference)
+    found = row.difference(metric, reference)
     if found is not None:
         return found.interval.value, row.method
     return (0.0 if row.method == reference else float("inf")), row.method
@@ -168,19 +186,36 @@ def shown_difference(one: Difference | None) -> tuple[str, str]:
     return (f"**{text}**" if one.interval.better else text), counts
 
 
+def lower(family: Family, metric: str, against: str) -> str:
+    """Which rows have a lower mean than a reference, and whether they are significantly lower."""
+    listed = []
+    for row in family.rows:
+        one = row.difference(metric, against)
+        if one is None or one.interval.value >= -TIE:
+            continue
+        over = [
+            f"{what} {'significant' if each.better else 'not significant'}"
+            for what, each in (("over samples", one.interval), ("over sets", one.over_networks))
+        ]
+        listed.append(f"{row.method} {shown_difference(one)[0].strip('*')} ({', '.join(over)})")
+    found = "; ".join(listed) or "none"
+    return f"Lower {metric} than {against}: {found}."
+
+
 def head_and_cells(
     family: Family, compared: Sequence[tuple[str, str]]
 ) -> tuple[list[str], list[list[str]]]:
-    """The table of a family as text."""
-    head = ["method", "networks", *(f"{m} %" if m in PERCENT else m for m in MEASURED)]
+    """The table of a family as text, without columns that no row has."""
+    measured = [m for m in MEASURED if not all(np.isnan(row.means[m]) for row in family.rows)]
+    head = ["method", "sets", *(f"{m} %" if m in PERCENT else m for m in measured)]
     for metric, against in compared:
         unit = " %" if metric in PERCENT else ""
         head += [f"{metric}{unit} minus {against}", "w-l-t"]
-    floor = [shown(m, family.floor[m]) if m in family.floor else "" for m in MEASURED]
+    floor = [shown(m, family.floor[m]) if m in family.floor else "" for m in measured]
     blank = [""] * (2 * len(compared))
     cells = [["*noise floor*", str(family.n_networks), *floor, *blank]]
     for row in family.rows:
-        means = [shown(name, row.means[name]) for name in MEASURED]
+        means = [shown(name, row.means[name]) for name in measured]
         differences = [
             part for pair in compared for part in shown_difference(row.difference(*pair))
         ]
@@ -197,13 +232,16 @@ def _networks(row: Row) -> str:
     return f"{row.n_networks}" + (f" ({', '.join(notes)})" if notes else "")
 
 
+COUNTS = (" wins", " losses", " ties")
+
+
 def as_csv(families: Iterable[Family], compared: Sequence[tuple[str, str]]) -> str:
     """Every number of every family, at full precision."""
     names = ["family", "method", "networks", "failed", "skipped", *MEASURED]
     for metric, against in compared:
         names += [
             f"{metric} minus {against}{part}"
-            for part in ("", " low", " high", " wins", " losses", " ties")
+            for part in ("", " low", " high", " low over sets", " high over sets", *COUNTS)
         ]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -222,6 +260,6 @@ def _csv_cells(
     for pair in compared:
         one = row.difference(*pair)
         if one is None:
-            yield from [None] * 6
+            yield from [None] * (5 + len(COUNTS))
         else:
-            yield from (*one.interval, one.wins, one.losses, one.ties)
+            yield from (*one.interval, *one.over_networks[1:], one.wins, one.losses, one.ties)
