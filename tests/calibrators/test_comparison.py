@@ -130,7 +130,9 @@ def test_better_than_the_reference_is_a_plus():
 
 def test_the_noise_floor_says_which_are_calibrated(result):
     assert result.calibrated() == ("temperature",)
-    assert "of the confidence or of single classes, after: temperature." in " ".join(str(result).split())
+    assert "of the confidence or of single classes, after: temperature." in " ".join(
+        str(result).split()
+    )
     floor = result["temperature"].noise_floor
     assert floor is not None
     assert 0.0 < floor.expected < floor.usual_up_to
