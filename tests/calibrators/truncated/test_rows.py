@@ -92,6 +92,17 @@ def test_truth_and_estimate_lie_within_the_bounds(problem, gamma, temperature):
 
 
 @pytest.mark.parametrize("gamma", GAMMAS)
+def test_a_label_whose_odds_round_to_zero_has_a_log_probability(gamma):
+    logits, labels = np.array([[9.91, -39.09], [9.91, -39.09]]), np.array([1, 0])
+    known = cut(logits, labels, 1)
+    _, truth, _ = mapped_rows(FitData(logits, labels, None), gamma, 16.0)
+    _, of_label, _ = known.bounds(gamma, 16.0)
+    assert truth[0] < -300.0
+    assert of_label[1, 0] < -300.0
+    assert within(of_label[0], truth, of_label[1])
+
+
+@pytest.mark.parametrize("gamma", GAMMAS)
 @pytest.mark.parametrize("temperature", [0.3, 0.9, 1.3, 4.0])
 def test_tails_like_those_of_text(gamma, temperature):
     full = FitData(LOGITS, LABELS, None)

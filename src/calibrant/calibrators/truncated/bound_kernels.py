@@ -27,6 +27,8 @@ from calibrant.calibrators.truncated.tails import COUNT, LARGEST, LEAST, MOST
 Floats = npt.NDArray[np.float64]
 
 LOG_HALF = float(np.log(0.5))
+LOG_OF_ZERO = -700.0
+"""Odds that round to 0 are below e^-700, also as a sum over classes."""
 
 
 @kernel(inline="always", error_model="numpy")
@@ -126,9 +128,19 @@ def bound_rows(
         others = sum_of(a)
         s_low, s_high = limits_of_tail(tails[i], top, inverse_temperature)
         odds_low, odds_high = others + s_low, others + s_high
-        if odds_high == 0.0:  # only one class is possible
+        if odds_high == 0.0:  # only one class is possible, or the others are below rounding
             log_odds[:, i] = np.inf
             true_log_prob[:, i] = 0.0
+            y = labels[i]
+            if y != m:
+                # The odds against m are at least those of the label, and round to 0.
+                for end, odds in ((0, x[y]), (1, max(x[y], LOG_OF_ZERO))):
+                    true_log_prob[end, i] = x[y] + log_phi_of_top(0.0, odds, gamma)
+                if true_log_prob[0, i] > true_log_prob[1, i]:  # gamma is below 0
+                    true_log_prob[0, i], true_log_prob[1, i] = (
+                        true_log_prob[1, i],
+                        true_log_prob[0, i],
+                    )
             if log_probs.shape[1] > 0:
                 log_probs[:, i, :] = -np.inf
                 log_probs[:, i, m] = 0.0
