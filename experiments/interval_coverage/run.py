@@ -106,7 +106,7 @@ def print_normal_sums(runs: int) -> None:
     The constants of the intervals were chosen on these, from a grid.
     """
     multiples = (0.5, 1.0, 1.5, 2.0, 3.0, 5.0)
-    print(f"{runs} runs of {N_BINS} normal sums; covered, by standard deviations that they are off")
+    print(f"{runs} runs of {N_BINS} normal sums: covered, by how many standard deviations off")
     print(f"{'sums off':<10}" + "".join(f"{multiple:>8}" for multiple in multiples))
     for off in (1, 2, 4, 8, N_BINS):
         covered = []
