@@ -1,1 +1,1 @@
-"""Every calibrator of calibrant, and the best of other packages, on real networks."""
+"""Every calibrator of calibrant, and the best of other packages, on networks and other models."""
