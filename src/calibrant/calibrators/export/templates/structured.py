@@ -18,7 +18,8 @@ def predict_proba(logits: ArrayLike) -> np.ndarray:
         z = (s - s.max(axis=-1, keepdims=True)) / TEMPERATURE
     log_q = z - np.log(np.exp(z).sum(axis=-1, keepdims=True))
     g = centred(np.where(s == -np.inf, -np.inf, np.maximum(log_q, -10.0)))
-    y = np.where(s == -np.inf, -np.inf, g @ MATRIX.T + BIAS)
+    scores = (g[..., np.newaxis, :] * MATRIX).sum(axis=-1) + BIAS
+    y = np.where(s == -np.inf, -np.inf, scores)
     p: Floats = np.exp(y - y.max(axis=-1, keepdims=True))
     p /= p.sum(axis=-1, keepdims=True)
     return p.astype(dtype)
