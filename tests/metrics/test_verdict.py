@@ -109,6 +109,15 @@ def test_balanced_class_weights_are_found():
     assert streamed(np.log(probs), y[3000:]).side == "prevalence off"
 
 
+@pytest.mark.parametrize("level", [0.9, 0.99, 0.999])
+def test_a_model_that_is_far_off_is_found_at_every_level(level):
+    for name in ("over-confident", "prevalence off", "classes off"):
+        logits, labels = (np.tile(part, (4, 1)[: part.ndim]) for part in MODELS[name])
+        options = {"n_resamples": 20, "level": level}
+        result = evaluate(logits=logits, labels=labels, metrics=["error_rate"], **options)
+        assert result.side == name
+
+
 def test_confidences_alone_are_judged_by_their_mean():
     rng = np.random.default_rng(0)
     confidence = rng.uniform(0.5, 1.0, 3000)

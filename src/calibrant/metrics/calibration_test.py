@@ -9,6 +9,7 @@ distribution comes from the same simulation (Westfall and Young 1993).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,12 +24,17 @@ from calibrant.metrics.samples import Floats, ScoredSamples
 
 MOST_LABELS = 2_500_000
 """Number of labels to draw for one test: large samples get fewer simulations."""
-FEWEST_SIMULATIONS = 200
-"""But not fewer than this, at a level of 5%."""
+MOST_NEEDED = 10_000
+"""Largest number of simulations that a level may ask for."""
 CHUNK_CELLS = 4_000_000
 """Bins of all classes, in all simulations, that are held in memory at once."""
 DECIMALS = 12
 """Statistics that differ only by rounding count as equal."""
+
+
+def simulations_for(level: float) -> int:
+    """Number of simulations from which on p-values well below 1 - level are possible."""
+    return min(MOST_NEEDED, math.ceil(round(10.0 / (1.0 - level), 6)))
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,7 @@ class CalibrationTest:
 
 
 def column_test(
-    name: str, samples: ScoredSamples, odds: Floats, n_bins: int, n_resamples: int, seed: int
+    name: str, samples: ScoredSamples, odds: Floats, n_bins: int, n_simulations: int, seed: int
 ) -> CalibrationTest:
     """Test the error over bins, the mean and the slope of one column of probabilities.
 
@@ -117,7 +123,7 @@ def column_test(
         samples: The probabilities as confidences, the positive samples as correct ones.
         odds: Log-odds of the probabilities.
         n_bins: Number of equal-width bins.
-        n_resamples: Number of simulations.
+        n_simulations: Number of simulations.
         seed: Seed of the simulations.
     """
     share = samples.weights / total(samples)
@@ -125,20 +131,20 @@ def column_test(
     cells = _Cells(samples.confidence, odds, share * samples.gap, variance, n_bins)
     rng = np.random.default_rng(seed)
     if len(samples) > intervals.NORMAL_FROM:
-        sums, tilts = cells.normal_sums(n_resamples, rng)
+        sums, tilts = cells.normal_sums(n_simulations, rng)
     else:
-        sums, tilts = cells.drawn_sums(samples.confidence, share, n_resamples, rng)
+        sums, tilts = cells.drawn_sums(samples.confidence, share, n_simulations, rng)
     return cells.test(name, sums, tilts)
 
 
 def column_test_of_cells(
-    name: str, table: BinTable, odds: Floats, n_bins: int, n_resamples: int, rng: Any
+    name: str, table: BinTable, odds: Floats, n_bins: int, n_simulations: int, rng: Any
 ) -> CalibrationTest:
     """:func:`column_test` of many samples that were counted in narrow cells."""
     gap = (table.confidence_sum - table.correct_sum) / table.total
     variance = table.claimed_variance_sum / table.total**2
     cells = _Cells(table.confidence, odds, gap, variance, n_bins)
-    return cells.test(name, *cells.normal_sums(n_resamples, rng))
+    return cells.test(name, *cells.normal_sums(n_simulations, rng))
 
 
 class _Cells:
@@ -156,17 +162,17 @@ class _Cells:
     def _by_bin(self, values: Floats) -> Floats:
         return np.asarray(np.bincount(self.bins, weights=values))
 
-    def normal_sums(self, n_resamples: int, rng: Any) -> tuple[Floats, Floats]:
+    def normal_sums(self, n_simulations: int, rng: Any) -> tuple[Floats, Floats]:
         """Sums over bins, and tilted sums, of simulations: normally distributed."""
         variance, tilted = self._by_bin(self.variance), self._by_bin(self.variance * self.tilt)
         per_sum = np.divide(tilted, variance, out=np.zeros(len(variance)), where=variance > 0)
         left = float(self.variance @ self.tilt**2) - float(per_sum @ tilted)
-        sums = rng.standard_normal((n_resamples, len(variance))) * np.sqrt(variance)
-        noise = rng.standard_normal(n_resamples) * np.sqrt(max(left, 0.0))
+        sums = rng.standard_normal((n_simulations, len(variance))) * np.sqrt(variance)
+        noise = rng.standard_normal(n_simulations) * np.sqrt(max(left, 0.0))
         return sums, sums @ per_sum + noise
 
     def drawn_sums(
-        self, probability: Floats, share: Floats, n_resamples: int, rng: Any
+        self, probability: Floats, share: Floats, n_simulations: int, rng: Any
     ) -> tuple[Floats, Floats]:
         """The same with labels drawn for each sample."""
         from scipy.sparse import csr_array
@@ -174,7 +180,7 @@ class _Cells:
         n = len(probability)
         bins = csr_array((share, (self.bins, np.arange(n))))
         sums, tilts = [], []
-        for size in _chunks(n_resamples, n):
+        for size in _chunks(n_simulations, n):
             gap = probability - (rng.random((size, n)) < probability)
             sums.append((bins @ gap.T).T)
             tilts.append(gap @ (share * self.tilt))
@@ -232,7 +238,7 @@ def class_z(gaps: Floats, variance: Floats, unit: float = 1.0) -> Floats:
 
 
 def class_test(
-    samples: ScoredSamples, n_bins: int, n_resamples: int, seed: int
+    samples: ScoredSamples, n_bins: int, n_simulations: int, seed: int
 ) -> tuple[CalibrationTest, ClassMeans]:
     """Test the confidence (``ece``, ``mean``) and the classes (``classwise_ece``, ``classes``)."""
     n = len(samples)
@@ -256,14 +262,14 @@ def class_test(
     observed = statistics(table.confidence_sum - table.correct_sum, sums.gaps)
     parts = [
         statistics(table.confidence_sum[:, None] - hits, sums.predicted[..., None] - drawn)
-        for hits, drawn in _drawn_labels(scaled, n_bins, n_resamples, seed)
+        for hits, drawn in _drawn_labels(scaled, n_bins, n_simulations, seed)
     ]
     simulated = {name: np.concatenate([part[name] for part in parts]) for name in observed}
     return CalibrationTest(observed, simulated), class_means(sums, n, unit)
 
 
 def _drawn_labels(
-    samples: ScoredSamples, n_bins: int, n_resamples: int, seed: int
+    samples: ScoredSamples, n_bins: int, n_simulations: int, seed: int
 ) -> Iterator[tuple[Floats, Any]]:
     """Labels drawn from the probabilities, counted in chunks of simulations.
 
@@ -273,7 +279,6 @@ def _drawn_labels(
     from calibrant.metrics.kernels import count_drawn_labels
 
     n, n_cells = len(samples), samples.n_classes * n_bins
-    n_simulations = min(n_resamples, max(FEWEST_SIMULATIONS, MOST_LABELS // n))
     first = np.random.default_rng(seed).integers(2**62, dtype=np.uint64)
     for size in _chunks(n_simulations, n_cells, CHUNK_CELLS):
         hits = np.zeros((n_bins, size))
@@ -296,24 +301,24 @@ def _drawn_labels(
 
 
 def class_test_of_sums(
-    table: BinTable, means: ClassMeans, n_resamples: int, rng: Any
+    table: BinTable, means: ClassMeans, n_simulations: int, rng: Any
 ) -> CalibrationTest:
     """:func:`class_test` of many samples: sums are normal, and taken for independent.
 
     Args:
         table: Bins of confidence.
         means: Of the classes.
-        n_resamples: Number of simulations.
+        n_simulations: Number of simulations.
         rng: Source of random numbers.
     """
     from scipy.special import ndtri
 
     sums = table.confidence_sum - table.correct_sum
     spread = _nonzero(np.sqrt(table.claimed_variance_sum.sum()))
-    draws = rng.standard_normal((n_resamples, len(sums))) * np.sqrt(table.claimed_variance_sum)
+    draws = rng.standard_normal((n_simulations, len(sums))) * np.sqrt(table.claimed_variance_sum)
     # The largest of K independent numbers. Those of classes are negatively correlated, and their
     # largest is no larger (Sidak 1967).
-    largest = -ndtri(-np.expm1(np.log(rng.random(n_resamples)) / len(means.z)) / 2.0)
+    largest = -ndtri(-np.expm1(np.log(rng.random(n_simulations)) / len(means.z)) / 2.0)
     statistics = [
         (intervals.total_error(each) / table.total, np.abs(each.sum(axis=-1)) / spread)
         for each in (sums, draws)

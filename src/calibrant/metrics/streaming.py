@@ -24,6 +24,7 @@ from calibrant.metrics.calibration_test import (
     class_means,
     class_test_of_sums,
     column_test_of_cells,
+    simulations_for,
 )
 from calibrant.metrics.evaluation import Evaluation, Measured, default_metrics
 from calibrant.metrics.positive import COEFFICIENTS, coefficient, log_odds_of, positive
@@ -189,7 +190,7 @@ class StreamedEvaluation:
                     name, odds, cells.weight, cells.correct_sum, square_share, level
                 )
                 measured[name] = Measured(name, *found)
-        judged, test = self._judged(n_resamples, rng, level)
+        judged, test = self._judged(max(n_resamples, simulations_for(level)), rng, level)
         bound = self.mass.error_bound(self.n_bins)
         return Evaluation(
             n=self.n,
@@ -214,19 +215,21 @@ class StreamedEvaluation:
             return self.mass.cells()
         return self.positive_mass.cells() if self.n_classes == 2 else None
 
-    def _judged(self, n_resamples: int, rng: Any, level: float) -> tuple[Verdict, CalibrationTest]:
+    def _judged(
+        self, n_simulations: int, rng: Any, level: float
+    ) -> tuple[Verdict, CalibrationTest]:
         cells = self._cells
         if cells is not None:
             name = "ece" if self.n_classes is None else "positive_ece"
             odds = _log_odds(cells)
-            test = column_test_of_cells(name, cells, odds, self.n_bins, n_resamples, rng)
+            test = column_test_of_cells(name, cells, odds, self.n_bins, n_simulations, rng)
             mean = float(cells.confidence_sum.sum()) / self.n
             evidence = evidence_of(test, odds, cells.weight, cells.correct_sum, mean=mean)
             judge_column = judge_confidence if self.n_classes is None else judge_positive
             return judge_column(evidence, self.n, level), test
         assert self.class_sums is not None
         table, means = self.width.table(), class_means(self.class_sums, self.n)
-        test = class_test_of_sums(table, means, n_resamples, rng)
+        test = class_test_of_sums(table, means, n_simulations, rng)
         gap = float((table.confidence_sum - table.correct_sum).sum())
         return judge_classes(test, means, gap, self.n, level), test
 

@@ -8,10 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from calibrant.metrics.calibration_test import (
+    MOST_LABELS,
     CalibrationTest,
     ClassMeans,
     class_test,
     column_test,
+    simulations_for,
 )
 from calibrant.metrics.positive import (
     BOTH,
@@ -66,12 +68,13 @@ def judge(
     samples: ScoredSamples, n_bins: int, n_resamples: int, seed: int, level: float
 ) -> tuple[Verdict, CalibrationTest]:
     """The verdict on samples in memory, and the test behind it."""
-    n = len(samples)
+    n, fewest = len(samples), simulations_for(level)
     if is_one_column(samples):
-        evidence = column_evidence(samples, n_bins, n_resamples, seed)
+        evidence = column_evidence(samples, n_bins, max(n_resamples, fewest), seed)
         judge_column = judge_confidence if samples.scores is None else judge_positive
         return judge_column(evidence, n, level), evidence.test
-    test, means = class_test(samples, n_bins, n_resamples, seed)
+    n_simulations = max(min(n_resamples, MOST_LABELS // n), fewest)
+    test, means = class_test(samples, n_bins, n_simulations, seed)
     return judge_classes(test, means, samples.mean(samples.gap), n, level), test
 
 
@@ -93,12 +96,12 @@ class ColumnEvidence:
 
 
 def column_evidence(
-    samples: ScoredSamples, n_bins: int, n_resamples: int, seed: int
+    samples: ScoredSamples, n_bins: int, n_simulations: int, seed: int
 ) -> ColumnEvidence:
     """Evidence from samples with one probability each."""
     view, odds = positive(samples), log_odds(samples)
     name = "ece" if samples.scores is None else "positive_ece"
-    test = column_test(name, view, odds, n_bins, n_resamples, seed)
+    test = column_test(name, view, odds, n_bins, n_simulations, seed)
     weight = view.weights
     return evidence_of(test, odds, weight, weight * view.correct, mean=view.mean(view.confidence))
 
