@@ -229,9 +229,7 @@ def _compared(
         evaluation = evaluate_samples(samples, metrics=(*todo.names, *more), **options)
         differences = None
         if reference is not None:
-            differences = difference_of_samples(
-                samples, reference, metrics=todo.names, **options
-            )
+            differences = difference_of_samples(samples, reference, metrics=todo.names, **options)
     except REFUSALS as refusal:
         reason = " ".join(str(refusal).split()) or type(refusal).__name__
         return replace(row, failure=reason), None
