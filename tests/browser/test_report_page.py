@@ -167,7 +167,7 @@ def test_the_table_sorts(written, visit):
     page = visit(written.address).page
     table = page.locator("#methods table")
     names = table.locator("tbody th")
-    rows = {method.name: method.row for method in written.summary.drawn}
+    rows = {method.title: method.row for method in written.summary.drawn}
 
     def order() -> list[str]:
         return names.all_inner_texts()

@@ -130,9 +130,14 @@ def test_better_than_the_reference_is_a_plus():
 
 def test_the_noise_floor_says_which_are_calibrated(result):
     assert result.calibrated() == ("temperature",)
+<<<<<<< HEAD
     assert "of the confidence or of single classes, after: temperature." in " ".join(
         str(result).split()
     )
+=======
+    text = " ".join(str(result).split())
+    assert "No miscalibration of the confidence or single classes after: temperature." in text
+>>>>>>> h/report
     floor = result["temperature"].noise_floor
     assert floor is not None
     assert 0.0 < floor.expected < floor.usual_up_to
@@ -299,6 +304,75 @@ def test_the_work_of_all_methods_together_is_bounded(monkeypatch):
     methods = {f"method-{number}": Identity() for number in range(3)}
     assert compared(methods=methods, n_resamples=1000).n_resamples == 150
     assert compared(methods=methods, n_resamples=120).n_resamples == 120
+
+
+def two_classes(shift: float, **options) -> MethodComparison:
+    """8% of class 1, and log-odds that are ``shift`` too high."""
+    rng = np.random.default_rng(0)
+    x = 2.0 * rng.normal(size=4000) - 4.0
+    labels = (rng.random(4000) < 1.0 / (1.0 + np.exp(-x))).astype(int)
+    logits = np.stack([np.zeros(4000), x + shift], axis=1)
+    rows = slice(0, 2000), slice(2000, 4000)
+    arrays = (each[part] for part in rows for each in (logits, labels))
+    return compare(*arrays, methods=["identity", "temperature", "auto"], **options)
+
+
+def test_two_classes_are_one_probability():
+    result = two_classes(3.0)
+    assert (result.sort, result.rows[0].name) == ("positive_ada_ece", "auto")
+    for row in result.rows:
+        assert row["positive_ece"].low is not None
+        assert row.noise_floor.name == "positive_ada_ece"
+    assert result["identity"].evaluation.side == "prevalence off"
+    assert abs(result["auto"]["prevalence_gap"].value) < 0.01 < result["identity"][
+        "prevalence_gap"].value  # fmt: skip
+    assert result.calibrated() == ("auto",)
+    text = str(result)
+    assert "As it is (identity): Prevalence off" in text
+    assert "floor: the positive_ada_ece that" in text
+    assert max(map(len, text.splitlines())) <= 120
+    with pytest.raises(ValueError, match="sort must be one of"):
+        compared(sort="positive_ece")
+
+
+def test_the_recommendation_says_what_it_gains_and_costs():
+    found = two_classes(3.0).recommendation
+    assert (found.after.name, found.advice, found.trusted) == ("auto", "calibrate", False)
+    wrong = found.differences["error_rate"]
+    assert wrong.high < 0.0
+    assert f"It changes {found.after.changed} of 2000 predictions" in found.cost
+    assert f"interval of the change: {-100 * wrong.high:+.1f} to" in found.cost
+    assert "--keep-class" in str(found)
+    assert json.loads(two_classes(3.0).to_json())["recommendation"]["method"] == "auto"
+
+
+def test_what_is_calibrated_is_left_as_it_is():
+    found = two_classes(0.0).recommendation
+    assert found.trusted
+    assert "Leave it as it is." in str(found)
+
+
+def test_a_method_that_gains_nothing_gives_way_to_one_that_does():
+    """A temperature cannot mend a class that is said too often; biases can."""
+    rng = np.random.default_rng(0)
+    truth = 2.0 * rng.normal(size=(3000, 3))
+    labels = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
+    shifted = truth + np.array([0.7, 0.0, 0.0])
+    arrays = shifted[:1500], labels[:1500], shifted[1500:], labels[1500:]
+    result = compare(*arrays, methods=["identity", "temperature", "vector"])
+    found = result.recommendation
+    assert (found.after.name, found.advice, found.rival) == ("vector", "calibrate", None)
+    assert found.verdict.classes_off[0].class_index == 0
+    assert "class 0 (mean probability" in " ".join(str(result).split())
+    assert (
+        found.after.changed
+        == (found.after.calibrator.predict(arrays[2]) != arrays[2].argmax(axis=1)).sum()
+    )
+
+
+def test_no_recommendation_without_the_model_as_it_is():
+    assert compared(methods=["temperature"]).recommendation is None
+    assert compared(methods=["identity"], against="identity").recommendation is None
 
 
 def test_a_notebook_gets_a_table(result):

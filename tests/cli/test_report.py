@@ -44,9 +44,10 @@ def test_it_says_what_it_found_and_where_the_page_is(parts, tmp_path):
     page = tmp_path / "page.html"
     result = run(*parts, "-o", page, *QUICK, "--title", "Our network")
     assert result.exit_code == 0, result.output
-    first, last = result.stdout.splitlines()
-    assert first.startswith("Over-confident: ECE ")
-    assert "After temperature: " in first
+    first, second, last = result.stdout.splitlines()
+    assert first.startswith("As it is (identity): Over-confident: ECE ")
+    assert second.startswith("Calibrate it with temperature. Log-loss ")
+    assert second.endswith("(significant). It keeps every predicted class.")
     assert last == f"Written to {page}. Open it in a browser."
     assert result.stderr == ""  # no progress bar where nobody watches
     text = page.read_text(encoding="utf-8")
@@ -58,7 +59,8 @@ def test_all_methods_by_default(parts, tmp_path):
     page = tmp_path / "page.html"
     assert run(*parts, "-o", page).exit_code == 0
     text = page.read_text(encoding="utf-8")
-    assert all(f">{name}</th>" in text for name in CALIBRATORS if name != "focal")
+    assert all(f">{name}</th>" in text for name in {*CALIBRATORS} - {"focal", "identity"})
+    assert ">as it is</th>" in text
     assert f"calibrant fit {parts[0]} -o cal.json" in text
     assert run(*parts, "-o", page, "--gamma", 2, "--method", "focal").exit_code == 0
     assert ">focal</th>" in page.read_text(encoding="utf-8")
@@ -180,3 +182,21 @@ def test_help_has_examples():
     text = " ".join(run("--help").stdout.split())
     assert "calibrant report network.npz::val network.npz::test" in text
     assert all(name in text for name in CALIBRATORS)
+
+
+def test_an_imbalanced_model_and_the_commands_to_calibrate_it(tmp_path):
+    rng = np.random.default_rng(0)
+    x = 2.0 * rng.normal(size=4000) - 4.0
+    labels = (rng.random(4000) < 1.0 / (1.0 + np.exp(-x))).astype(int)
+    positive = 1.0 / (1.0 + np.exp(-x - 3.0))  # as with class_weight="balanced"
+    probs = np.stack([1.0 - positive, positive], axis=1)
+    for name, rows in (("val", slice(0, 2000)), ("test", slice(2000, 4000))):
+        write_predictions(tmp_path / f"{name}.csv", probs=probs[rows], labels=labels[rows])
+    val, page = tmp_path / "val.csv", tmp_path / "page.html"
+    result = run(val, tmp_path / "test.csv", "-o", page, "--method", "auto,temperature")
+    assert "Prevalence off: the mean P(class 1) is" in result.stdout
+    assert "Calibrate it with auto (it selected " in result.stdout
+    assert "To keep the predicted class: auto with --keep-class" in result.stdout
+    text = page.read_text(encoding="utf-8")
+    assert f"calibrant fit {val} --keep-class -o cal.json" in text
+    assert "Leave it as it is" not in text

@@ -321,7 +321,11 @@ def test_what_the_page_says_to_write_can_be_written(tmp_path, monkeypatch):
     assert summary.lines_to_fit("x; rm")[0] == (
         "calibrant fit net.npz::val --method temperature -o cal.json"
     )
-    for line in summary.lines_to_fit("focal"):
+    keeping = {"auto": calibrant.AutoCalibration(keep_class=True)}
+    kept = write_report(*files, "k.html", methods=keeping)
+    lines = [kept.lines_to_fit("auto")[0], kept.line_to_keep_class]
+    assert lines[0] == "calibrant fit net.npz::val --set keep_class=true -o cal.json"
+    for line in (*lines, *summary.lines_to_fit("focal")):
         words = shlex.split(line.replace("FILE", "net.npz::test"))[1:]
         outcome = run_calibrant(*words)
         assert outcome.exit_code == 0, outcome.output

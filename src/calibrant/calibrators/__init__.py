@@ -5,7 +5,12 @@ A new method is one class (see ``base``) and one line in ``registry``.
 
 from calibrant.calibrators import registry
 from calibrant.calibrators.base import Calibrator, NotFittedError
-from calibrant.calibrators.comparison import ComparedMethod, MethodComparison, compare
+from calibrant.calibrators.comparison import (
+    ComparedMethod,
+    MethodComparison,
+    Recommendation,
+    compare,
+)
 from calibrant.calibrators.fit_report import (
     CalibrationWarning,
     Evidence,
@@ -26,6 +31,7 @@ __all__ = [
     "FitReport",
     "MethodComparison",
     "NotFittedError",
+    "Recommendation",
     "SearchBounds",
     "TailBounds",
     "TruncatedRows",

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibrant._tables import score_text
-from calibrant.calibrators.comparison import WORDS
 from calibrant.focal.simplex import CORNERS
 from calibrant.metrics.binning import BinTable, width_edges
 from calibrant.metrics.evaluation import Measured
@@ -52,7 +51,6 @@ def render(summary: Summary) -> str:
         "page.html",
         summary=summary,
         metrics=_columns(summary),
-        words=WORDS,
         script=_trusted(script),
         script_hash=digest,
         data=_trusted(safe_json(summary.to_dict())),

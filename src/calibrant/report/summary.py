@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -275,7 +276,9 @@ class Summary:
         words = ["calibrant fit", self.val.quoted]
         if calibrator.NAME != AutoCalibration.NAME:
             words += ["--method", calibrator.NAME]
-        words += [f"--set {shlex.quote(f'{each}={value}')}" for each, value in settings.items()]
+        for each, value in settings.items():
+            text = json.dumps(value) if isinstance(value, bool) else value
+            words.append(f"--set {shlex.quote(f'{each}={text}')}")
         return (
             " ".join([*words, "-o cal.json"]),
             "calibrant apply cal.json FILE -o calibrated.npz",

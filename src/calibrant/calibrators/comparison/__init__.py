@@ -1,6 +1,6 @@
 """Every calibrator on the same predictions: fitted on one part, measured on another."""
 
-from calibrant.calibrators.comparison.advice import POSITIVE, WORDS, Recommendation
+from calibrant.calibrators.comparison.advice import POSITIVE, Recommendation
 from calibrant.calibrators.comparison.result import ComparedMethod, MethodComparison
 from calibrant.calibrators.comparison.run import (
     REFERENCE,
@@ -14,7 +14,6 @@ __all__ = [
     "POSITIVE",
     "REFERENCE",
     "SORTABLE",
-    "WORDS",
     "ComparedMethod",
     "MethodComparison",
     "Recommendation",

@@ -21,11 +21,6 @@ Choosing by test figures would be biased."""
 PAIRED = ("ada_ece", "ece", "nll", "brier", "error_rate")
 POSITIVE = ("positive_ada_ece", "positive_ece")
 """Beside these for two classes."""
-WORDS = {
-    "better": "significantly better",
-    "worse": "significantly worse",
-    "not distinguishable": "no significant difference",
-}
 
 
 def paired_metrics(n_classes: int) -> tuple[str, ...]:
@@ -120,11 +115,12 @@ class Recommendation:
         return f"{words} ({level} interval of the change: {ends})."
 
     def __str__(self) -> str:
-        words = f"As it is ({self.before.name}): {self.verdict.verdict()} {self.action}"
+        words = f"As it is ({self.before.name}): {self.verdict.verdict()}\n{self.action}"
         if self.advice != "calibrate":
             return words
         nll = self.differences["nll"]
-        words += f" Log-loss {nll.b:.4f} to {nll.a:.4f}: {WORDS[nll.verdict]}. {self.cost}"
+        told = "not significant" if nll.verdict == "not distinguishable" else "significant"
+        words += f" Log-loss {nll.b:.4f} to {nll.a:.4f} ({told}). {self.cost}"
         if self.after.changed:
             words += " To keep the predicted class: auto with --keep-class (keep_class=True)."
         return words

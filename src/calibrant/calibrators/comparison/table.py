@@ -105,13 +105,13 @@ def _legend(result: MethodComparison) -> list[str]:
     elif len(result.rows) > 1:
         signs = f"No signs: {result.against} cannot be used here, so nothing is compared with it."
     calibrated = ", ".join(result.calibrated())
-    of = "P(class 1)" if result.n_classes == 2 else "the confidence or of single classes"
+    of = "P(class 1)" if result.n_classes == 2 else "the confidence or single classes"
     floor = (
         f"floor: the {columns(result)[0]} that a calibrated model would show with {result.n} "
-        f"samples. No miscalibration, of {of}, after: {calibrated or 'none of these'}."
+        f"samples. No miscalibration of {of} after: {calibrated or 'none of these'}."
     )
-    advice = [] if result.recommendation is None else [str(result.recommendation)]
-    remarks = (signs, floor, *result.notes, *advice)
+    advice = "" if result.recommendation is None else str(result.recommendation)
+    remarks = (signs, floor, *result.notes, *advice.splitlines())
     return [line for remark in remarks for line in _wrapped(remark)]
 
 
