@@ -130,14 +130,8 @@ def test_better_than_the_reference_is_a_plus():
 
 def test_the_noise_floor_says_which_are_calibrated(result):
     assert result.calibrated() == ("temperature",)
-<<<<<<< HEAD
-    assert "of the confidence or of single classes, after: temperature." in " ".join(
-        str(result).split()
-    )
-=======
     text = " ".join(str(result).split())
     assert "No miscalibration of the confidence or single classes after: temperature." in text
->>>>>>> h/report
     floor = result["temperature"].noise_floor
     assert floor is not None
     assert 0.0 < floor.expected < floor.usual_up_to
