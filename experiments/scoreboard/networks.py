@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._numerics.logspace import floored_log_of_probs
 from calibrant.calibrators.data import PROBS_FLOOR
 from experiments.auto_elsewhere.sources import TABULAR, Scores, Source, all_sources
 
@@ -75,7 +74,7 @@ def _part(path: Path, which: str) -> tuple[Floats, Labels]:
 
 def _log(probs: Floats) -> Floats:
     """Logits of probabilities, for all methods the same: those below 6e-8 are raised to it."""
-    return np.asarray(floored_log_of_probs(probs, PROBS_FLOOR))
+    return np.log(np.maximum(probs, PROBS_FLOOR))
 
 
 def all_networks(folder: Path = DATA) -> list[Network]:
