@@ -74,7 +74,7 @@ def _part(path: Path, which: str) -> tuple[Floats, Labels]:
 
 def _log(probs: Floats) -> Floats:
     """Logits of probabilities, for all methods the same: those below 6e-8 are raised to it."""
-    return np.asarray(np.log(np.maximum(probs, PROBS_FLOOR)))
+    return np.log(np.maximum(probs, PROBS_FLOOR))
 
 
 def all_networks(folder: Path = DATA) -> list[Network]:
