@@ -35,6 +35,7 @@ def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
     content = {
         "format": FORMAT,
         "version": VERSION,
+        "method": calibrator.NAME,
         "n_classes": calibrator.n_classes_,
         **_fitted(calibrator),
         "report": calibrator.report_.to_saved_dict(),

@@ -155,9 +155,10 @@ def _unchanged(n_classes: int) -> dict[str, Any]:
 def _losses(data: FitData, method: StructuredScaling, state: State) -> Iterator[Floats]:
     """The log-loss of each row."""
     losses = np.empty(len(data))
-    for block in data.blocks():
-        log_probs = method._log_probs(data.logits[block].astype(np.float64), state)
-        losses[block] = -np.take_along_axis(log_probs, data.labels[block, np.newaxis], axis=1)[:, 0]
+    with np.errstate(over="ignore"):
+        for block in data.blocks():
+            log_probs = method._log_probs(data.logits[block].astype(np.float64), state)
+            losses[block] = -log_probs[np.arange(len(log_probs)), data.labels[block]]
     yield losses
 
 
@@ -191,9 +192,10 @@ class Regression:
         """The samples at a temperature."""
         n_classes, count = data.n_classes, data.counts
         features = np.ones((len(data), n_classes + 1))
-        for block in data.blocks():
-            logits = data.logits[block].astype(np.float64)
-            features[block, :-1] = floored_log_probs(logits, temperature)
+        with np.errstate(over="ignore"):
+            for block in data.blocks():
+                logits = data.logits[block].astype(np.float64)
+                features[block, :-1] = floored_log_probs(logits, temperature)
         penalty = np.full((n_classes, n_classes + 1), n_classes - 1.0)
         np.fill_diagonal(penalty, 1.0)
         penalty[:, -1] = 1.0
