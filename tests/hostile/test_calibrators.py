@@ -104,7 +104,8 @@ def test_differences_beyond_any_float(name, share):
     assert np.isfinite(calibrator.report_.after)
     probs = calibrator.predict_proba(logits)
     np.testing.assert_allclose(probs.sum(axis=1), 1.0, atol=1e-12)
-    assert np.array_equal(probs.argmax(axis=1), logits.argmax(axis=1))
+    if name != "auto":  # which may change the class
+        assert np.array_equal(probs.argmax(axis=1), logits.argmax(axis=1))
 
 
 def test_a_temperature_at_the_largest_float_has_its_own_nll():

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.Calibrati
 
 
 def test_on_every_network(shared_data):
-    """The class stays if it must, in probabilities and logarithms; NLL and error fall on average."""
+    """The class stays if it must, in both outputs; NLL and error fall on average."""
     measured = {}
     for file in sorted((shared_data / "logits").glob("*.npz")):
         val, test = (read_predictions(f"{file}::{part}") for part in ("val", "test"))
