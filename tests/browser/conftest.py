@@ -30,9 +30,10 @@ class Written:
     def __init__(self, path: Path, **options: object) -> None:
         self.path = path
         self.address = path.resolve().as_uri()
-        self.logits, self.labels = LOGITS[TEST], LABELS[TEST]
+        logits, labels = options.pop("samples", (LOGITS, LABELS))  # type: ignore[misc]
+        self.logits, self.labels = logits[TEST], labels[TEST]
         self.summary = write_report(
-            Predictions(logits=LOGITS[VAL], labels=LABELS[VAL]),
+            Predictions(logits=logits[VAL], labels=labels[VAL]),
             Predictions(
                 logits=self.logits,
                 labels=self.labels,
@@ -90,6 +91,18 @@ def visit(browser):
 @pytest.fixture(scope="session")
 def written(browser, tmp_path_factory):
     return Written(tmp_path_factory.mktemp("page") / "report.html", title="A network")
+
+
+@pytest.fixture(scope="session")
+def imbalanced(browser, tmp_path_factory):
+    rng = np.random.default_rng(0)
+    x = 2.0 * rng.normal(size=1600) - 4.0
+    labels = (rng.random(1600) < 1.0 / (1.0 + np.exp(-x))).astype(int)
+    return Written(
+        tmp_path_factory.mktemp("two") / "report.html",
+        samples=(np.stack([np.zeros(1600), x + 3.0], axis=1), labels),
+        class_names=("ham", "spam"),
+    )
 
 
 @pytest.fixture(scope="session")

@@ -112,7 +112,7 @@ def test_the_sliders_and_buttons_work_by_keyboard(written, visit):
         page.keyboard.press("ArrowLeft")
     assert shown_error(page) != before
     assert page.locator("#temperature").get_attribute("aria-valuetext").startswith("T ")
-    page.get_by_role("button", name="as it is").focus()
+    page.locator(".marks").get_by_role("button", name="as it is").focus()
     page.keyboard.press("Enter")
     assert shown_error(page) == percent(written.summary.error("identity").value)
     page.get_by_role("button", name="smallest error").click()
@@ -275,6 +275,23 @@ def test_it_fits_the_screen(written, hostile, visit, width, scheme):
         assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.screenshot(path=SCREENSHOTS / f"report-{width}-{scheme}-top.png")
     page.screenshot(path=SCREENSHOTS / f"report-{width}-{scheme}.png", full_page=True)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_two_classes_and_cards_that_hold_their_text(written, hostile, imbalanced, visit, width):
+    for each in (imbalanced, written, hostile):
+        size = {"width": width, "height": WIDTHS[width]}
+        page = visit(each.address, viewport=size).page
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        wide = page.locator(".card, .card p, .card dd, .card dt, .card pre, .answer p, .verdict h2")
+        assert (
+            wide.evaluate_all("all => all.filter((e) => e.scrollWidth > e.clientWidth + 1)") == []
+        )
+        assert "identity" not in page.locator("main").inner_text()
+    page = visit(imbalanced.address, viewport=size).page
+    assert page.locator("h2").first.inner_text().startswith("Prevalence off: mean P(spam)")
+    assert page.locator("#reliability svg:visible .axis").first.text_content() == "P(spam)"
+    page.screenshot(path=SCREENSHOTS / f"report-{width}-two-classes.png", full_page=True)
 
 
 def test_it_prints(written, visit):
