@@ -12,7 +12,6 @@ from calibrant import _inputs
 from calibrant.calibrators.auto.changing import class_changing, floored
 from calibrant.calibrators.auto.curves import choose_curve
 from calibrant.calibrators.auto.keeping import (
-    FEWEST,
     STEPS,
     best_of_steps,
     evidence_of,
@@ -28,6 +27,10 @@ from calibrant.calibrators.parts import InParts
 from calibrant.calibrators.temperature.rows import temperature_rows
 from calibrant.calibrators.top_rest.methods import TopRestScaling
 from calibrant.calibrators.top_rest.solver import Problem
+
+FEWEST_TO_CHANGE = 100
+"""Below this many samples of three or more classes the predicted class is kept: a lucky fold can
+support a matrix that is wrong."""
 
 
 class AutoCalibration(InParts):
@@ -50,9 +53,10 @@ class AutoCalibration(InParts):
     - has no class terms that move the confidence by more than 2 points, on average, to keep the
       predicted class. They do so where the model is wrong about whole classes.
 
-    Otherwise the simpler method is kept. Below 20 samples it is temperature scaling. The selected
-    method is fitted on all samples. ``report_.evidence`` lists the results on held-out samples:
-    what each candidate gains, how many predictions it changes, and what that does to the accuracy.
+    Otherwise the simpler method is kept. Below 20 samples it is temperature scaling, and below 100
+    the class is kept (for three or more classes). The selected method is fitted on all samples.
+    ``report_.evidence`` lists the results on held-out samples: what each candidate gains, how many
+    predictions it changes, and what that does to the accuracy.
 
     Args:
         keep_class: Only consider methods that never change the predicted class.
@@ -102,7 +106,7 @@ class AutoCalibration(InParts):
         folds = folds_of(problem)
         best = simple = best_of_steps(problem, pieces_of(problem, folds), folds)
         evidence = list(simple.steps)
-        enough = round(problem.n_counted) >= FEWEST
+        enough = round(problem.n_counted) >= FEWEST_TO_CHANGE
         for other in (floored, class_changing) if enough and not self.keep_class else ():
             candidate = other(best, folds)
             if candidate is None:
