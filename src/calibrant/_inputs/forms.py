@@ -14,6 +14,7 @@ from array_api_compat import array_namespace, is_array_api_obj
 from calibrant._inputs.arrays import (
     as_array,
     as_numpy,
+    floating,
     labels,
     logits,
     probs,
@@ -94,8 +95,8 @@ def refuse_probabilities(given: Scores) -> None:
     if values.ndim == 0 or min(values.shape) == 0:
         return
     column = values[..., 1] if given.one_column else values
-    first = column.reshape(-1)[0] if given.one_column else column.reshape(-1, column.shape[-1])[0]
-    if not (float(first.min()) >= 0 and float(first.max()) <= 1):
+    first = column[(0,) * (values.ndim - 1)]
+    if not bool(xp.all((first >= 0) & (first <= 1))):
         return  # the usual case, without a pass over all rows
     inside = bool(xp.all((column >= 0) & (column <= 1)))
     if inside and (given.one_column or bool(xp.all(xp.abs(xp.sum(column, axis=-1) - 1) <= 1e-3))):
@@ -108,9 +109,8 @@ def refuse_probabilities(given: Scores) -> None:
 
 def _positive(kind: str, column: Array, restored: Callable[[Array], Any]) -> Scores:
     """Two columns from the score of the positive class."""
+    column = floating(column, kind)
     xp = array_namespace(column)
-    if not xp.isdtype(column.dtype, "real floating"):
-        column = xp.astype(column, xp.float64)
     other = 1 - column if kind == "probs" else xp.zeros_like(column)
     both = unchecked_scores(xp.stack([other, column], axis=-1), kind)
     return Scores(kind, both, one_column=True, restored=restored)
@@ -327,13 +327,18 @@ def _refuse_mixture(values: npt.NDArray[Any]) -> None:
 
 
 def _is_whole(values: Array) -> bool:
-    """Whether labels are whole numbers or booleans, of any dtype."""
+    """Whether labels are whole numbers or booleans, of any dtype; fractions are refused."""
     xp = array_namespace(values) if is_array_api_obj(values) else np
     if isinstance(values, np.ndarray) and values.dtype.kind not in "fiub":
         return False
     if xp.isdtype(values.dtype, "real floating"):
-        whole = xp.all(values == xp.round(values)) if 0 not in values.shape else True
-        return bool(whole)
+        refuse(
+            values != xp.round(values),  # NaN too
+            "labels must be whole numbers or names; found {found:g} in {where}. "
+            "Pass class indices 0..K-1, and drop rows without a label",
+            found=values,
+        )
+        return True
     return bool(xp.isdtype(values.dtype, ("integral", "bool")))
 
 
@@ -349,6 +354,10 @@ def _distinct_labels(values: Array, ignored: int | None) -> list[Any]:
 
 def _two_classes(values: Array, positive: Any, ignored: int | None) -> Classes | None:
     """The other class and the positive one; None for labels 0 and 1."""
+    numbers = as_numpy(values)
+    small = numbers.dtype.kind in "iuf" and numbers.size > 0 and numbers.min() >= 0
+    if positive is None and small and numbers.max() <= 1:
+        return None
     found = _distinct_labels(values, ignored)
     if len(found) > 2:
         raise CalibrantError(
@@ -356,8 +365,6 @@ def _two_classes(values: Array, positive: Any, ignored: int | None) -> Classes |
             "column for each class"
         )
     if positive is None:
-        if all(each in (0, 1) and not isinstance(each, str) for each in found):
-            return None
         if set(found) <= {-1, 1}:
             return (-1, 1)
         raise CalibrantError(

@@ -30,9 +30,9 @@ from calibrant._types import Array
 from calibrant.calibrators.data import (
     FitData,
     Samples,
-    checked_samples,
     given_scores,
     row_blocks,
+    samples_of,
     to_logits,
 )
 from calibrant.calibrators.fit_report import CalibrationWarning, Evidence, FitReport
@@ -158,9 +158,7 @@ class Calibrator(ABC):
             The calibrator itself; ``report_`` describes the fit and holds its warnings.
         """
         given = given_scores(scores, logits, probs)
-        data, names = checked_samples(
-            given, labels, sample_weight, classes=classes, positive=positive
-        )
+        data, names = samples_of(given, labels, sample_weight, classes=classes, positive=positive)
         self._check_params()
         self.fit_samples(data)
         self.classes_ = names

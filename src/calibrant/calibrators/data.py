@@ -220,6 +220,13 @@ def given_scores(
 
 
 def checked_samples(
+    logits: Array, labels: Array, sample_weight: Array = None, *, probs: Array = None
+) -> FitData:
+    """Samples to fit on, from ``logits`` or ``probs``."""
+    return samples_of(given_scores(None, logits, probs), labels, sample_weight)[0]
+
+
+def samples_of(
     scores: _inputs.Scores,
     labels: Array,
     sample_weight: Array = None,
