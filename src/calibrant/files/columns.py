@@ -48,7 +48,7 @@ class Columns:
         elif layout.scores:
             raw["scores"] = self._joined_lists(layout, dtype, width)
         for role, name in layout.roles.items():
-            if role == "ids":
+            if role == "ids" or (role == "labels" and self._is_text(name)):
                 raw[role] = self._ids(name)
             elif role == "classes":
                 raw[role] = self._lists(name, raw["scores"].shape[1])
@@ -100,6 +100,11 @@ class Columns:
             column = column.dictionary_decode()
         self._refuse_nulls(column, f"the column {name} must have a value in every row", 1)
         return column
+
+    def _is_text(self, name: str) -> bool:
+        types, kind = arrow().types, self.columns[name].type
+        kind = kind.value_type if types.is_dictionary(kind) else kind
+        return bool(types.is_string(kind) or types.is_large_string(kind))
 
     def _numbers(self, name: str, *, truth: bool = False) -> NDArray[Any]:
         return _to_numpy(self._plain(name), f"{self.where}: the column {name}", truth=truth)

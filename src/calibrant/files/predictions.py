@@ -42,6 +42,8 @@ class Predictions:
             log-probabilities, which have 0.
         label_logits: (N,) floats, the logit of each label; NaN where it is missing.
         n_classes: number of classes, if ``top_logits`` are given and the file says it.
+        single: whether the file has one column, of the positive class; ``logits`` or ``probs``
+            have two.
     """
 
     logits: NDArray[Any] | None = None
@@ -56,6 +58,7 @@ class Predictions:
     normaliser: NDArray[Any] | None = None
     label_logits: NDArray[Any] | None = None
     n_classes: int | None = None
+    single: bool = False
 
     def __len__(self) -> int:
         for field in (self.logits, self.probs, self.confidence, self.top_logits):
@@ -81,7 +84,10 @@ def cleaned(raw: Block, layout: Layout, *, where: str, first_row: int) -> Block:
             fields[role] = _floats(raw[role], names[role], where)
     for role in ("labels", "predicted"):
         if role in raw:
-            fields[role] = _whole_numbers(raw[role], names[role], where, first_row)
+            text = role == "labels" and "confidence" not in raw and raw[role].dtype.kind == "U"
+            fields[role] = (
+                raw[role] if text else _whole_numbers(raw[role], names[role], where, first_row)
+            )
     if "confidence" in raw:
         fields["confidence"] = _floats(raw["confidence"], names["confidence"], where)
     if "correct" in raw:
