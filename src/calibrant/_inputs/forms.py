@@ -390,7 +390,8 @@ def sorted_classes(found: Sequence[Any], n_classes: int) -> Classes:
     if len(found) != n_classes:
         raise CalibrantError(
             f"{n_classes} columns need {n_classes} different labels to know which is which; found "
-            f"{len(found)} ({shown(found)}). Name the columns after the classes, or in order: classes=[...]"
+            f"{len(found)} ({shown(found)}). Name the columns after the classes, or in order: "
+            "classes=[...]"
         )
     return tuple(found)
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from calibrant.errors import CalibrantError, MissingExtraError
 from calibrant.files.layout import BFLOAT16, Layout
-from calibrant.files.predictions import Block, decoding
+from calibrant.files.predictions import OTHER, Block, decoding
 
 
 def arrow(doing: str = "reading") -> Any:
@@ -56,7 +56,7 @@ class Columns:
                 raw[role] = self._numbers_or_nan(name)
             else:
                 raw[role] = self._numbers(name, truth=True)
-        return raw
+        return raw | {OTHER + name: self.columns[name] for name in layout.kept}
 
     def _joined_lists(
         self, layout: Layout, dtype: np.dtype[Any], width: int | None

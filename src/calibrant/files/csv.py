@@ -13,7 +13,7 @@ import numpy as np
 from calibrant.errors import CalibrantError
 from calibrant.files.columns import Columns, arrow
 from calibrant.files.layout import Asked, find_layout
-from calibrant.files.predictions import Block, cleaned, decoding, refuse_rows
+from calibrant.files.predictions import OTHER, Block, cleaned, decoding, refuse_rows
 
 _BLOCK = 1 << 22  # bytes parsed at once; a line must fit into it
 _MISSING = ["", "NA", "N/A", "#N/A", "null", "NULL", "None"]  # not nan: it is a number
@@ -45,7 +45,8 @@ class CsvSource:
         in_text = ("ids", "correct") if "confidence" in roles else ("ids", "correct", "labels")
         as_text = [roles[role] for role in in_text if role in roles]
         lists = "" if self.layout.numbered else "".join(self.layout.scores)
-        types |= dict.fromkeys([*as_text, *filter(None, [lists])], arrow().string())
+        text = [*self.layout.kept, *as_text, *filter(None, [lists])]
+        types |= dict.fromkeys(text, arrow().string())
         whole_ids = "ids" in roles and self._all_whole_numbers(roles["ids"])
         width: int | None = None
         start = 0
@@ -59,6 +60,7 @@ class CsvSource:
                 columns[roles["ids"]] = columns[roles["ids"]].cast(arrow().int64())
             given = Columns(columns, where=self.where, first_row=start)
             raw = given.by_role(self.layout, np.dtype(np.float64), width)
+            raw |= {OTHER + name: batch.column(name) for name in self.layout.kept}  # as text
             width = raw["scores"].shape[1] if "scores" in raw else None
             yield cleaned(raw, self.layout, where=self.where, first_row=start)
             start += batch.num_rows

@@ -54,6 +54,8 @@ class Asked:
     """One column of the positive class, or one for each class."""
     positive: str | None = None
     """The label of the positive class."""
+    keep: bool = False
+    """Whether to read the other columns of a table, to pass them on."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +78,13 @@ class Layout:
     single: bool = False
     column_classes: tuple[str, ...] | None = None
     """The classes that the columns are named after."""
+    kept: tuple[str, ...] = ()
+    """Columns to pass on: all but the scores."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """All names with one entry per row."""
-        return (*self.scores, *self.roles.values())
+        return tuple(dict.fromkeys((*self.scores, *self.roles.values(), *self.kept)))
 
 
 def find_layout(
@@ -107,7 +111,9 @@ def find_layout(
     else:
         layout = replace(layout, roles=found.roles(labels=labels, ids=IDS))
     if table:
-        return layout
+        used = (*layout.scores, layout.roles.get("confidence"))
+        kept = tuple(name for name in names if name not in used) if asked.keep else ()
+        return replace(layout, kept=kept)
     shared = "class_names" if "class_names" in names else None
     return replace(layout, class_names=found.one("class_names") or shared)
 

@@ -6,6 +6,7 @@ import difflib
 import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,7 +17,7 @@ from calibrant.files.layout import Asked, Layout
 from calibrant.files.meaning import Meaning, is_settled, meaning_of
 from calibrant.files.npz import NpzSource
 from calibrant.files.parquet.folder import ParquetSource
-from calibrant.files.predictions import Block, Predictions, regrouped
+from calibrant.files.predictions import OTHER, Block, Predictions, regrouped
 
 
 class Source(Protocol):
@@ -90,12 +91,13 @@ def iter_predictions(
     label: str | None = None,
     score: str | Sequence[str] | None = None,
     positive: str | None = None,
+    keep: bool = False,
 ) -> Iterator[Predictions]:
     """The rows of :func:`read_predictions` in batches, without holding the whole file.
 
-    Every batch has ``batch_rows`` rows, the last one the remainder. Names and shapes are checked
-    before this returns; damaged rows are found when they are reached. Only an array stored in
-    Fortran order is held whole.
+    With ``keep``, batches of a table have its other columns too. Every batch has ``batch_rows``
+    rows, the last one the remainder. Names and shapes are checked before this returns; damaged
+    rows are found when they are reached. Only an array stored in Fortran order is held whole.
 
     Examples:
         >>> import tempfile
@@ -106,7 +108,7 @@ def iter_predictions(
         [[0, 1], [2, 0], [1]]
     """
     rows = _inputs.whole_number(batch_rows, "batch_rows", allowed=range(1, 1 << 31))
-    asked = _asked(label, score, positive)
+    asked = replace(_asked(label, score, positive), keep=keep)
     return _predictions_of(_source(path, asked), rows, asked)
 
 
@@ -144,8 +146,10 @@ def _predictions_of(source: Source, rows: int | None, asked: Asked) -> Iterator[
             where=source.where,
         )
     for block in itertools.chain([first], blocks):
+        kept = {name: block.pop(name) for name in list(block) if name.startswith(OTHER)}
         yield Predictions(
             **meaning.applied(block),
+            others={name.removeprefix(OTHER): column for name, column in kept.items()},
             class_names=meaning.class_names,
             n_classes=source.n_classes,
             single=source.layout.single,
