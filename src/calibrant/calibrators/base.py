@@ -189,6 +189,8 @@ class Calibrator(ABC):
         Arrays stay in their library, one column stays one column, and a frame becomes a frame of
         the same kind. The columns of a frame are matched to ``classes_`` by name.
         """
+        if probs is None and self._is_plain(scores, logits):
+            return self._apply(self._probs, logits if scores is None else scores)
         given = self._given(scores, logits, probs)
         return given.restored(self._apply(self._probs, to_logits(given.kind, given.checked())))
 
@@ -207,6 +209,19 @@ class Calibrator(ABC):
         if all(type(each) is int and each == k for k, each in enumerate(self.classes_)):
             return indices
         return _inputs.labels_of(self.classes_, _inputs.as_numpy(indices))
+
+    def _is_plain(self, scores: Any, named: Any) -> bool:
+        """Whether logits need no conversion: the checks would take longer than a single row."""
+        logits = named if scores is None else scores
+        return (
+            (scores is None or named is None)
+            and type(logits) is np.ndarray
+            and logits.ndim == 2
+            and logits.dtype in _inputs.PLAIN
+            and logits.shape[1] == getattr(self, "n_classes_", 0)
+            and (scores is None or (len(scores) > 0 and not 0.0 <= scores[0, 0] <= 1.0))
+            and bool(np.isfinite(logits.max(axis=1)).all())
+        )
 
     def _given(self, scores: Any, logits: Any, probs: Any) -> _inputs.Scores:
         self._need_fit()
@@ -339,6 +354,8 @@ class Calibrator(ABC):
 
 def state_like(state: State, logits: Array) -> State:
     """The state with arrays in the library, dtype and on the device of ``logits``."""
+    if all(isinstance(value, float) for value in state.values()):
+        return state
     xp = array_namespace(logits)
 
     def converted(value: npt.NDArray[Any]) -> Array:
