@@ -528,7 +528,7 @@ def test_probabilities_with_zeros(tmp_path):
     ("val", "message"),
     [
         (Predictions(logits=LOGITS[VAL]), "val: labels are needed"),
-        (Predictions(confidence=np.ones(3), correct=np.ones(3, bool)), "found confidence only"),
+        (Predictions(confidence=np.ones(3), correct=np.ones(3, bool)), "must be of one kind"),
         (predictions(VAL, class_names=("a",)), "class_names must have one entry for each of the 5"),
         (predictions(VAL, ids=np.arange(3)), "ids must have one entry for each of the 600"),
         (Predictions(probs=LOGITS[VAL], labels=LABELS[VAL]), "val: probs"),

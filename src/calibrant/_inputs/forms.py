@@ -100,7 +100,7 @@ def refuse_probabilities(given: Scores) -> None:
     if values.ndim == 0 or min(values.shape) == 0:
         return
     column = values[..., 1] if given.one_column else values
-    first = column[(0,) * (values.ndim - 1)]
+    first = column[(*[0] * (values.ndim - 1), ...)]
     if not bool(xp.all((first >= 0) & (first <= 1))):
         return  # the usual case, without a pass over all rows
     inside = bool(xp.all((column >= 0) & (column <= 1)))

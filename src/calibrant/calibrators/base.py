@@ -87,7 +87,6 @@ class Calibrator(ABC):
     Attributes:
         report_: A :class:`FitReport`.
         n_classes_: Number of classes.
-        classes_: The label of each class, in the order of the columns.
     """
 
     NAME: ClassVar[str]
@@ -110,7 +109,16 @@ class Calibrator(ABC):
     parts_: tuple[Calibrator, ...] = ()
     report_: FitReport
     n_classes_: int
-    classes_: tuple[Any, ...]
+    _classes: tuple[Any, ...] | None = None
+
+    @property
+    def classes_(self) -> tuple[Any, ...]:
+        """The label of each class, in the order of the columns."""
+        return tuple(range(self.n_classes_)) if self._classes is None else self._classes
+
+    @classes_.setter
+    def classes_(self, labels: tuple[Any, ...] | None) -> None:
+        self._classes = labels
 
     @abstractmethod
     def _fit(self, data: Samples) -> Fitted:
@@ -170,7 +178,7 @@ class Calibrator(ABC):
         self.state_ = fitted.state
         self.parts_ = fitted.parts
         self.n_classes_ = data.n_classes
-        self.classes_ = tuple(range(data.n_classes))
+        self.classes_ = None
         self.report_ = self._report(data, fitted)
         for message in self.report_.warnings:
             warnings.warn(f"{self.NAME}: {message}", CalibrationWarning, stacklevel=3)
@@ -180,7 +188,6 @@ class Calibrator(ABC):
         """A fitted copy with a known state, without a report."""
         fitted = copy.copy(self)
         fitted.state_, fitted.n_classes_ = state, n_classes
-        fitted.classes_ = tuple(range(n_classes))
         return fitted
 
     def predict_proba(self, scores: Any = None, /, *, logits: Any = None, probs: Any = None) -> Any:
@@ -294,10 +301,10 @@ class Calibrator(ABC):
             return narrowed(transform(inner, state_like(self.state_, inner)), logits)
         rows = np.ascontiguousarray(logits.reshape(-1, logits.shape[-1]))
         state = state_like(self.state_, self._inner(rows[:0]))
-        if transform == self._probs and self._probs_are_compiled(state):
-            return transform(rows, state).reshape(logits.shape)
         out = np.empty_like(rows)
         with np.errstate(over="ignore"):
+            if transform == self._probs and self._probs_are_compiled(state):
+                return transform(rows, state).reshape(logits.shape)
             for block in row_blocks(len(rows), rows.shape[1]):
                 out[block] = narrowed(transform(self._inner(rows[block]), state), rows)
         return out.reshape(logits.shape)
