@@ -199,7 +199,7 @@ def test_what_cannot_be_written_is_refused(tmp_path):
     path = tmp_path / "out.npz"
     for wrong, message in [
         ({"probs": PROBS * 2}, "sum to 1"),
-        ({"probs": PROBS[0]}, "shape"),
+        ({"probs": PROBS[None]}, "shape"),
         ({"probs": PROBS[:0]}, "at least one row"),
         ({"probs": PROBS, "labels": LABELS[:3]}, "labels"),
         ({"probs": PROBS, "ids": IDS[:3]}, "ids must have one entry"),

@@ -281,7 +281,7 @@ def test_a_fit_is_no_worse_than_temperature_scaling(name, classes, tmp_path):
     assert report.before == pytest.approx(plain.before, rel=1e-12)
     assert report.after == pytest.approx(nll_of(found, logits, labels), rel=1e-9, abs=1e-12)
     assert report.accuracy_before == report.accuracy_after
-    assert np.array_equal(found.predict(logits), logits.argmax(axis=1))
+    assert np.array_equal(found.predict(logits=logits), logits.argmax(axis=1))
     assert np.array_equal(found.predict_proba(logits=logits).argmax(axis=1), logits.argmax(axis=1))
     # A search ends about 0.05 standard errors from the minimum; with few samples that is much.
     assert report.gradient <= 0.05 * max(1.0, 20.0 / len(labels))
