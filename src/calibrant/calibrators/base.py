@@ -29,6 +29,7 @@ from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
 from calibrant.calibrators.data import FitData, Samples, checked_logits, checked_samples, row_blocks
 from calibrant.calibrators.fit_report import CalibrationWarning, Evidence, FitReport
+from calibrant.calibrators.origin import Origin, origin_of_fit
 from calibrant.calibrators.saving import save
 from calibrant.errors import CalibrantError
 
@@ -79,7 +80,9 @@ class Calibrator(ABC):
 
     Attributes:
         report_: A :class:`FitReport`.
+        origin_: An :class:`Origin`: date, version and fingerprint of the samples.
         n_classes_: Number of classes.
+        classes_: Their names in order, if they are known.
     """
 
     NAME: ClassVar[str]
@@ -93,6 +96,9 @@ class Calibrator(ABC):
     """Whether something is fitted for each class, so that every class should occur."""
     CHOOSES: ClassVar[bool] = False
     """Whether it selects one of several methods, so that its report has evidence."""
+    NUMPY_SOURCE: ClassVar[tuple[Callable[..., Any], ...]] = ()
+    """For a plug-in that can be exported as a Python file: the functions to write into it, the last
+    ``predict_proba(logits)``. The state is there as constants in capital letters."""
     IN_DOUBLE: ClassVar[bool] = True
     """Whether single-precision logits are widened for the map, so that NumPy, torch and exported
     files agree. A map that keeps the predicted class says False and ensures both itself: rounding
@@ -101,7 +107,9 @@ class Calibrator(ABC):
     state_: dict[str, Any]
     parts_: tuple[Calibrator, ...] = ()
     report_: FitReport
+    origin_: Origin
     n_classes_: int
+    classes_: list[str | int | bool] | None = None
 
     @abstractmethod
     def _fit(self, data: Samples) -> Fitted:
@@ -140,15 +148,22 @@ class Calibrator(ABC):
         """
         data = checked_samples(logits, labels, sample_weight, probs=probs)
         self._check_params()
-        return self.fit_samples(data)
+        self.fit_samples(data)
+        kind, given = _inputs.one_of(logits=logits, probs=probs)
+        scores = data.logits
+        if kind == "probs":  # the last digits of their logarithms depend on the machine
+            scores = _inputs.as_numpy(_inputs.floating(given, kind))
+        self.origin_ = self.origin_.with_data(kind, scores, data.labels, data.weight)
+        return self
 
     def fit_samples(self, data: Samples) -> Self:
         """:meth:`fit` without checks of samples and parameters."""
         fitted = self._fit(data)
         self.state_ = fitted.state
         self.parts_ = fitted.parts
-        self.n_classes_ = data.n_classes
+        self.n_classes_, self.classes_ = data.n_classes, None
         self.report_ = self._report(data, fitted)
+        self.origin_ = origin_of_fit(type(self), self.NAME, len(data))
         for message in self.report_.warnings:
             warnings.warn(f"{self.NAME}: {message}", CalibrationWarning, stacklevel=3)
         return self
@@ -182,10 +197,18 @@ class Calibrator(ABC):
 
         return CalibratorModule(self)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a versioned JSON file, which ``calibrant.load`` reads."""
+    def save(
+        self, path: str | os.PathLike[str], *, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write a versioned JSON file, which ``calibrant.load`` reads.
+
+        Args:
+            path: The file; overwritten if it exists.
+            metadata: JSON values by name to keep in the file, such as the name of the model. None
+                keeps those that the calibrator was loaded with.
+        """
         self._need_fit()
-        save(self, path)
+        save(self, path, metadata)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The arguments of the constructor, by name."""

@@ -65,7 +65,7 @@ class NamesCommand(click.Command):
         from calibrant.training.models import MODELS
 
         with formatter.section("Names"):
-            named = (("data sets", DATASETS), ("networks", MODELS), ("losses", LOSSES))
+            named = (("data sets", DATASETS), ("networks", MODELS), ("losses", LOSSES.with_plugins()))
             formatter.write_dl([(what, ", ".join(names)) for what, names in named])
 
 
