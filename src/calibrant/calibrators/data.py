@@ -238,6 +238,7 @@ class LabelledScores(NamedTuple):
     scores: npt.NDArray[Any]
     """(n, K)"""
     labels: npt.NDArray[np.int64]
+    class_names: list[Any] | None = None
 
     def fit_data(self) -> FitData:
         """The samples as a fit takes them."""

@@ -159,9 +159,7 @@ def _parts(whole: Calibrator, given: list[Any], where: str) -> tuple[Calibrator,
     parts = []
     for each in given:
         _check_entries(each, FITTED, f"{where}, parts")
-        parts.append(
-            _fitted(each, whole.n_classes_, f"{where}, parts", whole.origin_.plugin)
-        )
+        parts.append(_fitted(each, whole.n_classes_, f"{where}, parts", whole.origin_.plugin))
         if isinstance(parts[-1], InParts):
             _refuse(where, f"a part is {_shown(each['method'])}, which is made of parts itself")
     return tuple(parts)

@@ -83,9 +83,7 @@ def origin_of_fit(method: type, name: str, n: int) -> Origin:
         found = entry_points(PLUGINS).get(name)
         package = None if found is None else package_of(found)
         plugin = Plugin(module=method.__module__, package=package)
-    return Origin(
-        created=_now(), calibrant=__version__, plugin=plugin, data=Fingerprint(n=n)
-    )
+    return Origin(created=_now(), calibrant=__version__, plugin=plugin, data=Fingerprint(n=n))
 
 
 def _now() -> str:
@@ -107,7 +105,7 @@ def _sha256(
     for array, dtype in ((rows, "<f8"), (labels, "<i8"), (weight, "<f8")):
         if array is not None:
             some = array[:: max(1, array.size // MOST_HASHED)]
-            digest.update(np.ascontiguousarray(some, dtype=dtype))
+            digest.update(np.ascontiguousarray(some, dtype=dtype).data)
     return digest.hexdigest()
 
 

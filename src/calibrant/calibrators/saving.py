@@ -17,7 +17,6 @@ origin; it is still read. Any other version is refused.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -44,16 +43,6 @@ def save(
     metadata: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a fitted calibrator. The file is complete or does not appear."""
-    write_whole(path, content_of(calibrator, metadata))
-
-
-def sha256_of(calibrator: Calibrator) -> str:
-    """SHA-256 of the file that :func:`save` writes."""
-    return hashlib.sha256(content_of(calibrator)).hexdigest()
-
-
-def content_of(calibrator: Calibrator, metadata: Mapping[str, Any] | None = None) -> bytes:
-    """The content of the file; ``metadata`` replaces that of the calibrator."""
     calibrator._check_params()
     origin = asdict(calibrator.origin_)
     if metadata is not None:
@@ -83,7 +72,7 @@ def content_of(calibrator: Calibrator, metadata: Mapping[str, Any] | None = None
         refusal = each._refuse_state(each.state_)
         if refusal is not None:
             raise CalibrantError(f"this calibrator cannot be saved: {refusal}. Fit it again")
-    return f"{text}\n".encode()
+    write_whole(path, f"{text}\n".encode())
 
 
 def _fitted(calibrator: Calibrator) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from calibrant.cli.data_sets import (
     skip_bad_option,
 )
 from calibrant.cli.inputs import refuse_overwriting, scores_of
-from calibrant.cli.options import INPUT, OUTPUT
+from calibrant.cli.options import INPUT, OUTPUT, plugin_option
 from calibrant.cli.progress import batches_bar, passes_bar
 from calibrant.errors import CalibrantError
 from calibrant.files import Predictions, iter_predictions, write_predictions
@@ -58,6 +59,7 @@ Batch: TypeAlias = dict[str, Any]
 @scheduler_option
 @skip_bad_option
 @classes_option
+@plugin_option
 def apply(
     calibrator_path: str,
     file: str,
@@ -121,7 +123,8 @@ def apply(
         written_whole(output) as temporary,
         batches_bar(f"calibrating {Path(file).name}", rows, file, batch_rows) as batches,
     ):
-        write(temporary, _calibrated(calibrator, batches, file, tally))
+        digest = hashlib.sha256(Path(calibrator_path).read_bytes()).hexdigest()
+        write(temporary, _calibrated(calibrator, batches, file, tally), digest)
     changed = f", {tally.changed} predicted classes changed" if tally.changed else ""
     click.echo(
         f"{tally.rows} rows of {calibrator.n_classes_} classes calibrated by {calibrator.NAME}: "
@@ -177,16 +180,17 @@ def _confidence(kind: str, scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.asarray(np.exp(np.concatenate(parts)))
 
 
-def _write_npz(target: Path, batches: Iterator[Batch]) -> None:
+def _write_npz(target: Path, batches: Iterator[Batch], calibrator: str) -> None:
     held = list(batches)
     joined = {
         field: None if held[0][field] is None else np.concatenate([part[field] for part in held])
         for field in ("probs", "labels", "ids")
     }
-    write_predictions(target, **joined, class_names=held[0]["class_names"])
+    names = held[0]["class_names"]
+    write_predictions(target, **joined, class_names=names, calibrator=calibrator)
 
 
-def _write_csv(target: Path, batches: Iterator[Batch]) -> None:
+def _write_csv(target: Path, batches: Iterator[Batch], _: str) -> None:
     batch_file = target.with_name(f"part-{target.name}")
     with target.open("wb") as whole:
         for number, batch in enumerate(batches):
@@ -197,11 +201,12 @@ def _write_csv(target: Path, batches: Iterator[Batch]) -> None:
                 shutil.copyfileobj(part, whole)
 
 
-def _write_parquet(target: Path, batches: Iterator[Batch]) -> None:
-    write_tables(target, (score_table(batch.pop("probs"), **batch) for batch in batches))
+def _write_parquet(target: Path, batches: Iterator[Batch], calibrator: str) -> None:
+    tables = (score_table(batch.pop("probs"), **batch) for batch in batches)
+    write_tables(target, tables, calibrator=calibrator)
 
 
-WRITERS: dict[str, Callable[[Path, Iterator[Batch]], None]] = {
+WRITERS: dict[str, Callable[[Path, Iterator[Batch], str], None]] = {
     ".npz": _write_npz,
     ".parquet": _write_parquet,
     ".csv": _write_csv,

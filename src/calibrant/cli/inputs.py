@@ -20,7 +20,9 @@ def read_labelled(file: str, *, to_fit: bool = False) -> LabelledScores:
     with _inputs.naming(file):
         kind, scores = scores_of(predictions)
         _inputs.some_labels(predictions.labels)
-        return labelled_scores(predictions.labels, to_fit=to_fit, **{kind: scores})
+        samples = labelled_scores(predictions.labels, to_fit=to_fit, **{kind: scores})
+    names = predictions.class_names
+    return samples._replace(class_names=None if names is None else list(names))
 
 
 def scores_of(predictions: Predictions) -> tuple[str, npt.NDArray[Any]]:

@@ -16,8 +16,10 @@ from calibrant.cli.options import (
     Names,
     bins_option,
     chosen_methods,
+    further_metrics_option,
     gamma_option,
     level_option,
+    plugin_option,
     seed_option,
 )
 from calibrant.cli.progress import fitting_bar
@@ -46,9 +48,11 @@ from calibrant.cli.progress import fitting_bar
     help="Methods to compare. Repeatable.  [default: all that finish within a minute]",
 )
 @gamma_option
+@further_metrics_option
 @bins_option
 @level_option
 @seed_option
+@plugin_option
 def report(
     val: str,
     test: str,
@@ -56,6 +60,7 @@ def report(
     title: str | None,
     names: tuple[list[str], ...],
     gamma: float | None,
+    metrics: tuple[str, ...],
     n_bins: int,
     level: float,
     seed: int,
@@ -87,6 +92,7 @@ def report(
             title=title,
             methods=methods if names else None,
             gamma=gamma,
+            metrics=metrics,
             n_bins=n_bins,
             level=level,
             random_state=seed,

@@ -102,6 +102,10 @@ def fit(
         samples = SamplesInFiles.of(folder, engine)
         calibrator.fit_samples(samples)
         tail = tail_bounds(samples, calibrator) if folder.truncated else None
+    names = folder.class_names
+    calibrator.classes_ = None if names is None else list(names)
+    kind = "probs" if folder.layout.kind == "probs" else "logits"
+    calibrator.origin_ = replace(calibrator.origin_, input=kind)
     calibrator.report_ = replace(
         calibrator.report_,
         passes=len(samples.passes),
