@@ -3,38 +3,41 @@
 from __future__ import annotations
 
 import math
+from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace
+from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 
 from calibrant.calibrators import CALIBRATORS, Calibrator, Fitted, Samples, State
-from calibrant.calibrators.export.templates.checked import checked
+from calibrant.calibrators.export.templates.checked import Floats, checked
 from calibrant.errors import CalibrantError
 from calibrant.metrics import ScoredSamples, metric
 
 SMALLEST = 1e-6
+SHARE = SMALLEST  # in an exported file, the state of the calibrator
 
 
-def predict_proba(logits):  # type: ignore[no-untyped-def]
-    """The probabilities of a softmax, mixed with equal ones."""
+def predict_proba(logits: ArrayLike) -> np.ndarray:
+    """(1 - SHARE) softmax(logits), and SHARE spread evenly over the possible classes."""
     s, dtype = checked(logits)
-    p = np.exp(s - s.max(axis=-1, keepdims=True))
-    possible = p > 0.0
-    even = possible / possible.sum(axis=-1, keepdims=True)
-    p = (1.0 - SHARE) * p / p.sum(axis=-1, keepdims=True) + SHARE * even  # type: ignore[name-defined]  # noqa: F821
+    p: Floats = np.exp(s - s.max(axis=-1, keepdims=True))
+    p *= (1.0 - SHARE) / p.sum(axis=-1, keepdims=True)
+    possible = s > -np.inf
+    p += SHARE * possible / possible.sum(axis=-1, keepdims=True)
     return p.astype(dtype)
 
 
 class EvenMixture(Calibrator):
-    """(1 - w) softmax(s) + w / K: a share w of the probability is spread evenly over K classes.
+    """(1 - w) softmax(s) + w / K: a share of the probability is spread evenly.
 
     Args:
         largest: Largest share to try.
     """
 
     NAME = "even-mixture"
-    STATE = {"share": ()}
+    STATE: ClassVar = {"share": ()}
     PER_CLASS = False
     NUMPY_SOURCE = (checked, predict_proba)
 
@@ -59,12 +62,13 @@ class EvenMixture(Calibrator):
             n_parameters=1,
         )
 
-    def _log_probs(self, logits, state: State):  # type: ignore[no-untyped-def]
+    def _log_probs(self, logits: Any, state: State) -> Any:
         xp = array_namespace(logits)
         z = logits - xp.max(logits, axis=-1, keepdims=True)
         log_probs = z - xp.log(xp.sum(xp.exp(z), axis=-1, keepdims=True))
-        possible = xp.astype(logits > -math.inf, logits.dtype)
-        even = xp.log(possible) - xp.log(xp.sum(possible, axis=-1, keepdims=True))
+        possible = logits > -math.inf
+        n_possible = xp.sum(xp.astype(possible, logits.dtype), axis=-1, keepdims=True)
+        even = xp.where(possible, -xp.log(n_possible), logits)
         share = state["share"]
         return xp.logaddexp(math.log1p(-share) + log_probs, math.log(share) + even)
 

@@ -77,8 +77,8 @@ def compare(
         test_probs: Probabilities to measure on.
         methods: Names in ``CALIBRATORS``, or unfitted calibrators by any name, which are copied.
             None selects every method whose parameters have defaults, or are ``gamma``.
-        metrics: Names in ``METRICS`` to measure beside the usual ones. Methods are compared by those
-            for which lower is better.
+        metrics: Names in ``METRICS`` to measure beside the usual ones. Methods are compared by
+            those for which lower is better.
         gamma: The gamma that the model was trained with, for methods by name that need one
             (focal). Without it, ``methods=None`` leaves them out.
         against: The method that the others are compared with; added if ``methods`` lacks it.
