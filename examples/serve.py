@@ -43,7 +43,7 @@ def service(path: str | None = None) -> FastAPI:
     @app.post("/probabilities")
     def probabilities(scores: Scores) -> dict[str, Any]:
         """Calibrated probabilities of each row."""
-        return {"probabilities": calibrator.predict_proba(scores.logits).tolist()}
+        return {"probabilities": calibrator.predict_proba(logits=scores.logits).tolist()}
 
     @app.get("/calibrator")
     def about() -> dict[str, Any]:
@@ -51,7 +51,7 @@ def service(path: str | None = None) -> FastAPI:
         origin = calibrator.origin_
         return {
             "method": calibrator.NAME,
-            "classes": calibrator.classes_ or calibrator.n_classes_,
+            "classes": calibrator.classes_,
             "created": origin.created,
             "metadata": origin.metadata,
         }

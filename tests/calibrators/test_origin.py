@@ -87,16 +87,16 @@ def test_many_scores_are_hashed_in_part():
 def test_metadata_and_classes_are_kept(tmp_path):
     metadata = {"model": "resnet", "rows": [1, 2.5, None, True, {"a": "b"}]}
     fitted = Identity().fit(LOGITS, LABELS)
-    fitted.classes_ = ["cat", 7, True]
+    fitted.classes_ = ("cat", 7, True)
     fitted.save(tmp_path / "cal.json", metadata=metadata)
     loaded = calibrant.load(tmp_path / "cal.json")
     assert loaded.origin_.metadata == metadata
-    assert loaded.classes_ == ["cat", 7, True]
+    assert loaded.classes_ == ("cat", 7, True)
     loaded.save(tmp_path / "again.json")
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "cal.json").read_bytes()
     loaded.save(tmp_path / "again.json", metadata={})
     assert calibrant.load(tmp_path / "again.json").origin_.metadata == {}
-    assert loaded.fit(LOGITS, LABELS).classes_ is None
+    assert loaded.fit(LOGITS, LABELS).classes_ == (0, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +118,6 @@ def test_a_file_of_version_1_is_read(tmp_path):
     old = calibrant.load(tmp_path / "old.json")
     assert old.temperature_ == fitted.temperature_
     assert old.origin_ == Origin()
-    assert old.classes_ is None
+    assert old.classes_ == (0, 1, 2)
     old.save(tmp_path / "new.json")
     assert calibrant.load(tmp_path / "new.json").origin_ == Origin()

@@ -122,14 +122,14 @@ def _is_date(text: str) -> bool:
         return False
 
 
-def _classes(content: dict[str, Any], where: str) -> list[str | int | bool] | None:
+def _classes(content: dict[str, Any], where: str) -> tuple[Any, ...]:
     names: list[Any] | None = content.get("classes")
     if names is None:
-        return None
-    plain = all(type(name) in (str, int, bool) for name in names)
-    if not plain or len(names) != content["n_classes"]:
+        return tuple(range(content["n_classes"]))
+    plain = all(type(name) in (str, int, bool, float) for name in names)
+    if not plain or not len(names) == len(set(names)) == content["n_classes"]:
         _refuse(where, f"'classes' is {_shown(names)}, not {content['n_classes']} names")
-    return names
+    return tuple(names)
 
 
 def _fitted(
@@ -148,6 +148,7 @@ def _fitted(
         )
     calibrator = _constructed(CALIBRATORS[content["method"]], content["params"], where)
     calibrator.n_classes_ = n_classes
+    calibrator.classes_ = tuple(range(n_classes))
     calibrator.state_ = _state(calibrator, content["state"], where)
     return calibrator
 

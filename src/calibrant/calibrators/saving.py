@@ -54,7 +54,7 @@ def save(
         "method": fitted.pop("method"),
         **{name: origin[name] for name in ("created", "calibrant", "plugin")},
         "n_classes": calibrator.n_classes_,
-        "classes": calibrator.classes_,
+        "classes": calibrator.class_names(),
         **{name: origin[name] for name in ("input", "data", "metadata")},
         **fitted,
         "report": calibrator.report_.to_saved_dict(),
@@ -98,7 +98,7 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     raise CalibrantError(
         f"a calibrator is saved as plain numbers and text; found {type(value).__name__}. "
-        "Pass plain values to its constructor"
+        "Pass plain values to its constructor, and labels as text or numbers"
     )
 
 

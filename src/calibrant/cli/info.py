@@ -55,7 +55,7 @@ def _plain(fitted: Calibrator, digest: str) -> dict[str, Any]:
         "params": fitted.get_params(),
         "parts": [part.NAME for part in fitted.parts_],
         "n_classes": fitted.n_classes_,
-        "classes": fitted.classes_,
+        "classes": fitted.class_names(),
         **asdict(fitted.origin_),
         "report": fitted.report_.to_dict(),
     }
@@ -94,10 +94,11 @@ def _number(name: str, value: Any) -> str:
 
 
 def _classes(fitted: Calibrator) -> str:
-    if fitted.classes_ is None:
+    names = fitted.class_names()
+    if names is None:
         return f"{fitted.n_classes_}, without names"
-    more = ", ..." if fitted.n_classes_ > MOST_SHOWN else ""
-    return f"{fitted.n_classes_}: {', '.join(map(str, fitted.classes_[:MOST_SHOWN]))}{more}"
+    more = ", ..." if len(names) > MOST_SHOWN else ""
+    return f"{len(names)}: {', '.join(map(str, names[:MOST_SHOWN]))}{more}"
 
 
 def _printable(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,6 +17,7 @@ from calibrant.cli.options import (
     Names,
     bins_option,
     chosen_methods,
+    column_options,
     further_metrics_option,
     gamma_option,
     level_option,
@@ -53,6 +55,7 @@ from calibrant.cli.progress import fitting_bar
 @level_option
 @seed_option
 @plugin_option
+@column_options
 def report(
     val: str,
     test: str,
@@ -64,6 +67,7 @@ def report(
     n_bins: int,
     level: float,
     seed: int,
+    columns: dict[str, Any],
 ) -> None:
     """Write an HTML page: can the model be trusted, and what does calibration gain?
 
@@ -96,6 +100,7 @@ def report(
             n_bins=n_bins,
             level=level,
             random_state=seed,
+            columns=columns,
             progress=show,
         )
     click.echo(summary.verdict())

@@ -32,6 +32,8 @@ class Metric(Protocol):
         logits: Array = None,
         sample_weight: Array = None,
         ignore_label: int | None = None,
+        positive: Any = None,
+        classes: Any = None,
         **options: Any,
     ) -> float:
         """Measure ``probs`` (or ``logits=``) against ``labels``."""
@@ -89,10 +91,18 @@ def metric(core: Any = None, *, lower_is_better: bool = False) -> Any:
         logits: Array = None,
         sample_weight: Array = None,
         ignore_label: int | None = None,
+        positive: Any = None,
+        classes: Any = None,
         **options: Any,
     ) -> float:
         samples = summarise(
-            probs, labels, logits=logits, sample_weight=sample_weight, ignore_label=ignore_label
+            probs,
+            labels,
+            logits=logits,
+            sample_weight=sample_weight,
+            ignore_label=ignore_label,
+            positive=positive,
+            classes=classes,
         )
         return cast(float, core(samples, **options))
 

@@ -102,8 +102,7 @@ def fit(
         samples = SamplesInFiles.of(folder, engine)
         calibrator.fit_samples(samples)
         tail = tail_bounds(samples, calibrator) if folder.truncated else None
-    names = folder.class_names
-    calibrator.classes_ = None if names is None else list(names)
+    calibrator.classes_ = folder.class_names or calibrator.classes_
     kind = "probs" if folder.layout.kind == "probs" else "logits"
     calibrator.origin_ = replace(calibrator.origin_, input=kind)
     calibrator.report_ = replace(
