@@ -304,6 +304,7 @@ print(loaded.module()(torch.tensor([[1.0, 2.0, -float("inf")]])).sum().item())
         "calibrant.version": calibrant.__version__,
         "calibrant.method": "focal",
         "calibrant.n_classes": "3",
+        "calibrant.created": fitted("focal").origin_.created,
     }
     assert float(total) == pytest.approx(1.0, abs=1e-6)
 
@@ -366,6 +367,7 @@ def test_the_onnx_model_is_well_formed(double_model):
         "calibrant.version": calibrant.__version__,
         "calibrant.method": "temperature",
         "calibrant.n_classes": "3",
+        "calibrant.created": fitted("temperature").origin_.created,
     }
     assert double_model.producer_name == "calibrant"
 

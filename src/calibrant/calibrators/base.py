@@ -36,6 +36,7 @@ from calibrant.calibrators.data import (
     to_logits,
 )
 from calibrant.calibrators.fit_report import CalibrationWarning, Evidence, FitReport
+from calibrant.calibrators.origin import Origin, origin_of_fit
 from calibrant.calibrators.saving import save
 from calibrant.errors import CalibrantError
 
@@ -86,6 +87,7 @@ class Calibrator(ABC):
 
     Attributes:
         report_: A :class:`FitReport`.
+        origin_: An :class:`Origin`: date, version and fingerprint of the samples.
         n_classes_: Number of classes.
     """
 
@@ -100,6 +102,9 @@ class Calibrator(ABC):
     """Whether something is fitted for each class, so that every class should occur."""
     CHOOSES: ClassVar[bool] = False
     """Whether it selects one of several methods, so that its report has evidence."""
+    NUMPY_SOURCE: ClassVar[tuple[Callable[..., Any], ...]] = ()
+    """For a plug-in that can be exported as a Python file: the functions to write into it, the last
+    ``predict_proba(logits)``. The state is there as constants in capital letters."""
     IN_DOUBLE: ClassVar[bool] = True
     """Whether single-precision logits are widened for the map, so that NumPy, torch and exported
     files agree. A map that keeps the predicted class says False and ensures both itself: rounding
@@ -108,6 +113,7 @@ class Calibrator(ABC):
     state_: dict[str, Any]
     parts_: tuple[Calibrator, ...] = ()
     report_: FitReport
+    origin_: Origin
     n_classes_: int
     _classes: tuple[Any, ...] | None = None
 
@@ -170,6 +176,9 @@ class Calibrator(ABC):
         self._check_params()
         self.fit_samples(data)
         self.classes_ = names
+        # Probabilities as they were given: the last digits of logarithms depend on the machine.
+        hashed = data.logits if given.kind == "logits" else _inputs.as_numpy(given.values)
+        self.origin_ = self.origin_.with_data(given.kind, hashed, data.labels, data.weight)
         return self
 
     def fit_samples(self, data: Samples) -> Self:
@@ -180,6 +189,7 @@ class Calibrator(ABC):
         self.n_classes_ = data.n_classes
         self.classes_ = None
         self.report_ = self._report(data, fitted)
+        self.origin_ = origin_of_fit(type(self), self.NAME, len(data))
         for message in self.report_.warnings:
             warnings.warn(f"{self.NAME}: {message}", CalibrationWarning, stacklevel=3)
         return self
@@ -213,7 +223,7 @@ class Calibrator(ABC):
         given = self._given(scores, logits, probs)
         log_probs = self._apply(self._log_probs, to_logits(given.kind, given.checked()))
         indices = array_namespace(log_probs).argmax(log_probs, axis=-1)
-        if all(type(each) is int and each == k for k, each in enumerate(self.classes_)):
+        if self.class_names() is None:
             return indices
         return _inputs.labels_of(self.classes_, _inputs.as_numpy(indices))
 
@@ -230,6 +240,11 @@ class Calibrator(ABC):
             and bool(np.isfinite(logits.max(axis=1)).all())
         )
 
+    def class_names(self) -> list[Any] | None:
+        """The labels of the classes as a list; None if they are the indices 0, 1, ..."""
+        indices = all(type(each) is int and each == k for k, each in enumerate(self.classes_))
+        return None if indices else list(self.classes_)
+
     def _given(self, scores: Any, logits: Any, probs: Any) -> _inputs.Scores:
         self._need_fit()
         return given_scores(scores, logits, probs, self.classes_)
@@ -244,10 +259,18 @@ class Calibrator(ABC):
 
         return CalibratorModule(self)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a versioned JSON file, which ``calibrant.load`` reads."""
+    def save(
+        self, path: str | os.PathLike[str], *, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write a versioned JSON file, which ``calibrant.load`` reads.
+
+        Args:
+            path: The file; overwritten if it exists.
+            metadata: JSON values by name to keep in the file, such as the name of the model. None
+                keeps those that the calibrator was loaded with.
+        """
         self._need_fit()
-        save(self, path)
+        save(self, path, metadata)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The arguments of the constructor, by name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from calibrant.cli.data_sets import (
     skip_bad_option,
 )
 from calibrant.cli.inputs import refuse_named_columns, refuse_overwriting, scores_of
-from calibrant.cli.options import INPUT, OUTPUT, column_options
+from calibrant.cli.options import INPUT, OUTPUT, column_options, plugin_option
 from calibrant.cli.progress import batches_bar, passes_bar
 from calibrant.errors import CalibrantError
 from calibrant.files import Predictions, iter_predictions, write_predictions
@@ -63,6 +64,7 @@ Batch: TypeAlias = dict[str, Any]
 @scheduler_option
 @skip_bad_option
 @classes_option
+@plugin_option
 @column_options
 def apply(
     calibrator_path: str,
@@ -130,7 +132,8 @@ def apply(
         written_whole(output) as temporary,
         batches_bar(f"calibrating {Path(file).name}", rows, file, batch_rows) as batches,
     ):
-        write(temporary, _calibrated(calibrator, batches, file, tally))
+        digest = hashlib.sha256(Path(calibrator_path).read_bytes()).hexdigest()
+        write(temporary, _calibrated(calibrator, batches, file, tally), digest)
     changed = f", {tally.changed} predicted classes changed" if tally.changed else ""
     click.echo(
         f"{tally.rows} rows of {calibrator.n_classes_} classes calibrated by {calibrator.NAME}: "
@@ -201,7 +204,7 @@ def _confidence(kind: str, scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.asarray(np.exp(np.concatenate(parts)))
 
 
-def _write_npz(target: Path, batches: Iterator[Batch]) -> None:
+def _write_npz(target: Path, batches: Iterator[Batch], calibrator: str) -> None:
     held = list(batches)
     joined = {
         field: None if held[0][field] is None else np.concatenate([part[field] for part in held])
@@ -212,19 +215,21 @@ def _write_npz(target: Path, batches: Iterator[Batch]) -> None:
         arrays = {"confidence": joined["probs"], "correct": correct, "ids": joined["ids"]}
         given = {name: array for name, array in arrays.items() if array is not None}
         with target.open("wb") as file:
-            np.savez(file, allow_pickle=False, **given)
+            np.savez(file, allow_pickle=False, **given, calibrator=np.array(calibrator))
     else:
-        write_predictions(target, **joined, class_names=held[0]["class_names"])
+        names = held[0]["class_names"]
+        write_predictions(target, **joined, class_names=names, calibrator=calibrator)
 
 
-def _write_csv(target: Path, batches: Iterator[Batch]) -> None:
+def _write_csv(target: Path, batches: Iterator[Batch], _: str) -> None:
     with target.open("wb") as whole:
         for number, batch in enumerate(batches):
             write_csv(_table(batch, for_csv=True), whole, header=number == 0)
 
 
-def _write_parquet(target: Path, batches: Iterator[Batch]) -> None:
-    write_tables(target, (_table(batch, for_csv=False) for batch in batches))
+def _write_parquet(target: Path, batches: Iterator[Batch], calibrator: str) -> None:
+    tables = (_table(batch, for_csv=False) for batch in batches)
+    write_tables(target, tables, calibrator=calibrator)
 
 
 def _table(batch: Batch, *, for_csv: bool) -> Any:
@@ -241,7 +246,7 @@ def _table(batch: Batch, *, for_csv: bool) -> Any:
     return score_table(probs, others=others, class_names=names)
 
 
-WRITERS: dict[str, Callable[[Path, Iterator[Batch]], None]] = {
+WRITERS: dict[str, Callable[[Path, Iterator[Batch], str], None]] = {
     ".npz": _write_npz,
     ".parquet": _write_parquet,
     ".csv": _write_csv,

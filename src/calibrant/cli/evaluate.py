@@ -29,6 +29,7 @@ from calibrant.cli.options import (
     column_options,
     json_option,
     level_option,
+    plugin_option,
     seed_option,
 )
 from calibrant.cli.progress import batches_bar, passes_bar
@@ -49,7 +50,8 @@ BATCH_ROWS = 65_536
     type=Name(METRICS),
     multiple=True,
     metavar="NAME",
-    help=f"Metric to measure instead of the default set, one of {', '.join(METRICS)}. Repeatable.",
+    help="Metric to measure instead of the default set. Repeatable. One of "
+    f"{', '.join(METRICS)}, or of a plug-in.",
 )
 @bins_option
 @level_option
@@ -71,6 +73,7 @@ BATCH_ROWS = 65_536
 @scheduler_option
 @skip_bad_option
 @classes_option
+@plugin_option
 @column_options
 def evaluate(
     files: tuple[str, ...],

@@ -14,6 +14,7 @@ from calibrant import _inputs, _thresholds
 from calibrant._registry import Registry
 from calibrant._writing import refuse_foreign, refuse_unwritable
 from calibrant.calibrators import CALIBRATORS, AutoCalibration, CalibrationWarning, Calibrator
+from calibrant.calibrators.origin import check_metadata
 from calibrant.calibrators.registry import required_params
 from calibrant.calibrators.saving import is_calibrator
 from calibrant.calibrators.temperature.methods import CRITERIA
@@ -35,6 +36,7 @@ from calibrant.cli.options import (
     force_option,
     json_option,
     parse_setting,
+    plugin_option,
 )
 from calibrant.cli.progress import passes_bar
 from calibrant.errors import CalibrantError
@@ -74,11 +76,18 @@ NAMED = {"criterion": Registry("criterion", dict.fromkeys(CRITERIA))}
     metavar="FILE",
     help="Calibrator to write, a small .json file. An earlier calibrator is overwritten.",
 )
+@click.option(
+    "--metadata",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Keep a value in the file, such as --metadata model=resnet50. Repeatable.",
+)
 @force_option
 @json_option
 @scheduler_option
 @skip_bad_option
 @classes_option
+@plugin_option
 @column_options
 def fit(
     val: str,
@@ -86,6 +95,7 @@ def fit(
     settings: tuple[str, ...],
     keep_class: bool,
     output: Path,
+    metadata: tuple[str, ...],
     force: bool,
     as_json: bool,
     scheduler: str | None,
@@ -123,6 +133,9 @@ def fit(
             raise click.UsageError(f"--keep-class is for the method auto; found {method}")
         settings = (*settings, "keep_class=true")
     calibrator = _make_calibrator(method, settings)
+    kept = check_metadata(
+        dict(parse_setting(each, "model=resnet50", "--metadata") for each in metadata)
+    )
     most = _thresholds.ROWS_TO_FIT_IN_MEMORY
     where = scheduler_of(val, scheduler, skip_bad=skip_bad, rows_in_memory=most)
     # The warnings of the fit are in its report, which is printed below.
@@ -134,6 +147,7 @@ def fit(
             with _inputs.naming(val):
                 calibrator.fit_samples(samples.fit_data())
             calibrator.classes_ = samples.classes or calibrator.classes_
+            calibrator.origin_ = calibrator.origin_.with_data(*samples[:3])
         else:
             from calibrant import scale
 
@@ -147,7 +161,7 @@ def fit(
                     n_classes=classes,
                     progress=show,
                 )
-    calibrator.save(output)
+    calibrator.save(output, metadata=kept)
     if as_json:
         click.echo(json.dumps(calibrator.report_.to_dict(), indent=2, allow_nan=False))
         return
@@ -156,6 +170,7 @@ def fit(
     calibrated = "calibrated" if is_truncated(Path(val)) else "calibrated.npz"
     click.echo(f"To use it:     calibrant apply {output} FILE -o {calibrated}")
     click.echo(f"To measure it: calibrant evaluate {calibrated}")
+    click.echo(f"To look at it: calibrant info {output}")
 
 
 def _make_calibrator(method: str, settings: tuple[str, ...]) -> Calibrator:

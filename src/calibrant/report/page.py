@@ -30,6 +30,7 @@ def write_report(
     title: str | None = None,
     notes: Iterable[str] = (),
     methods: Iterable[str] | Mapping[str, Calibrator] | None = None,
+    metrics: Iterable[str] = (),
     gamma: float | None = None,
     n_bins: int = 15,
     level: float = 0.95,
@@ -51,6 +52,7 @@ def write_report(
         methods: Names out of ``CALIBRATORS``, or unfitted calibrators by names of your own. None
             is all methods that need no parameter and whose fit does not take minutes; the page
             lists those left out.
+        metrics: Names in ``METRICS`` to measure beside the usual ones, as columns of the table.
         gamma: Gamma that the model was trained with, for named methods that need it (focal).
         n_bins: Bins of the calibration errors and diagrams.
         level: Confidence level of the intervals.
@@ -87,6 +89,7 @@ def write_report(
         title=title,
         notes=notes,
         methods=methods,
+        metrics=metrics,
         gamma=gamma,
         n_bins=n_bins,
         level=level,
