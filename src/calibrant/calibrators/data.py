@@ -238,6 +238,8 @@ class LabelledScores(NamedTuple):
     scores: npt.NDArray[Any]
     """(n, K)"""
     labels: npt.NDArray[np.int64]
+    upper_logits: npt.NDArray[Any] | None = None
+    """The largest possible logits, if a language model's log leaves out options."""
 
     def fit_data(self) -> FitData:
         """The samples as a fit takes them."""
@@ -250,7 +252,12 @@ class LabelledScores(NamedTuple):
 
 
 def labelled_scores(
-    labels: Array, *, logits: Array = None, probs: Array = None, to_fit: bool = False
+    labels: Array,
+    *,
+    logits: Array = None,
+    probs: Array = None,
+    upper_logits: Array = None,
+    to_fit: bool = False,
 ) -> LabelledScores:
     """Check labels and ``logits`` or ``probs``; ``to_fit`` also that every label is possible."""
     kind, given = _inputs.one_of(logits=logits, probs=probs)
@@ -263,4 +270,4 @@ def labelled_scores(
         flat = flat / flat.sum(axis=1, keepdims=True)
     if to_fit:
         _inputs.possible_labels(flat, labels, np.full(len(flat), True))
-    return LabelledScores(kind, flat, labels)
+    return LabelledScores(kind, flat, labels, upper_logits)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -27,11 +29,12 @@ from calibrant.cli.data_sets import (
     skip_bad_option,
 )
 from calibrant.cli.inputs import refuse_overwriting, scores_of
-from calibrant.cli.options import INPUT, OUTPUT
+from calibrant.cli.options import INPUT, OUTPUT, answers_options
 from calibrant.cli.progress import batches_bar, passes_bar
 from calibrant.errors import CalibrantError
-from calibrant.files import Predictions, iter_predictions, write_predictions
+from calibrant.files import Answers, Predictions, iter_predictions, write_predictions
 from calibrant.files.columns import arrow
+from calibrant.files.jsonl import JsonlSource
 from calibrant.files.parquet import is_truncated
 from calibrant.files.parquet.tables import score_table, write_tables
 
@@ -53,8 +56,10 @@ Batch: TypeAlias = dict[str, Any]
     type=OUTPUT,
     metavar="OUT",
     help="File to write: .npz, .parquet or .csv. Overwritten if it exists. If FILE is a folder, "
-    "OUT may be a new folder, which gets a file for each.",
+    "OUT may be a new folder, which gets a file for each. If FILE is .jsonl, OUT may be .jsonl: "
+    "its lines with probs.",
 )
+@answers_options
 @scheduler_option
 @skip_bad_option
 @classes_option
@@ -62,6 +67,7 @@ def apply(
     calibrator_path: str,
     file: str,
     output: Path,
+    answers: Answers,
     scheduler: str | None,
     skip_bad: bool,
     classes: int | None,
@@ -77,6 +83,7 @@ def apply(
     Examples:
       calibrant apply cal.json network.npz::test -o calibrated.npz
       calibrant apply cal.json new.parquet -o calibrated.parquet
+      calibrant apply cal.json answers.jsonl --options A,B,C,D -o calibrated.jsonl
       calibrant apply cal.json logs/ -o calibrated/ --scheduler local
     """
     truncated = is_truncated(Path(file))
@@ -105,17 +112,19 @@ def apply(
             "Name a new folder, without an extension"
         )
     write = WRITERS.get(output.suffix.lower())
+    if output.suffix.lower() == Path(file).suffix.lower() == ".jsonl":
+        write = functools.partial(_write_jsonl, JsonlSource(Path(file), file, answers))
     if write is None:
         raise CalibrantError(
             f"-o must end in {', '.join(WRITERS)}; found {str(output)!r}. Rename it"
         )
-    if write is not _write_npz:
+    if output.suffix.lower() in (".parquet", ".csv"):
         arrow("writing")  # fail before the first rows
     calibrator = load(calibrator_path)
     check_classes(calibrator_path, calibrator.n_classes_, classes)
     refuse_overwriting(output, calibrator_path, file)
     batch_rows = max(1, min(BATCH_ROWS, BATCH_NUMBERS // calibrator.n_classes_))
-    rows = iter_predictions(file, batch_rows=batch_rows)
+    rows = iter_predictions(file, batch_rows=batch_rows, answers=answers)
     tally = _Tally()
     with (
         written_whole(output) as temporary,
@@ -199,6 +208,16 @@ def _write_csv(target: Path, batches: Iterator[Batch]) -> None:
 
 def _write_parquet(target: Path, batches: Iterator[Batch]) -> None:
     write_tables(target, (score_table(batch.pop("probs"), **batch) for batch in batches))
+
+
+def _write_jsonl(log: JsonlSource, target: Path, batches: Iterator[Batch]) -> None:
+    """The lines of the log with the calibrated probabilities of the options."""
+    rows = ((batch["class_names"], row) for batch in batches for row in batch["probs"])
+    with target.open("w", encoding="utf-8") as file:
+        for (_, line), (names, row) in zip(log.lines(), rows, strict=True):
+            texts = names or map(str, range(len(row)))
+            probs = dict(zip(texts, row.tolist(), strict=True))
+            file.write(json.dumps({**line, "probs": probs}, ensure_ascii=False) + "\n")
 
 
 WRITERS: dict[str, Callable[[Path, Iterator[Batch]], None]] = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from calibrant.calibrators import CALIBRATORS
@@ -12,6 +14,7 @@ from calibrant.cli.options import (
     MethodsCommand,
     Name,
     Names,
+    answers_options,
     bins_option,
     chosen_methods,
     gamma_option,
@@ -20,6 +23,7 @@ from calibrant.cli.options import (
     seed_option,
 )
 from calibrant.cli.progress import fitting_bar
+from calibrant.files import Answers
 
 
 @click.command(cls=MethodsCommand)
@@ -54,6 +58,7 @@ from calibrant.cli.progress import fitting_bar
 @level_option
 @seed_option
 @json_option
+@answers_options
 def compare(
     val: str,
     test: str,
@@ -65,6 +70,7 @@ def compare(
     level: float,
     seed: int,
     as_json: bool,
+    answers: Answers,
 ) -> None:
     """Fit every method on VAL and measure each on TEST.
 
@@ -83,7 +89,8 @@ def compare(
       calibrant compare val.csv test.csv --gamma 3 --json
     """
     methods = chosen_methods(names, gamma, against=against)
-    fit_on, measure_on = read_labelled(val, to_fit=True), read_labelled(test)
+    fit_on = read_labelled(val, answers=answers, to_fit=True)
+    measure_on = read_labelled(test, answers=answers)
     with fitting_bar(val, len(methods)) as show:
         result = compare_samples(
             fit_on,
@@ -100,4 +107,5 @@ def compare(
         click.echo(result.to_json())
         return
     click.echo(f"{result}\n")
-    click.echo(f"To fit one: calibrant fit {val} --method NAME -o cal.json")
+    given = shlex.join([val, *answers.as_arguments()])
+    click.echo(f"To fit one: calibrant fit {given} --method NAME -o cal.json")

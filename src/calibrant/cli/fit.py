@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import shlex
 import warnings
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,14 @@ from calibrant.cli.options import (
     OUTPUT,
     MethodsCommand,
     Name,
+    answers_options,
     force_option,
     json_option,
     parse_setting,
 )
 from calibrant.cli.progress import passes_bar
 from calibrant.errors import CalibrantError
+from calibrant.files import Answers
 from calibrant.files.parquet import is_truncated
 
 NAMED = {"criterion": Registry("criterion", dict.fromkeys(CRITERIA))}
@@ -75,6 +78,7 @@ NAMED = {"criterion": Registry("criterion", dict.fromkeys(CRITERIA))}
 )
 @force_option
 @json_option
+@answers_options
 @scheduler_option
 @skip_bad_option
 @classes_option
@@ -86,6 +90,7 @@ def fit(
     output: Path,
     force: bool,
     as_json: bool,
+    answers: Answers,
     scheduler: str | None,
     skip_bad: bool,
     classes: int | None,
@@ -105,6 +110,7 @@ def fit(
       calibrant fit network.npz::val --keep-class -o cal.json
       calibrant fit val.parquet --method temperature --set criterion=ada_ece -o cal.json
       calibrant fit val.csv --method focal --set gamma=3 -o cal.json --json
+      calibrant fit answers.jsonl --options A,B,C,D -o cal.json
       calibrant fit logs/ --method temperature --scheduler local -o cal.json
     """
     if output.suffix.lower() != ".json":
@@ -124,7 +130,7 @@ def fit(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         if where is None:
-            samples = read_labelled(val, to_fit=True)
+            samples = read_labelled(val, answers=answers, to_fit=True)
             check_classes(val, samples.scores.shape[1], classes)
             with _inputs.naming(val):
                 calibrator.fit_samples(samples.fit_data())
@@ -147,7 +153,8 @@ def fit(
     click.echo(f"{calibrator.report_}\nWritten to {output}\n")
     # Truncated rows are only written as a folder.
     calibrated = "calibrated" if is_truncated(Path(val)) else "calibrated.npz"
-    click.echo(f"To use it:     calibrant apply {output} FILE -o {calibrated}")
+    given = ["FILE", *answers.as_arguments()]
+    click.echo(f"To use it:     calibrant apply {output} {shlex.join(given)} -o {calibrated}")
     click.echo(f"To measure it: calibrant evaluate {calibrated}")
 
 

@@ -11,16 +11,23 @@ import numpy.typing as npt
 from calibrant import _inputs
 from calibrant.calibrators.data import LabelledScores, labelled_scores
 from calibrant.errors import CalibrantError
-from calibrant.files import Predictions, read_predictions
+from calibrant.files import Answers, Predictions, read_predictions
 
 
-def read_labelled(file: str, *, to_fit: bool = False) -> LabelledScores:
+def read_labelled(
+    file: str, *, answers: Answers | None = None, to_fit: bool = False
+) -> LabelledScores:
     """The checked scores and labels of a file; an error message names the file."""
-    predictions = read_predictions(file)
+    predictions = read_predictions(file, answers=answers)
     with _inputs.naming(file):
         kind, scores = scores_of(predictions)
         _inputs.some_labels(predictions.labels)
-        return labelled_scores(predictions.labels, to_fit=to_fit, **{kind: scores})
+        return labelled_scores(
+            predictions.labels,
+            to_fit=to_fit,
+            upper_logits=predictions.upper_logits,
+            **{kind: scores},
+        )
 
 
 def scores_of(predictions: Predictions) -> tuple[str, npt.NDArray[Any]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from calibrant._registry import Registry
 from calibrant.calibrators import CALIBRATORS, Calibrator
 from calibrant.calibrators.registry import make_calibrators, required_params
 from calibrant.errors import CalibrantError
+from calibrant.files import Answers
 
 SEEDS = range(2**63)
 
@@ -86,6 +88,35 @@ gamma_option = click.option(
     type=float,
     help="Gamma that the model was trained with. Adds the methods that need it (focal).",
 )
+
+
+def answers_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options for ``.jsonl`` files, given to the command as ``answers``."""
+
+    @click.option(
+        "--options",
+        metavar="A,B,...",
+        help="Possible answers in the log of a language model (.jsonl), which become the classes. "
+        "Log-probabilities with and without a leading space are added.",
+    )
+    @click.option(
+        "--label",
+        metavar="FIELD",
+        help="Field of a .jsonl file with the correct option, such as meta.key.  "
+        "[default: label, answer or target]",
+    )
+    @click.option(
+        "--source", metavar="NAME", help="Lines of a .jsonl file to read, by their field source."
+    )
+    @functools.wraps(command)
+    def with_answers(
+        *args: Any, options: str | None, label: str | None, source: str | None, **others: Any
+    ) -> Any:
+        texts = None if options is None else tuple(text.strip() for text in options.split(","))
+        answers = Answers(options=texts, label=label, source=source)
+        return command(*args, answers=answers, **others)
+
+    return with_answers
 
 
 class MethodsCommand(click.Command):

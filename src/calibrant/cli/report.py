@@ -14,6 +14,7 @@ from calibrant.cli.options import (
     OUTPUT,
     MethodsCommand,
     Names,
+    answers_options,
     bins_option,
     chosen_methods,
     gamma_option,
@@ -21,6 +22,7 @@ from calibrant.cli.options import (
     seed_option,
 )
 from calibrant.cli.progress import fitting_bar
+from calibrant.files import Answers
 
 
 @click.command(cls=MethodsCommand)
@@ -49,6 +51,7 @@ from calibrant.cli.progress import fitting_bar
 @bins_option
 @level_option
 @seed_option
+@answers_options
 def report(
     val: str,
     test: str,
@@ -59,6 +62,7 @@ def report(
     n_bins: int,
     level: float,
     seed: int,
+    answers: Answers,
 ) -> None:
     """Write an HTML page: can the model be trusted, and what does calibration gain?
 
@@ -73,6 +77,7 @@ def report(
       calibrant report network.npz::val network.npz::test
       calibrant report val.parquet test.parquet -o page.html --title "Our network"
       calibrant report val.csv test.csv --method auto,temperature
+      calibrant report val.jsonl test.jsonl --options A,B,C,D
     """
     _inputs.page_path(output)
     refuse_overwriting(output, val, test)
@@ -85,6 +90,7 @@ def report(
             test,
             output,
             title=title,
+            answers=answers,
             methods=methods if names else None,
             gamma=gamma,
             n_bins=n_bins,

@@ -42,6 +42,8 @@ class Predictions:
             log-probabilities, which have 0.
         label_logits: (N,) floats, the logit of each label; NaN where it is missing.
         n_classes: number of classes, if ``top_logits`` are given and the file says it.
+        upper_logits: (N, K) floats, the largest possible logits where a language model's log leaves
+            out options, and ``logits`` elsewhere; None if it leaves out none.
     """
 
     logits: NDArray[Any] | None = None
@@ -56,6 +58,7 @@ class Predictions:
     normaliser: NDArray[Any] | None = None
     label_logits: NDArray[Any] | None = None
     n_classes: int | None = None
+    upper_logits: NDArray[Any] | None = None
 
     def __len__(self) -> int:
         for field in (self.logits, self.probs, self.confidence, self.top_logits):

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from calibrant import _inputs
 from calibrant.errors import CalibrantError
 from calibrant.files.csv import CsvSource
+from calibrant.files.jsonl import Answers, JsonlSource
 from calibrant.files.npz import NpzSource
 from calibrant.files.parquet.folder import ParquetSource
 from calibrant.files.predictions import Block, Predictions, regrouped
@@ -35,9 +36,13 @@ KINDS: dict[str, Callable[[Path, str | None, str], Source]] = {
     ".csv.gz": CsvSource,
 }
 """What reads a file, by its extension; a folder is read as Parquet."""
+LOG = ".jsonl"
+"""The extension of a language model's log, whose reader has options of its own."""
 
 
-def read_predictions(path: str | os.PathLike[str]) -> Predictions:
+def read_predictions(
+    path: str | os.PathLike[str], *, answers: Answers | None = None
+) -> Predictions:
     """All rows of a prediction file.
 
     Args:
@@ -47,7 +52,9 @@ def read_predictions(path: str | os.PathLike[str]) -> Predictions:
             ``logit_0, logit_1, ...`` or ``prob_0, ...``, or one column of lists named ``logits``
             or ``probs``. A file may also have only ``confidence`` and ``correct`` (or
             ``true_label`` and ``pred_label``). ``FILE.npz::val`` reads ``val_logits``,
-            ``val_labels`` and so on. Nothing is ever unpickled.
+            ``val_labels`` and so on. Nothing is ever unpickled. A ``.jsonl`` file is a log of a
+            language model.
+        answers: what to read of a ``.jsonl`` file: the options, the field of the label, the source.
 
     Returns:
         Predictions: the arrays; None for those that the file does not have.
@@ -63,17 +70,17 @@ def read_predictions(path: str | os.PathLike[str]) -> Predictions:
         Traceback (most recent call last):
         calibrant.errors.CalibrantError: ...net.npz holds the parts val, test: add ::val or ::test
     """
-    return next(_predictions_of(_source(path), None))
+    return next(_predictions_of(_source(path, answers), None))
 
 
 def iter_predictions(
-    path: str | os.PathLike[str], *, batch_rows: int = 65536
+    path: str | os.PathLike[str], *, batch_rows: int = 65536, answers: Answers | None = None
 ) -> Iterator[Predictions]:
     """The rows of :func:`read_predictions` in batches, without holding the whole file.
 
     Every batch has ``batch_rows`` rows, the last one the remainder. Names and shapes are checked
     before this returns; damaged rows are found when they are reached. Only an array stored in
-    Fortran order is held whole.
+    Fortran order and the numbers of a ``.jsonl`` file are held whole.
 
     Examples:
         >>> import tempfile
@@ -84,11 +91,11 @@ def iter_predictions(
         [[0, 1], [2, 0], [1]]
     """
     rows = _inputs.whole_number(batch_rows, "batch_rows", allowed=range(1, 1 << 31))
-    return _predictions_of(_source(path), rows)
+    return _predictions_of(_source(path, answers), rows)
 
 
 def count_rows(path: str | os.PathLike[str]) -> int | None:
-    """The number of rows of a file, from its headers alone; None for CSV, which has none.
+    """The number of rows of a file, from its headers alone; None for CSV and JSONL.
 
     Examples:
         >>> import tempfile
@@ -106,7 +113,7 @@ def _predictions_of(source: Source, rows: int | None) -> Iterator[Predictions]:
         yield Predictions(**fields, class_names=source.class_names, n_classes=source.n_classes)
 
 
-def _source(path: Any) -> Source:
+def _source(path: Any, answers: Answers | None = None) -> Source:
     _inputs.path(path, "a prediction file")
     where = os.fsdecode(path)
     file, part = _split(where)
@@ -114,15 +121,27 @@ def _source(path: Any) -> Source:
         raise FileNotFoundError(_missing(file))
     if file.is_dir():
         return ParquetSource(file, part, where)
+    if file.name.lower().endswith(LOG) and part is None:
+        _refuse_empty(file)
+        return JsonlSource(file, where, answers or Answers())
+    if answers not in (None, Answers()):
+        raise CalibrantError(
+            f"--options, --label and --source are for the lines of a {LOG} file; found {file}. "
+            "Leave them out"
+        )
     for ending, open_source in KINDS.items():
         if file.name.lower().endswith(ending):
-            if file.stat().st_size == 0:
-                raise CalibrantError(f"{file} is empty (0 bytes). Write it again")
+            _refuse_empty(file)
             return open_source(file, part, where)
     raise CalibrantError(
-        f"{file} must end in one of {', '.join(KINDS)} (or be a folder of .parquet files); found "
-        f"{file.suffix or 'no extension'!r}. Save it as one of these"
+        f"{file} must end in one of {', '.join((*KINDS, LOG))} (or be a folder of .parquet files); "
+        f"found {file.suffix or 'no extension'!r}. Save it as one of these"
     )
+
+
+def _refuse_empty(file: Path) -> None:
+    if file.stat().st_size == 0:
+        raise CalibrantError(f"{file} is empty (0 bytes). Write it again")
 
 
 def _split(where: str) -> tuple[Path, str | None]:

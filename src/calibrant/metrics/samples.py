@@ -41,6 +41,8 @@ class ScoredSamples:
     """Log-probability of the label, if it is known although the scores of all classes are not."""
     sum_of_squares: Floats | None = None
     """Sum of the squared probabilities of each row, likewise."""
+    upper: npt.NDArray[Any] | None = None
+    """Largest possible logits, (n, K), if a log leaves out options; see ``missing_options``."""
 
     def __len__(self) -> int:
         return len(self.confidence)

@@ -33,6 +33,7 @@ SIDES = (
     "prevalence off",
     "classes off",
     "miscalibrated",
+    "undecided",
 )
 NAMES = {"ece": "ECE", "positive_ece": "ECE of P(class 1)", "classwise_ece": "classwise ECE"}
 MOST_NAMED = 3

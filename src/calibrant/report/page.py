@@ -12,7 +12,7 @@ from calibrant import _inputs
 from calibrant._types import RandomState
 from calibrant._writing import refuse_unwritable, write_whole
 from calibrant.calibrators.base import Calibrator
-from calibrant.files import Predictions, read_predictions
+from calibrant.files import Answers, Predictions, read_predictions
 from calibrant.report.render import render
 from calibrant.report.samples import Part, checked_part
 from calibrant.report.summarise import summarise
@@ -29,6 +29,7 @@ def write_report(
     *,
     title: str | None = None,
     notes: Iterable[str] = (),
+    answers: Answers | None = None,
     methods: Iterable[str] | Mapping[str, Calibrator] | None = None,
     gamma: float | None = None,
     n_bins: int = 15,
@@ -47,6 +48,7 @@ def write_report(
         path: The page, a file that ends in ``.html``. Overwritten if it exists.
         title: Heading of the page; None is the name of the test file.
         notes: Sentences about the data, shown below the heading.
+        answers: What to read of ``.jsonl`` files, the logs of language models.
         methods: Names out of ``CALIBRATORS``, or unfitted calibrators by names of your own. None
             is all methods that need no parameter and whose fit does not take minutes; the page
             lists those left out.
@@ -78,7 +80,10 @@ def write_report(
     _inputs.installed("jinja2", "markupsafe", extra="report", purpose="writing a report")
     target = _inputs.page_path(_inputs.path(path, "the output"))
     refuse_unwritable(target)
-    parts = _read(val, "val", to_fit=True), _read(test, "test", to_fit=False)
+    parts = (
+        _read(val, "val", answers, to_fit=True),
+        _read(test, "test", answers, to_fit=False),
+    )
     summary = summarise(
         *parts,
         title=title,
@@ -99,12 +104,13 @@ def write_report(
     return summary
 
 
-def _read(source: Source, name: str, *, to_fit: bool) -> Part:
+def _read(source: Source, name: str, answers: Answers | None, *, to_fit: bool) -> Part:
     if isinstance(source, Predictions):
         with _inputs.naming(name):
             return checked_part(source, to_fit=to_fit)
     file = os.fsdecode(source)
-    predictions = read_predictions(file)
+    predictions = read_predictions(file, answers=answers)
+    extra = [] if answers is None else answers.as_arguments()
     with _inputs.naming(file):
         part = checked_part(predictions, to_fit=to_fit)
-    return replace(part, file=file, quoted=shlex.quote(file))
+    return replace(part, file=file, quoted=shlex.join([file, *extra]))

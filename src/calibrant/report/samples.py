@@ -62,7 +62,11 @@ def checked_part(predictions: Predictions, *, to_fit: bool) -> Part:
     _inputs.some_scores(predictions.logits, predictions.probs)
     _inputs.some_labels(predictions.labels)
     samples = labelled_scores(
-        predictions.labels, to_fit=to_fit, logits=predictions.logits, probs=predictions.probs
+        predictions.labels,
+        to_fit=to_fit,
+        logits=predictions.logits,
+        probs=predictions.probs,
+        upper_logits=predictions.upper_logits,
     )
     names = predictions.class_names
     check_one_name_each(names, "class_names", "classes", samples.scores.shape[1])

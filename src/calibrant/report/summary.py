@@ -207,6 +207,8 @@ class Summary:
             off = len(self.evaluation(self.before).classes_off)
             which = f"{off} of {self.comparison.n_classes} classes" if off else "single classes"
             return f"right on the whole, but wrong about {which}"
+        if self.side == "undecided":
+            return "the verdict depends on options that the log leaves out"
         if two and self.side in ("over-confident", "under-confident"):
             slope = self[self.before].row["calibration_slope"].value
             return f"its probabilities have a slope of {slope:.2f}, where 1 is calibrated"
@@ -227,6 +229,8 @@ class Summary:
             if self.comparison.n < ENOUGH:
                 return f"{n} cannot tell: only gross errors would show."
             return f"Yes, as far as {n} can tell."
+        if self.side == "undecided":
+            return self.evaluation(self.before).verdict()
         curve, (probability, rate) = self.curve(self.before), self.axes
         points = 100.0 * (curve.overall_confidence - curve.overall_accuracy)
         direction = "above" if points > 0.0 else "below"
