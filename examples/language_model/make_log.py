@@ -19,21 +19,26 @@ import numpy as np
 OPTIONS = ["A", "B", "C", "D"]
 WORDS = ["The", "Answer", "**", "Option", "I", "It", "(", "None"]
 SAMPLES = 400
-TOP = 5
 
 
-def answers(rng: np.random.Generator, n: int) -> list[dict[str, Any]]:
-    """Lines of a log, each with the label that a person would add."""
+def answers(
+    rng: np.random.Generator, n: int, *, stretch: float = 1.7, top_logprobs: int = 5
+) -> list[dict[str, Any]]:
+    """Lines of a log, each with the label that a person would add.
+
+    The logits are ``stretch`` times those of a calibrated model.
+    """
     truth = 1.5 * rng.normal(size=(n, len(OPTIONS)))
     labels = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
-    words = 1.7 * truth.max(axis=1, keepdims=True) + rng.normal(-4.0, 1.0, size=(n, len(WORDS)))
-    # The same option with and without a leading space, and 1.7 times too far apart.
-    scores = np.concatenate([1.7 * truth, 1.7 * truth - 4.0, words], axis=1)
+    options = stretch * truth
+    words = options.max(axis=1, keepdims=True) + rng.normal(-4.0, 1.0, size=(n, len(WORDS)))
+    spaced = options - 4.0  # the same options after a space
+    scores = np.concatenate([options, spaced, words], axis=1)
     log_probs = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
     tokens = [*OPTIONS, *(f" {option}" for option in OPTIONS), *WORDS]
     lines = []
     for i, row in enumerate(log_probs):
-        order = np.argsort(-row)[:TOP]
+        order = np.argsort(-row)[:top_logprobs]
         top = [{"token": tokens[j], "logprob": round(float(row[j]), 6)} for j in order]
         chosen = next(each for each in top if each["token"].strip() in OPTIONS)
         content = [{**chosen, "top_logprobs": top}]
