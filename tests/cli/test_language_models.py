@@ -39,7 +39,7 @@ def test_the_example_is_what_its_script_writes(tmp_path):
 
 def test_evaluate_gives_the_verdict_at_both_ends(log):
     text = run("evaluate", log / "test.jsonl", *OPTIONS)
-    assert "samples leave out an option" in text
+    assert "samples an option is not among the logged tokens" in text
     assert "With these options at 0: Over-confident" in text
     assert "With as much as they can have: Over-confident" in text
     (found,) = json.loads(run("evaluate", log / "test.jsonl", *OPTIONS, "--json")).values()
@@ -89,14 +89,15 @@ def test_only_the_lines_of_one_source_are_calibrated(log):
 def test_compare_and_report_say_what_is_missing(log):
     methods = ("--method", "identity,temperature")
     text = run("compare", log / "val.jsonl", log / "test.jsonl", *OPTIONS, *methods)
-    assert "samples leave out an option" in text
+    assert "samples an option is not among the logged tokens" in text
     assert "val.jsonl --options A,B,C,D --method NAME" in text
     page = log / "page.html"
     run("report", log / "val.jsonl", log / "test.jsonl", *OPTIONS, *methods, "-o", page)
     written = page.read_text()
-    assert "samples leave out an option" in written
+    assert "samples an option is not among the logged tokens" in written
     assert "With these options at 0: Over-confident" in written
-    assert "val.jsonl --options A,B,C,D" in written
+    assert "val.jsonl --options A,B,C,D --method" in written
+    assert "FILE --options A,B,C,D -o" in written
     assert "question-" in written
 
 

@@ -93,7 +93,9 @@ def test_samples_of_the_harness(stored, target, tmp_path):
         else:
             if stored == "numbers":
                 pairs = [[number, False] for number in row.tolist()]
-            named = {f"gen_args_{k}": {"arg_0": a, "arg_1": b} for k, (a, b) in enumerate(arguments)}
+            named = {
+                f"gen_args_{k}": {"arg_0": a, "arg_1": b} for k, (a, b) in enumerate(arguments)
+            }
             line |= {"resps": [[pair] for pair in pairs], "filtered_resps": pairs}
             line |= {"arguments": named}
         lines.append(line)

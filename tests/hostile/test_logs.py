@@ -70,7 +70,9 @@ def test_a_bad_line(line, tmp_path):
 
 def test_options_that_are_not_there(tmp_path):
     path = write(tmp_path, json.dumps(WORDS))
-    with pytest.raises(CalibrantError, match="line 1: none of .* A, B .*; found 'The', ' end'. Name"):
+    with pytest.raises(
+        CalibrantError, match="line 1: none of .* A, B .*; found 'The', ' end'. Name"
+    ):
         read_predictions(path, answers=Answers(options=["A", "B"]))
     one = {"choices": [{"logprobs": {"content": [TOKEN]}}]}
     with pytest.raises(CalibrantError, match="line 1: none of .* in its top tokens; found 'The'"):

@@ -56,7 +56,7 @@ def test_a_verdict_that_holds_at_both_ends():
     result = calibrant.evaluate(logits=logits, labels=labels, upper_logits=upper)
     assert result.side == result.ends.at_zero.side == result.ends.at_most.side == "over-confident"
     assert not result.ends.differ
-    assert f"{result.ends.n} samples leave out an option" in str(result)
+    assert f"In {result.ends.n} samples an option is not" in str(result)
     assert result.to_dict()["missing_options"]["at_zero"]["side"] == "over-confident"
 
 

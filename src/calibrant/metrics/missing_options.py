@@ -41,16 +41,17 @@ class Ends:
         if not self.differ:
             return self.between
         sentence = (
-            f"Undecided: {self.n} samples leave out an option. With these at 0 the verdict is "
-            f"{self.at_zero.side}, with as much as they can have it is {self.at_most.side}. Log "
-            "more alternatives, such as top_logprobs=20."
+            f"Undecided: in {self.n} samples an option is not among the logged tokens. With these "
+            f"options at 0 the verdict is {self.at_zero.side}, with as much as they can have it is "
+            f"{self.at_most.side}. Log more alternatives, such as top_logprobs=20."
         )
         p_value = max(each.p_value for each in (self.between, self.at_zero, self.at_most))
         return Verdict("undecided", p_value, sentence)
 
     def __str__(self) -> str:
         return (
-            f"{self.n} samples leave out an option; the figures give it half of what it can have.\n"
+            f"In {self.n} samples an option is not among the logged tokens; the figures give it "
+            "half of what it can have.\n"
             f"With these options at 0: {self.at_zero.sentence}\n"
             f"With as much as they can have: {self.at_most.sentence}"
         )

@@ -110,7 +110,8 @@ def _read(source: Source, name: str, answers: Answers | None, *, to_fit: bool) -
             return checked_part(source, to_fit=to_fit)
     file = os.fsdecode(source)
     predictions = read_predictions(file, answers=answers)
-    extra = [] if answers is None else answers.as_arguments()
     with _inputs.naming(file):
         part = checked_part(predictions, to_fit=to_fit)
-    return replace(part, file=file, quoted=shlex.join([file, *extra]))
+    given = [] if answers is None else answers.as_arguments()
+    options = "".join(f" {shlex.quote(word)}" for word in given)
+    return replace(part, file=file, quoted=shlex.quote(file), answers=options)

@@ -34,6 +34,8 @@ class Part:
     """The file that they were read from."""
     quoted: str | None = None
     """The file, quoted for a shell."""
+    answers: str = ""
+    """The options that read it if it is a log, quoted likewise, after a space."""
 
     def __len__(self) -> int:
         return len(self.samples.labels)

@@ -271,8 +271,7 @@ def _calibrated(calibrator: Calibrator, test: LabelledScores) -> ScoredSamples:
 def _notes_on_ends(rows: Iterable[ComparedMethod]) -> Iterator[str]:
     for row in rows:
         if row.evaluation is not None and row.evaluation.ends is not None:
-            yield from str(row.evaluation.ends).splitlines()
-            return
+            yield " ".join(str(row.evaluation.ends).splitlines())
 
 
 def _notes(fit_on: LabelledScores, test: LabelledScores) -> Iterator[str]:
