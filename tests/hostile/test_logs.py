@@ -27,7 +27,7 @@ BAD = {
     '{"logprobs": {"A": "x", "B": -1}}': "line 2: .* found str 'x'",
     '{"logprobs": {"A": 1' + 400 * "0" + "}}": "line 2: a log-probability must be",
     '{"logprobs": {"A": -0.1, "B": -0.1}}': "line 2: the probabilities .* at most 1; found 1.81",
-    '{"logprobs": {"A": -0.1, "C": -3}}': "line 2: the options must be those of the first line, A, B",
+    '{"logprobs": {"A": -0.1, "C": -3}}': "line 2: the options must be those of the first line",
     '{"logprobs": {"A": -0.2, "B": -2}, "label": "E"}': "line 2: the label .* A, B.* found str 'E'",
     '{"logprobs": {"A": -0.2, "B": -2}, "label": 2}': "line 2: the label .* found int 2",
     '{"logprobs": {"A": -0.2, "B": -2}, "label": true}': "line 2: the label .* found bool True",
@@ -48,7 +48,7 @@ BAD = {
     '{"confidence": 0.5, "source": "logprob"}': "line 2: a confidence needs correct",
     '{"confidence": 0.5, "correct": true}': r"mixes the sources logprob \(1 lines\), confidence "
     r"\(1 lines\)\. .* choose one with --source logprob",
-    '{"logprobs": {"A": -0.2, "B": -2}, "source": "judge"}': r"logprob \(1 lines\), judge \(1 lines",
+    '{"logprobs": {"A": -0.2, "B": -2}, "source": "judge"}': r"logprob \(1 lines\), judge \(1",
 }
 
 
@@ -70,12 +70,10 @@ def test_a_bad_line(line, tmp_path):
 
 def test_options_that_are_not_there(tmp_path):
     path = write(tmp_path, json.dumps(WORDS))
-    with pytest.raises(
-        CalibrantError, match="line 1: none of .* A, B .*; found 'The', ' end'. Name"
-    ):
+    with pytest.raises(CalibrantError, match=r"line 1: none of .* A, B .*; found 'The', ' end'"):
         read_predictions(path, answers=Answers(options=["A", "B"]))
     one = {"choices": [{"logprobs": {"content": [TOKEN]}}]}
-    with pytest.raises(CalibrantError, match="line 1: none of .* in its top tokens; found 'The'"):
+    with pytest.raises(CalibrantError, match=r"line 1: none of .* in its top tokens; found 'The'"):
         read_predictions(write(tmp_path, json.dumps(one)), answers=Answers(options=["A", "B"]))
 
 

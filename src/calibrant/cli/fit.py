@@ -98,7 +98,8 @@ def fit(
     """Fit a calibrator on the predictions in VAL and save it.
 
     VAL is a .npz, .parquet or .csv file, or a folder of .parquet files, with logits or
-    probabilities and labels. FILE.npz::val reads val_logits and val_labels. Use held-out samples:
+    probabilities and labels, or a .jsonl log of a language model.
+    FILE.npz::val reads val_logits and val_labels. Use held-out samples:
     on its training samples a model is more confident than on others. The default method, auto,
     selects by cross-validation how far to go beyond one temperature. It may change the predicted
     class where that helps, unless --keep-class is given. Prints the evidence for that choice, how
