@@ -23,6 +23,7 @@ from calibrant.files import read_predictions
 from calibrant.files.jsonl.options import ROUNDING
 
 Floats: TypeAlias = npt.NDArray[np.float64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
 ROWS, JUDGED_ROWS = 3000, 1000
@@ -44,8 +45,8 @@ class Case(NamedTuple):
 CASES = (Case(2), Case(5, 3, 2, 0.1), Case(5, 5, 1, 0.2), Case(5, 5, 3, 0.2), Case(5, 5, 3, 0.02))
 
 
-def cut(logits: Floats, case: Case, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Log-probabilities of all options, and with the bound where one is missing."""
+def cut(logits: Floats, case: Case, rng: np.random.Generator) -> tuple[Floats, Floats, Mask]:
+    """Log-probabilities of all options, their bounds, and which of them are missing."""
     exact = log_softmax(case.stretch * logits, axis=1)
     tokens = exact
     if case.mass:
@@ -57,7 +58,15 @@ def cut(logits: Floats, case: Case, rng: np.random.Generator) -> tuple[Floats, F
     missing = exact < smallest
     logged = np.where(tokens < smallest, 0.0, np.exp(tokens)).sum(axis=1, keepdims=True)
     share = np.maximum(1 - logged, ROUNDING) / np.maximum(missing.sum(axis=1, keepdims=True), 1)
-    return exact, np.where(missing, np.minimum(smallest, np.log(share)), exact)
+    return exact, np.where(missing, np.minimum(smallest, np.log(share)), exact), missing
+
+
+def samples(file: Path, part: str, rows: int) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """The first logits and labels of a part."""
+    found = read_predictions(f"{file}::{part}")
+    assert found.logits is not None
+    assert found.labels is not None
+    return found.logits[:rows].astype(np.float64), found.labels[:rows]
 
 
 def nll(log_probs: Floats, labels: npt.NDArray[np.int64], log_t: float) -> float:
@@ -82,21 +91,19 @@ def main(folder: Path) -> None:
     for case in CASES:
         extra = []
         for file in files:
-            val = read_predictions(f"{file}::val")
-            labels = val.labels[:ROWS]
-            exact, upper = cut(val.logits[:ROWS].astype(float), case, rng)
+            logits, labels = samples(file, "val", ROWS)
+            exact, upper, missing = cut(logits, case, rng)
             best = calibrated_nll(exact, labels)
-            given = [np.where(upper > exact, upper + np.log(share), exact) for share in SHARES]
+            given = [np.where(missing, upper + np.log(share), exact) for share in SHARES]
             extra.append([calibrated_nll(each, labels) - best for each in given])
         worst = np.max(extra, axis=0)
         print(case, *(f"{s:g}: {w:.4f}" for s, w in zip(SHARES, worst, strict=True)), sep="  ")
     counts = {"undecided": 0, "right": 0, "wrong": 0}
     for case in CASES[:2]:
         for file in files:
-            test = read_predictions(f"{file}::test")
-            labels = test.labels[:JUDGED_ROWS]
-            exact, upper = cut(test.logits[:JUDGED_ROWS].astype(float), case, rng)
-            logits = np.where(upper > exact, upper + np.log(0.5), exact)
+            logits, labels = samples(file, "test", JUDGED_ROWS)
+            exact, upper, missing = cut(logits, case, rng)
+            logits = np.where(missing, upper + np.log(0.5), exact)
             found = calibrant.evaluate(logits=logits, labels=labels, upper_logits=upper).side
             truth = calibrant.evaluate(logits=exact, labels=labels).side
             outcome = "right" if found == truth else "wrong"

@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibrant.files import Answers, read_predictions
+from calibrant.files import read_predictions
 from examples.language_model.make_log import answers, main as make_log
 from tests.processes import run_calibrant
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "language_model"
 OPTIONS = ("--options", "A,B,C,D")
-ANSWERS = Answers(options=("A", "B", "C", "D"))
 
 
 def run(*arguments: object) -> str:
@@ -48,7 +47,7 @@ def test_evaluate_gives_the_verdict_at_both_ends(log):
 
 
 def test_a_log_and_an_npz_of_its_numbers_agree(log):
-    read = read_predictions(log / "test.jsonl", answers=ANSWERS)
+    read = read_predictions(log / "test.jsonl", options=[*"ABCD"])
     np.savez(log / "same.npz", logits=read.logits, labels=read.labels)
     texts = [log / "same.npz", log / "test.jsonl"]
     both = [json.loads(run("evaluate", texts[0], "--json")), None]
@@ -80,7 +79,7 @@ def test_only_the_lines_of_one_source_are_calibrated(log):
     assert done.exit_code == 2
     assert "mixes the sources logprob (400 lines), verbal (1 lines)" in done.output
     assert not (log / "c.json").exists()
-    chosen = ("--source", "logprob", *OPTIONS)
+    chosen = (*OPTIONS, "--source", "logprob")
     run("fit", log / "both.jsonl", *chosen, "--method", "temperature", "-o", log / "c.json")
     run("apply", log / "c.json", log / "both.jsonl", *chosen, "-o", log / "out.jsonl")
     assert len((log / "out.jsonl").read_text().splitlines()) == 400

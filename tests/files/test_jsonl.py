@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from calibrant.files import Answers, iter_predictions, read_predictions
+from calibrant.files import iter_predictions, read_predictions
 from calibrant.files.jsonl.options import answer_position, option_scores, text_of
 from calibrant.files.jsonl.shapes import Logged, Position, positions_of
 
 OPTIONS = ("A", "B", "C", "D")
-ANSWERS = Answers(options=OPTIONS)
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(size=(12, 4))
 LOG_PROBS = LOGITS - np.log(np.exp(LOGITS).sum(axis=1, keepdims=True)) - 0.1
@@ -73,7 +72,7 @@ def test_every_shape_has_the_numbers_of_an_npz(shape, tmp_path):
         lines.append({**SHAPES[shape](top), "label": OPTIONS[label]})
     np.savez(tmp_path / "same.npz", logits=LOG_PROBS, labels=LABELS)
     same = read_predictions(tmp_path / "same.npz")
-    found = read_predictions(write(tmp_path, lines), answers=ANSWERS)
+    found = read_predictions(write(tmp_path, lines), options=OPTIONS)
     np.testing.assert_allclose(found.logits, same.logits, rtol=0, atol=1e-12)
     np.testing.assert_array_equal(found.labels, same.labels)
     assert found.class_names == OPTIONS
@@ -117,34 +116,34 @@ def test_questions_with_fewer_choices_are_padded(tmp_path):
 def test_tokens_with_and_without_a_space_are_added(tmp_path):
     top = {"A": -1.0, " A": -2.0, "▁B": -1.5, "ĠB\n": -3.0, "C": -4.0, "D": -5.0}
     path = write(tmp_path, [chat(top)])
-    found = read_predictions(path, answers=ANSWERS)
+    found = read_predictions(path, options=OPTIONS)
     expected = [np.logaddexp(-1, -2), np.logaddexp(-1.5, -3), -4, -5]
     np.testing.assert_allclose(found.logits, [expected], atol=1e-12)
 
 
 def test_a_missing_option_gets_half_of_the_smallest_logged_value(tmp_path):
     path = write(tmp_path, [chat({"A": -0.5, "B": -1.5, "The": -3.0})])
-    found = read_predictions(path, answers=ANSWERS)
+    found = read_predictions(path, options=OPTIONS)
     np.testing.assert_allclose(found.upper_logits, [[-0.5, -1.5, -3.0, -3.0]])
     np.testing.assert_allclose(found.logits, [[-0.5, -1.5, -3 - math.log(2), -3 - math.log(2)]])
 
 
 def test_missing_options_share_what_the_logged_tokens_leave(tmp_path):
     top = {"A": math.log(0.6), "B": math.log(0.3)}
-    found = read_predictions(write(tmp_path, [chat(top)]), answers=ANSWERS)
+    found = read_predictions(write(tmp_path, [chat(top)]), options=OPTIONS)
     np.testing.assert_allclose(np.exp(found.upper_logits), [[0.6, 0.3, 0.05, 0.05]])
 
 
 def test_a_sampled_token_outside_the_top_k_bounds_nothing(tmp_path):
     line = chat({"B": -0.5, "The": -3.0}, sampled="A")
     line["choices"][0]["logprobs"]["content"][0]["logprob"] = -7.0
-    found = read_predictions(write(tmp_path, [line]), answers=ANSWERS)
+    found = read_predictions(write(tmp_path, [line]), options=OPTIONS)
     np.testing.assert_allclose(found.upper_logits, [[-7.0, -0.5, -3.0, -3.0]])
 
 
 def test_minus_9999_is_no_number(tmp_path):
     line = chat({"A": -0.01, "B": -9999.0, "The": -math.inf, "C": -6.0})
-    found = read_predictions(write(tmp_path, [line]), answers=ANSWERS)
+    found = read_predictions(write(tmp_path, [line]), options=OPTIONS)
     rest = math.log((1 - math.exp(-0.01) - math.exp(-6)) / 2)
     np.testing.assert_allclose(found.upper_logits, [[-0.01, min(-6, rest), -6, min(-6, rest)]])
 
@@ -163,8 +162,8 @@ def test_minus_9999_is_no_number(tmp_path):
 def test_labels_are_texts_or_indices(options, label, index, tmp_path):
     names = options.split(",")
     line = {"logprobs": dict.fromkeys(names, -1.0), "meta": {"key": label}}
-    answers = Answers(options=names, label="meta.key")
-    assert read_predictions(write(tmp_path, [line]), answers=answers).labels.tolist() == [index]
+    found = read_predictions(write(tmp_path, [line]), options=names, label="meta.key")
+    assert found.labels.tolist() == [index]
 
 
 def test_plain_lines_name_the_options_in_any_order(tmp_path):
@@ -194,8 +193,8 @@ def test_one_source_is_read(tmp_path):
         {"logprobs": {"A": -1.0, "B": -1.0}, "label": "B", "source": "logprob"},
     ]
     path = write(tmp_path, lines)
-    assert len(read_predictions(path, answers=Answers(source="logprob"))) == 2
-    assert read_predictions(path, answers=Answers(source="verbal")).confidence.tolist() == [0.9]
+    assert len(read_predictions(path, source="logprob")) == 2
+    assert read_predictions(path, source="verbal").confidence.tolist() == [0.9]
 
 
 def test_batches_and_blank_lines(tmp_path):

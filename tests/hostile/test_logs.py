@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from calibrant.errors import CalibrantError
-from calibrant.files import Answers, read_predictions
+from calibrant.files import read_predictions
 from tests.processes import run_calibrant
 
 GOOD = '{"logprobs": {"A": -0.2, "B": -2.0}, "label": "A"}'
@@ -71,36 +71,40 @@ def test_a_bad_line(line, tmp_path):
 def test_options_that_are_not_there(tmp_path):
     path = write(tmp_path, json.dumps(WORDS))
     with pytest.raises(CalibrantError, match=r"line 1: none of .* A, B .*; found 'The', ' end'"):
-        read_predictions(path, answers=Answers(options=["A", "B"]))
+        read_predictions(path, options=["A", "B"])
     one = {"choices": [{"logprobs": {"content": [TOKEN]}}]}
     with pytest.raises(CalibrantError, match=r"line 1: none of .* in its top tokens; found 'The'"):
-        read_predictions(write(tmp_path, json.dumps(one)), answers=Answers(options=["A", "B"]))
+        read_predictions(write(tmp_path, json.dumps(one)), options=["A", "B"])
 
 
 @pytest.mark.parametrize(
-    ("text", "answers", "message"),
+    ("text", "asked", "message"),
     [
-        ("", Answers(), "is empty"),
-        (" \n\n", Answers(), "has no lines. Write one JSON object per line"),
-        (GOOD, Answers(source="verbal"), "has no lines of the source verbal; found logprob"),
-        (GOOD, Answers(label="meta.key"), "there is no field meta.key; found logprobs, label"),
+        ("", {}, "is empty"),
+        (" \n\n", {}, "has no lines. Write one JSON object per line"),
+        (GOOD, {"source": "verbal"}, "has no lines of the source verbal; found logprob"),
+        (GOOD, {"label": "meta.key"}, "there is no field meta.key; found logprobs, label"),
     ],
 )
-def test_a_log_without_samples(text, answers, message, tmp_path):
+def test_a_log_without_samples(text, asked, message, tmp_path):
     with pytest.raises(CalibrantError, match=message):
-        read_predictions(write(tmp_path, text), answers=answers)
+        read_predictions(write(tmp_path, text), **asked)
 
 
 @pytest.mark.parametrize("options", ["A", ["A"], ["A", "A"], ["A", ""], ["A", " B"], ["A", 1]])
-def test_wrong_options(options):
+def test_wrong_options(options, tmp_path):
     with pytest.raises(CalibrantError, match="options must be two or more different texts"):
-        Answers(options=options)
+        read_predictions(write(tmp_path, GOOD), options=options)
 
 
-def test_answers_are_for_logs(tmp_path):
+def test_names_for_another_kind_of_file(tmp_path):
     (tmp_path / "a.csv").write_text("label,prob_0,prob_1\n0,0.5,0.5\n")
-    with pytest.raises(CalibrantError, match=r"are for the lines of a \.jsonl file"):
-        read_predictions(tmp_path / "a.csv", answers=Answers(source="judge"))
+    with pytest.raises(CalibrantError, match=r"options and source are for \.jsonl files"):
+        read_predictions(tmp_path / "a.csv", source="judge")
+    with pytest.raises(CalibrantError, match="score and positive are for tables"):
+        read_predictions(write(tmp_path, GOOD), positive="A")
+    with pytest.raises(CalibrantError, match=r"has no parts. Drop ::val"):
+        read_predictions(f"{write(tmp_path, GOOD)}::val")
 
 
 @pytest.mark.parametrize("bad", [GOOD[:20], '{"choices": [{"logprobs": null}]}', json.dumps(WORDS)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+from typing import Any
 
 import click
 
@@ -14,16 +14,16 @@ from calibrant.cli.options import (
     MethodsCommand,
     Name,
     Names,
-    answers_options,
     bins_option,
     chosen_methods,
+    column_options,
     gamma_option,
     json_option,
     level_option,
     seed_option,
 )
 from calibrant.cli.progress import fitting_bar
-from calibrant.files import Answers
+from calibrant.files.layout import as_options
 
 
 @click.command(cls=MethodsCommand)
@@ -58,7 +58,7 @@ from calibrant.files import Answers
 @level_option
 @seed_option
 @json_option
-@answers_options
+@column_options
 def compare(
     val: str,
     test: str,
@@ -70,7 +70,7 @@ def compare(
     level: float,
     seed: int,
     as_json: bool,
-    answers: Answers,
+    columns: dict[str, Any],
 ) -> None:
     """Fit every method on VAL and measure each on TEST.
 
@@ -89,8 +89,8 @@ def compare(
       calibrant compare val.csv test.csv --gamma 3 --json
     """
     methods = chosen_methods(names, gamma, against=against)
-    fit_on = read_labelled(val, answers=answers, to_fit=True)
-    measure_on = read_labelled(test, answers=answers)
+    fit_on = read_labelled(val, columns=columns, to_fit=True)
+    measure_on = read_labelled(test, columns=columns)
     with fitting_bar(val, len(methods)) as show:
         result = compare_samples(
             fit_on,
@@ -107,5 +107,4 @@ def compare(
         click.echo(result.to_json())
         return
     click.echo(f"{result}\n")
-    given = shlex.join([val, *answers.as_arguments()])
-    click.echo(f"To fit one: calibrant fit {given} --method NAME -o cal.json")
+    click.echo(f"To fit one: calibrant fit {val}{as_options(columns)} --method NAME -o cal.json")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import shlex
 import warnings
 from pathlib import Path
 from typing import Any
@@ -26,20 +25,20 @@ from calibrant.cli.data_sets import (
     scheduler_option,
     skip_bad_option,
 )
-from calibrant.cli.inputs import read_labelled, refuse_overwriting
+from calibrant.cli.inputs import read_labelled, refuse_named_columns, refuse_overwriting
 from calibrant.cli.options import (
     INPUT,
     OUTPUT,
     MethodsCommand,
     Name,
-    answers_options,
+    column_options,
     force_option,
     json_option,
     parse_setting,
 )
 from calibrant.cli.progress import passes_bar
 from calibrant.errors import CalibrantError
-from calibrant.files import Answers
+from calibrant.files.layout import as_options
 from calibrant.files.parquet import is_truncated
 
 NAMED = {"criterion": Registry("criterion", dict.fromkeys(CRITERIA))}
@@ -78,10 +77,10 @@ NAMED = {"criterion": Registry("criterion", dict.fromkeys(CRITERIA))}
 )
 @force_option
 @json_option
-@answers_options
 @scheduler_option
 @skip_bad_option
 @classes_option
+@column_options
 def fit(
     val: str,
     method: str,
@@ -90,26 +89,28 @@ def fit(
     output: Path,
     force: bool,
     as_json: bool,
-    answers: Answers,
     scheduler: str | None,
     skip_bad: bool,
     classes: int | None,
+    columns: dict[str, Any],
 ) -> None:
     """Fit a calibrator on the predictions in VAL and save it.
 
     VAL is a .npz, .parquet or .csv file, or a folder of .parquet files, with logits or
-    probabilities and labels, or a .jsonl log of a language model.
-    FILE.npz::val reads val_logits and val_labels. Use held-out samples:
-    on its training samples a model is more confident than on others. The default method, auto,
-    selects by cross-validation how far to go beyond one temperature. It may change the predicted
-    class where that helps, unless --keep-class is given. Prints the evidence for that choice, how
-    the fit went, and any warnings.
+    probabilities and labels, or with confidence and correct, or a .jsonl log of a language model.
+    FILE.npz::val reads val_logits and
+    val_labels. One column, called score, y_score or prob, is the positive class. Use held-out
+    samples: on its training samples a model is more confident than on others. The default method,
+    auto, selects by cross-validation how far to go beyond one temperature. It may change the
+    predicted class where that helps, unless --keep-class is given. Prints the evidence for that
+    choice, how the fit went, and any warnings.
 
     \b
     Examples:
       calibrant fit network.npz::val -o cal.json
       calibrant fit network.npz::val --keep-class -o cal.json
       calibrant fit val.parquet --method temperature --set criterion=ada_ece -o cal.json
+      calibrant fit val.csv --label outcome --score risk --positive yes -o cal.json
       calibrant fit val.csv --method focal --set gamma=3 -o cal.json --json
       calibrant fit answers.jsonl --options A,B,C,D -o cal.json
       calibrant fit logs/ --method temperature --scheduler local -o cal.json
@@ -131,13 +132,15 @@ def fit(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         if where is None:
-            samples = read_labelled(val, answers=answers, to_fit=True)
+            samples = read_labelled(val, columns=columns, to_fit=True)
             check_classes(val, samples.scores.shape[1], classes)
             with _inputs.naming(val):
                 calibrator.fit_samples(samples.fit_data())
+            calibrator.classes_ = samples.classes or calibrator.classes_
         else:
             from calibrant import scale
 
+            refuse_named_columns(columns)
             with passes_bar(f"fitting on {Path(val).name}") as show:
                 scale.fit(
                     calibrator,
@@ -154,8 +157,8 @@ def fit(
     click.echo(f"{calibrator.report_}\nWritten to {output}\n")
     # Truncated rows are only written as a folder.
     calibrated = "calibrated" if is_truncated(Path(val)) else "calibrated.npz"
-    given = ["FILE", *answers.as_arguments()]
-    click.echo(f"To use it:     calibrant apply {output} {shlex.join(given)} -o {calibrated}")
+    named = as_options(columns)
+    click.echo(f"To use it:     calibrant apply {output} FILE{named} -o {calibrated}")
     click.echo(f"To measure it: calibrant evaluate {calibrated}")
 
 

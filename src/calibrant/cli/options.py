@@ -16,7 +16,6 @@ from calibrant._registry import Registry
 from calibrant.calibrators import CALIBRATORS, Calibrator
 from calibrant.calibrators.registry import make_calibrators, required_params
 from calibrant.errors import CalibrantError
-from calibrant.files import Answers
 
 SEEDS = range(2**63)
 
@@ -90,33 +89,50 @@ gamma_option = click.option(
 )
 
 
-def answers_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options for ``.jsonl`` files, given to the command as ``answers``."""
+def column_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add options that name columns; the command gets ``columns`` for ``read_predictions``."""
 
+    @click.option(
+        "--label",
+        metavar="NAME",
+        help="Column of the labels, if not label or y_true; in a log a field such as meta.key.",
+    )
+    @click.option(
+        "--score",
+        metavar="NAME,...",
+        help="Column of the scores of the positive class, or the columns of all classes.",
+    )
+    @click.option("--positive", metavar="LABEL", help="Label of the positive class.")
     @click.option(
         "--options",
         metavar="A,B,...",
-        help="Possible answers in the log of a language model (.jsonl), which become the classes. "
-        "Log-probabilities with and without a leading space are added.",
+        help="Possible answers in the log of a language model (.jsonl): the classes.",
     )
-    @click.option(
-        "--label",
-        metavar="FIELD",
-        help="Field of a .jsonl file with the correct option, such as meta.key.  "
-        "[default: label, answer or target]",
-    )
-    @click.option(
-        "--source", metavar="NAME", help="Lines of a .jsonl file to read, by their field source."
-    )
+    @click.option("--source", metavar="NAME", help="Lines of a log to read, by their field source.")
     @functools.wraps(command)
-    def with_answers(
-        *args: Any, options: str | None, label: str | None, source: str | None, **others: Any
+    def with_columns(
+        *args: Any,
+        label: str | None,
+        score: str | None,
+        positive: str | None,
+        options: str | None,
+        source: str | None,
+        **others: Any,
     ) -> Any:
-        texts = None if options is None else tuple(text.strip() for text in options.split(","))
-        answers = Answers(options=texts, label=label, source=source)
-        return command(*args, answers=answers, **others)
+        columns = {
+            "label": label,
+            "score": _separated(score),
+            "positive": positive,
+            "options": _separated(options),
+            "source": source,
+        }
+        return command(*args, columns=columns, **others)
 
-    return with_answers
+    return with_columns
+
+
+def _separated(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",")]
 
 
 class MethodsCommand(click.Command):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,15 +15,14 @@ from calibrant.cli.options import (
     OUTPUT,
     MethodsCommand,
     Names,
-    answers_options,
     bins_option,
     chosen_methods,
+    column_options,
     gamma_option,
     level_option,
     seed_option,
 )
 from calibrant.cli.progress import fitting_bar
-from calibrant.files import Answers
 
 
 @click.command(cls=MethodsCommand)
@@ -51,7 +51,7 @@ from calibrant.files import Answers
 @bins_option
 @level_option
 @seed_option
-@answers_options
+@column_options
 def report(
     val: str,
     test: str,
@@ -62,7 +62,7 @@ def report(
     n_bins: int,
     level: float,
     seed: int,
-    answers: Answers,
+    columns: dict[str, Any],
 ) -> None:
     """Write an HTML page: can the model be trusted, and what does calibration gain?
 
@@ -90,12 +90,12 @@ def report(
             test,
             output,
             title=title,
-            answers=answers,
             methods=methods if names else None,
             gamma=gamma,
             n_bins=n_bins,
             level=level,
             random_state=seed,
+            columns=columns,
             progress=show,
         )
     click.echo(summary.verdict())

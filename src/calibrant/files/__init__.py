@@ -6,14 +6,12 @@ used to guess.
 """
 
 from calibrant._writing import written_whole
-from calibrant.files.jsonl import Answers
 from calibrant.files.predictions import Predictions
 from calibrant.files.reading import count_rows, iter_predictions, read_predictions
 from calibrant.files.truncated import write_truncated_predictions
 from calibrant.files.writing import write_predictions
 
 __all__ = [
-    "Answers",
     "Predictions",
     "count_rows",
     "iter_predictions",

@@ -199,6 +199,8 @@ def evaluate(
     n_bins: int = 15,
     sample_weight: Array = None,
     ignore_label: int | None = None,
+    positive: Any = None,
+    classes: Any = None,
     level: float = 0.95,
     n_resamples: int = 1000,
     random_state: RandomState = 0,
@@ -211,8 +213,8 @@ def evaluate(
     nothing if the floor is 1.1%.
 
     Args:
-        probs: Probabilities, classes on the last axis.
-        labels: Class indices, one per row.
+        probs: Probabilities, classes on the last axis; one column is the positive class.
+        labels: One per row: class indices, or names.
         logits: Scores before the softmax, instead of ``probs``.
         upper_logits: Largest possible logits, if a language model's log leaves out options: the
             verdict is also given at both ends of what these can be.
@@ -221,6 +223,8 @@ def evaluate(
         n_bins: Number of bins of the calibration errors.
         sample_weight: Weight of each row.
         ignore_label: Rows with this label are left out.
+        positive: The positive class, if the scores are one column and the labels not 0 and 1.
+        classes: The label of each column, if labels are neither indices nor names of columns.
         level: Confidence level of the intervals.
         n_resamples: Number of bootstrap resamples; fewer are used for very large samples.
         random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
@@ -236,7 +240,13 @@ def evaluate(
         True
     """
     samples = summarise(
-        probs, labels, logits=logits, sample_weight=sample_weight, ignore_label=ignore_label
+        probs,
+        labels,
+        logits=logits,
+        sample_weight=sample_weight,
+        ignore_label=ignore_label,
+        positive=positive,
+        classes=classes,
     )
     return evaluate_samples(
         with_upper(samples, upper_logits),

@@ -277,7 +277,7 @@ class Summary:
                 f"cal.fit({kind}={kind}, labels=labels)",
                 f"cal.predict_proba({kind}=new)",
             )
-        words = ["calibrant fit", self.val.quoted + self.val.answers]
+        words = ["calibrant fit", self.val.quoted + self.val.columns]
         if calibrator.NAME != AutoCalibration.NAME:
             words += ["--method", calibrator.NAME]
         for each, value in settings.items():
@@ -285,7 +285,7 @@ class Summary:
             words.append(f"--set {shlex.quote(f'{each}={text}')}")
         return (
             " ".join([*words, "-o cal.json"]),
-            f"calibrant apply cal.json FILE{self.val.answers} -o calibrated.npz",
+            f"calibrant apply cal.json FILE{self.val.columns} -o calibrated.npz",
         )
 
     @property
@@ -293,7 +293,7 @@ class Summary:
         """The command, or Python code, that fits ``auto`` without changing a predicted class."""
         if self.val.quoted is None:
             return "cal = calibrant.AutoCalibration(keep_class=True)"
-        return f"calibrant fit {self.val.quoted}{self.val.answers} --keep-class -o cal.json"
+        return f"calibrant fit {self.val.quoted}{self.val.columns} --keep-class -o cal.json"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as embedded in the page for its script and for other programs."""

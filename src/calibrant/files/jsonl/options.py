@@ -39,6 +39,21 @@ class OptionScores(NamedTuple):
     """The largest possible ones; those of a missing option are twice its probability."""
 
 
+def checked_options(texts: Sequence[str]) -> tuple[str, ...]:
+    """Two or more different texts."""
+    if (
+        isinstance(texts, str)
+        or len(texts) < 2
+        or len(set(texts)) < len(texts)
+        or any(not isinstance(text, str) or not text or text != text_of(text) for text in texts)
+    ):
+        raise CalibrantError(
+            "options must be two or more different texts without outer spaces; found "
+            f"{texts!r}. Write for example A,B,C,D"
+        )
+    return tuple(texts)
+
+
 def text_of(token: str) -> str:
     """A token without the spaces around it."""
     return token.strip(SPACES)

@@ -11,7 +11,6 @@ import numpy as np
 from calibrant import _inputs
 from calibrant._inputs.values import described, finite_number
 from calibrant.errors import CalibrantError
-from calibrant.files.jsonl.answers import Answers
 from calibrant.files.jsonl.lines import Line, json_lines, source_of, sources_of
 from calibrant.files.jsonl.options import (
     answer_position,
@@ -20,7 +19,7 @@ from calibrant.files.jsonl.options import (
     text_of,
 )
 from calibrant.files.jsonl.shapes import harness_sample, positions_of
-from calibrant.files.layout import listed
+from calibrant.files.layout import Asked, Layout, listed
 from calibrant.files.predictions import Block
 
 LABELS = ("label", "answer", "target")
@@ -46,22 +45,31 @@ class JsonlSource:
     rows: int | None = None  # known only at the end
     n_classes: int | None = None
     class_names: tuple[str, ...] | None = None
+    layout = Layout("logits")
+    """Its kind is known once the lines are read, and so are the class names."""
 
-    def __init__(self, path: Path, where: str, answers: Answers) -> None:
+    def __init__(self, path: Path, part: str | None, where: str, asked: Asked) -> None:
+        if part is not None:
+            raise CalibrantError(f"{where}: a .jsonl file has no parts. Drop ::{part}")
+        if asked.score or asked.positive is not None:
+            raise CalibrantError(
+                f"{where}: score and positive are for tables; found a .jsonl file. Leave them out, "
+                "and name the options"
+            )
         self.path = path
         self.where = where
-        self.answers = answers
-        self.options = None if answers.options is None else tuple(answers.options)
+        self.asked = asked
+        self.options = asked.options
         """Of all lines; None until a plain line names them."""
 
     def lines(self) -> Iterator[tuple[str, Line]]:
         """The lines of the source that was asked for, or of the only one."""
-        wanted = self.answers.source
+        wanted = self.asked.source
         for place, line in json_lines(self.path, self.where):
             wanted = source_of(line) if wanted is None else wanted
             if source_of(line) == wanted:
                 yield place, line
-            elif self.answers.source is None:
+            elif self.asked.source is None:
                 raise self._several_sources()
 
     def blocks(self, rows: int | None) -> Iterator[Block]:
@@ -77,6 +85,7 @@ class JsonlSource:
             ids.append(next((line[name] for name in IDS if name in line), None))
         if not samples:
             raise self._no_lines()
+        self.layout = Layout(samples[0].kind)
         names = {sample.options for sample in samples}
         self.class_names = self.options or (names.pop() if len(names) == 1 else None)
         yield _block(samples, ids)
@@ -113,7 +122,7 @@ class JsonlSource:
 
     def _options_of(self, keys: dict[str, Any] | None) -> tuple[str, ...]:
         """The options: those asked for, or the keys of plain lines, which must agree."""
-        if self.answers.options is None:
+        if self.asked.options is None:
             if keys is None:
                 raise CalibrantError(
                     "the options are not known: the line is a completion. Name them, for example "
@@ -134,12 +143,12 @@ class JsonlSource:
     ) -> int | None:
         found: Any = line
         path = next((name for name in LABELS if name in line), None)
-        if self.answers.label is None and path is None:
+        if self.asked.label is None and path is None:
             return None
-        for key in [path] if self.answers.label is None else self.answers.label.split("."):
+        for key in [path] if self.asked.label is None else self.asked.label.split("."):
             if not isinstance(found, dict) or key not in found:
                 raise CalibrantError(
-                    f"there is no field {self.answers.label}; found {listed(list(line))}. "
+                    f"there is no field {self.asked.label}; found {listed(list(line))}. "
                     "Name the field of the correct option with --label"
                 )
             found = found[key]
@@ -158,7 +167,7 @@ class JsonlSource:
         if not found:
             return CalibrantError(f"{self.where} has no lines. Write one JSON object per line")
         return CalibrantError(
-            f"{self.where} has no lines of the source {self.answers.source}; found "
+            f"{self.where} has no lines of the source {self.asked.source}; found "
             f"{listed(list(found))}. Choose one of these with --source"
         )
 
