@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given, strategies as st
 
 from calibrant.errors import CalibrantError
 from calibrant.files import read_predictions
@@ -66,6 +68,38 @@ def test_a_bad_line(line, tmp_path):
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith(str(path))
     assert len(str(caught.value)) < 600
+
+
+def test_any_json_is_read_or_refused(tmp_path_factory):
+    names = (
+        "logprobs",
+        "content",
+        "top_logprobs",
+        "token",
+        "logprob",
+        "choices",
+        "response",
+        "body",
+    )
+    more = ("outputs", "tokens", "token_logprobs", "token_ids", "resps", "filtered_resps", "label")
+    keys = st.sampled_from(
+        [*names, *more, "body", "arguments", "probs", "confidence", "id", "A", "B"]
+    )
+    leaves = st.none() | st.booleans() | st.floats(max_value=0) | st.sampled_from(["A", "-1.5"])
+    values = st.recursive(
+        leaves,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=4),
+        max_leaves=12,
+    )
+    path = tmp_path_factory.mktemp("any") / "log.jsonl"
+
+    @given(st.dictionaries(keys, values, min_size=1, max_size=5), st.booleans())
+    def check(line, named):
+        path.write_text(json.dumps(line))
+        with contextlib.suppress(CalibrantError):
+            read_predictions(path, options=["A", "B"] if named else None)
+
+    check()
 
 
 def test_options_that_are_not_there(tmp_path):

@@ -14,6 +14,8 @@ NOT_LOGGED = -9999.0
 """OpenAI and vLLM write this for a token that is too improbable to have a number."""
 TOO_MUCH = 0.01
 """Rounded log-probabilities may be this far above 0, and the probabilities above a sum of 1."""
+WRONG_SHAPE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What taking JSON apart raises if it is not what it looked like."""
 ASK = (
     "Ask the server for them: logprobs=true and top_logprobs=20 in chat completions, logprobs=20 "
     "in completions and in SamplingParams of vLLM"
@@ -70,7 +72,7 @@ def positions_of(line: Line) -> list[Position]:
             return [
                 _position(
                     (entry["token"], entry["logprob"]),
-                    ((top["token"], top["logprob"]) for top in entry["top_logprobs"]),
+                    ((top["token"], top["logprob"]) for top in entry.get("top_logprobs") or ()),
                 )
                 for entry in logprobs["content"]
             ]
@@ -84,7 +86,7 @@ def positions_of(line: Line) -> list[Position]:
         if {"content", "top_logprobs"} & set(logprobs):
             raise CalibrantError(f"logprobs is empty. {ASK}")
         return [_position(None, logprobs.items())]
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+    except WRONG_SHAPE as error:
         if isinstance(error, CalibrantError):
             raise
         raise CalibrantError(
@@ -105,17 +107,21 @@ class HarnessSample(NamedTuple):
 
 def harness_sample(line: Line) -> HarnessSample:
     """The choices of a line that ``lm_eval --log_samples`` wrote."""
-    pairs = line.get("filtered_resps") or [repeats[0] for repeats in line["resps"]]
-    if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+    try:
+        pairs = line.get("filtered_resps") or [repeats[0] for repeats in line["resps"]]
+        requests = line.get("arguments") or ()
+        if isinstance(requests, Mapping):
+            requests = [list(request.values()) for request in requests.values()]
+        texts = tuple(str(request[1]).strip() for request in requests)
+    except WRONG_SHAPE:
+        pairs = texts = ()
+    if not pairs or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
         raise CalibrantError(
             "resps must hold a log-likelihood and a flag for each choice; found "
-            f"{described(pairs)}. Log the samples of a multiple-choice task"
+            f"{described(line.get('filtered_resps', line.get('resps')))}. "
+            "Log the samples of a multiple-choice task"
         )
     numbers = [log_prob(number) for number, _ in pairs]
-    requests = line.get("arguments") or ()
-    if isinstance(requests, Mapping):
-        requests = [list(request.values()) for request in requests.values()]
-    texts = tuple(str(request[1]).strip() for request in requests)
     if len(texts) != len(numbers) or len(set(texts)) < len(texts):
         texts = tuple(map(str, range(len(numbers))))
     return HarnessSample(numbers, texts)

@@ -208,7 +208,7 @@ def _block(samples: list[Sample], ids: list[Any]) -> Block:
         block["upper_logits"] = _padded([sample.upper for sample in samples], width, padding)
     if None not in ids:
         numbers = all(type(each) is int and abs(each) < 2**63 for each in ids)
-        block["ids"] = np.array(ids, dtype=np.int64 if numbers else str)
+        block["ids"] = np.array(ids if numbers else [str(each) for each in ids])
     return block
 
 
