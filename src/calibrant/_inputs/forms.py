@@ -151,7 +151,7 @@ def _from_narwhals(kind: str, given: Any, classes: Sequence[Any] | None) -> Scor
         )
     columns = list(data.columns)
     _refuse_text(data, kind)
-    array = np.column_stack([data[name].to_numpy() for name in columns])
+    array = np.column_stack([column.to_numpy() for column in data.iter_columns()])
     single = len(columns) == 1
     order = None if single or classes is None else column_order(columns, classes)
 
@@ -175,11 +175,11 @@ def _with_index(made: Any, like: Any) -> Any:
 
 
 def _refuse_text(data: Any, kind: str) -> None:
-    for name in data.columns:
-        if not data[name].dtype.is_numeric():
+    for column in data.iter_columns():
+        if not column.dtype.is_numeric():
             raise CalibrantError(
                 f"{kind} must be a frame of numbers, one column for each class; found the column "
-                f"{name!r} of {data[name].dtype}. Select the columns of the scores"
+                f"{column.name!r} of {column.dtype}. Select the columns of the scores"
             )
 
 
@@ -430,6 +430,14 @@ def _distinct(classes: Sequence[Any], n_classes: int) -> Classes:
             f"{shown(given)}. Name every column once, in order"
         )
     return given
+
+
+def labels_of(classes: Classes, indices: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
+    """The labels of class indices; of type object if they are no numbers or text."""
+    table = np.empty(len(classes), dtype=object)
+    table[:] = classes
+    plain = all(isinstance(each, str | int | float) for each in classes)
+    return (np.array(classes) if plain else table)[indices]
 
 
 def shown(names: Sequence[Any]) -> str:

@@ -263,9 +263,11 @@ def _calibrated(calibrator: Calibrator, test: LabelledScores) -> ScoredSamples:
         return with_upper(summarise(logits=logits, labels=test.labels), test.upper_logits)
     probs = calibrator._apply(calibrator._probs, logits)
     if probs[np.arange(len(probs)), test.labels].all():
-        return summarise(probs, test.labels)
-    log_probs = calibrator._apply(calibrator._log_probs, logits)
-    return summarise(logits=log_probs, labels=test.labels)
+        samples = summarise(probs, test.labels)
+    else:
+        log_probs = calibrator._apply(calibrator._log_probs, logits)
+        samples = summarise(logits=log_probs, labels=test.labels)
+    return replace(samples, classes=test.classes)
 
 
 def _notes_on_ends(rows: Iterable[ComparedMethod]) -> Iterator[str]:
