@@ -265,6 +265,8 @@ class LabelledScores(NamedTuple):
     labels: npt.NDArray[np.int64]
     classes: _inputs.Classes | None = None
     """The label of each class."""
+    upper_logits: npt.NDArray[Any] | None = None
+    """The largest possible logits, if a language model's log leaves out options."""
 
     def fit_data(self) -> FitData:
         """The samples as a fit takes them."""

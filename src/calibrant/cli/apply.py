@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +34,8 @@ from calibrant.cli.progress import batches_bar, passes_bar
 from calibrant.errors import CalibrantError
 from calibrant.files import Predictions, iter_predictions, write_predictions
 from calibrant.files.columns import arrow
+from calibrant.files.jsonl import JsonlSource
+from calibrant.files.layout import Asked
 from calibrant.files.parquet import is_truncated
 from calibrant.files.parquet.tables import (
     arrow_table,
@@ -59,7 +63,8 @@ Batch: TypeAlias = dict[str, Any]
     type=OUTPUT,
     metavar="OUT",
     help="File to write: .npz, .parquet or .csv. Overwritten if it exists. If FILE is a folder, "
-    "OUT may be a new folder, which gets a file for each.",
+    "OUT may be a new folder, which gets a file for each. If FILE is .jsonl, OUT may be .jsonl: "
+    "its lines with probs.",
 )
 @scheduler_option
 @skip_bad_option
@@ -86,6 +91,7 @@ def apply(
     Examples:
       calibrant apply cal.json network.npz::test -o calibrated.npz
       calibrant apply cal.json new.parquet -o calibrated.parquet
+      calibrant apply cal.json answers.jsonl --options A,B,C,D -o calibrated.jsonl
       calibrant apply cal.json logs/ -o calibrated/ --scheduler local
     """
     truncated = is_truncated(Path(file))
@@ -115,17 +121,20 @@ def apply(
             "Name a new folder, without an extension"
         )
     write = WRITERS.get(output.suffix.lower())
+    if output.suffix.lower() == Path(file).suffix.lower() == ".jsonl":
+        log = JsonlSource(Path(file), None, file, Asked(source=columns["source"]))
+        write = functools.partial(_write_jsonl, log)
     if write is None:
         raise CalibrantError(
             f"-o must end in {', '.join(WRITERS)}; found {str(output)!r}. Rename it"
         )
-    if write is not _write_npz:
+    keep = output.suffix.lower() in (".parquet", ".csv")
+    if keep:
         arrow("writing")  # fail before the first rows
     calibrator = load(calibrator_path)
     check_classes(calibrator_path, calibrator.n_classes_, classes)
     refuse_overwriting(output, calibrator_path, file)
     batch_rows = max(1, min(BATCH_ROWS, BATCH_NUMBERS // calibrator.n_classes_))
-    keep = write is not _write_npz
     rows = iter_predictions(file, batch_rows=batch_rows, keep=keep, **columns)
     tally = _Tally()
     with (
@@ -244,6 +253,20 @@ def _table(batch: Batch, *, for_csv: bool) -> Any:
         probs = probs.astype(np.float64)  # of which the shortest digits are read back the same
         return arrow_table({**others, **score_columns(probs, "probs", names)})
     return score_table(probs, others=others, class_names=names)
+
+
+def _write_jsonl(log: JsonlSource, target: Path, batches: Iterator[Batch], digest: str) -> None:
+    """The lines of the log with calibrated probabilities of the options, or confidences."""
+    rows = ((batch["class_names"], row) for batch in batches for row in batch["probs"])
+    with target.open("w", encoding="utf-8") as file:
+        for (_, line), (names, row) in zip(log.lines(), rows, strict=True):
+            if row.ndim == 0:
+                line["confidence"] = float(row)
+            else:
+                texts = names or map(str, range(len(row)))
+                line["probs"] = dict(zip(texts, row.tolist(), strict=True))
+            line["calibrator"] = digest
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
 WRITERS: dict[str, Callable[[Path, Iterator[Batch], str], None]] = {

@@ -25,6 +25,7 @@ from calibrant.cli.options import (
     seed_option,
 )
 from calibrant.cli.progress import fitting_bar
+from calibrant.files.layout import as_options
 
 
 @click.command(cls=MethodsCommand)
@@ -113,4 +114,4 @@ def compare(
         click.echo(result.to_json())
         return
     click.echo(f"{result}\n")
-    click.echo(f"To fit one: calibrant fit {val} --method NAME -o cal.json")
+    click.echo(f"To fit one: calibrant fit {val}{as_options(columns)} --method NAME -o cal.json")

@@ -40,6 +40,7 @@ from calibrant.cli.options import (
 )
 from calibrant.cli.progress import passes_bar
 from calibrant.errors import CalibrantError
+from calibrant.files.layout import as_options
 from calibrant.files.parquet import is_truncated
 
 NAMED = {"criterion": Registry("criterion", dict.fromkeys(CRITERIA))}
@@ -106,7 +107,8 @@ def fit(
     """Fit a calibrator on the predictions in VAL and save it.
 
     VAL is a .npz, .parquet or .csv file, or a folder of .parquet files, with logits or
-    probabilities and labels, or with confidence and correct. FILE.npz::val reads val_logits and
+    probabilities and labels, or with confidence and correct, or a .jsonl log of a language model.
+    FILE.npz::val reads val_logits and
     val_labels. One column, called score, y_score or prob, is the positive class. Use held-out
     samples: on its training samples a model is more confident than on others. The default method,
     auto, selects by cross-validation how far to go beyond one temperature. It may change the
@@ -120,6 +122,7 @@ def fit(
       calibrant fit val.parquet --method temperature --set criterion=ada_ece -o cal.json
       calibrant fit val.csv --label outcome --score risk --positive yes -o cal.json
       calibrant fit val.csv --method focal --set gamma=3 -o cal.json --json
+      calibrant fit answers.jsonl --options A,B,C,D -o cal.json
       calibrant fit logs/ --method temperature --scheduler local -o cal.json
     """
     if output.suffix.lower() != ".json":
@@ -168,7 +171,8 @@ def fit(
     click.echo(f"{calibrator.report_}\nWritten to {output}\n")
     # Truncated rows are only written as a folder.
     calibrated = "calibrated" if is_truncated(Path(val)) else "calibrated.npz"
-    click.echo(f"To use it:     calibrant apply {output} FILE -o {calibrated}")
+    named = as_options(columns)
+    click.echo(f"To use it:     calibrant apply {output} FILE{named} -o {calibrated}")
     click.echo(f"To measure it: calibrant evaluate {calibrated}")
     click.echo(f"To look at it: calibrant info {output}")
 

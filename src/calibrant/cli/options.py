@@ -125,25 +125,47 @@ plugin_option = click.option(
 def column_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add options that name columns; the command gets ``columns`` for ``read_predictions``."""
 
-    @click.option("--label", metavar="NAME", help="Column of the labels, if not label or y_true.")
+    @click.option(
+        "--label",
+        metavar="NAME",
+        help="Column of the labels, if not label or y_true; in a log a field such as meta.key.",
+    )
     @click.option(
         "--score",
         metavar="NAME,...",
         help="Column of the scores of the positive class, or the columns of all classes.",
     )
     @click.option("--positive", metavar="LABEL", help="Label of the positive class.")
+    @click.option(
+        "--options",
+        metavar="A,B,...",
+        help="Possible answers in the log of a language model (.jsonl): the classes.",
+    )
+    @click.option("--source", metavar="NAME", help="Lines of a log to read, by their field source.")
     @functools.wraps(command)
     def with_columns(
-        *args: Any, label: str | None, score: str | None, positive: str | None, **options: Any
+        *args: Any,
+        label: str | None,
+        score: str | None,
+        positive: str | None,
+        options: str | None,
+        source: str | None,
+        **others: Any,
     ) -> Any:
         columns = {
             "label": label,
-            "score": None if score is None else [name.strip() for name in score.split(",")],
+            "score": _separated(score),
             "positive": positive,
+            "options": _separated(options),
+            "source": source,
         }
-        return command(*args, columns=columns, **options)
+        return command(*args, columns=columns, **others)
 
     return with_columns
+
+
+def _separated(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",")]
 
 
 class MethodsCommand(click.Command):

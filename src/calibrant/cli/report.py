@@ -82,6 +82,7 @@ def report(
       calibrant report network.npz::val network.npz::test
       calibrant report val.parquet test.parquet -o page.html --title "Our network"
       calibrant report val.csv test.csv --method auto,temperature
+      calibrant report val.jsonl test.jsonl --options A,B,C,D
     """
     _inputs.page_path(output)
     refuse_overwriting(output, val, test)

@@ -13,6 +13,7 @@ from calibrant._types import RandomState
 from calibrant._writing import refuse_unwritable, write_whole
 from calibrant.calibrators.base import Calibrator
 from calibrant.files import Predictions, read_predictions
+from calibrant.files.layout import as_options
 from calibrant.report.render import render
 from calibrant.report.samples import Part, checked_part
 from calibrant.report.summarise import summarise
@@ -58,7 +59,8 @@ def write_report(
         level: Confidence level of the intervals.
         n_resamples: Number of bootstrap resamples; fewer for many samples.
         random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
-        columns: ``label``, ``score`` and ``positive``, as ``read_predictions`` takes them.
+        columns: ``label``, ``score``, ``positive``, ``options`` and ``source``, as
+            ``read_predictions`` takes them.
         progress: Called with the name of each step: the methods, then ``"page"``.
 
     Returns:
@@ -113,4 +115,4 @@ def _read(source: Source, name: str, columns: Mapping[str, Any], *, to_fit: bool
     predictions = read_predictions(file, **columns)
     with _inputs.naming(file):
         part = checked_part(predictions, to_fit=to_fit)
-    return replace(part, file=file, quoted=shlex.quote(file))
+    return replace(part, file=file, quoted=shlex.quote(file), columns=as_options(columns))

@@ -29,8 +29,10 @@ from calibrant.calibrators.data import (
 )
 from calibrant.calibrators.fit_report import CalibrationWarning
 from calibrant.calibrators.registry import CALIBRATORS, make_calibrators
+from calibrant.calibrators.temperature.methods import Identity
 from calibrant.metrics.comparison import difference_of_samples
 from calibrant.metrics.evaluation import evaluate_samples
+from calibrant.metrics.missing_options import with_upper
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.resampling import Plan, plan
 from calibrant.metrics.samples import ScoredSamples, summarise
@@ -187,7 +189,7 @@ def compare_samples(
         sort=sort,
         metrics=further,
         rows=tuple(rows[name] for name in chosen),
-        notes=tuple(_notes(fit_on, test)),
+        notes=(*_notes(fit_on, test), *_notes_on_ends(rows.values())),
     ).sorted_by(sort)
     in_order = {name: kept[name] for name in chosen if name in kept}
     return replace(result, recommendation=recommend(result, in_order, todo))
@@ -276,6 +278,8 @@ def _fitted(method: Calibrator, fit_data: FitData) -> tuple[Calibrator, float]:
 def _calibrated(calibrator: Calibrator, test: LabelledScores) -> ScoredSamples:
     """Calibrated probabilities; log-probabilities where that of a true class rounds to 0."""
     logits = test.double_logits()
+    if isinstance(calibrator, Identity) and test.upper_logits is not None:
+        return with_upper(summarise(logits=logits, labels=test.labels), test.upper_logits)
     probs = calibrator._apply(calibrator._probs, logits)
     if probs[np.arange(len(probs)), test.labels].all():
         samples = summarise(probs, test.labels)
@@ -283,6 +287,12 @@ def _calibrated(calibrator: Calibrator, test: LabelledScores) -> ScoredSamples:
         log_probs = calibrator._apply(calibrator._log_probs, logits)
         samples = summarise(logits=log_probs, labels=test.labels)
     return replace(samples, classes=test.classes)
+
+
+def _notes_on_ends(rows: Iterable[ComparedMethod]) -> Iterator[str]:
+    for row in rows:
+        if row.evaluation is not None and row.evaluation.ends is not None:
+            yield " ".join(str(row.evaluation.ends).splitlines())
 
 
 def _notes(fit_on: LabelledScores, test: LabelledScores) -> Iterator[str]:
