@@ -99,7 +99,10 @@ def _structured(best: Candidate, folds: Folds) -> Iterator[Tried]:
         weights = found.weights
         part = StructuredScaling(strength=strength)
         fitted = part.with_state(regression.state(weights), samples.n_classes)
-        yield fitted, regression.cross_fitted(found, folds)
+        held_out = regression.cross_fitted(found, folds, to_beat=best.steps[0].nll)
+        if held_out is None:
+            return
+        yield fitted, held_out
 
 
 def _biases(best: Candidate, folds: Folds) -> Iterator[Tried]:

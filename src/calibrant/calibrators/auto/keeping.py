@@ -111,9 +111,9 @@ def _cross_fitted(
     loss, odds, free_odds = (np.empty(len(pieces)) for _ in range(3))
     evaluations = 0
     for fold in range(folds.n):
-        held_out = np.flatnonzero(folds.of_piece == fold)
-        others = pieces.rows(np.flatnonzero(folds.of_piece != fold))
-        found = refit(others, whole, classes=classes)
+        inside = folds.of_piece == fold
+        held_out = np.flatnonzero(inside)
+        found = refit(pieces.without(inside), whole, classes=classes)
         losses = pieces.rows(held_out).losses(found)
         loss[held_out], odds[held_out] = losses.loss, losses.odds
         free_odds[held_out] = losses.free_odds

@@ -17,7 +17,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._numerics.logspace import sigmoid
 from calibrant._numerics.newton import Step, damped_newton
 from calibrant.calibrators.data import FitData, Floats
 from calibrant.calibrators.top_rest.map import KNOTS
@@ -38,6 +37,8 @@ LENGTHS = (1.0, 0.5, 0.25, 0.125)
 """Fractions of a step that are tried."""
 CLOSE, REST_CLOSE = 1e-3, 0.05
 """A search stops at about this many standard errors of a parameter from the minimum."""
+LAST_STEP = 0.03
+"""From here a step of Newton's method ends close to the minimum, where it need not be checked."""
 REST_BOUND = 3.0
 """Bound of |log T'|: a factor of 20."""
 
@@ -62,6 +63,45 @@ class TopSums(NamedTuple):
     """(K,): second derivatives by an offset; no two offsets share a sample."""
 
 
+class TopStep(NamedTuple):
+    """A step of Newton's method for the top part, within the bounds of the weights."""
+
+    weights: Floats
+    offsets: Floats
+    decrease: float
+    """First-order decrease of the penalised loss."""
+    gradient: float
+    """Largest entry of its gradient, where no bound holds a weight."""
+
+
+def newton_step(weights: Floats, offsets: Floats, sums: TopSums, strength: float) -> TopStep:
+    """The step to the minimum of the parabola with the derivatives ``sums`` and the penalties."""
+    by_weights = sums.by_weights + STRENGTH * (weights - START)
+    by_offsets = sums.by_offsets + strength * offsets
+    curvature = sums.curvature + strength
+    at_bound = (weights <= LOWEST_WEIGHTS) & (by_weights > 0.0)
+    inside = np.where(at_bound, 0.0, by_weights)
+    # The class offsets are eliminated: given the weights, each is on its own.
+    system = sums.system + STRENGTH * np.eye(len(START))
+    reduced = system - sums.mixed.T @ (sums.mixed / curvature[:, np.newaxis])
+    target = by_weights - sums.mixed.T @ (by_offsets / curvature)
+    root = np.linalg.cholesky(reduced).T
+    wanted = root @ weights - np.linalg.solve(root.T, target)
+    found = np.linalg.solve(root, wanted)
+    if (found < LOWEST_WEIGHTS).any():
+        from scipy.optimize import lsq_linear
+
+        found = lsq_linear(root, wanted, bounds=(LOWEST_WEIGHTS, np.inf), method="bvls").x
+    step = found - weights
+    offset_step = -(by_offsets + sums.mixed @ step) / curvature
+    return TopStep(
+        weights=step,
+        offsets=offset_step,
+        decrease=-float(by_weights @ step + by_offsets @ offset_step),
+        gradient=float(np.abs(np.concatenate([inside, by_offsets])).max()),
+    )
+
+
 class TopSamples(Protocol):
     """What the regression of the top part needs of its samples."""
 
@@ -74,7 +114,7 @@ class TopSamples(Protocol):
 
 
 class TopSamplesInMemory:
-    """The samples as rows of features, sorted by class."""
+    """The samples as columns of features, sorted by class if there are class terms."""
 
     def __init__(
         self,
@@ -85,41 +125,47 @@ class TopSamplesInMemory:
         *,
         classes: bool,
     ) -> None:
-        order = np.argsort(top, kind="stable")
-        self.features, self.correct, self.count = features[order], correct[order], count[order]
-        self.top = top[order]
+        if classes:
+            order = np.argsort(top, kind="stable")
+            features, correct, count, top = (a[order] for a in (features, correct, count, top))
+        self.features = np.ascontiguousarray(features.T)
+        self.correct, self.count, self.top = correct, count, top
         self.classes = classes
         """Whether there are class terms."""
-        self.present, self.first = np.unique(self.top, return_index=True)
+        self.present, self.first = np.unique(top, return_index=True)
 
     def sums(self, weights: Floats, offsets: Floats, *, cautious: bool) -> TopSums:
         """The sums at one point; see :class:`TopSamples`."""
-        odds = self.features @ weights
+        odds = weights @ self.features
         if self.classes:
             odds += offsets[self.top]
-        loss = float(self.count @ np.logaddexp(0.0, np.where(self.correct, -odds, odds)))
-        p = sigmoid(odds)
+        size = np.abs(odds)
+        small = np.exp(-size)
+        # log(1 + e^x) = max(x, 0) + log(1 + e^-|x|), for x = odds, and x = -odds if correct.
+        beyond = np.where((odds > 0.0) != self.correct, size, 0.0)
+        loss = float(self.count @ (beyond + np.log1p(small)))
+        p = np.where(odds >= 0.0, 1.0, small) / (1.0 + small)
         excess = self.count * (p - self.correct)
         if cautious:
-            size = np.maximum(np.abs(odds), 1e-6)
+            size = np.maximum(size, 1e-6)
             curvature = self.count * np.tanh(size / 2.0) / (2.0 * size)
         else:
             curvature = self.count * p * (1.0 - p)
-        bent = curvature[:, np.newaxis] * self.features
+        bent = curvature * self.features
         of_class = partial(self._by_class, n_classes=len(offsets))
         return TopSums(
             loss,
-            self.features.T @ excess,
+            self.features @ excess,
             of_class(excess),
-            self.features.T @ bent,
-            of_class(bent),
+            self.features @ bent.T,
+            of_class(bent).T,
             of_class(curvature),
         )
 
     def _by_class(self, values: Floats, n_classes: int) -> Floats:
-        sums = np.zeros((n_classes, *values.shape[1:]))
+        sums = np.zeros((*values.shape[:-1], n_classes))
         if self.classes:
-            sums[self.present] = np.add.reduceat(values, self.first, axis=0)
+            sums[..., self.present] = np.add.reduceat(values, self.first, axis=-1)
         return sums
 
 
@@ -142,16 +188,14 @@ class TopRegression:
         self.last: tuple[Floats, TopSums] | None = None
 
     def minimise(
-        self, weights: Floats, offsets: Floats, strength: float
-    ) -> tuple[Floats, Floats, float]:
-        """Weights, class offsets, and the largest remaining entry of the gradient.
+        self, weights: Floats, offsets: Floats, strength: float, *, close: float = CLOSE
+    ) -> tuple[Floats, Floats, TopStep]:
+        """Weights, class offsets, and the step of Newton's method from there, which is not taken.
 
         The loss can be nearly linear at a point and curve further on, where a step of Newton's
         method goes much too far. A cautious step follows then, on a parabola above the loss.
         """
-        from scipy.optimize import lsq_linear
-
-        gradient = math.inf
+        step = TopStep(np.zeros_like(weights), np.zeros_like(offsets), math.inf, math.inf)
 
         def at(weights: Floats, offsets: Floats, *, cautious: bool) -> _Local:
             sums = self._sums(weights, offsets, cautious=cautious)
@@ -160,31 +204,17 @@ class TopRegression:
             return _Local(weights, offsets, cautious, sums, sums.loss + penalty)
 
         def step_from(here: _Local) -> Step[_Local] | None:
-            nonlocal gradient
+            nonlocal step
             weights, offsets, cautious, sums, _ = here
-            by_weights = sums.by_weights + STRENGTH * (weights - START)
-            by_offsets = sums.by_offsets + strength * offsets
-            curvature = sums.curvature + strength
-            at_bound = (weights <= LOWEST_WEIGHTS) & (by_weights > 0.0)
-            inside = np.where(at_bound, 0.0, by_weights)
-            gradient = float(np.abs(np.concatenate([inside, by_offsets])).max())
-            # The class offsets are eliminated: given the weights, each is on its own.
-            system = sums.system + STRENGTH * np.eye(len(START))
-            reduced = system - sums.mixed.T @ (sums.mixed / curvature[:, np.newaxis])
-            target = by_weights - sums.mixed.T @ (by_offsets / curvature)
-            root = np.linalg.cholesky(reduced).T
-            wanted = root @ weights - np.linalg.solve(root.T, target)
-            bounded = lsq_linear(root, wanted, bounds=(LOWEST_WEIGHTS, np.inf), method="bvls")
-            step = bounded.x - weights
-            offset_step = -(by_offsets + sums.mixed @ step) / curvature
-            decrease = -float(by_weights @ step + by_offsets @ offset_step)
-            if decrease <= CLOSE**2 and not cautious:
+            step = newton_step(weights, offsets, sums, strength)
+            if step.decrease <= close**2 and not cautious:
                 return None
 
             def to(length: float) -> _Local:
-                return at(weights + length * step, offsets + length * offset_step, cautious=False)
+                there = weights + length * step.weights, offsets + length * step.offsets
+                return at(*there, cautious=False)
 
-            return Step(to, decrease)
+            return Step(to, step.decrease)
 
         def retry(here: _Local) -> _Local | None:
             # After a cautious step only rounding is left.
@@ -192,7 +222,7 @@ class TopRegression:
 
         start = at(weights, offsets, cautious=False)
         found = damped_newton(start, step_from, lengths=LENGTHS, most_steps=MOST_STEPS, retry=retry)
-        return found.weights, found.offsets, gradient
+        return found.weights, found.offsets, step
 
     def curvature_of_classes(self, weights: Floats, offsets: Floats) -> Floats:
         """Curvature of the loss alone along each class offset."""

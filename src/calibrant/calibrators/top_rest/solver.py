@@ -25,6 +25,7 @@ from calibrant.calibrators.temperature.solver import (
 from calibrant.calibrators.top_rest.map import LARGEST_ODDS, MOST_STRETCH, pieces
 from calibrant.calibrators.top_rest.regressions import (
     FIRST_STRENGTH,
+    LAST_STEP,
     N_SLOPES,
     START,
     RestLoss,
@@ -220,6 +221,11 @@ class Problem(AtTemperature):
         of_rows = [each.name for each in fields(self) if each.name not in ("data", "best")]
         return replace(self, **{name: getattr(self, name)[part] for name in of_rows})
 
+    def without(self, part: npt.NDArray[np.bool_]) -> Problem:
+        """The same rows, some of which count for nothing."""
+        count, mistake_count = (np.where(part, 0.0, n) for n in (self.count, self.mistake_count))
+        return replace(self, count=count, mistake_count=mistake_count)
+
     @property
     def odds(self) -> Floats:
         """Log-odds of the top class at T."""
@@ -313,7 +319,16 @@ def refit(problem: AtTemperature, like: TopRest, *, classes: bool) -> TopRest:
 
     Without class terms only the top part is fitted: T', like T, is one number for all samples.
     """
-    top = _fit_top(problem, replace(like, evaluations=0), classes=classes, estimate=False)
+    regression = TopRegression(problem.top_samples(classes=classes))
+    weights, offsets, step = regression.minimise(
+        like.weights, like.class_offsets, like.offset_strength, close=LAST_STEP
+    )
+    top = replace(
+        like,
+        weights=weights + step.weights,
+        class_offsets=offsets + step.offsets,
+        evaluations=regression.evaluations,
+    )
     return _fit_rest(problem, top, classes=True, estimate=False) if classes else top
 
 
@@ -323,7 +338,8 @@ def _fit_top(problem: AtTemperature, start: TopRest, *, classes: bool, estimate:
     weights, offsets, strength = start.weights, start.class_offsets, start.offset_strength
     search, gradient = StrengthSearch(), 0.0
     for _ in range(MOST_ROUNDS):
-        weights, offsets, gradient = regression.minimise(weights, offsets, strength)
+        weights, offsets, step = regression.minimise(weights, offsets, strength)
+        gradient = step.gradient
         if not estimate:
             break
         curvature = regression.curvature_of_classes(weights, offsets)
