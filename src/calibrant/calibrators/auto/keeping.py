@@ -15,7 +15,7 @@ from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.data import FitData, Floats
 from calibrant.calibrators.fit_report import Evidence
 from calibrant.calibrators.folds import Folds, mean_and_error
-from calibrant.calibrators.top_rest.solver import Losses, Problem, TopRest, fit, refit
+from calibrant.calibrators.top_rest.solver import Losses, Problem, TopRest, cross_fit, fit
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.samples import ScoredSamples
 
@@ -110,10 +110,8 @@ def _cross_fitted(
     """The loss of each sample under a fit on the other folds, and the passes over samples."""
     loss, odds, free_odds = (np.empty(len(pieces)) for _ in range(3))
     evaluations = 0
-    for fold in range(folds.n):
-        inside = folds.of_piece == fold
-        held_out = np.flatnonzero(inside)
-        found = refit(pieces.without(inside), whole, classes=classes)
+    for fold, found in enumerate(cross_fit(pieces, folds.of_piece, whole, classes=classes)):
+        held_out = np.flatnonzero(folds.of_piece == fold)
         losses = pieces.rows(held_out).losses(found)
         loss[held_out], odds[held_out] = losses.loss, losses.odds
         free_odds[held_out] = losses.free_odds

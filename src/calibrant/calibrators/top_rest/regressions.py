@@ -10,7 +10,9 @@ do not differ, it shrinks to 0, and so do the terms.
 
 from __future__ import annotations
 
+import copy
 import math
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -70,8 +72,14 @@ class TopStep(NamedTuple):
     offsets: Floats
     decrease: float
     """First-order decrease of the penalised loss."""
-    gradient: float
-    """Largest entry of its gradient, where no bound holds a weight."""
+    by_weights: Floats
+    by_offsets: Floats
+    """The gradient; 0 where a bound holds a weight."""
+
+    @property
+    def gradient(self) -> float:
+        """Largest entry of the gradient."""
+        return float(max(np.abs(self.by_weights).max(), np.abs(self.by_offsets).max()))
 
 
 def newton_step(weights: Floats, offsets: Floats, sums: TopSums, strength: float) -> TopStep:
@@ -79,26 +87,25 @@ def newton_step(weights: Floats, offsets: Floats, sums: TopSums, strength: float
     by_weights = sums.by_weights + STRENGTH * (weights - START)
     by_offsets = sums.by_offsets + strength * offsets
     curvature = sums.curvature + strength
-    at_bound = (weights <= LOWEST_WEIGHTS) & (by_weights > 0.0)
-    inside = np.where(at_bound, 0.0, by_weights)
     # The class offsets are eliminated: given the weights, each is on its own.
     system = sums.system + STRENGTH * np.eye(len(START))
     reduced = system - sums.mixed.T @ (sums.mixed / curvature[:, np.newaxis])
     target = by_weights - sums.mixed.T @ (by_offsets / curvature)
-    root = np.linalg.cholesky(reduced).T
-    wanted = root @ weights - np.linalg.solve(root.T, target)
-    found = np.linalg.solve(root, wanted)
-    if (found < LOWEST_WEIGHTS).any():
+    step = -np.linalg.solve(reduced, target)
+    if (weights + step < LOWEST_WEIGHTS).any():
         from scipy.optimize import lsq_linear
 
-        found = lsq_linear(root, wanted, bounds=(LOWEST_WEIGHTS, np.inf), method="bvls").x
-    step = found - weights
+        root = np.linalg.cholesky(reduced).T
+        wanted = root @ (weights + step)
+        bounded = lsq_linear(root, wanted, bounds=(LOWEST_WEIGHTS, np.inf), method="bvls")
+        step = bounded.x - weights
     offset_step = -(by_offsets + sums.mixed @ step) / curvature
     return TopStep(
         weights=step,
         offsets=offset_step,
         decrease=-float(by_weights @ step + by_offsets @ offset_step),
-        gradient=float(np.abs(np.concatenate([inside, by_offsets])).max()),
+        by_weights=np.where((weights <= LOWEST_WEIGHTS) & (by_weights > 0.0), 0.0, by_weights),
+        by_offsets=by_offsets,
     )
 
 
@@ -125,14 +132,18 @@ class TopSamplesInMemory:
         *,
         classes: bool,
     ) -> None:
-        if classes:
-            order = np.argsort(top, kind="stable")
-            features, correct, count, top = (a[order] for a in (features, correct, count, top))
-        self.features = np.ascontiguousarray(features.T)
-        self.correct, self.count, self.top = correct, count, top
+        self.order = np.argsort(top, kind="stable") if classes else np.arange(len(top))
+        self.features = np.ascontiguousarray(features[self.order].T)
+        self.correct, self.count, self.top = (a[self.order] for a in (correct, count, top))
         self.classes = classes
         """Whether there are class terms."""
-        self.present, self.first = np.unique(top, return_index=True)
+        self.present, self.first = np.unique(self.top, return_index=True)
+
+    def counting(self, count: Floats) -> TopSamplesInMemory:
+        """The same samples, which count for something else."""
+        other = copy.copy(self)
+        other.count = count[self.order]
+        return other
 
     def sums(self, weights: Floats, offsets: Floats, *, cautious: bool) -> TopSums:
         """The sums at one point; see :class:`TopSamples`."""
@@ -195,7 +206,7 @@ class TopRegression:
         The loss can be nearly linear at a point and curve further on, where a step of Newton's
         method goes much too far. A cautious step follows then, on a parabola above the loss.
         """
-        step = TopStep(np.zeros_like(weights), np.zeros_like(offsets), math.inf, math.inf)
+        step: TopStep
 
         def at(weights: Floats, offsets: Floats, *, cautious: bool) -> _Local:
             sums = self._sums(weights, offsets, cautious=cautious)
@@ -253,8 +264,7 @@ class RestLoss:
         """log 1/T' and biases, and the largest remaining entry of the gradient."""
         from scipy.optimize import Bounds, minimize
 
-        strengths = np.full(len(parameters), strength)
-        strengths[0] = REST_STRENGTH
+        strengths = self._strengths(len(parameters), strength)
         unit = 1.0 / np.sqrt(self.curvatures(parameters) + strengths)
         bounds = np.full(len(parameters), np.inf)
         bounds[0] = REST_BOUND
@@ -271,12 +281,56 @@ class RestLoss:
         gradient = float(np.abs(np.where(inside, found.jac / unit, 0.0)).max())
         return found.x * unit, gradient
 
+    def newton_steps(
+        self, parameters: Floats, strength: float, weights: Iterable[Floats]
+    ) -> Iterator[Floats]:
+        """A step of Newton's method from one point, for each choice of the weights of the rows.
+
+        With v = b' x, and p and m the probabilities and the mean of v in a row, the Hessian is the
+        sum over rows of E[f f^T] - a a^T, where f is v and an indicator of each class, a = (m, p).
+        """
+        from scipy.sparse.linalg import LinearOperator, cg
+
+        rows = np.arange(len(self.x))
+        v = math.exp(parameters[0]) * self.x
+        scores = v + parameters[1:]
+        scores[rows, self.top] = -np.inf
+        p = np.exp(scores - scores.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        pv = p * v
+        a = np.column_stack([pv.sum(axis=1), p])
+        square = (pv * v).sum(axis=1)
+        residual = a.copy()
+        residual[:, 0] -= v[rows, self.labels]
+        residual[rows, 1 + self.labels] -= 1.0
+        strengths = self._strengths(len(parameters), strength)
+        for weight in weights:
+            gradient = weight @ residual + strengths * parameters
+            diagonal = np.concatenate([[weight @ square], weight @ p]) + strengths
+            mixed = weight @ pv
+            unit = 1.0 / np.sqrt(diagonal - weight @ a**2)
+
+            def product(inner: Floats) -> Floats:
+                step = unit * inner  # noqa: B023
+                curved = diagonal * step - (weight * (a @ step)) @ a  # noqa: B023
+                curved[0] += mixed @ step[1:]  # noqa: B023
+                curved[1:] += mixed * step[0]  # noqa: B023
+                return unit * curved  # noqa: B023
+
+            hessian = LinearOperator((len(unit), len(unit)), matvec=product, dtype=np.float64)
+            yield unit * cg(hessian, -unit * gradient, rtol=0.0, atol=REST_CLOSE)[0]
+
     def _in_units(self, inner: Floats, unit: Floats, strengths: Floats) -> tuple[float, Floats]:
         """The penalised loss and its gradient, as functions of parameters / unit."""
         parameters = inner * unit
         loss, gradient, _ = self._derivatives(parameters)
         value = loss + 0.5 * float(strengths @ parameters**2)
         return value, (gradient + strengths * parameters) * unit
+
+    def _strengths(self, n_parameters: int, strength: float) -> Floats:
+        strengths = np.full(n_parameters, strength)
+        strengths[0] = REST_STRENGTH
+        return strengths
 
     def curvatures(self, parameters: Floats) -> Floats:
         """Curvature of the loss alone along each parameter."""
