@@ -55,9 +55,10 @@ MOST_ENTRIES = 1 << 21
 def floored(best: Candidate, folds: Folds) -> Candidate | None:
     """The same on floored logits, if some mistakes have huge gaps and the floor helps."""
     samples = best.problem.data
-    if floor.label_gaps(samples).max() <= HUGE_GAP * floor.typical_gap(samples):
+    gap = floor.typical_gap(samples)
+    if floor.label_gaps(samples).max() <= HUGE_GAP * gap:
         return None
-    raised = replace(samples, logits=floor.floored(samples.logits, floor.floor_of(samples)))
+    raised = replace(samples, logits=floor.floored(samples.logits, floor.floor_of(gap)))
     here = NLL(raised, best.problem.inverse_temperature)
     # Newton's method for T lowers this by half as much.
     if here.value - here.gradient**2 / max(here.curvature, SMALLEST) >= best.steps[0].nll:
@@ -82,8 +83,9 @@ def class_changing(best: Candidate, folds: Folds) -> Candidate | None:
         tried = _biases(best, folds)
     else:
         return None
-    chosen, before = None, best.temperature_losses()
+    chosen, before = None, None
     for part, outputs in tried:
+        before = best.temperature_losses() if before is None else before
         losses = _losses(outputs, samples, folds)
         gain, error = mean_and_error(before - losses, folds.count)
         if gain <= error:

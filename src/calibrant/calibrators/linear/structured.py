@@ -333,9 +333,8 @@ class Regression:
         self, found: _Local, folds: Folds
     ) -> list[tuple[npt.NDArray[np.intp], Regression, Floats]]:
         """The pieces of each fold, the criterion on them, and their probabilities."""
-        members = [np.flatnonzero(folds.of_piece == fold) for fold in range(folds.n)]
-        rows = [folds.row[pieces] for pieces in members]
+        rows = [folds.row[pieces] for pieces in folds.members]
         return [
             (pieces, self.some(row, self.share[row] * folds.share[pieces]), found.probs[:, row])
-            for pieces, row in zip(members, rows, strict=True)
+            for pieces, row in zip(folds.members, rows, strict=True)
         ]

@@ -72,7 +72,7 @@ class FlooredTemperatureScaling(Calibrator):
 
     def _fit(self, data: Samples) -> Fitted:
         samples = data.in_memory()
-        floor = floor_of(samples)
+        floor = floor_of(typical_gap(samples))
         raised = replace(samples, logits=floored(samples.logits.astype(np.float64), floor))
         best = best_temperature(raised, "nll", 0.0)
         return Fitted(
@@ -101,9 +101,9 @@ def floored(logits: Array, floor: float) -> Array:
     return xp.where(logits == -float("inf"), -float("inf"), xp.clip(below, min=-floor))
 
 
-def floor_of(data: FitData) -> float:
-    """F for these samples."""
-    return min(TYPICAL_GAPS * typical_gap(data), NO_FLOOR)
+def floor_of(gap: float) -> float:
+    """F, if this is the typical gap."""
+    return min(TYPICAL_GAPS * gap, NO_FLOOR)
 
 
 def label_gaps(data: FitData) -> Floats:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,7 @@ CLOSE, REST_CLOSE = 1e-3, 0.05
 """A search stops at about this many standard errors of a parameter from the minimum."""
 LAST_STEP = 0.03
 """From here a step of Newton's method ends close to the minimum, where it need not be checked."""
+TINY = 1e-300
 REST_BOUND = 3.0
 """Bound of |log T'|: a factor of 20."""
 
@@ -132,12 +133,13 @@ class TopSamplesInMemory:
         *,
         classes: bool,
     ) -> None:
-        self.order = np.argsort(top, kind="stable") if classes else np.arange(len(top))
+        self.order: Any = np.argsort(top, kind="stable") if classes else slice(None)
         self.features = np.ascontiguousarray(features[self.order].T)
         self.correct, self.count, self.top = (a[self.order] for a in (correct, count, top))
         self.classes = classes
         """Whether there are class terms."""
-        self.present, self.first = np.unique(self.top, return_index=True)
+        if classes:
+            self.present, self.first = np.unique(self.top, return_index=True)
 
     def counting(self, count: Floats) -> TopSamplesInMemory:
         """The same samples, which count for something else."""
@@ -281,16 +283,13 @@ class RestLoss:
         gradient = float(np.abs(np.where(inside, found.jac / unit, 0.0)).max())
         return found.x * unit, gradient
 
-    def newton_steps(
-        self, parameters: Floats, strength: float, weights: Iterable[Floats]
-    ) -> Iterator[Floats]:
-        """A step of Newton's method from one point, for each choice of the weights of the rows.
+    def newton_steps(self, parameters: Floats, strength: float, weights: Floats) -> Floats:
+        """(F, K + 1): steps of Newton's method from one point, for (F, n) weights of the rows.
 
-        With v = b' x, and p and m the probabilities and the mean of v in a row, the Hessian is the
+        With v = b' x, and m and p the mean of v and the probabilities in a row, the Hessian is the
         sum over rows of E[f f^T] - a a^T, where f is v and an indicator of each class, a = (m, p).
+        Conjugate gradients need no more than its products with vectors.
         """
-        from scipy.sparse.linalg import LinearOperator, cg
-
         rows = np.arange(len(self.x))
         v = math.exp(parameters[0]) * self.x
         scores = v + parameters[1:]
@@ -299,26 +298,24 @@ class RestLoss:
         p /= p.sum(axis=1, keepdims=True)
         pv = p * v
         a = np.column_stack([pv.sum(axis=1), p])
-        square = (pv * v).sum(axis=1)
-        residual = a.copy()
-        residual[:, 0] -= v[rows, self.labels]
-        residual[rows, 1 + self.labels] -= 1.0
+        squares = np.column_stack([(pv * v).sum(axis=1), p])
+        excess = a.copy()
+        excess[:, 0] -= v[rows, self.labels]
+        excess[rows, 1 + self.labels] -= 1.0
         strengths = self._strengths(len(parameters), strength)
-        for weight in weights:
-            gradient = weight @ residual + strengths * parameters
-            diagonal = np.concatenate([[weight @ square], weight @ p]) + strengths
-            mixed = weight @ pv
-            unit = 1.0 / np.sqrt(diagonal - weight @ a**2)
+        diagonal, mixed = weights @ squares + strengths, weights @ pv
+        unit = 1.0 / np.sqrt(diagonal - weights @ a**2)
 
-            def product(inner: Floats) -> Floats:
-                step = unit * inner  # noqa: B023
-                curved = diagonal * step - (weight * (a @ step)) @ a  # noqa: B023
-                curved[0] += mixed @ step[1:]  # noqa: B023
-                curved[1:] += mixed * step[0]  # noqa: B023
-                return unit * curved  # noqa: B023
+        def curved(inner: Floats) -> Floats:
+            step = unit * inner
+            product = diagonal * step - (weights * (step @ a.T)) @ a
+            product[:, 0] += (mixed * step[:, 1:]).sum(axis=1)
+            product[:, 1:] += mixed * step[:, :1]
+            return unit * product
 
-            hessian = LinearOperator((len(unit), len(unit)), matvec=product, dtype=np.float64)
-            yield unit * cg(hessian, -unit * gradient, rtol=0.0, atol=REST_CLOSE)[0]
+        return unit * conjugate_gradients(
+            curved, -unit * (weights @ excess + strengths * parameters), REST_CLOSE
+        )
 
     def _in_units(self, inner: Floats, unit: Floats, strengths: Floats) -> tuple[float, Floats]:
         """The penalised loss and its gradient, as functions of parameters / unit."""
@@ -356,6 +353,23 @@ class RestLoss:
         n_biases = len(parameters) - 1
         gradient = np.concatenate([sums[1:2], by_bias[:n_biases]])
         return float(sums[0]), gradient, np.concatenate([sums[2:3], curvatures[:n_biases]])
+
+
+def conjugate_gradients(
+    product: Callable[[Floats], Floats], target: Floats, close: float
+) -> Floats:
+    """The solution of each of F positive definite systems, up to residuals of norm ``close``."""
+    found, residual = np.zeros_like(target), target
+    direction, size = target, (target**2).sum(axis=1, keepdims=True)
+    for _ in range(MOST_STEPS):
+        if (size <= close**2).all():
+            break
+        curved = product(direction)
+        length = size / np.maximum((direction * curved).sum(axis=1, keepdims=True), TINY)
+        found, residual = found + length * direction, residual - length * curved
+        before, size = size, (residual**2).sum(axis=1, keepdims=True)
+        direction = residual + size / np.maximum(before, TINY) * direction
+    return found
 
 
 class StrengthSearch:

@@ -336,14 +336,14 @@ def _rest_without(
     problem: Problem, outside: Sequence[npt.NDArray[np.bool_]], whole: TopRest
 ) -> Iterator[TopRest]:
     """``whole`` with T' and the biases of a fit without each fold: a step of Newton's method."""
-    wrong = problem.mistakes()
+    wrong = problem.mistakes() if problem.data.n_classes > 2 else None
     if wrong is None:
         yield from repeat(whole, len(outside))
         return
     loss = RestLoss(wrong, problem.inverse_temperature)
     at = np.append(whole.log_rest_inverse_temperature, whole.rest_biases)
     rows = np.flatnonzero(problem.mistake_count)
-    weights = (wrong.weight * others[rows] for others in outside)
+    weights = wrong.counts * np.stack([others[rows] for others in outside])
     for step in loss.newton_steps(at, whole.bias_strength, weights):
         log_inverse, *_ = there = at + step
         yield replace(
