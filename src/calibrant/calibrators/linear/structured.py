@@ -26,7 +26,7 @@ FLOOR = 10.0
 the same for networks, and better for forests, whose exact zeros mean little."""
 MOST_CLASSES = 20
 """The Hessian has K^2 (K + 1)^2 entries, so a fit takes time in proportion to n K^4."""
-CLOSE, NEAR = 1e-12, 1e-6
+CLOSE, NEAR = 1e-13, 1e-6
 """The search ends when a step lowers the criterion by less; near the minimum, by less than this."""
 FAST = 0.05
 """A Hessian is used again if the decrease of the next step is below this fraction of the last."""

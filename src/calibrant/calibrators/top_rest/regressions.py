@@ -262,6 +262,12 @@ class RestLoss:
         self.evaluations = 0
         self.last: tuple[Floats, tuple[float, Floats, Floats]] | None = None
 
+    def counting(self, weight: Floats) -> RestLoss:
+        """The same rows, which count for something else."""
+        other = copy.copy(self)
+        other.weight, other.evaluations, other.last = weight, 0, None
+        return other
+
     def minimise(self, parameters: Floats, strength: float) -> tuple[Floats, float]:
         """log 1/T' and biases, and the largest remaining entry of the gradient."""
         from scipy.optimize import Bounds, minimize
@@ -270,6 +276,9 @@ class RestLoss:
         unit = 1.0 / np.sqrt(self.curvatures(parameters) + strengths)
         bounds = np.full(len(parameters), np.inf)
         bounds[0] = REST_BOUND
+        _, slope = self._in_units(parameters / unit, unit, strengths)
+        if np.abs(slope).max() <= REST_CLOSE:
+            return parameters, float(np.abs(slope / unit).max())
         found = minimize(
             self._in_units,
             parameters / unit,

@@ -335,7 +335,10 @@ def cross_fit(
 def _rest_without(
     problem: Problem, outside: Sequence[npt.NDArray[np.bool_]], whole: TopRest
 ) -> Iterator[TopRest]:
-    """``whole`` with T' and the biases of a fit without each fold: a step of Newton's method."""
+    """``whole`` with T' and the biases of a fit without each fold.
+
+    A step of Newton's method from ``whole`` is mostly all it takes.
+    """
     wrong = problem.mistakes() if problem.data.n_classes > 2 else None
     if wrong is None:
         yield from repeat(whole, len(outside))
@@ -343,13 +346,13 @@ def _rest_without(
     loss = RestLoss(wrong, problem.inverse_temperature)
     at = np.append(whole.log_rest_inverse_temperature, whole.rest_biases)
     rows = np.flatnonzero(problem.mistake_count)
-    weights = wrong.counts * np.stack([others[rows] for others in outside])
-    for step in loss.newton_steps(at, whole.bias_strength, weights):
-        log_inverse, *_ = there = at + step
+    weights = problem.mistake_count[rows] * np.stack([others[rows] for others in outside])
+    steps = loss.newton_steps(at, whole.bias_strength, weights)
+    for weight, start in zip(weights, at + steps, strict=True):
+        start[0] = min(max(start[0], -REST_BOUND), REST_BOUND)
+        found, _ = loss.counting(weight).minimise(start, whole.bias_strength)
         yield replace(
-            whole,
-            log_rest_inverse_temperature=min(max(log_inverse, -REST_BOUND), REST_BOUND),
-            rest_biases=there[1:],
+            whole, log_rest_inverse_temperature=float(found[0]), rest_biases=found[1:]
         )
 
 
