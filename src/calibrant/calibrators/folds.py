@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,11 @@ class Folds:
     def n(self) -> int:
         """Number of folds."""
         return int(self.of_piece.max()) + 1
+
+    @cached_property
+    def members(self) -> list[npt.NDArray[np.intp]]:
+        """The pieces of each fold."""
+        return [np.flatnonzero(self.of_piece == fold) for fold in range(self.n)]
 
     def data(self, samples: FitData, logits: npt.NDArray[Any]) -> FitData:
         """The pieces as samples of their own, with these logits."""

@@ -196,7 +196,8 @@ def test_the_fit_is_the_minimum_that_a_slow_search_finds(case, weighted):
     weight = np.random.default_rng(0).integers(1, 4, size=n).astype(float) if weighted else None
     problem = problem_of(logits, labels, weight)
     like = top_rest_solver.fit(problem, classes=True)
-    found = top_rest_solver.refit(problem, like, classes=True)
+    found = top_rest_solver._fit_top(problem, like, classes=True, estimate=False)
+    found = top_rest_solver._fit_rest(problem, found, classes=True, estimate=False)
     given_ = logits, labels, problem.best.temperature
     count = np.ones(n) if weight is None else weight
     start = np.concatenate([np.ones(5), np.zeros(2 + k)])
