@@ -231,6 +231,10 @@ def test_two_classes_are_one_probability(tmp_path):
     after = summary.curve("auto")
     assert after.overall_confidence == pytest.approx(after.overall_accuracy, abs=0.02)
     assert summary.error("auto").name == "positive_ece"
+    explorer = summary.explorer
+    assert explorer.errors[explorer.marks["as it is"]] == pytest.approx(
+        summary.error("identity").value
+    )
     assert summary.recommendation.gain("positive_ece") == "better"
 
 
@@ -325,6 +329,9 @@ def test_what_the_page_says_to_write_can_be_written(tmp_path, monkeypatch):
     kept = write_report(*files, "k.html", methods=keeping)
     lines = [kept.lines_to_fit("auto")[0], kept.line_to_keep_class]
     assert lines[0] == "calibrant fit net.npz::val --set keep_class=true -o cal.json"
+    page = (tmp_path / "k.html").read_text(encoding="utf-8")
+    assert "\n".join(kept.lines_to_fit("auto")) in Elements(page).words
+    assert '<span class="nowrap">-o</span>' in page  # no line break after the hyphen
     for line in (*lines, *summary.lines_to_fit("focal")):
         words = shlex.split(line.replace("FILE", "net.npz::test"))[1:]
         outcome = run_calibrant(*words)

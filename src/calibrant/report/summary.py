@@ -305,6 +305,7 @@ class Summary:
             "version": self.version,
             "before": self.before,
             "after": self.after,
+            "axes": list(self.axes),
             "side": self.side,
             "comparison": self.comparison.to_dict(),
             "best": {metric: list(names) for metric, names in self.best.items()},
