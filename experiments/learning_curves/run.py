@@ -1,4 +1,4 @@
-"""Auto and temperature scaling, fitted on 20 to 5000 samples of every set of the scoreboard."""
+"""Auto and temperature scaling, fitted on 20 to 5000 samples of sets of the scoreboard."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--processes", type=int, default=os.cpu_count(), help="networks measured side by side"
     )
-    parser.add_argument("--every", type=int, default=1, help="only every so many sets of a group")
+    parser.add_argument("--most", type=int, default=10, help="sets of a group, evenly spaced")
     arguments = parser.parse_args(argv)
 
     networks = [n for group in GROUPS for n in of_group(group, arguments.data, TABULAR)]
-    members = groups(networks, arguments.every)
+    members = groups(networks, arguments.most)
     networks = [network for some in members.values() for network in some]
     fits = measure_all(networks, arguments.processes)
     curves, parts = [], [heading(networks)]
@@ -80,14 +80,18 @@ def main(argv: list[str] | None = None) -> None:
         print(f"no picture: {missing}", file=sys.stderr)
 
 
-def groups(networks: Sequence[Network], every: int) -> dict[str, list[Network]]:
-    """The disjoint families of the scoreboard; every ``every``-th set of each."""
-    disjoint = {
-        title: members
+def groups(networks: Sequence[Network], most: int) -> dict[str, list[Network]]:
+    """The disjoint families of the scoreboard; at most so many sets of each, evenly spaced."""
+    return {
+        title: [members[i] for i in evenly_spaced(len(members), most)]
         for title, members in families(networks).items()
         if title != "All" and "designed" not in title
     }
-    return {title: members[::every] for title, members in disjoint.items()}
+
+
+def evenly_spaced(n: int, most: int) -> list[int]:
+    """At most so many numbers from 0 to n - 1."""
+    return [round(i) for i in np.linspace(0, n - 1, min(n, most))]
 
 
 def measure_all(networks: Sequence[Network], processes: int | None) -> dict[tuple[str, int], Fits]:
