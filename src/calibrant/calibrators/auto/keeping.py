@@ -88,7 +88,6 @@ def best_of_steps(
     held_out = HeldOut(pieces, pieces.losses(found))
     steps = [evidence_of(TEMPERATURE, held_out)]
     best, evaluations = 0, 1
-    errors = standard_errors(problem.n_counted)
     for name, with_classes in STEPS.items():
         if round(problem.n_counted) < FEWEST or (with_classes and not classes):
             break
@@ -96,7 +95,7 @@ def best_of_steps(
         losses, spent = _cross_fitted(pieces, folds, whole, classes=with_classes)
         evaluations += whole.evaluations + spent
         step = evidence_of(name, HeldOut(pieces, losses), held_out)
-        if is_better(step, steps[0], errors, before=steps[-1]):
+        if is_better(step, steps[0], standard_errors(problem.n_counted), before=steps[-1]):
             best, found, has_classes = len(steps), whole, with_classes
             held_out = HeldOut(pieces, losses)
         steps.append(step)
