@@ -14,6 +14,7 @@ from array_api_compat import array_namespace, is_array_api_obj
 from calibrant._inputs.arrays import (
     as_array,
     as_numpy,
+    floating,
     labels,
     logits,
     probs,
@@ -51,8 +52,8 @@ class Scores:
     """What the columns are called, if they are called after classes."""
     one_column: bool = False
     """Whether only the score of the positive class was given."""
-    tolerance: float = 1e-4
-    """How far the sum of a row of probabilities may be from 1."""
+    given: Array = None
+    """The array before its conversion, whose type says how far a sum may be from 1."""
     restored: Callable[[Array], Any] = lambda values: values
     """Results for ``values`` in the form in which the scores came."""
 
@@ -69,6 +70,11 @@ class Scores:
             return logits(self.values)
         return probs(self.values, tolerance=self.tolerance)
 
+    @property
+    def tolerance(self) -> float:
+        """How far the sum of a row of probabilities may be from 1."""
+        return sum_tolerance(self.values if self.given is None else self.given)
+
 
 def scores(kind: str, given: Any, classes: Any = None) -> Scores:
     """``given`` with one column for each class.
@@ -84,7 +90,7 @@ def scores(kind: str, given: Any, classes: Any = None) -> Scores:
         return _positive(kind, array, lambda values: values[..., 1])
     if array.ndim == 2 and array.shape[1] == 1:
         return _positive(kind, array[:, 0], lambda values: values[..., 1:])
-    return Scores(kind, unchecked_scores(array, kind), tolerance=sum_tolerance(array))
+    return Scores(kind, unchecked_scores(array, kind), given=array)
 
 
 def refuse_probabilities(given: Scores) -> None:
@@ -94,8 +100,8 @@ def refuse_probabilities(given: Scores) -> None:
     if values.ndim == 0 or min(values.shape) == 0:
         return
     column = values[..., 1] if given.one_column else values
-    first = column.reshape(-1)[0] if given.one_column else column.reshape(-1, column.shape[-1])[0]
-    if not (float(first.min()) >= 0 and float(first.max()) <= 1):
+    first = column[(0,) * (values.ndim - 1)]
+    if not bool(xp.all((first >= 0) & (first <= 1))):
         return  # the usual case, without a pass over all rows
     inside = bool(xp.all((column >= 0) & (column <= 1)))
     if inside and (given.one_column or bool(xp.all(xp.abs(xp.sum(column, axis=-1) - 1) <= 1e-3))):
@@ -108,9 +114,8 @@ def refuse_probabilities(given: Scores) -> None:
 
 def _positive(kind: str, column: Array, restored: Callable[[Array], Any]) -> Scores:
     """Two columns from the score of the positive class."""
+    column = floating(column, kind)
     xp = array_namespace(column)
-    if not xp.isdtype(column.dtype, "real floating"):
-        column = xp.astype(column, xp.float64)
     other = 1 - column if kind == "probs" else xp.zeros_like(column)
     both = unchecked_scores(xp.stack([other, column], axis=-1), kind)
     return Scores(kind, both, one_column=True, restored=restored)
@@ -151,7 +156,7 @@ def _from_narwhals(kind: str, given: Any, classes: Sequence[Any] | None) -> Scor
         )
     columns = list(data.columns)
     _refuse_text(data, kind)
-    array = np.column_stack([data[name].to_numpy() for name in columns])
+    array = np.column_stack([column.to_numpy() for column in data.iter_columns()])
     single = len(columns) == 1
     order = None if single or classes is None else column_order(columns, classes)
 
@@ -175,11 +180,11 @@ def _with_index(made: Any, like: Any) -> Any:
 
 
 def _refuse_text(data: Any, kind: str) -> None:
-    for name in data.columns:
-        if not data[name].dtype.is_numeric():
+    for column in data.iter_columns():
+        if not column.dtype.is_numeric():
             raise CalibrantError(
                 f"{kind} must be a frame of numbers, one column for each class; found the column "
-                f"{name!r} of {data[name].dtype}. Select the columns of the scores"
+                f"{column.name!r} of {column.dtype}. Select the columns of the scores"
             )
 
 
@@ -251,11 +256,11 @@ def class_indices(
     if classes is None and n_classes == 2 and "bool" in str(getattr(found, "dtype", "")):
         classes = (False, True)
     if of.one_column and (positive is not None or classes is None):
-        classes = _two_classes(found, positive, ignored)
+        classes = _classes_of_one_column(found, positive, ignored)
     elif classes is None and of.names is not None:
         classes = None if whole and not _among(found, of.names) else of.names
     elif classes is None and not whole:
-        classes = _sorted_classes(found, n_classes)
+        classes = sorted_classes(_distinct_labels(found, None), n_classes)
     if classes is None or classes == tuple(range(n_classes)):
         numbers = as_numpy(found).astype(np.int64) if whole else found
         return labels(numbers, of.values, ignored=ignored), (
@@ -327,13 +332,18 @@ def _refuse_mixture(values: npt.NDArray[Any]) -> None:
 
 
 def _is_whole(values: Array) -> bool:
-    """Whether labels are whole numbers or booleans, of any dtype."""
+    """Whether labels are whole numbers or booleans, of any dtype; fractions are refused."""
     xp = array_namespace(values) if is_array_api_obj(values) else np
     if isinstance(values, np.ndarray) and values.dtype.kind not in "fiub":
         return False
     if xp.isdtype(values.dtype, "real floating"):
-        whole = xp.all(values == xp.round(values)) if 0 not in values.shape else True
-        return bool(whole)
+        refuse(
+            values != xp.round(values),  # NaN too
+            "labels must be whole numbers or names; found {found:g} in {where}. "
+            "Pass class indices 0..K-1, and drop rows without a label",
+            found=values,
+        )
+        return True
     return bool(xp.isdtype(values.dtype, ("integral", "bool")))
 
 
@@ -347,22 +357,29 @@ def _distinct_labels(values: Array, ignored: int | None) -> list[Any]:
         return sorted(kept, key=str)
 
 
-def _two_classes(values: Array, positive: Any, ignored: int | None) -> Classes | None:
-    """The other class and the positive one; None for labels 0 and 1."""
-    found = _distinct_labels(values, ignored)
+def _classes_of_one_column(values: Array, positive: Any, ignored: int | None) -> Classes | None:
+    numbers = as_numpy(values)
+    small = numbers.dtype.kind in "iuf" and numbers.size > 0 and numbers.min() >= 0
+    if positive is None and small and numbers.max() <= 1:
+        return None
+    return two_classes(_distinct_labels(values, ignored), positive)
+
+
+def two_classes(found: Sequence[Any], positive: Any) -> Classes | None:
+    """The other class and the positive one of the labels ``found``; None for 0 and 1."""
     if len(found) > 2:
         raise CalibrantError(
             f"one column of scores needs labels of two classes; found {shown(found)}. Pass one "
             "column for each class"
         )
     if positive is None:
-        if all(each in (0, 1) and not isinstance(each, str) for each in found):
+        if set(found) <= {0, 1}:
             return None
         if set(found) <= {-1, 1}:
             return (-1, 1)
         raise CalibrantError(
             f"the positive class is not known; found the labels {shown(found)}. "
-            f"Name it: positive={found[-1]!r}"
+            f"Name it: positive={found[-1]!r} (--positive on the command line)"
         )
     if positive not in found:
         raise CalibrantError(
@@ -373,14 +390,15 @@ def _two_classes(values: Array, positive: Any, ignored: int | None) -> Classes |
     return (others[0] if others else f"not {positive}", positive)
 
 
-def _sorted_classes(values: Array, n_classes: int) -> Classes:
-    found = tuple(_distinct_labels(values, None))
+def sorted_classes(found: Sequence[Any], n_classes: int) -> Classes:
+    """The sorted labels ``found``, if there is one for each column."""
     if len(found) != n_classes:
         raise CalibrantError(
             f"{n_classes} columns need {n_classes} different labels to know which is which; found "
-            f"{len(found)} ({shown(found)}). Name the columns in order: classes=[...]"
+            f"{len(found)} ({shown(found)}). Name the columns after the classes, or in order: "
+            "classes=[...]"
         )
-    return found
+    return tuple(found)
 
 
 def _among(values: Array, names: Classes) -> bool:
@@ -417,6 +435,14 @@ def _distinct(classes: Sequence[Any], n_classes: int) -> Classes:
             f"{shown(given)}. Name every column once, in order"
         )
     return given
+
+
+def labels_of(classes: Classes, indices: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
+    """The labels of class indices; of type object if they are no numbers or text."""
+    table = np.empty(len(classes), dtype=object)
+    table[:] = classes
+    plain = all(isinstance(each, str | int | float) for each in classes)
+    return (np.array(classes) if plain else table)[indices]
 
 
 def shown(names: Sequence[Any]) -> str:

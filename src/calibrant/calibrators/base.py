@@ -30,9 +30,9 @@ from calibrant._types import Array
 from calibrant.calibrators.data import (
     FitData,
     Samples,
-    checked_samples,
     given_scores,
     row_blocks,
+    samples_of,
     to_logits,
 )
 from calibrant.calibrators.fit_report import CalibrationWarning, Evidence, FitReport
@@ -158,9 +158,7 @@ class Calibrator(ABC):
             The calibrator itself; ``report_`` describes the fit and holds its warnings.
         """
         given = given_scores(scores, logits, probs)
-        data, names = checked_samples(
-            given, labels, sample_weight, classes=classes, positive=positive
-        )
+        data, names = samples_of(given, labels, sample_weight, classes=classes, positive=positive)
         self._check_params()
         self.fit_samples(data)
         self.classes_ = names
@@ -191,6 +189,8 @@ class Calibrator(ABC):
         Arrays stay in their library, one column stays one column, and a frame becomes a frame of
         the same kind. The columns of a frame are matched to ``classes_`` by name.
         """
+        if probs is None and self._is_plain(scores, logits):
+            return self._apply(self._probs, logits if scores is None else scores)
         given = self._given(scores, logits, probs)
         return given.restored(self._apply(self._probs, to_logits(given.kind, given.checked())))
 
@@ -208,7 +208,20 @@ class Calibrator(ABC):
         indices = array_namespace(log_probs).argmax(log_probs, axis=-1)
         if all(type(each) is int and each == k for k, each in enumerate(self.classes_)):
             return indices
-        return np.array(self.classes_)[_inputs.as_numpy(indices)]
+        return _inputs.labels_of(self.classes_, _inputs.as_numpy(indices))
+
+    def _is_plain(self, scores: Any, named: Any) -> bool:
+        """Whether logits need no conversion: the checks would take longer than a single row."""
+        logits = named if scores is None else scores
+        return (
+            (scores is None or named is None)
+            and type(logits) is np.ndarray
+            and logits.ndim == 2
+            and logits.dtype in _inputs.PLAIN
+            and logits.shape[1] == getattr(self, "n_classes_", 0)
+            and (scores is None or (len(scores) > 0 and not 0.0 <= scores[0, 0] <= 1.0))
+            and bool(np.isfinite(logits.max(axis=1)).all())
+        )
 
     def _given(self, scores: Any, logits: Any, probs: Any) -> _inputs.Scores:
         self._need_fit()
@@ -341,6 +354,8 @@ class Calibrator(ABC):
 
 def state_like(state: State, logits: Array) -> State:
     """The state with arrays in the library, dtype and on the device of ``logits``."""
+    if all(isinstance(value, float) for value in state.values()):
+        return state
     xp = array_namespace(logits)
 
     def converted(value: npt.NDArray[Any]) -> Array:

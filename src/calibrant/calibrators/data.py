@@ -25,6 +25,8 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 PROBS_FLOOR = 2.0**-24
 """Calibrators raise ``probs`` below this (6e-8) to it: no map could move the logarithm of the exact
 zeros that a random forest predicts."""
+NUMBERS_TO_COMPILE = 4096
+"""Up to this many logits are mapped by NumPy: compiled code is not faster, and must be compiled."""
 BLOCK_ENTRIES = 1 << 18
 """Entries processed at a time; with what is computed from them they fit into the cache."""
 
@@ -220,6 +222,13 @@ def given_scores(
 
 
 def checked_samples(
+    logits: Array, labels: Array, sample_weight: Array = None, *, probs: Array = None
+) -> FitData:
+    """Samples to fit on, from ``logits`` or ``probs``."""
+    return samples_of(given_scores(None, logits, probs), labels, sample_weight)[0]
+
+
+def samples_of(
     scores: _inputs.Scores,
     labels: Array,
     sample_weight: Array = None,

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from calibrant import _inputs, _thresholds
 from calibrant.calibrators import TruncatedRows
-from calibrant.calibrators.data import FitData, Floats, checked_samples, given_scores
+from calibrant.calibrators.data import FitData, Floats, checked_samples
 from calibrant.calibrators.fit_report import SearchBounds
 from calibrant.calibrators.temperature.solver import TO_LOOK, TO_START
 from calibrant.errors import CalibrantError
@@ -242,7 +242,7 @@ def fit_data(predictions: Predictions) -> FitData:
             data = FitData(wide, labels, None)
             vars(data)["correct"] = correct  # fills the cached property
             return data
-    return checked_samples(given_scores(None, logits, predictions.probs), labels)[0]
+    return checked_samples(logits, labels, probs=predictions.probs)
 
 
 def truncated_rows(predictions: Predictions) -> TruncatedRows:
