@@ -209,14 +209,6 @@ def test_a_result_inside_the_grid_has_no_bound():
     assert found.report_.at_bound is None
 
 
-@pytest.mark.slow
-def test_focal_temperature_scaling_is_never_worse_than_temperature_scaling_on_the_grid():
-    for name, criterion in itertools.product(cases(), CRITERIA):
-        table = tables(name)[criterion]
-        found = FocalTemperatureScaling(criterion=criterion).fit(*cases()[name])
-        assert found.report_.after <= table[slow.PAPER_GAMMAS.index(0.0)].min() + 1e-9
-
-
 # --- one temperature -----------------------------------------------------------------------------
 
 
