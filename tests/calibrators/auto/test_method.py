@@ -44,8 +44,7 @@ def wrong_about_a_class(n=2000, k=5, by=3.0):
 # --- the choice ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [100, 1000, 12_000])
-@pytest.mark.parametrize("factor", [0.3, 1.0, 5.0])
+@pytest.mark.parametrize(("n", "factor"), [(100, 0.3), (100, 5.0), (1000, 0.3), (12_000, 1.0)])
 def test_temperature_where_it_is_the_truth(n, factor):
     for seed in range(5):
         logits, labels = honest(n, 6, seed)
