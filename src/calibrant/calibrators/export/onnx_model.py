@@ -91,7 +91,7 @@ def _check(content: bytes, calibrator: Calibrator, dtype: str) -> None:
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     logits = _probe(calibrator.n_classes_).astype(dtype)
     (found,) = session.run(["probs"], {"logits": logits})
-    off = np.abs(found - calibrator.predict_proba(logits)).max()
+    off = np.abs(found - calibrator.predict_proba(logits=logits)).max()
     if not off <= AGREEMENT:
         raise ArithmeticError(
             f"the ONNX model of {calibrator.NAME} is off by {off:.2g} under onnxruntime "
