@@ -183,6 +183,7 @@ def test_a_network_compiles_with_the_layer_in_one_piece_and_without_warnings(nam
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("name", ["auto", "focal-temperature", "temperature"])
 def test_compiled_code_gives_the_same(name):
     network = nn.Sequential(nn.Linear(3, 3), fitted(name).as_module())

@@ -15,6 +15,7 @@ _inputs.installed("torch", extra="torch", purpose="a torch layer (as_module)")
 
 import torch
 from torch import Tensor, nn
+from torch.jit import TracerWarning, is_tracing  # type: ignore[attr-defined]
 from torch.overrides import TorchFunctionMode
 
 from calibrant._numerics.precision import has_float64, narrowed
@@ -114,14 +115,22 @@ class CalibratorModule(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Move to the device of the network, but keep the dtypes (see the class)."""
+        return super()._apply(in_double(fn), recurse)  # type: ignore[no-untyped-call]
 
-        def move(array: Tensor) -> Tensor:
-            moved = fn(torch.empty(0, device=array.device))
-            floating = torch.float64 if has_float64(moved) else torch.float32
-            dtype = floating if array.is_floating_point() else array.dtype
-            return array.to(device=moved.device, dtype=dtype)
 
-        return super()._apply(move, recurse)  # type: ignore[no-untyped-call]
+def in_double(fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Only the move to a device of ``fn``; floats become double, or single if there is no double.
+
+    ``fn`` is what ``Module.to``, ``half`` and others apply to each array of a module.
+    """
+
+    def move(array: Tensor) -> Tensor:
+        moved = fn(torch.empty(0, device=array.device))
+        floating = torch.float64 if has_float64(moved) else torch.float32
+        dtype = floating if array.is_floating_point() else array.dtype
+        return array.to(device=moved.device, dtype=dtype)
+
+    return move
 
 
 class _Exportable(TorchFunctionMode):
@@ -161,10 +170,10 @@ def _computing(device: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
             stack.enter_context(torch.autocast(device, enabled=False))
-        traced = torch.jit.is_tracing()  # type: ignore[no-untyped-call]
+        traced = is_tracing()
         if traced:  # its warnings are about shapes, of which only the batch size varies
             stack.enter_context(warnings.catch_warnings())
-            warnings.simplefilter("ignore", torch.jit.TracerWarning)
+            warnings.simplefilter("ignore", TracerWarning)
         exported = torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling()
         if traced or exported:
             stack.enter_context(_Exportable())

@@ -1,8 +1,8 @@
 """Calibrators as ONNX models.
 
-torch does not translate every operation to ONNX exactly: ``log1p`` becomes log(1 + x), which rounds,
-and constants of a float64 model pass through float32. The translations here are exact. The finished
-model is compared with the calibrator before it is returned.
+torch does not translate every operation to ONNX exactly: ``log1p`` becomes log(1 + x), which
+rounds, and constants of a float64 model pass through float32. The translations here are exact. The
+finished model is compared with the calibrator before it is returned.
 """
 
 from __future__ import annotations
