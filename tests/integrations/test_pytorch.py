@@ -40,6 +40,12 @@ def batches(form=lambda x, y: (x, y)):
     return [form(LOGITS[i : i + 100], LABELS[i : i + 100]) for i in range(0, 600, 100)]
 
 
+def linear(scale):
+    layer = nn.Linear(3, 3, bias=False)
+    layer.load_state_dict({"weight": scale * torch.eye(3)})
+    return layer
+
+
 def fitted(method=calibrant.TemperatureScaling):
     return method().fit(logits=LOGITS, labels=LABELS)
 
@@ -143,7 +149,7 @@ def test_the_method_is_a_name_or_a_calibrator_that_stays_unfitted():
 
 
 def test_half_precision_and_the_device_of_the_model():
-    model = nn.Linear(3, 3).to(torch.bfloat16)
+    model = linear(1.0).to(torch.bfloat16)
     loader = batches(lambda x, y: (x.to(torch.bfloat16), y))
     calibrated = calibrant.calibrate(model, loader, "temperature", device="cpu")
     assert calibrated(LOGITS.to(torch.bfloat16)).dtype == torch.float32
@@ -151,12 +157,7 @@ def test_half_precision_and_the_device_of_the_model():
 
 
 def test_state_dict_saves_model_and_calibrator():
-    def build(scale):
-        model = nn.Linear(3, 3)
-        nn.init.eye_(model.weight).mul_(scale) if scale == 1 else None
-        return calibrant.calibrate(model, batches(), "temperature")
-
-    one, other = build(1), build(2)
+    one, other = (calibrant.calibrate(linear(s), batches(), "temperature") for s in (1.0, 2.0))
     content = io.BytesIO()
     torch.save(one.state_dict(), content)
     content.seek(0)

@@ -53,9 +53,9 @@ class _Metric(Metric):
         self.set_dtype(torch.float64)
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Count one more batch."""
+        """Count one more batch, which may be empty."""
         check_shapes(preds, target)
-        if _inputs.all_ignored(target, self.ignore_index):
+        if target.numel() == 0 or _inputs.all_ignored(target, self.ignore_index):
             return
         scores = preds.detach().movedim(1, -1)
         largest = 1.0 + _inputs.sum_tolerance(scores)
