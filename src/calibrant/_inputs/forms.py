@@ -153,7 +153,7 @@ def _from_narwhals(kind: str, given: Any, classes: Sequence[Any] | None) -> Scor
         )
     columns = list(data.columns)
     _refuse_text(data, kind)
-    array = np.column_stack([data[name].to_numpy() for name in columns])
+    array = np.column_stack([column.to_numpy() for column in data.iter_columns()])
     single = len(columns) == 1
     order = None if single or classes is None else column_order(columns, classes)
 
@@ -177,11 +177,11 @@ def _with_index(made: Any, like: Any) -> Any:
 
 
 def _refuse_text(data: Any, kind: str) -> None:
-    for name in data.columns:
-        if not data[name].dtype.is_numeric():
+    for column in data.iter_columns():
+        if not column.dtype.is_numeric():
             raise CalibrantError(
                 f"{kind} must be a frame of numbers, one column for each class; found the column "
-                f"{name!r} of {data[name].dtype}. Select the columns of the scores"
+                f"{column.name!r} of {column.dtype}. Select the columns of the scores"
             )
 
 
@@ -253,11 +253,11 @@ def class_indices(
     if classes is None and n_classes == 2 and "bool" in str(getattr(found, "dtype", "")):
         classes = (False, True)
     if of.one_column and (positive is not None or classes is None):
-        classes = _two_classes(found, positive, ignored)
+        classes = _classes_of_one_column(found, positive, ignored)
     elif classes is None and of.names is not None:
         classes = None if whole and not _among(found, of.names) else of.names
     elif classes is None and not whole:
-        classes = _sorted_classes(found, n_classes)
+        classes = sorted_classes(_distinct_labels(found, None), n_classes)
     if classes is None or classes == tuple(range(n_classes)):
         numbers = as_numpy(found).astype(np.int64) if whole else found
         return labels(numbers, of.values, ignored=ignored), (
@@ -354,24 +354,29 @@ def _distinct_labels(values: Array, ignored: int | None) -> list[Any]:
         return sorted(kept, key=str)
 
 
-def _two_classes(values: Array, positive: Any, ignored: int | None) -> Classes | None:
-    """The other class and the positive one; None for labels 0 and 1."""
+def _classes_of_one_column(values: Array, positive: Any, ignored: int | None) -> Classes | None:
     numbers = as_numpy(values)
     small = numbers.dtype.kind in "iuf" and numbers.size > 0 and numbers.min() >= 0
     if positive is None and small and numbers.max() <= 1:
         return None
-    found = _distinct_labels(values, ignored)
+    return two_classes(_distinct_labels(values, ignored), positive)
+
+
+def two_classes(found: Sequence[Any], positive: Any) -> Classes | None:
+    """The other class and the positive one of the labels ``found``; None for 0 and 1."""
     if len(found) > 2:
         raise CalibrantError(
             f"one column of scores needs labels of two classes; found {shown(found)}. Pass one "
             "column for each class"
         )
     if positive is None:
+        if set(found) <= {0, 1}:
+            return None
         if set(found) <= {-1, 1}:
             return (-1, 1)
         raise CalibrantError(
             f"the positive class is not known; found the labels {shown(found)}. "
-            f"Name it: positive={found[-1]!r}"
+            f"Name it: positive={found[-1]!r} (--positive on the command line)"
         )
     if positive not in found:
         raise CalibrantError(
@@ -382,14 +387,15 @@ def _two_classes(values: Array, positive: Any, ignored: int | None) -> Classes |
     return (others[0] if others else f"not {positive}", positive)
 
 
-def _sorted_classes(values: Array, n_classes: int) -> Classes:
-    found = tuple(_distinct_labels(values, None))
+def sorted_classes(found: Sequence[Any], n_classes: int) -> Classes:
+    """The sorted labels ``found``, if there is one for each column."""
     if len(found) != n_classes:
         raise CalibrantError(
             f"{n_classes} columns need {n_classes} different labels to know which is which; found "
-            f"{len(found)} ({shown(found)}). Name the columns in order: classes=[...]"
+            f"{len(found)} ({shown(found)}). Name the columns after the classes, or in order: "
+            "classes=[...]"
         )
-    return found
+    return tuple(found)
 
 
 def _among(values: Array, names: Classes) -> bool:
@@ -426,6 +432,14 @@ def _distinct(classes: Sequence[Any], n_classes: int) -> Classes:
             f"{shown(given)}. Name every column once, in order"
         )
     return given
+
+
+def labels_of(classes: Classes, indices: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
+    """The labels of class indices; of type object if they are no numbers or text."""
+    table = np.empty(len(classes), dtype=object)
+    table[:] = classes
+    plain = all(isinstance(each, str | int | float) for each in classes)
+    return (np.array(classes) if plain else table)[indices]
 
 
 def shown(names: Sequence[Any]) -> str:

@@ -206,7 +206,7 @@ class Calibrator(ABC):
         indices = array_namespace(log_probs).argmax(log_probs, axis=-1)
         if all(type(each) is int and each == k for k, each in enumerate(self.classes_)):
             return indices
-        return np.array(self.classes_)[_inputs.as_numpy(indices)]
+        return _inputs.labels_of(self.classes_, _inputs.as_numpy(indices))
 
     def _given(self, scores: Any, logits: Any, probs: Any) -> _inputs.Scores:
         self._need_fit()

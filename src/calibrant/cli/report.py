@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,6 +17,7 @@ from calibrant.cli.options import (
     Names,
     bins_option,
     chosen_methods,
+    column_options,
     gamma_option,
     level_option,
     seed_option,
@@ -49,6 +51,7 @@ from calibrant.cli.progress import fitting_bar
 @bins_option
 @level_option
 @seed_option
+@column_options
 def report(
     val: str,
     test: str,
@@ -59,6 +62,7 @@ def report(
     n_bins: int,
     level: float,
     seed: int,
+    columns: dict[str, Any],
 ) -> None:
     """Write an HTML page: can the model be trusted, and what does calibration gain?
 
@@ -90,6 +94,7 @@ def report(
             n_bins=n_bins,
             level=level,
             random_state=seed,
+            columns=columns,
             progress=show,
         )
     click.echo(summary.verdict())
