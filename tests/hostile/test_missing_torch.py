@@ -19,7 +19,7 @@ sys.meta_path.insert(0, Missing())
 FITTED = """
 import numpy, calibrant
 labels = numpy.arange(300) % 3
-fitted = calibrant.Identity().fit(numpy.eye(3)[labels], labels)
+fitted = calibrant.Identity().fit(3.0 * numpy.eye(3)[labels], labels)
 """
 
 

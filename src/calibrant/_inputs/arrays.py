@@ -18,6 +18,9 @@ TWO_COLUMNS = {
     "probs": "np.stack([1 - p, p], axis=-1) for a binary probability p",
 }
 
+PLAIN = (np.dtype(np.float64), np.dtype(np.float32))
+"""Types that need no conversion."""
+
 # --- conversion ---
 
 
@@ -54,6 +57,8 @@ def rectangular(values: Any, name: str) -> npt.NDArray[Any]:
 
 def floating(values: Any, name: str) -> Array:
     """A real floating array of at least float32; integers become float64."""
+    if type(values) is np.ndarray and values.dtype in PLAIN:  # at once: a service sends single rows
+        return values
     array = as_array(values, name)
     xp = array_namespace(array)
     if xp.isdtype(array.dtype, "real floating"):
@@ -108,6 +113,8 @@ def logits(values: Any) -> Array:
     # The row maximum is NaN if the row has a NaN, +inf if it has a +inf, and -inf if every class is
     # absent.
     top = xp.max(array, axis=-1)
+    if bool(xp.all(xp.isfinite(top))):
+        return array
     refuse(
         xp.isnan(top),
         "logits must not contain NaN; found NaN in {where}. "

@@ -52,8 +52,8 @@ class Scores:
     """What the columns are called, if they are called after classes."""
     one_column: bool = False
     """Whether only the score of the positive class was given."""
-    tolerance: float = 1e-4
-    """How far the sum of a row of probabilities may be from 1."""
+    given: Array = None
+    """The array before its conversion, whose type says how far a sum may be from 1."""
     restored: Callable[[Array], Any] = lambda values: values
     """Results for ``values`` in the form in which the scores came."""
 
@@ -70,6 +70,11 @@ class Scores:
             return logits(self.values)
         return probs(self.values, tolerance=self.tolerance)
 
+    @property
+    def tolerance(self) -> float:
+        """How far the sum of a row of probabilities may be from 1."""
+        return sum_tolerance(self.values if self.given is None else self.given)
+
 
 def scores(kind: str, given: Any, classes: Any = None) -> Scores:
     """``given`` with one column for each class.
@@ -85,7 +90,7 @@ def scores(kind: str, given: Any, classes: Any = None) -> Scores:
         return _positive(kind, array, lambda values: values[..., 1])
     if array.ndim == 2 and array.shape[1] == 1:
         return _positive(kind, array[:, 0], lambda values: values[..., 1:])
-    return Scores(kind, unchecked_scores(array, kind), tolerance=sum_tolerance(array))
+    return Scores(kind, unchecked_scores(array, kind), given=array)
 
 
 def refuse_probabilities(
@@ -97,7 +102,7 @@ def refuse_probabilities(
     if values.ndim == 0 or min(values.shape) == 0:
         return
     column = values[..., 1] if given.one_column else values
-    first = column[(0,) * (values.ndim - 1)]
+    first = column[(*[0] * (values.ndim - 1), ...)]
     if not bool(xp.all((first >= 0) & (first <= 1))):
         return  # the usual case, without a pass over all rows
     inside = bool(xp.all((column >= 0) & (column <= 1)))

@@ -36,6 +36,7 @@ from calibrant.calibrators.data import (
     to_logits,
 )
 from calibrant.calibrators.fit_report import CalibrationWarning, Evidence, FitReport
+from calibrant.calibrators.origin import Origin, origin_of_fit
 from calibrant.calibrators.saving import save
 from calibrant.errors import CalibrantError
 
@@ -86,8 +87,8 @@ class Calibrator(ABC):
 
     Attributes:
         report_: A :class:`FitReport`.
+        origin_: An :class:`Origin`: date, version and fingerprint of the samples.
         n_classes_: Number of classes.
-        classes_: The label of each class, in the order of the columns.
     """
 
     NAME: ClassVar[str]
@@ -101,6 +102,9 @@ class Calibrator(ABC):
     """Whether something is fitted for each class, so that every class should occur."""
     CHOOSES: ClassVar[bool] = False
     """Whether it selects one of several methods, so that its report has evidence."""
+    NUMPY_SOURCE: ClassVar[tuple[Callable[..., Any], ...]] = ()
+    """For a plug-in that can be exported as a Python file: the functions to write into it, the last
+    ``predict_proba(logits)``. The state is there as constants in capital letters."""
     IN_DOUBLE: ClassVar[bool] = True
     """Whether single-precision logits are widened for the map, so that NumPy, torch and exported
     files agree. A map that keeps the predicted class says False and ensures both itself: rounding
@@ -109,8 +113,18 @@ class Calibrator(ABC):
     state_: dict[str, Any]
     parts_: tuple[Calibrator, ...] = ()
     report_: FitReport
+    origin_: Origin
     n_classes_: int
-    classes_: tuple[Any, ...]
+    _classes: tuple[Any, ...] | None = None
+
+    @property
+    def classes_(self) -> tuple[Any, ...]:
+        """The label of each class, in the order of the columns."""
+        return tuple(range(self.n_classes_)) if self._classes is None else self._classes
+
+    @classes_.setter
+    def classes_(self, labels: tuple[Any, ...] | None) -> None:
+        self._classes = labels
 
     @abstractmethod
     def _fit(self, data: Samples) -> Fitted:
@@ -162,6 +176,9 @@ class Calibrator(ABC):
         self._check_params()
         self.fit_samples(data)
         self.classes_ = names
+        # Probabilities as they were given: the last digits of logarithms depend on the machine.
+        hashed = data.logits if given.kind == "logits" else _inputs.as_numpy(given.values)
+        self.origin_ = self.origin_.with_data(given.kind, hashed, data.labels, data.weight)
         return self
 
     def fit_samples(self, data: Samples) -> Self:
@@ -170,8 +187,9 @@ class Calibrator(ABC):
         self.state_ = fitted.state
         self.parts_ = fitted.parts
         self.n_classes_ = data.n_classes
-        self.classes_ = tuple(range(data.n_classes))
+        self.classes_ = None
         self.report_ = self._report(data, fitted)
+        self.origin_ = origin_of_fit(type(self), self.NAME, len(data))
         for message in self.report_.warnings:
             warnings.warn(f"{self.NAME}: {message}", CalibrationWarning, stacklevel=3)
         return self
@@ -180,7 +198,6 @@ class Calibrator(ABC):
         """A fitted copy with a known state, without a report."""
         fitted = copy.copy(self)
         fitted.state_, fitted.n_classes_ = state, n_classes
-        fitted.classes_ = tuple(range(n_classes))
         return fitted
 
     def predict_proba(self, scores: Any = None, /, *, logits: Any = None, probs: Any = None) -> Any:
@@ -189,6 +206,8 @@ class Calibrator(ABC):
         Arrays stay in their library, one column stays one column, and a frame becomes a frame of
         the same kind. The columns of a frame are matched to ``classes_`` by name.
         """
+        if probs is None and self._is_plain(scores, logits):
+            return self._apply(self._probs, logits if scores is None else scores)
         given = self._given(scores, logits, probs)
         return given.restored(self._apply(self._probs, to_logits(given.kind, given.checked())))
 
@@ -204,9 +223,27 @@ class Calibrator(ABC):
         given = self._given(scores, logits, probs)
         log_probs = self._apply(self._log_probs, to_logits(given.kind, given.checked()))
         indices = array_namespace(log_probs).argmax(log_probs, axis=-1)
-        if all(type(each) is int and each == k for k, each in enumerate(self.classes_)):
+        if self.class_names() is None:
             return indices
         return _inputs.labels_of(self.classes_, _inputs.as_numpy(indices))
+
+    def _is_plain(self, scores: Any, named: Any) -> bool:
+        """Whether logits need no conversion: the checks would take longer than a single row."""
+        logits = named if scores is None else scores
+        return (
+            (scores is None or named is None)
+            and type(logits) is np.ndarray
+            and logits.ndim == 2
+            and logits.dtype in _inputs.PLAIN
+            and logits.shape[1] == getattr(self, "n_classes_", 0)
+            and (scores is None or (len(scores) > 0 and not 0.0 <= scores[0, 0] <= 1.0))
+            and bool(np.isfinite(logits.max(axis=1)).all())
+        )
+
+    def class_names(self) -> list[Any] | None:
+        """The labels of the classes as a list; None if they are the indices 0, 1, ..."""
+        indices = all(type(each) is int and each == k for k, each in enumerate(self.classes_))
+        return None if indices else list(self.classes_)
 
     def _given(self, scores: Any, logits: Any, probs: Any) -> _inputs.Scores:
         self._need_fit()
@@ -222,10 +259,18 @@ class Calibrator(ABC):
 
         return CalibratorModule(self)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a versioned JSON file, which ``calibrant.load`` reads."""
+    def save(
+        self, path: str | os.PathLike[str], *, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write a versioned JSON file, which ``calibrant.load`` reads.
+
+        Args:
+            path: The file; overwritten if it exists.
+            metadata: JSON values by name to keep in the file, such as the name of the model. None
+                keeps those that the calibrator was loaded with.
+        """
         self._need_fit()
-        save(self, path)
+        save(self, path, metadata)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The arguments of the constructor, by name."""
@@ -279,10 +324,10 @@ class Calibrator(ABC):
             return narrowed(transform(inner, state_like(self.state_, inner)), logits)
         rows = np.ascontiguousarray(logits.reshape(-1, logits.shape[-1]))
         state = state_like(self.state_, self._inner(rows[:0]))
-        if transform == self._probs and self._probs_are_compiled(state):
-            return transform(rows, state).reshape(logits.shape)
         out = np.empty_like(rows)
         with np.errstate(over="ignore"):
+            if transform == self._probs and self._probs_are_compiled(state):
+                return transform(rows, state).reshape(logits.shape)
             for block in row_blocks(len(rows), rows.shape[1]):
                 out[block] = narrowed(transform(self._inner(rows[block]), state), rows)
         return out.reshape(logits.shape)
@@ -339,6 +384,8 @@ class Calibrator(ABC):
 
 def state_like(state: State, logits: Array) -> State:
     """The state with arrays in the library, dtype and on the device of ``logits``."""
+    if all(isinstance(value, float) for value in state.values()):
+        return state
     xp = array_namespace(logits)
 
     def converted(value: npt.NDArray[Any]) -> Array:

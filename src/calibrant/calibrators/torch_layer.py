@@ -170,7 +170,7 @@ def _computing(device: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
             stack.enter_context(torch.autocast(device, enabled=False))
-        traced = is_tracing()
+        traced = is_tracing()  # type: ignore[no-untyped-call]
         if traced:  # its warnings are about shapes, of which only the batch size varies
             stack.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore", TracerWarning)

@@ -33,6 +33,7 @@ def write_predictions(
     labels: Array | None = None,
     ids: Array | None = None,
     class_names: Sequence[str] | None = None,
+    calibrator: str | None = None,
 ) -> None:
     """Write probabilities or logits so that :func:`read_predictions` gives the same arrays back.
 
@@ -45,6 +46,8 @@ def write_predictions(
         labels: (N,) class indices.
         ids: (N,) integers or strings that name the rows.
         class_names: one name per class. In CSV they are the names of the columns.
+        calibrator: SHA-256 of the calibrator file that made ``probs``, as an array of that name in
+            ``.npz`` and as ``calibrant.calibrator`` in the metadata of Parquet; CSV has no place.
 
     Parquet files have one column per class, or, for more than 1000 classes, one column of lists.
     CSV has no types: floats are read back as float64 with exactly the same value, and ids that all
@@ -84,6 +87,7 @@ def write_predictions(
         None if labels is None else _inputs.as_numpy(_inputs.labels(labels, checked)),
         None if ids is None else checked_ids(ids, len(scores)),
         None if class_names is None else _checked_names(class_names, scores.shape[1]),
+        calibrator,
     )
 
 
@@ -132,10 +136,16 @@ def _checked_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:
 
 
 def _write_npz(
-    target: Path, scores: _Scores, labels: Given, ids: Given, names: tuple[str, ...] | None
+    target: Path,
+    scores: _Scores,
+    labels: Given,
+    ids: Given,
+    names: tuple[str, ...] | None,
+    calibrator: str | None,
 ) -> None:
     # In C order, so that the rows can be read in batches.
     arrays = {scores.kind: np.ascontiguousarray(scores.narrow), "labels": labels, "ids": ids}
+    arrays["calibrator"] = None if calibrator is None else np.array(calibrator)
     given = {name: array for name, array in arrays.items() if array is not None}
     if names is not None:
         given["class_names"] = np.array(names, dtype=str)
@@ -144,7 +154,12 @@ def _write_npz(
 
 
 def _write_parquet(
-    target: Path, scores: _Scores, labels: Given, ids: Given, names: tuple[str, ...] | None
+    target: Path,
+    scores: _Scores,
+    labels: Given,
+    ids: Given,
+    names: tuple[str, ...] | None,
+    calibrator: str | None,
 ) -> None:
     bfloat16 = scores.kind == "logits" and scores.given == "bfloat16"
     if scores.values.ndim == 1:
@@ -155,11 +170,16 @@ def _write_parquet(
             scores.narrow, labels, ids, kind=scores.kind, bfloat16=bfloat16, class_names=names
         )
     with written_whole(target) as temporary:
-        write_tables(temporary, [table])
+        write_tables(temporary, [table], calibrator=calibrator)
 
 
 def _write_csv(
-    target: Path, scores: _Scores, labels: Given, ids: Given, names: tuple[str, ...] | None
+    target: Path,
+    scores: _Scores,
+    labels: Given,
+    ids: Given,
+    names: tuple[str, ...] | None,
+    _: str | None,
 ) -> None:
     # Widened first: the shortest digits of a float64 are read back as the same number.
     columns = score_columns(scores.values.astype(np.float64), scores.kind, names)

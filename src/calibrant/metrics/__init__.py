@@ -24,7 +24,8 @@ from calibrant.metrics.positive import (
     positive_ece,
     prevalence_gap,
 )
-from calibrant.metrics.registry import METRICS, Metric
+from calibrant.metrics.registry import METRICS, Metric, metric
+from calibrant.metrics.samples import ScoredSamples
 from calibrant.metrics.scores import (
     BrierParts,
     aurc,
@@ -59,6 +60,7 @@ __all__ = [
     "Measured",
     "Metric",
     "NoiseFloor",
+    "ScoredSamples",
     "StreamedEvaluation",
     "Verdict",
     "ada_ece",
@@ -80,6 +82,7 @@ __all__ = [
     "kl_to_posterior",
     "ks_error",
     "mce",
+    "metric",
     "mmce",
     "mmce_weighted",
     "n_impossible",

@@ -72,7 +72,7 @@ class FlooredTemperatureScaling(Calibrator):
 
     def _fit(self, data: Samples) -> Fitted:
         samples = data.in_memory()
-        floor = min(TYPICAL_GAPS * typical_gap(samples), NO_FLOOR)
+        floor = floor_of(typical_gap(samples))
         with np.errstate(over="ignore"):
             raised = replace(samples, logits=floored(samples.logits.astype(np.float64), floor))
         best = best_temperature(raised, "nll", 0.0)
@@ -99,6 +99,11 @@ def floored(logits: Array, floor: float) -> Array:
     xp = array_namespace(logits)
     below = logits - xp.max(logits, axis=-1, keepdims=True)
     return xp.where(logits == -float("inf"), -float("inf"), xp.clip(below, min=-floor))
+
+
+def floor_of(gap: float) -> float:
+    """F, if this is the typical gap."""
+    return min(TYPICAL_GAPS * gap, NO_FLOOR)
 
 
 def label_gaps(data: FitData) -> Floats:

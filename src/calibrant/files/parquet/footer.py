@@ -23,6 +23,8 @@ CLASS_NAMES = b"calibrant.class_names"
 """Key of the file's metadata for the class names, a JSON list."""
 N_CLASSES = b"calibrant.n_classes"
 """Key for the number of classes, where the columns do not show it."""
+CALIBRATOR = b"calibrant.calibrator"
+"""Key for the SHA-256 of the calibrator file that made the probabilities."""
 
 FORMAT = "Parquet"
 COLUMN_BUFFER = 1 << 16
