@@ -58,7 +58,8 @@ def floored(best: Candidate, folds: Folds) -> Candidate | None:
     gap = floor.typical_gap(samples)
     if floor.label_gaps(samples).max() <= HUGE_GAP * gap:
         return None
-    raised = replace(samples, logits=floor.floored(samples.logits, floor.floor_of(gap)))
+    with np.errstate(over="ignore"):
+        raised = replace(samples, logits=floor.floored(samples.logits, floor.floor_of(gap)))
     here = NLL(raised, best.problem.inverse_temperature)
     # Newton's method for T lowers this by half as much.
     if here.value - here.gradient**2 / max(here.curvature, SMALLEST) >= best.steps[0].nll:
