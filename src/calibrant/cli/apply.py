@@ -173,7 +173,9 @@ def _calibrated(
     for batch in batches:
         with _inputs.naming(f"{file}, counting from row {tally.rows}" if tally.rows else file):
             kind, scores = scores_of(batch.with_scores())
-            order = _order(calibrator, batch.with_scores())
+            order = calibrator.order_of(
+                batch.with_scores().class_names, scores, single=batch.with_scores().single
+            )
             probs = calibrator.predict_proba(**{kind: scores[:, order]})[:, np.argsort(order)]
             labels = None if batch.labels is None else _inputs.labels(batch.labels, probs)
         tally.count(kind, scores, probs)
@@ -186,21 +188,6 @@ def _calibrated(
             "correct": batch.correct,
             "others": batch.others,
         }
-
-
-def _order(calibrator: Calibrator, batch: Predictions) -> npt.NDArray[np.intp]:
-    """Where each class of the calibrator is among the columns of the file."""
-    classes, names = calibrator.classes_, batch.class_names
-    unnamed = names is None or not all(isinstance(each, str) for each in classes)
-    if unnamed or len(classes) != len(names or ()):
-        return np.arange(len(scores_of(batch)[1][0]))
-    order = _inputs.column_order(names or (), classes)
-    if batch.single and order[1] != 1:
-        raise CalibrantError(
-            f"the calibrator is for the probability of {classes[1]!r}; found {classes[0]!r} as the "
-            f"positive class. Pass --positive {classes[1]}"
-        )
-    return order
 
 
 def _confidence(kind: str, scores: npt.NDArray[Any]) -> npt.NDArray[Any]:

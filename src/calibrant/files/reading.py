@@ -19,7 +19,7 @@ from calibrant.files.layout import Asked, Layout
 from calibrant.files.meaning import Meaning, is_settled, meaning_of
 from calibrant.files.npz import NpzSource
 from calibrant.files.parquet.folder import ParquetSource
-from calibrant.files.predictions import OTHER, Block, Predictions, regrouped
+from calibrant.files.predictions import Block, Predictions, regrouped
 
 
 class Source(Protocol):
@@ -166,14 +166,7 @@ def _predictions_of(source: Source, rows: int | None, asked: Asked) -> Iterator[
             where=source.where,
         )
     for block in itertools.chain([first], blocks):
-        kept = {name: block.pop(name) for name in list(block) if name.startswith(OTHER)}
-        yield Predictions(
-            **meaning.applied(block),
-            others={name.removeprefix(OTHER): column for name, column in kept.items()},
-            class_names=meaning.class_names,
-            n_classes=source.n_classes,
-            single=source.layout.single,
-        )
+        yield meaning.predictions(block, source.n_classes)
 
 
 def _names(source: Source) -> tuple[str, ...] | None:

@@ -351,9 +351,7 @@ def _rest_without(
     for weight, start in zip(weights, at + steps, strict=True):
         start[0] = min(max(start[0], -REST_BOUND), REST_BOUND)
         found, _ = loss.counting(weight).minimise(start, whole.bias_strength)
-        yield replace(
-            whole, log_rest_inverse_temperature=float(found[0]), rest_biases=found[1:]
-        )
+        yield replace(whole, log_rest_inverse_temperature=float(found[0]), rest_biases=found[1:])
 
 
 def _fit_top(problem: AtTemperature, start: TopRest, *, classes: bool, estimate: bool) -> TopRest:
