@@ -110,7 +110,7 @@ def test_smooth_ece_agrees_with_the_integral(case):
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2", "max"])
-@pytest.mark.parametrize("n_bins", [1, 2, 10, 15, 25, 1000])
+@pytest.mark.parametrize("n_bins", [1, 2, 15, 1000])
 def test_norms_and_bins(norm, n_bins):
     probs, labels = CASES["ordinary"]
     top = slow.top_label(probs, labels)

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from array_api_compat import array_namespace, device
 
 from calibrant import _inputs
+from calibrant._array_api import array_namespace, device
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
 from calibrant.calibrators.data import (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Iterable
 from typing import Any
@@ -131,6 +132,21 @@ def make_calibrators(
             )
         chosen[name] = cls(**{needed: known[needed] for needed in required_params(cls)})
     return chosen
+
+
+def new_calibrator(method: str | Calibrator) -> Calibrator:
+    """A new, unfitted calibrator: of a name, or with the parameters of another one."""
+    if isinstance(method, Calibrator):
+        return type(method)(**copy.deepcopy(method.get_params()))
+    kind = CALIBRATORS[method]
+    missing = required_params(kind)
+    if missing:
+        arguments = ", ".join(f"{name}=..." for name in missing)
+        raise CalibrantError(
+            f"{kind.NAME} needs {' and '.join(missing)}; found only the name {method!r}. "
+            f"Pass a calibrator: method={kind.__name__}({arguments})"
+        )
+    return kind()
 
 
 def required_params(method: type[Calibrator]) -> list[str]:

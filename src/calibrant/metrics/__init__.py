@@ -17,6 +17,7 @@ from calibrant.metrics.calibration_test import NoiseFloor
 from calibrant.metrics.comparison import Comparison, Difference, paired_difference
 from calibrant.metrics.evaluation import Evaluation, Measured, evaluate
 from calibrant.metrics.kernel_errors import mmce, mmce_weighted, smooth_ece
+from calibrant.metrics.model_selection import scorer
 from calibrant.metrics.positive import (
     calibration_intercept,
     calibration_slope,
@@ -95,6 +96,7 @@ __all__ = [
     "prevalence_gap",
     "s99",
     "s99_accuracy",
+    "scorer",
     "smooth_ece",
     "top_k_error",
     "true_prob_correct",
