@@ -65,8 +65,8 @@ def choose_curve(data: FitData) -> tuple[Calibrator, list[Evidence]]:
     from 10,000 samples on. (From 1,000 on, T is that of all samples.) Starting with temperature
     scaling, a step to a more complex curve is taken if it
 
-    - lowers the mean log-loss of the best so far by more than 1 + 100 / n standard errors over the n
-      samples (for the spline, which shrinks itself, 100 / n), and
+    - lowers the mean log-loss of the best so far by more than 1 + 100 / n standard errors over the
+      n samples (for the spline, which shrinks itself, 100 / n), and
     - does not raise the equal-mass calibration error of P(class 1) under temperature scaling by
       more than two standard errors.
 
