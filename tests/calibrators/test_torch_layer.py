@@ -48,8 +48,9 @@ def rows(k=3, dtype=torch.float64):
 
 
 @every_method
-@pytest.mark.parametrize("k", [2, 3, 10])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("k", "dtype"), [(2, torch.float32), (3, torch.float64), (10, torch.float32)]
+)
 def test_gives_what_the_calibrator_gives(name, k, dtype):
     calibrator, logits = fitted(name, k), rows(k, dtype)
     module = calibrator.as_module()
