@@ -73,7 +73,7 @@ def checked_part(predictions: Predictions, *, to_fit: bool) -> Part:
     names = predictions.class_names
     check_one_name_each(names, "class_names", "classes", samples.scores.shape[1])
     check_one_name_each(predictions.ids, "ids", "rows", len(samples.labels))
-    return Part(samples=samples, ids=predictions.ids, class_names=names)
+    return Part(samples=samples._replace(classes=names), ids=predictions.ids, class_names=names)
 
 
 @dataclass(frozen=True, eq=False)
