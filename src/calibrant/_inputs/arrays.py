@@ -52,7 +52,7 @@ def rectangular(values: Any, name: str) -> npt.NDArray[Any]:
     return array
 
 
-def _floating(values: Any, name: str) -> Array:
+def real_numbers(values: Any, name: str) -> Array:
     """A real floating array of at least float32; integers become float64."""
     array = as_array(values, name)
     xp = array_namespace(array)
@@ -91,7 +91,7 @@ def refuse(bad: Array, message: str, found: Array | None = None) -> None:
 
 def unchecked_scores(values: Any, name: str) -> Array:
     """Real numbers with a class axis; the values themselves are not checked."""
-    array = _floating(values, name)
+    array = real_numbers(values, name)
     shape = tuple(array.shape)
     if len(shape) == 0 or shape[-1] < 2:
         raise CalibrantError(
@@ -260,7 +260,7 @@ def sample_weight(values: Any, scores: Array) -> npt.NDArray[np.float64] | None:
     """Finite weights of at least 0, one for each row of ``scores``."""
     if values is None:
         return None
-    weight = as_numpy(_floating(values, "sample_weight")).astype(np.float64)
+    weight = as_numpy(real_numbers(values, "sample_weight")).astype(np.float64)
     _one_per_row(weight, scores, "sample_weight", "Pass one weight for each label")
     refuse(
         ~(weight >= 0) | (weight == np.inf),
@@ -324,9 +324,10 @@ def same_count(what: str, first: int | None, second: int | None) -> None:
 
 def same_classes(scores: Array, expected: int) -> None:
     """As many classes as a calibrator was fitted on."""
-    if scores.shape[-1] != expected:
+    found = scores.shape[-1] if scores.shape else "a number"
+    if found != expected:
         raise CalibrantError(
-            f"this calibrator was fitted on {expected} classes; found {scores.shape[-1]}. "
+            f"this calibrator was fitted on {expected} classes; found {found}. "
             "Pass the output of the same model, classes on the last axis"
         )
 
@@ -350,7 +351,7 @@ def same_scores(first_kind: str, first: Array, second_kind: str, second: Array) 
 
 def unit_interval(values: Any, name: str) -> Array:
     """Numbers between 0 and 1, of any shape."""
-    array = _floating(values, name)
+    array = real_numbers(values, name)
     xp = array_namespace(array)
     inside = (array >= 0) & (array <= 1)  # False for NaN
     if not bool(xp.all(inside)):

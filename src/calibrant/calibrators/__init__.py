@@ -19,6 +19,7 @@ from calibrant.calibrators.fit_report import (
     TailBounds,
 )
 from calibrant.calibrators.loading import load
+from calibrant.calibrators.multilabel.method import MultiLabelCalibration
 from calibrant.calibrators.registry import *  # noqa: F403
 from calibrant.calibrators.truncated.bounds import fit_truncated_rows
 from calibrant.calibrators.truncated.rows import TruncatedRows
@@ -30,6 +31,7 @@ __all__ = [
     "Evidence",
     "FitReport",
     "MethodComparison",
+    "MultiLabelCalibration",
     "NotFittedError",
     "Recommendation",
     "SearchBounds",

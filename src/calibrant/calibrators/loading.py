@@ -14,6 +14,7 @@ import numpy as np
 from calibrant import _inputs
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.fit_report import NOT_SAVED, Evidence, FitReport
+from calibrant.calibrators.multilabel.method import MultiLabelCalibration
 from calibrant.calibrators.parts import InParts
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.calibrators.saving import FORMAT, VERSION, one_line
@@ -27,6 +28,7 @@ ENTRIES: dict[str, tuple[type, ...]] = {
     "n_classes": (int,),
     "report": (dict,),
 }
+METHODS = {**CALIBRATORS, MultiLabelCalibration.NAME: MultiLabelCalibration}
 PARTS: dict[str, tuple[type, ...]] = {"parts": (list,)}
 MOST_PARTS = 8
 MOST_CLASSES = 10_000_000
@@ -65,7 +67,8 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
             f"its version is {_shown(content['version'])} and this calibrant reads {VERSION}",
             "Upgrade calibrant, or fit again",
         )
-    if not 2 <= content["n_classes"] <= MOST_CLASSES:
+    fewest = 1 if content["method"] == MultiLabelCalibration.NAME else 2
+    if not fewest <= content["n_classes"] <= MOST_CLASSES:
         _refuse(where, f"n_classes is {_shown(content['n_classes'])}")
     calibrator = _fitted(content, content["n_classes"], where)
     calibrator.parts_ = _parts(calibrator, content.get("parts", []), where)
@@ -74,23 +77,24 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
 
 
 def _fitted(content: dict[str, Any], n_classes: int, where: str) -> Calibrator:
-    if content["method"] not in CALIBRATORS:
+    if content["method"] not in METHODS:
         _refuse(where, f"there is no method {_shown(content['method'])}", "Upgrade calibrant")
-    calibrator = _constructed(CALIBRATORS[content["method"]], content["params"], where)
+    calibrator = _constructed(METHODS[content["method"]], content["params"], where)
     calibrator.n_classes_ = n_classes
     calibrator.state_ = _state(calibrator, content["state"], where)
     return calibrator
 
 
 def _parts(whole: Calibrator, given: list[Any], where: str) -> tuple[Calibrator, ...]:
-    expected = range(1, MOST_PARTS + 1) if isinstance(whole, InParts) else range(1)
+    labels = isinstance(whole, MultiLabelCalibration)
+    expected = range(1, MOST_PARTS + 1) if labels or isinstance(whole, InParts) else range(1)
     if len(given) not in expected:
         _refuse(where, f"{whole.NAME} cannot have {len(given)} parts")
     parts = []
     for each in given:
         _check_entries(each, FITTED, f"{where}, parts")
-        parts.append(_fitted(each, whole.n_classes_, f"{where}, parts"))
-        if isinstance(parts[-1], InParts):
+        parts.append(_fitted(each, 2 if labels else whole.n_classes_, f"{where}, parts"))
+        if isinstance(parts[-1], InParts | MultiLabelCalibration):
             _refuse(where, f"a part is {_shown(each['method'])}, which is made of parts itself")
     return tuple(parts)
 
