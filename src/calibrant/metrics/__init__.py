@@ -17,6 +17,11 @@ from calibrant.metrics.calibration_test import NoiseFloor
 from calibrant.metrics.comparison import Comparison, Difference, paired_difference
 from calibrant.metrics.evaluation import Evaluation, Measured, evaluate
 from calibrant.metrics.kernel_errors import mmce, mmce_weighted, smooth_ece
+from calibrant.metrics.multilabel import (
+    LabelCalibration,
+    MultiLabelEvaluation,
+    evaluate_multilabel,
+)
 from calibrant.metrics.positive import (
     calibration_intercept,
     calibration_slope,
@@ -56,8 +61,10 @@ __all__ = [
     "Comparison",
     "Difference",
     "Evaluation",
+    "LabelCalibration",
     "Measured",
     "Metric",
+    "MultiLabelEvaluation",
     "NoiseFloor",
     "StreamedEvaluation",
     "Verdict",
@@ -76,6 +83,7 @@ __all__ = [
     "entropy_wrong",
     "error_rate",
     "evaluate",
+    "evaluate_multilabel",
     "focal_loss",
     "kl_to_posterior",
     "ks_error",

@@ -7,6 +7,9 @@ maximisation algorithm of random effects (Dempster, Laird and Rubin, 1977), on p
 the log-likelihood of each label at its most probable (a_l, b_l). So the labels themselves say how
 much they differ: with S = 0 all have the same map, and a label with few positives stays with the
 others while one with many goes its own way.
+
+One more label, with slope 1, shift 0 and a small covariance, counts in m and S: it decides if there
+are one or two labels, and keeps S away from 0.
 """
 
 from __future__ import annotations
@@ -22,10 +25,8 @@ from calibrant.calibrators.data import Floats, row_blocks
 from calibrant.calibrators.one_vs_rest.logistic import LogisticLosses, bounded_minimum
 
 IDENTITY = np.array([1.0, 0.0])
-FIRST_COVARIANCE = np.diag([0.1, 0.5])
-MEAN_RIDGE = 0.3
-"""Weight of the squared distance of m from the identity, as that of Platt scaling: it decides if
-there is one label with few positives, and is negligible otherwise."""
+FIRST_COVARIANCE = np.diag([0.01, 0.05])
+"""Where the estimate of S starts, and the covariance of one more label: see above."""
 MOST_ROUNDS, MOST_UPDATES = 20, 500
 SETTLED = 0.01
 """If nothing in m or S changes by more than this fraction of a standard deviation, the fit ends."""
@@ -127,18 +128,14 @@ def _most_probable(
 
 def _most_likely(near: _Parabolas, prior: Prior) -> Prior:
     """The prior with the highest likelihood, under the parabolas."""
-    n_labels = len(near.top)
     for _ in range(MOST_UPDATES):
         precision = np.linalg.inv(prior.covariance)
         covariances = np.linalg.inv(near.curvature + precision)
         means = _times(covariances, near.linear + precision @ prior.mean)
-        mean = np.linalg.solve(
-            n_labels * precision + MEAN_RIDGE * np.eye(2),
-            precision @ means.sum(axis=0) + MEAN_RIDGE * IDENTITY,
-        )
-        away = means - mean
-        last = prior
-        prior = Prior(mean, (away.T @ away + covariances.sum(axis=0)) / n_labels)
+        known = np.vstack([means, IDENTITY])
+        away = known - known.mean(axis=0)
+        spread = away.T @ away + covariances.sum(axis=0) + FIRST_COVARIANCE
+        last, prior = prior, Prior(known.mean(axis=0), spread / len(known))
         if prior.is_near(last):
             break
     return prior
