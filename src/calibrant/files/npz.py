@@ -36,6 +36,7 @@ class NpzSource:
             self.layout = find_layout(arrays, part=part, where=where, table=False)
             members = self._members(archive, stack)
             self.rows: int | None = self._checked_rows(members)
+            self.multilabel = "labels" in members and len(members["labels"].shape) == 2
             self.class_names = self._class_names(archive, members)
 
     def blocks(self, rows: int | None) -> Iterator[Block]:
@@ -64,6 +65,8 @@ class NpzSource:
         first = members["scores" if "scores" in members else "confidence"]
         for role, member in members.items():
             wanted = 2 if role in ("scores", "classes") else 1
+            if role == "labels" and len(member.shape) == 2 and member.shape == first.shape:
+                continue  # multi-label
             if len(member.shape) != wanted:
                 axes = "(rows, classes)" if wanted == 2 else "(rows,)"
                 raise CalibrantError(
@@ -108,7 +111,8 @@ class NpzSource:
 
 _RANK_FIX = {
     "scores": "Save one row per sample and one column per class",
-    "labels": "Drop any extra axis, or take argmax over one-hot labels",
+    "labels": "Drop any extra axis, or take argmax over one-hot labels; multi-label files have one "
+    "column per label, as many as the scores",
 }
 
 

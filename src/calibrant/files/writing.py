@@ -33,6 +33,7 @@ def write_predictions(
     labels: Array | None = None,
     ids: Array | None = None,
     class_names: Sequence[str] | None = None,
+    multilabel: bool = False,
 ) -> None:
     """Write probabilities or logits so that :func:`read_predictions` gives the same arrays back.
 
@@ -44,6 +45,8 @@ def write_predictions(
         labels: (N,) class indices.
         ids: (N,) integers or strings that name the rows.
         class_names: one name per class. CSV cannot store them.
+        multilabel: whether the columns are labels instead of classes, each with a probability of
+            its own; ``labels`` are then (N, L) zeros and ones. For ``.npz`` only.
 
     Parquet files have one column per class, or, for more than 1000 classes, one column of lists.
     CSV has no types: floats are read back as float64 with exactly the same value, and ids that all
@@ -64,8 +67,20 @@ def write_predictions(
             f"cannot write {target}: the name must end in {', '.join(_WRITERS)}; found "
             f"{target.suffix or 'no extension'!r}. Choose one of these"
         )
+    if multilabel and writer is not _write_npz:
+        raise CalibrantError(
+            f"multi-label predictions are written as .npz; found {target.name!r}. Rename it"
+        )
     kind, given = _inputs.one_of(probs=probs, logits=logits)
-    checked = _inputs.probs(given) if kind == "probs" else _inputs.logits(given)
+    if multilabel:
+        checked = _inputs.label_scores(logits, probs)[1]
+        flags = None if labels is None else _inputs.label_matrix(labels, kind, checked)
+        checked_labels = None if flags is None else flags.astype(np.int8)
+    else:
+        checked = _inputs.probs(given) if kind == "probs" else _inputs.logits(given)
+        checked_labels = (
+            None if labels is None else _inputs.as_numpy(_inputs.labels(labels, checked))
+        )
     scores = _inputs.as_numpy(checked)
     if scores.ndim != 2 or len(scores) == 0:
         raise CalibrantError(
@@ -75,7 +90,7 @@ def write_predictions(
     writer(
         target,
         _Scores(scores, kind, str(getattr(given, "dtype", "")).rpartition(".")[2]),
-        None if labels is None else _inputs.as_numpy(_inputs.labels(labels, checked)),
+        checked_labels,
         None if ids is None else checked_ids(ids, len(scores)),
         None if class_names is None else _checked_names(class_names, scores.shape[1]),
     )

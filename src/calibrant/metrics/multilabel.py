@@ -107,9 +107,15 @@ class MultiLabelEvaluation:
         return float(np.mean([each.noise_floor for each in self.labels]))
 
     @cached_property
+    def order(self) -> tuple[int, ...]:
+        """Columns of the labels that are off, then of the others; the largest error first."""
+        place = range(len(self.labels))
+        return tuple(sorted(place, key=lambda i: (not self.labels[i].off, -self.labels[i].ece)))
+
+    @property
     def worst_first(self) -> tuple[LabelCalibration, ...]:
-        """The labels that are off, then the others, each with the largest error first."""
-        return tuple(sorted(self.labels, key=lambda each: (not each.off, -each.ece)))
+        """The labels in that order."""
+        return tuple(self.labels[i] for i in self.order)
 
     @property
     def off(self) -> tuple[LabelCalibration, ...]:
