@@ -28,7 +28,11 @@ ENTRIES: dict[str, tuple[type, ...]] = {
     "n_classes": (int,),
     "report": (dict,),
 }
-METHODS = {**CALIBRATORS, MultiLabelCalibration.NAME: MultiLabelCalibration}
+METHODS: dict[str, type[Calibrator]] = {
+    **CALIBRATORS,
+    MultiLabelCalibration.NAME: MultiLabelCalibration,
+}
+"""Every method that can be fitted and saved."""
 PARTS: dict[str, tuple[type, ...]] = {"parts": (list,)}
 MOST_PARTS = 8
 MOST_CLASSES = 10_000_000

@@ -7,6 +7,7 @@ import click
 from calibrant.calibrators import CALIBRATORS
 from calibrant.calibrators.comparison import POSITIVE, REFERENCE, SORTABLE, compare_samples
 from calibrant.cli.inputs import read_labelled
+from calibrant.cli.multilabel import refuse_labels
 from calibrant.cli.options import (
     INPUT,
     MethodsCommand,
@@ -82,6 +83,7 @@ def compare(
       calibrant compare val.parquet test.parquet --method identity,temperature --sort nll
       calibrant compare val.csv test.csv --gamma 3 --json
     """
+    refuse_labels("calibrant compare", val, test)
     methods = chosen_methods(names, gamma, against=against)
     fit_on, measure_on = read_labelled(val, to_fit=True), read_labelled(test)
     with fitting_bar(val, len(methods)) as show:

@@ -133,7 +133,8 @@ class MultiLabelEvaluation:
         if not self.off:
             return f"No miscalibration that {self.n} samples can show in {labels}: {errors}."
         named = [
-            f"{each.name} ({each.side}: mean probability {each.mean_prob:.1%}, rate {each.rate:.1%})"
+            f"{each.name} ({each.side}: mean probability {each.mean_prob:.1%}, "
+            f"rate {each.rate:.1%})"
             for each in self.off[:MOST_NAMED]
         ]
         more = len(self.off) - len(named)
@@ -243,9 +244,10 @@ def evaluate_multilabel(
         losses = softplus(np.where(positives, -given, given))
     fewest = simulations_for(todo.level)
     n_drawn = max(min(todo.n_resamples, MOST_LABELS // len(given)), fewest)
+    columns = label_columns(p, positives)
     tests = [
         column_test("ece", column, odds[:, i], todo.n_bins, n_drawn, todo.seed + i)
-        for i, column in enumerate(label_columns(p, positives))
+        for i, column in enumerate(columns)
     ]
     p_values = _adjusted([_statistics(test, p[:, i]) for i, test in enumerate(tests)])
     return MultiLabelEvaluation(
@@ -254,7 +256,7 @@ def evaluate_multilabel(
         n_simulations=n_drawn,
         seed=todo.seed,
         labels=tuple(
-            _label(names[i], tests[i], odds[:, i], positives[:, i], p[:, i], p_values[i], todo.level)
+            _label(names[i], tests[i], columns[i], odds[:, i], p_values[i], todo.level)
             for i in range(n_labels)
         ),
         nll=float(losses.mean()),
@@ -303,28 +305,27 @@ def _adjusted(statistics: Sequence[tuple[float, Floats]]) -> list[float]:
 def _label(
     name: str,
     test: CalibrationTest,
+    column: ScoredSamples,
     odds: Floats,
-    positives: npt.NDArray[np.bool_],
-    p: Floats,
     p_value: float,
     level: float,
 ) -> LabelCalibration:
-    weight, counted = np.ones(len(odds)), positives.astype(np.float64)
-    evidence = evidence_of(test, odds, weight, counted, mean=float(p.mean()))
+    weight, positives = column.weights, column.correct.astype(np.float64)
+    mean = column.mean(column.confidence)
+    evidence = evidence_of(test, odds, weight, positives, mean=mean)
     side = "calibrated"
     if p_value < 1.0 - level:
         by_slope = "over-confident" if evidence.slope < 1.0 else "under-confident"
         side = by_slope if evidence.by_scale else "prevalence off"
-    floor = test.floor("ece")
     return LabelCalibration(
         name=name,
-        n_positive=int(positives.sum()),
-        mean_prob=evidence.mean,
+        n_positive=int(column.correct.sum()),
+        mean_prob=mean,
         rate=evidence.rate,
         ece=float(test.observed["ece"]),
-        noise_floor=floor.expected,
+        noise_floor=test.floor("ece").expected,
         slope=evidence.slope,
-        intercept=float(recalibration(odds, weight, counted, free=SHIFT).change[0]),
+        intercept=float(recalibration(odds, weight, positives, free=SHIFT).change[0]),
         p_value=p_value,
         side=side,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,7 @@ from calibrant._numerics.logspace import sigmoid
 from calibrant._types import RandomState
 from calibrant._version import __version__
 from calibrant._writing import refuse_unwritable, write_whole
+from calibrant.calibrators.fit_report import CalibrationWarning
 from calibrant.calibrators.multilabel.method import MultiLabelCalibration
 from calibrant.errors import CalibrantError
 from calibrant.files import Predictions, read_predictions
@@ -22,7 +24,7 @@ from calibrant.metrics.multilabel import MultiLabelEvaluation, evaluate_multilab
 from calibrant.metrics.reliability import ReliabilityCurve, reliability_of
 from calibrant.report.page import Source
 from calibrant.report.render import render_template
-from calibrant.report.samples import shortened
+from calibrant.report.samples import Floats, shortened
 
 MOST_DRAWN = 6
 """Labels with a picture."""
@@ -95,7 +97,8 @@ def write_multilabel_report(
     tell = progress or (lambda _: None)
     fitted = MultiLabelCalibration() if calibration is None else calibration
     tell("fit")
-    with _inputs.naming(_name(val, "val")):
+    with _inputs.naming(_name(val, "val")), warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)  # the page has them
         fitted.fit(fit_on.logits, fit_on.labels, probs=fit_on.probs)
     evaluated = partial(
         evaluate_multilabel,
@@ -110,18 +113,17 @@ def write_multilabel_report(
         tell("before")
         before = evaluated(measure_on.probs, logits=measure_on.logits)
     tell("after")
-    given = measure_on.probs if measure_on.logits is None else sigmoid(measure_on.logits)
-    columns = [label_columns(p, np.asarray(measure_on.labels) == 1) for p in (given, probs)]
+    positives = np.asarray(measure_on.labels) == 1
+    given = label_columns(_probs(measure_on), positives)
+    calibrated = label_columns(probs, positives)
+    curve = partial(reliability_of, n_bins=n_bins, level=level)
     summary = MultiLabelSummary(
         title=title or Path(_name(test, "Multi-label model")).name,
         n_fit=len(fit_on),
         before=before,
         after=evaluated(probs),
         calibration=fitted,
-        curves={
-            i: tuple(reliability_of(each[i], n_bins=n_bins, level=level) for each in columns)
-            for i in before.order[:MOST_DRAWN]
-        },
+        curves={i: (curve(given[i]), curve(calibrated[i])) for i in before.order[:MOST_DRAWN]},
     )
     shown = f"{100 * before.level:g}%"
     text = render_template("multilabel.html", summary=summary, version=__version__, level=shown)
@@ -142,6 +144,12 @@ def _read(source: Source, name: str) -> Predictions:
 
 def _name(source: Source, otherwise: str) -> str:
     return otherwise if isinstance(source, Predictions) else os.fsdecode(source)
+
+
+def _probs(predictions: Predictions) -> Floats:
+    _, scores = _inputs.one_of(logits=predictions.logits, probs=predictions.probs)
+    wide = scores.astype(np.float64)
+    return np.asarray(wide if predictions.logits is None else sigmoid(wide))
 
 
 def _shortened(names: Sequence[str] | None) -> list[str] | None:

@@ -77,7 +77,7 @@ class Pairs(FitData):
     @property
     def positives(self) -> npt.NDArray[np.bool_]:
         """(labels, samples)"""
-        return self.by_label(self.labels) == 1
+        return np.asarray(self.by_label(self.labels) == 1)
 
     @property
     def sample_counts(self) -> Floats:

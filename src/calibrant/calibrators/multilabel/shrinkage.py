@@ -28,7 +28,7 @@ IDENTITY = np.array([1.0, 0.0])
 FIRST_COVARIANCE = np.diag([0.01, 0.05])
 """Where the estimate of S starts, and the covariance of one more label: see above."""
 MOST_ROUNDS, MOST_UPDATES = 20, 500
-SETTLED = 0.01
+SETTLED = 0.001
 """If nothing in m or S changes by more than this fraction of a standard deviation, the fit ends."""
 
 
@@ -84,11 +84,11 @@ def fit_terms(x: Floats, positives: npt.NDArray[np.bool_], count: Floats) -> Lab
         count: How many samples each column counts for, (n,).
     """
     prior = Prior.start()
-    for rounds in range(1, MOST_ROUNDS + 1):
+    rounds, settled = 0, False
+    while not settled and rounds < MOST_ROUNDS:
         near, gradient = _most_probable(x, positives, count, prior)
         last, prior = prior, _most_likely(near, prior)
-        if prior.is_near(last):
-            break
+        rounds, settled = rounds + 1, prior.is_near(last)
     slope, shift = near.top.T.copy()
     return LabelTerms(slope, shift, gradient, rounds)
 
