@@ -24,6 +24,7 @@ from calibrant._tables import html_table, json_value, score_text, text_table
 from calibrant._types import Array, RandomState
 from calibrant.errors import CalibrantError
 from calibrant.metrics.calibration_test import (
+    DECIMALS,
     MOST_LABELS,
     CalibrationTest,
     column_test,
@@ -289,7 +290,8 @@ def _statistics(test: CalibrationTest, p: Floats) -> tuple[float, Floats]:
     variance = float((p * (1.0 - p)).sum())
     scale = math.sqrt(variance / (variance + 1.0)) if variance > 0.0 else float(len(p))
     observed, simulated = (
-        scale * np.maximum(each["mean"], each["slope"]) for each in (test.observed, test.simulated)
+        np.round(scale * np.maximum(each["mean"], each["slope"]), DECIMALS)
+        for each in (test.observed, test.simulated)
     )
     return float(observed), np.asarray(simulated)
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from calibrant._numerics.logspace import sigmoid
 from calibrant.calibrators.data import Floats, row_blocks
-from calibrant.calibrators.one_vs_rest.logistic import LogisticLosses, bounded_minimum
+from calibrant.calibrators.one_vs_rest.logistic import LEAST_TARGET, LogisticLosses, bounded_minimum
 
 IDENTITY = np.array([1.0, 0.0])
 FIRST_COVARIANCE = np.diag([0.01, 0.05])
@@ -59,6 +59,7 @@ class LabelTerms(NamedTuple):
     """(L,)"""
     shift: Floats
     """(L,)"""
+    prior: Prior
     gradient: float
     """Largest remaining entry of the gradient of the mean loss."""
     rounds: int
@@ -90,7 +91,7 @@ def fit_terms(x: Floats, positives: npt.NDArray[np.bool_], count: Floats) -> Lab
         last, prior = prior, _most_likely(near, prior)
         rounds, settled = rounds + 1, prior.is_near(last)
     slope, shift = near.top.T.copy()
-    return LabelTerms(slope, shift, gradient, rounds)
+    return LabelTerms(slope, shift, prior, gradient, rounds)
 
 
 def _most_probable(
@@ -111,7 +112,7 @@ def _most_probable(
         best = bounded_minimum(
             LogisticLosses(
                 features=units.T @ features,
-                targets=hits,
+                targets=hits.clip(LEAST_TARGET, 1.0 - LEAST_TARGET),  # the search starts at their mean
                 weight=np.broadcast_to(count / total, hits.shape),
                 ridge=np.full((len(hits), 2), 1.0 / total),
                 identity=np.tile(centre, (len(hits), 1)),
