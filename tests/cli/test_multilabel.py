@@ -103,9 +103,13 @@ def test_labels_of_another_shape_are_refused(tmp_path):
 
 def test_classes_and_labels_are_not_mixed(file, tmp_path):
     rng = np.random.default_rng(0)
-    np.savez(tmp_path / "net3.npz", logits=rng.normal(size=(300, 3)), labels=rng.integers(0, 3, 300))
+    np.savez(
+        tmp_path / "net3.npz", logits=rng.normal(size=(300, 3)), labels=rng.integers(0, 3, 300)
+    )
     run("fit", tmp_path / "net3.npz", "--method", "temperature", "-o", tmp_path / "cal.json")
-    result = run_calibrant("apply", tmp_path / "cal.json", f"{file}::test", "-o", tmp_path / "o.npz")
+    result = run_calibrant(
+        "apply", tmp_path / "cal.json", f"{file}::test", "-o", tmp_path / "o.npz"
+    )
     assert result.exit_code == 2
     assert "is multi-label" in result.stderr
     run("fit", f"{file}::val", "-o", tmp_path / "labels.json")

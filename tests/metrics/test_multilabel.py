@@ -41,8 +41,7 @@ def test_each_label_has_the_metrics_of_two_classes():
 def test_a_calibrated_model_is_rarely_called_off():
     """In about 5% of models any of 30 labels is, most of which have few positives."""
     called = [
-        bool(evaluate_multilabel(*draw(300, 30, seed), n_simulations=200).off)
-        for seed in range(60)
+        bool(evaluate_multilabel(*draw(300, 30, seed), n_simulations=200).off) for seed in range(60)
     ]
     assert sum(called) <= 8  # P(more) < 1% at a rate of 5%
 
@@ -65,7 +64,10 @@ def test_labels_that_are_off_are_found_and_come_first():
 def test_logits_and_probs_agree():
     probs, labels = draw(200, 3)
     logits = np.log(probs) - np.log1p(-probs)
-    one, other = evaluate_multilabel(probs, labels), evaluate_multilabel(labels=labels, logits=logits)
+    one, other = (
+        evaluate_multilabel(probs, labels),
+        evaluate_multilabel(labels=labels, logits=logits),
+    )
     assert other.nll == pytest.approx(one.nll)
     for here, there in zip(one.labels, other.labels, strict=True):
         assert there.p_value == pytest.approx(here.p_value, abs=0.01)

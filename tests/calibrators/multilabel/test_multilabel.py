@@ -262,7 +262,10 @@ def test_damaged_files_are_refused(tmp_path, fitted):
     (part,), two = content["parts"], {"slope": [1.0, 1.0], "shift": [0.0, 0.0]}
     for change, message in (
         ({"parts": []}, "cannot have 0 parts"),
-        ({"parts": [{**part, "method": "multi-label", "params": {}, "state": two}]}, "made of parts"),
+        (
+            {"parts": [{**part, "method": "multi-label", "params": {}, "state": two}]},
+            "made of parts",
+        ),
         ({"state": {**content["state"], "slope": [-1.0] * 6}}, "below 0"),
         ({"state": {**content["state"], "shift": [1.0]}}, "shape"),
     ):
@@ -321,5 +324,7 @@ def test_other_numbers_of_labels_are_refused(fitted):
 
 def test_classes_are_refused():
     logits, labels = RNG.normal(size=(20, 3)), RNG.integers(0, 3, 20)
-    table = calibrant.compare(logits, labels, logits, labels, methods={"ml": MultiLabelCalibration()})
+    table = calibrant.compare(
+        logits, labels, logits, labels, methods={"ml": MultiLabelCalibration()}
+    )
     assert "needs 0 or 1" in str(table["ml"].failure)

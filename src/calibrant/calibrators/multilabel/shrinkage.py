@@ -112,7 +112,9 @@ def _most_probable(
         best = bounded_minimum(
             LogisticLosses(
                 features=units.T @ features,
-                targets=hits.clip(LEAST_TARGET, 1.0 - LEAST_TARGET),  # the search starts at their mean
+                targets=hits.clip(
+                    LEAST_TARGET, 1.0 - LEAST_TARGET
+                ),  # the search starts at their mean
                 weight=np.broadcast_to(count / total, hits.shape),
                 ridge=np.full((len(hits), 2), 1.0 / total),
                 identity=np.tile(centre, (len(hits), 1)),
