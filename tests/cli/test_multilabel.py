@@ -44,7 +44,7 @@ def test_files_are_read_and_written(file, tmp_path):
     write_predictions(copy, probs=probs, labels=whole.labels, class_names=NAMES, multilabel=True)
     np.testing.assert_array_equal(read_predictions(copy).probs, probs)
     np.testing.assert_array_equal(read_predictions(copy).labels, whole.labels)
-    with pytest.raises(calibrant.CalibrantError, match="written as .npz"):
+    with pytest.raises(calibrant.CalibrantError, match=r"written as \.npz"):
         write_predictions(tmp_path / "copy.csv", probs=probs, multilabel=True)
 
 
@@ -103,18 +103,13 @@ def test_labels_of_another_shape_are_refused(tmp_path):
 
 def test_classes_and_labels_are_not_mixed(file, tmp_path):
     rng = np.random.default_rng(0)
-    np.savez(
-        tmp_path / "net3.npz", logits=rng.normal(size=(300, 3)), labels=rng.integers(0, 3, 300)
-    )
-    run("fit", tmp_path / "net3.npz", "--method", "temperature", "-o", tmp_path / "cal.json")
-    result = run_calibrant(
-        "apply", tmp_path / "cal.json", f"{file}::test", "-o", tmp_path / "o.npz"
-    )
+    classes, out = tmp_path / "classes.npz", tmp_path / "out.npz"
+    np.savez(classes, logits=rng.normal(size=(300, 3)), labels=rng.integers(0, 3, 300))
+    run("fit", classes, "--method", "temperature", "-o", tmp_path / "cal.json")
+    result = run_calibrant("apply", tmp_path / "cal.json", f"{file}::test", "-o", out)
     assert result.exit_code == 2
     assert "is multi-label" in result.stderr
     run("fit", f"{file}::val", "-o", tmp_path / "labels.json")
-    result = run_calibrant(
-        "apply", tmp_path / "labels.json", tmp_path / "net3.npz", "-o", tmp_path / "o.npz"
-    )
+    result = run_calibrant("apply", tmp_path / "labels.json", classes, "-o", out)
     assert result.exit_code == 2
     assert "labels must have the shape of probs" in result.stderr

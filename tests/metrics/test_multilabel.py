@@ -64,10 +64,8 @@ def test_labels_that_are_off_are_found_and_come_first():
 def test_logits_and_probs_agree():
     probs, labels = draw(200, 3)
     logits = np.log(probs) - np.log1p(-probs)
-    one, other = (
-        evaluate_multilabel(probs, labels),
-        evaluate_multilabel(labels=labels, logits=logits),
-    )
+    one = evaluate_multilabel(probs, labels)
+    other = evaluate_multilabel(labels=labels, logits=logits)
     assert other.nll == pytest.approx(one.nll)
     for here, there in zip(one.labels, other.labels, strict=True):
         assert there.p_value == pytest.approx(here.p_value, abs=0.01)

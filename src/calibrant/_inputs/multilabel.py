@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from array_api_compat import array_namespace
 from calibrant._inputs.arrays import (
     as_numpy,
     booleans,
-    real_numbers,
+    floating,
     refuse,
     sum_tolerance,
     unit_interval,
@@ -20,11 +21,20 @@ from calibrant._inputs.values import one_of
 from calibrant._types import Array
 from calibrant.errors import CalibrantError
 
+MANY = 20
+"""Fewer logits than this may all be between 0 and 1 by chance."""
 
-def label_scores(logits: Any, probs: Any) -> tuple[str, Array]:
-    """``"logits"`` or ``"probs"``, and the array: labels on the last axis, finite or in [0, 1]."""
+
+def label_scores(logits: Any, probs: Any, *, positional: Any = None) -> tuple[str, Array]:
+    """``"logits"`` or ``"probs"``, and the array: labels on the last axis, finite or in [0, 1].
+
+    Scores without a name are logits, and refused if there are many and all could be probabilities.
+    """
+    if positional is not None:
+        one_of(**{"scores by position": positional, "logits": logits, "probs": probs})
+        logits = positional
     kind, given = one_of(logits=logits, probs=probs)
-    array = unit_interval(given, kind) if kind == "probs" else real_numbers(given, kind)
+    array = unit_interval(given, kind) if kind == "probs" else floating(given, kind)
     if len(array.shape) < 2 or array.shape[-1] == 0:
         raise CalibrantError(
             f"{kind} must have the labels on the last axis, shape (samples, labels); found shape "
@@ -38,6 +48,13 @@ def label_scores(logits: Any, probs: Any) -> tuple[str, Array]:
             "Look for a division by zero or an overflow in the model, or pass probs=",
             found=array,
         )
+        many = positional is not None and math.prod(array.shape) >= MANY
+        if many and bool(xp.all((array >= 0) & (array <= 1))):
+            raise CalibrantError(
+                "logits must be scores before the sigmoid; found only numbers between 0 and 1, "
+                "which look like probabilities. Pass them by name: probs=, or logits= if they "
+                "really are logits"
+            )
     return kind, array
 
 

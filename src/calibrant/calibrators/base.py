@@ -27,7 +27,14 @@ from array_api_compat import array_namespace, device
 from calibrant import _inputs
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
-from calibrant.calibrators.data import FitData, Samples, checked_logits, checked_samples, row_blocks
+from calibrant.calibrators.data import (
+    FitData,
+    Samples,
+    given_scores,
+    row_blocks,
+    samples_of,
+    to_logits,
+)
 from calibrant.calibrators.fit_report import CalibrationWarning, Evidence, FitReport
 from calibrant.calibrators.saving import save
 from calibrant.errors import CalibrantError
@@ -80,6 +87,7 @@ class Calibrator(ABC):
     Attributes:
         report_: A :class:`FitReport`.
         n_classes_: Number of classes.
+        classes_: The label of each class, in the order of the columns.
     """
 
     NAME: ClassVar[str]
@@ -102,6 +110,7 @@ class Calibrator(ABC):
     parts_: tuple[Calibrator, ...] = ()
     report_: FitReport
     n_classes_: int
+    classes_: tuple[Any, ...]
 
     @abstractmethod
     def _fit(self, data: Samples) -> Fitted:
@@ -121,26 +130,39 @@ class Calibrator(ABC):
 
     def fit(
         self,
-        logits: Array = None,
-        labels: Array = None,
+        scores: Any = None,
+        /,
+        labels: Any = None,
         sample_weight: Array = None,
         *,
-        probs: Array = None,
+        logits: Any = None,
+        probs: Any = None,
+        positive: Any = None,
+        classes: Any = None,
     ) -> Self:
         """Fit on held-out samples, which the model was not trained on.
 
         Args:
-            logits: Scores before the softmax, classes on the last axis; -inf masks a class.
-            labels: Class indices, one for each row.
+            scores: Logits: scores before the softmax, classes on the last axis; -inf masks a class.
+                One column, or a one-dimensional array, is the positive class before the sigmoid.
+                Rows that are probabilities are refused: pass ``probs=``.
+            labels: One for each row: class indices, or names, which are those of the columns of a
+                frame, or else sorted, as in scikit-learn.
             sample_weight: One weight for each row.
+            logits: The scores by name; these are believed to be logits whatever they look like.
             probs: Probabilities instead of logits. Entries below 6e-8 are raised to 6e-8.
+            positive: The positive class, if there is one column and the labels are not 0 and 1.
+            classes: The label of each column, if labels are neither indices nor names of columns.
 
         Returns:
             The calibrator itself; ``report_`` describes the fit and holds its warnings.
         """
-        data = checked_samples(logits, labels, sample_weight, probs=probs)
+        given = given_scores(scores, logits, probs)
+        data, names = samples_of(given, labels, sample_weight, classes=classes, positive=positive)
         self._check_params()
-        return self.fit_samples(data)
+        self.fit_samples(data)
+        self.classes_ = names
+        return self
 
     def fit_samples(self, data: Samples) -> Self:
         """:meth:`fit` without checks of samples and parameters."""
@@ -148,6 +170,7 @@ class Calibrator(ABC):
         self.state_ = fitted.state
         self.parts_ = fitted.parts
         self.n_classes_ = data.n_classes
+        self.classes_ = tuple(range(data.n_classes))
         self.report_ = self._report(data, fitted)
         for message in self.report_.warnings:
             warnings.warn(f"{self.NAME}: {message}", CalibrationWarning, stacklevel=3)
@@ -157,20 +180,52 @@ class Calibrator(ABC):
         """A fitted copy with a known state, without a report."""
         fitted = copy.copy(self)
         fitted.state_, fitted.n_classes_ = state, n_classes
+        fitted.classes_ = tuple(range(n_classes))
         return fitted
 
-    def predict_proba(self, logits: Array = None, *, probs: Array = None) -> Array:
-        """Calibrated probabilities of ``logits`` (or ``probs=``), in their array library."""
-        return self._apply(self._probs, checked_logits(logits, probs))
+    def predict_proba(self, scores: Any = None, /, *, logits: Any = None, probs: Any = None) -> Any:
+        """Calibrated probabilities, in the form in which the scores come.
 
-    def predict_log_proba(self, logits: Array = None, *, probs: Array = None) -> Array:
+        Arrays stay in their library, one column stays one column, and a frame becomes a frame of
+        the same kind. The columns of a frame are matched to ``classes_`` by name.
+        """
+        if probs is None and self._is_plain(scores, logits):
+            return self._apply(self._probs, logits if scores is None else scores)
+        given = self._given(scores, logits, probs)
+        return given.restored(self._apply(self._probs, to_logits(given.kind, given.checked())))
+
+    def predict_log_proba(
+        self, scores: Any = None, /, *, logits: Any = None, probs: Any = None
+    ) -> Any:
         """Calibrated log-probabilities, exact also where the probability rounds to 0 or 1."""
-        return self._apply(self._log_probs, checked_logits(logits, probs))
+        given = self._given(scores, logits, probs)
+        return given.restored(self._apply(self._log_probs, to_logits(given.kind, given.checked())))
 
-    def predict(self, logits: Array = None, *, probs: Array = None) -> Array:
-        """The most probable class of each row."""
-        log_probs = self.predict_log_proba(logits, probs=probs)
-        return array_namespace(log_probs).argmax(log_probs, axis=-1)
+    def predict(self, scores: Any = None, /, *, logits: Any = None, probs: Any = None) -> Array:
+        """The most probable class of each row: its label, as in ``classes_``."""
+        given = self._given(scores, logits, probs)
+        log_probs = self._apply(self._log_probs, to_logits(given.kind, given.checked()))
+        indices = array_namespace(log_probs).argmax(log_probs, axis=-1)
+        if all(type(each) is int and each == k for k, each in enumerate(self.classes_)):
+            return indices
+        return _inputs.labels_of(self.classes_, _inputs.as_numpy(indices))
+
+    def _is_plain(self, scores: Any, named: Any) -> bool:
+        """Whether logits need no conversion: the checks would take longer than a single row."""
+        logits = named if scores is None else scores
+        return (
+            (scores is None or named is None)
+            and type(logits) is np.ndarray
+            and logits.ndim == 2
+            and logits.dtype in _inputs.PLAIN
+            and logits.shape[1] == getattr(self, "n_classes_", 0)
+            and (scores is None or (len(scores) > 0 and not 0.0 <= scores[0, 0] <= 1.0))
+            and bool(np.isfinite(logits.max(axis=1)).all())
+        )
+
+    def _given(self, scores: Any, logits: Any, probs: Any) -> _inputs.Scores:
+        self._need_fit()
+        return given_scores(scores, logits, probs, self.classes_)
 
     def as_module(self) -> CalibratorModule:
         """This calibrator as a torch layer, from logits to calibrated log-probabilities.
@@ -299,6 +354,8 @@ class Calibrator(ABC):
 
 def state_like(state: State, logits: Array) -> State:
     """The state with arrays in the library, dtype and on the device of ``logits``."""
+    if all(isinstance(value, float) for value in state.values()):
+        return state
     xp = array_namespace(logits)
 
     def converted(value: npt.NDArray[Any]) -> Array:

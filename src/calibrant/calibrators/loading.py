@@ -85,6 +85,7 @@ def _fitted(content: dict[str, Any], n_classes: int, where: str) -> Calibrator:
         _refuse(where, f"there is no method {_shown(content['method'])}", "Upgrade calibrant")
     calibrator = _constructed(METHODS[content["method"]], content["params"], where)
     calibrator.n_classes_ = n_classes
+    calibrator.classes_ = tuple(range(n_classes))
     calibrator.state_ = _state(calibrator, content["state"], where)
     return calibrator
 

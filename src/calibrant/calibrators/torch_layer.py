@@ -100,7 +100,7 @@ class CalibratorModule(nn.Module):
         self._numbers = numbers
 
     def _computed(self, transform: Callable[[Tensor, State], Tensor], logits: Tensor) -> Tensor:
-        logits = _inputs.real_numbers(logits, "logits")
+        logits = _inputs.floating(logits, "logits")
         _inputs.same_classes(logits, self.n_classes)
         inner = self._calibrator._inner(logits)
         state: dict[str, Any] = dict(self._numbers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,15 +25,21 @@ from calibrant.cli.data_sets import (
     scheduler_option,
     skip_bad_option,
 )
-from calibrant.cli.inputs import refuse_overwriting, scores_of
+from calibrant.cli.inputs import refuse_named_columns, refuse_overwriting, scores_of
 from calibrant.cli.multilabel import apply_to_labels, refuse_labels
-from calibrant.cli.options import INPUT, OUTPUT
+from calibrant.cli.options import INPUT, OUTPUT, column_options
 from calibrant.cli.progress import batches_bar, passes_bar
 from calibrant.errors import CalibrantError
 from calibrant.files import Predictions, iter_predictions, write_predictions
 from calibrant.files.columns import arrow
 from calibrant.files.parquet import is_truncated
-from calibrant.files.parquet.tables import score_table, write_tables
+from calibrant.files.parquet.tables import (
+    arrow_table,
+    score_columns,
+    score_table,
+    write_csv,
+    write_tables,
+)
 
 BATCH_ROWS = 65_536
 BATCH_NUMBERS = 1 << 23
@@ -59,6 +64,7 @@ Batch: TypeAlias = dict[str, Any]
 @scheduler_option
 @skip_bad_option
 @classes_option
+@column_options
 def apply(
     calibrator_path: str,
     file: str,
@@ -66,13 +72,14 @@ def apply(
     scheduler: str | None,
     skip_bad: bool,
     classes: int | None,
+    columns: dict[str, Any],
 ) -> None:
     """Write calibrated probabilities for the predictions in FILE.
 
     CALIBRATOR is a file written by `calibrant fit`. FILE is a .npz, .parquet or .csv file, or a
-    folder of .parquet files, with logits or probabilities of the same model. Labels are not
-    needed; labels, ids and class names are copied to OUT. FILE may be larger than memory if OUT is
-    .parquet or .csv.
+    folder of .parquet files, with logits, probabilities or confidences of the same model. Labels
+    are not needed; labels, ids and class names are copied to OUT. From a table to .parquet or .csv,
+    every column but the scores is copied, and FILE may be larger than memory.
 
     \b
     Examples:
@@ -85,6 +92,7 @@ def apply(
     if not output.suffix and (to_folder or Path(file).is_dir()):
         from calibrant import scale
 
+        refuse_named_columns(columns)
         alone = _thresholds.ROWS_IN_ONE_PROCESS
         where = scheduler_of(file, scheduler, skip_bad=skip_bad, rows_in_memory=alone)
         with passes_bar(f"calibrating {Path(file).name}") as show:
@@ -120,7 +128,8 @@ def apply(
         return
     refuse_labels(f"the calibrator {calibrator_path}", file)
     batch_rows = max(1, min(BATCH_ROWS, BATCH_NUMBERS // calibrator.n_classes_))
-    rows = iter_predictions(file, batch_rows=batch_rows)
+    keep = write is not _write_npz
+    rows = iter_predictions(file, batch_rows=batch_rows, keep=keep, **columns)
     tally = _Tally()
     with (
         written_whole(output) as temporary,
@@ -133,8 +142,6 @@ def apply(
         f"mean confidence {tally.before / tally.rows:.2%} before, "
         f"{tally.after / tally.rows:.2%} after{changed}. Written to {output}"
     )
-    if tally.class_names and output.suffix.lower() == ".csv":
-        click.echo("The class names were left out: CSV cannot store them.")
 
 
 @dataclass
@@ -145,7 +152,6 @@ class _Tally:
     before: float = 0.0
     after: float = 0.0
     changed: int = 0
-    class_names: bool = False
 
     def count(self, kind: str, scores: npt.NDArray[Any], probs: npt.NDArray[Any]) -> None:
         self.rows += len(probs)
@@ -159,17 +165,35 @@ def _calibrated(
 ) -> Iterator[Batch]:
     for batch in batches:
         with _inputs.naming(f"{file}, counting from row {tally.rows}" if tally.rows else file):
-            kind, scores = scores_of(batch)
-            probs = calibrator.predict_proba(**{kind: scores})
+            kind, scores = scores_of(batch.with_scores())
+            order = _order(calibrator, batch.with_scores())
+            probs = calibrator.predict_proba(**{kind: scores[:, order]})[:, np.argsort(order)]
             labels = None if batch.labels is None else _inputs.labels(batch.labels, probs)
         tally.count(kind, scores, probs)
-        tally.class_names = batch.class_names is not None
         yield {
-            "probs": probs,
+            "probs": probs[:, 1] if batch.with_scores().single else probs,
             "labels": labels,
             "ids": batch.ids,
             "class_names": batch.class_names,
+            "confidence": batch.confidence is not None,
+            "correct": batch.correct,
+            "others": batch.others,
         }
+
+
+def _order(calibrator: Calibrator, batch: Predictions) -> npt.NDArray[np.intp]:
+    """Where each class of the calibrator is among the columns of the file."""
+    classes, names = calibrator.classes_, batch.class_names
+    unnamed = names is None or not all(isinstance(each, str) for each in classes)
+    if unnamed or len(classes) != len(names or ()):
+        return np.arange(len(scores_of(batch)[1][0]))
+    order = _inputs.column_order(names or (), classes)
+    if batch.single and order[1] != 1:
+        raise CalibrantError(
+            f"the calibrator is for the probability of {classes[1]!r}; found {classes[0]!r} as the "
+            f"positive class. Pass --positive {classes[1]}"
+        )
+    return order
 
 
 def _confidence(kind: str, scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -186,24 +210,40 @@ def _write_npz(target: Path, batches: Iterator[Batch]) -> None:
     held = list(batches)
     joined: dict[str, Any] = {
         field: None if held[0][field] is None else np.concatenate([part[field] for part in held])
-        for field in ("probs", "labels", "ids")
+        for field in ("probs", "labels", "ids", "correct")
     }
-    write_predictions(target, **joined, class_names=held[0]["class_names"])
+    correct = joined.pop("correct")
+    if held[0]["confidence"]:
+        arrays = {"confidence": joined["probs"], "correct": correct, "ids": joined["ids"]}
+        given = {name: array for name, array in arrays.items() if array is not None}
+        with target.open("wb") as file:
+            np.savez(file, allow_pickle=False, **given)
+    else:
+        write_predictions(target, **joined, class_names=held[0]["class_names"])
 
 
 def _write_csv(target: Path, batches: Iterator[Batch]) -> None:
-    batch_file = target.with_name(f"part-{target.name}")
     with target.open("wb") as whole:
         for number, batch in enumerate(batches):
-            write_predictions(batch_file, **{**batch, "class_names": None})
-            with batch_file.open("rb") as part:
-                if number > 0:
-                    part.readline()  # the header is written once
-                shutil.copyfileobj(part, whole)
+            write_csv(_table(batch, for_csv=True), whole, header=number == 0)
 
 
 def _write_parquet(target: Path, batches: Iterator[Batch]) -> None:
-    write_tables(target, (score_table(batch.pop("probs"), **batch) for batch in batches))
+    write_tables(target, (_table(batch, for_csv=False) for batch in batches))
+
+
+def _table(batch: Batch, *, for_csv: bool) -> Any:
+    """The columns to write: the other columns of the file as they are, and the probabilities."""
+    probs, names = batch["probs"], batch["class_names"]
+    others = batch["others"] or {"id": batch["ids"], "label": batch["labels"]}
+    if batch["confidence"]:
+        return arrow_table({"correct": batch["correct"], **others, "confidence": probs})
+    if probs.ndim == 1:
+        return arrow_table({**others, "prob": probs})
+    if for_csv:
+        probs = probs.astype(np.float64)  # of which the shortest digits are read back the same
+        return arrow_table({**others, **score_columns(probs, "probs", names)})
+    return score_table(probs, others=others, class_names=names)
 
 
 WRITERS: dict[str, Callable[[Path, Iterator[Batch]], None]] = {

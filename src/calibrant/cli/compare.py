@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from calibrant.calibrators import CALIBRATORS
@@ -15,6 +17,7 @@ from calibrant.cli.options import (
     Names,
     bins_option,
     chosen_methods,
+    column_options,
     gamma_option,
     json_option,
     level_option,
@@ -55,6 +58,7 @@ from calibrant.cli.progress import fitting_bar
 @level_option
 @seed_option
 @json_option
+@column_options
 def compare(
     val: str,
     test: str,
@@ -66,6 +70,7 @@ def compare(
     level: float,
     seed: int,
     as_json: bool,
+    columns: dict[str, Any],
 ) -> None:
     """Fit every method on VAL and measure each on TEST.
 
@@ -85,7 +90,8 @@ def compare(
     """
     refuse_labels("calibrant compare", val, test)
     methods = chosen_methods(names, gamma, against=against)
-    fit_on, measure_on = read_labelled(val, to_fit=True), read_labelled(test)
+    fit_on = read_labelled(val, columns=columns, to_fit=True)
+    measure_on = read_labelled(test, columns=columns)
     with fitting_bar(val, len(methods)) as show:
         result = compare_samples(
             fit_on,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -19,12 +20,14 @@ from calibrant.cli.data_sets import (
     scheduler_option,
     skip_bad_option,
 )
+from calibrant.cli.inputs import refuse_named_columns
 from calibrant.cli.multilabel import evaluate_labels, is_multilabel
 from calibrant.cli.options import (
     INPUT,
     OUTPUT,
     Name,
     bins_option,
+    column_options,
     json_option,
     level_option,
     seed_option,
@@ -70,6 +73,7 @@ BATCH_ROWS = 65_536
 @scheduler_option
 @skip_bad_option
 @classes_option
+@column_options
 def evaluate(
     files: tuple[str, ...],
     metrics: tuple[str, ...],
@@ -82,23 +86,26 @@ def evaluate(
     scheduler: str | None,
     skip_bad: bool,
     classes: int | None,
+    columns: dict[str, Any],
 ) -> None:
     """Measure the calibration of the probabilities in FILE.
 
     FILE is a .npz, .parquet or .csv file, or a folder of .parquet files, with logits or
-    probabilities and labels. FILE.npz::test reads test_logits and test_labels. A file with only
-    confidence and correct also works. Prints calibration errors with intervals, and the noise
-    floor: the error that a perfectly calibrated model would show with as many samples. For two
-    classes, measures of the probability of class 1 come first. The verdict names what is off:
-    the confidence, the prevalence or single classes. Files larger than memory are read in parts,
-    large folders of Parquet files on all cores or on a cluster. An .npz file with labels of the
-    shape of the scores is multi-label: every label is measured, and the worst come first.
+    probabilities and labels. FILE.npz::test reads test_logits and test_labels. One column, called
+    score, y_score or prob, is the positive class. A file with only confidence and correct also
+    works. Prints calibration errors with intervals, and the noise floor: the error that a
+    perfectly calibrated model would show with as many samples. For two classes, measures of the
+    probability of class 1 come first. The verdict names what is off: the confidence, the
+    prevalence or single classes. Files larger than memory are read in parts, large folders of
+    Parquet files on all cores or on a cluster. An .npz file with labels of the shape of the scores
+    is multi-label: every label is measured, and the worst come first.
 
     \b
     Examples:
       calibrant evaluate predictions.npz
       calibrant evaluate network.npz::val network.npz::test --json
       calibrant evaluate predictions.parquet --plot reliability.png
+      calibrant evaluate predictions.csv --label outcome --score risk --positive yes
       calibrant evaluate predictions.csv --metric nll --metric smooth_ece
       calibrant evaluate logs/ --scheduler tcp://head:8786 --skip-bad
     """
@@ -119,11 +126,12 @@ def evaluate(
         where = scheduler_of(file, scheduler, skip_bad=skip_bad, rows_in_memory=most)
         notes: tuple[str, ...] = ()
         if where is None:
-            stream, samples = _read(file, n_bins, classes)
+            stream, samples = _read(file, n_bins, classes, columns)
         else:
             from calibrant.scale.evaluation import stream_files
 
             samples = None
+            refuse_named_columns(columns)
             with passes_bar(f"evaluating {Path(file).name}") as show:
                 stream, notes = stream_files(
                     file,
@@ -158,13 +166,13 @@ def evaluate(
 
 
 def _read(
-    file: str, n_bins: int, classes: int | None
+    file: str, n_bins: int, classes: int | None, columns: dict[str, Any]
 ) -> tuple[StreamedEvaluation, ScoredSamples | None]:
     """The sums over all rows, and the rows themselves if they fit into memory."""
     stream = StreamedEvaluation(n_bins=n_bins)
     kept: list[ScoredSamples] | None = []
     numbers = first = 0
-    rows = iter_predictions(file, batch_rows=BATCH_ROWS)
+    rows = iter_predictions(file, batch_rows=BATCH_ROWS, **columns)
     with batches_bar(f"reading {Path(file).name}", rows, file, BATCH_ROWS) as batches:
         for batch in batches:
             with _inputs.naming(f"{file}, counting from row {first}"):
@@ -189,7 +197,8 @@ def _samples(batch: Predictions) -> ScoredSamples:
     if batch.top_logits is not None:
         _inputs.every_class_known("an evaluation of this kind of file")
     _inputs.some_labels(batch.labels)
-    return summarise(batch.probs, batch.labels, logits=batch.logits)
+    samples = summarise(batch.probs, batch.labels, logits=batch.logits)
+    return replace(samples, classes=batch.class_names)
 
 
 def _joined(parts: list[ScoredSamples]) -> ScoredSamples:
@@ -204,6 +213,7 @@ def _joined(parts: list[ScoredSamples]) -> ScoredSamples:
         scores=np.concatenate(scores) if scores else None,
         labels=np.concatenate(labels) if labels else None,
         from_logits=parts[0].from_logits,
+        classes=parts[0].classes,
     )
 
 

@@ -32,13 +32,14 @@ from calibrant.cli.data_sets import (
     scheduler_option,
     skip_bad_option,
 )
-from calibrant.cli.inputs import read_labelled, refuse_overwriting
+from calibrant.cli.inputs import read_labelled, refuse_named_columns, refuse_overwriting
 from calibrant.cli.multilabel import fit_labels, is_multilabel
 from calibrant.cli.options import (
     INPUT,
     OUTPUT,
     MethodsCommand,
     Name,
+    column_options,
     force_option,
     json_option,
     parse_setting,
@@ -84,6 +85,7 @@ NAMED = {"criterion": Registry("criterion", dict.fromkeys(CRITERIA))}
 @scheduler_option
 @skip_bad_option
 @classes_option
+@column_options
 def fit(
     val: str,
     method: str | None,
@@ -95,15 +97,17 @@ def fit(
     scheduler: str | None,
     skip_bad: bool,
     classes: int | None,
+    columns: dict[str, Any],
 ) -> None:
     """Fit a calibrator on the predictions in VAL and save it.
 
     VAL is a .npz, .parquet or .csv file, or a folder of .parquet files, with logits or
-    probabilities and labels. FILE.npz::val reads val_logits and val_labels. Use held-out samples:
-    on its training samples a model is more confident than on others. The default method, auto,
-    selects by cross-validation how far to go beyond one temperature. It may change the predicted
-    class where that helps, unless --keep-class is given. Prints the evidence for that choice, how
-    the fit went, and any warnings.
+    probabilities and labels, or with confidence and correct. FILE.npz::val reads val_logits and
+    val_labels. One column, called score, y_score or prob, is the positive class. Use held-out
+    samples: on its training samples a model is more confident than on others. The default method,
+    auto, selects by cross-validation how far to go beyond one temperature. It may change the
+    predicted class where that helps, unless --keep-class is given. Prints the evidence for that
+    choice, how the fit went, and any warnings.
 
     An .npz file with labels of the shape of the scores is multi-label: the method is the curve
     that all labels share, and each label gets a slope and a shift, shrunk towards the others.
@@ -113,6 +117,7 @@ def fit(
       calibrant fit network.npz::val -o cal.json
       calibrant fit network.npz::val --keep-class -o cal.json
       calibrant fit val.parquet --method temperature --set criterion=ada_ece -o cal.json
+      calibrant fit val.csv --label outcome --score risk --positive yes -o cal.json
       calibrant fit val.csv --method focal --set gamma=3 -o cal.json --json
       calibrant fit logs/ --method temperature --scheduler local -o cal.json
     """
@@ -139,13 +144,15 @@ def fit(
         if isinstance(calibrator, MultiLabelCalibration):
             fit_labels(calibrator, val)
         elif where is None:
-            samples = read_labelled(val, to_fit=True)
+            samples = read_labelled(val, columns=columns, to_fit=True)
             check_classes(val, samples.scores.shape[1], classes)
             with _inputs.naming(val):
                 calibrator.fit_samples(samples.fit_data())
+            calibrator.classes_ = samples.classes or calibrator.classes_
         else:
             from calibrant import scale
 
+            refuse_named_columns(columns)
             with passes_bar(f"fitting on {Path(val).name}") as show:
                 scale.fit(
                     calibrator,

@@ -35,7 +35,9 @@ def fit_labels(calibrator: MultiLabelCalibration, file: str) -> None:
     """Fit on the samples of a file."""
     predictions = read_predictions(file)
     with _inputs.naming(file):
-        calibrator.fit(predictions.logits, predictions.labels, probs=predictions.probs)
+        calibrator.fit(
+            labels=predictions.labels, logits=predictions.logits, probs=predictions.probs
+        )
 
 
 def apply_to_labels(calibrator: MultiLabelCalibration, file: str, output: Path) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,30 @@ gamma_option = click.option(
     type=float,
     help="Gamma that the model was trained with. Adds the methods that need it (focal).",
 )
+
+
+def column_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add options that name columns; the command gets ``columns`` for ``read_predictions``."""
+
+    @click.option("--label", metavar="NAME", help="Column of the labels, if not label or y_true.")
+    @click.option(
+        "--score",
+        metavar="NAME,...",
+        help="Column of the scores of the positive class, or the columns of all classes.",
+    )
+    @click.option("--positive", metavar="LABEL", help="Label of the positive class.")
+    @functools.wraps(command)
+    def with_columns(
+        *args: Any, label: str | None, score: str | None, positive: str | None, **options: Any
+    ) -> Any:
+        columns = {
+            "label": label,
+            "score": None if score is None else [name.strip() for name in score.split(",")],
+            "positive": positive,
+        }
+        return command(*args, columns=columns, **options)
+
+    return with_columns
 
 
 class MethodsCommand(click.Command):

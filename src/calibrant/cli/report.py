@@ -18,6 +18,7 @@ from calibrant.cli.options import (
     Names,
     bins_option,
     chosen_methods,
+    column_options,
     gamma_option,
     level_option,
     seed_option,
@@ -51,6 +52,7 @@ from calibrant.cli.progress import fitting_bar
 @bins_option
 @level_option
 @seed_option
+@column_options
 def report(
     val: str,
     test: str,
@@ -61,6 +63,7 @@ def report(
     n_bins: int,
     level: float,
     seed: int,
+    columns: dict[str, Any],
 ) -> None:
     """Write an HTML page: can the model be trusted, and what does calibration gain?
 
@@ -107,6 +110,7 @@ def report(
             n_bins=n_bins,
             level=level,
             random_state=seed,
+            columns=columns,
             progress=show,
         )
     click.echo(summary.verdict())

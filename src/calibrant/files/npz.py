@@ -8,6 +8,7 @@ import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import CalibrantError
-from calibrant.files.layout import find_layout
+from calibrant.files.layout import SCORES, Asked, find_layout
 from calibrant.files.predictions import Block, cleaned, decoding
 
 _ZIP = "an .npz file"
@@ -27,16 +28,18 @@ class NpzSource:
 
     n_classes: int | None = None  # no place for it
 
-    def __init__(self, path: Path, part: str | None, where: str) -> None:
+    def __init__(self, path: Path, part: str | None, where: str, asked: Asked) -> None:
         self.path = path
         self.where = where
         with ExitStack() as stack:
             archive = stack.enter_context(_opened(path, where))
             arrays = [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
-            self.layout = find_layout(arrays, part=part, where=where, table=False)
+            self.layout = find_layout(arrays, part=part, where=where, table=False, asked=asked)
             members = self._members(archive, stack)
+            if "scores" in members and members["scores"].shape[1:] in ((), (1,)):
+                self.layout = replace(self.layout, single=True)
+            self.multilabel = self._is_multilabel(members)
             self.rows: int | None = self._checked_rows(members)
-            self.multilabel = "labels" in members and len(members["labels"].shape) == 2
             self.class_names = self._class_names(archive, members)
 
     def blocks(self, rows: int | None) -> Iterator[Block]:
@@ -61,12 +64,23 @@ class NpzSource:
             for role, name in names.items()
         }
 
+    def _is_multilabel(self, members: dict[str, _Member]) -> bool:
+        """Whether the labels are numbers, one for each of several columns of the scores."""
+        if "labels" not in members or self.layout.kind not in SCORES:
+            return False
+        labels = members["labels"]
+        columns = labels.shape[1] if len(labels.shape) == 2 else 1
+        same = labels.shape == members["scores"].shape
+        return columns > 1 and same and labels.dtype.kind in "biuf"
+
     def _checked_rows(self, members: dict[str, _Member]) -> int:
         first = members["scores" if "scores" in members else "confidence"]
         for role, member in members.items():
             wanted = 2 if role in ("scores", "classes") else 1
-            if role == "labels" and len(member.shape) == 2 and member.shape == first.shape:
-                continue  # multi-label
+            if role == "scores" and self.layout.single:
+                wanted = len(member.shape)
+            if role == "labels" and self.multilabel:
+                wanted = 2
             if len(member.shape) != wanted:
                 axes = "(rows, classes)" if wanted == 2 else "(rows,)"
                 raise CalibrantError(
@@ -89,7 +103,9 @@ class NpzSource:
         if self.layout.class_names is None:
             return None
         with _Member(archive, self.layout.class_names, self.where) as member:
-            n_classes = members["scores"].shape[1] if "scores" in members else None
+            n_classes = None
+            if "scores" in members:
+                n_classes = 2 if self.layout.single else members["scores"].shape[1]
             if len(member.shape) != 1 or n_classes not in (None, member.shape[0]):
                 raise CalibrantError(
                     f"{self.where}: {member.name} must have one name per class"

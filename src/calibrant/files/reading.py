@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from calibrant import _inputs
 from calibrant.errors import CalibrantError
 from calibrant.files.csv import CsvSource
+from calibrant.files.layout import Asked, Layout
+from calibrant.files.meaning import Meaning, is_settled, meaning_of
 from calibrant.files.npz import NpzSource
 from calibrant.files.parquet.folder import ParquetSource
-from calibrant.files.predictions import Block, Predictions, regrouped
+from calibrant.files.predictions import OTHER, Block, Predictions, regrouped
 
 
 class Source(Protocol):
     """A file, or one part of it, whose names and shapes have been checked."""
 
+    where: str
     rows: int | None
+    layout: Layout
     class_names: tuple[str, ...] | None
     n_classes: int | None
     """For truncated rows, if the file says it."""
@@ -28,7 +34,7 @@ class Source(Protocol):
         """The rows in order, at most about ``rows`` at a time (None: what suits the format)."""
 
 
-KINDS: dict[str, Callable[[Path, str | None, str], Source]] = {
+KINDS: dict[str, Callable[[Path, str | None, str, Asked], Source]] = {
     ".npz": NpzSource,
     ".parquet": ParquetSource,
     ".csv": CsvSource,
@@ -37,7 +43,13 @@ KINDS: dict[str, Callable[[Path, str | None, str], Source]] = {
 """What reads a file, by its extension; a folder is read as Parquet."""
 
 
-def read_predictions(path: str | os.PathLike[str]) -> Predictions:
+def read_predictions(
+    path: str | os.PathLike[str],
+    *,
+    label: str | None = None,
+    score: str | Sequence[str] | None = None,
+    positive: str | None = None,
+) -> Predictions:
     """All rows of a prediction file.
 
     Args:
@@ -46,9 +58,14 @@ def read_predictions(path: str | os.PathLike[str]) -> Predictions:
             their names) or a CSV file (``.csv``, ``.csv.gz``) with a column ``label`` and
             ``logit_0, logit_1, ...`` or ``prob_0, ...``, or one column of lists named ``logits``
             or ``probs``. A file may also have only ``confidence`` and ``correct`` (or
-            ``true_label`` and ``pred_label``). An ``.npz`` file whose ``labels`` are (N, K), 0 or
-            1, is multi-label. ``FILE.npz::val`` reads ``val_logits``,
-            ``val_labels`` and so on. Nothing is ever unpickled.
+            ``true_label`` and ``pred_label``). ``FILE.npz::val`` reads ``val_logits``,
+            ``val_labels`` and so on. Nothing is ever unpickled. An ``.npz`` file whose ``labels``
+            are (N, K), 0 or 1, is multi-label. One column ``score``, ``y_score``,
+            ``prob`` or ``logit`` holds the positive class. Columns may be named after classes,
+            ``prob_cat``, ``prob_dog``, and labels may be names.
+        label: The column of the labels, if it is not called label, target or y_true.
+        score: The column of the positive class, or the columns of all classes.
+        positive: The label of the positive class, if the labels are not 0 and 1.
 
     Returns:
         Predictions: the arrays; None for those that the file does not have.
@@ -64,17 +81,24 @@ def read_predictions(path: str | os.PathLike[str]) -> Predictions:
         Traceback (most recent call last):
         calibrant.errors.CalibrantError: ...net.npz holds the parts val, test: add ::val or ::test
     """
-    return next(_predictions_of(_source(path), None))
+    asked = _asked(label, score, positive)
+    return next(_predictions_of(_source(path, asked), None, asked))
 
 
 def iter_predictions(
-    path: str | os.PathLike[str], *, batch_rows: int = 65536
+    path: str | os.PathLike[str],
+    *,
+    batch_rows: int = 65536,
+    label: str | None = None,
+    score: str | Sequence[str] | None = None,
+    positive: str | None = None,
+    keep: bool = False,
 ) -> Iterator[Predictions]:
     """The rows of :func:`read_predictions` in batches, without holding the whole file.
 
-    Every batch has ``batch_rows`` rows, the last one the remainder. Names and shapes are checked
-    before this returns; damaged rows are found when they are reached. Only an array stored in
-    Fortran order is held whole.
+    With ``keep``, batches of a table have its other columns too. Every batch has ``batch_rows``
+    rows, the last one the remainder. Names and shapes are checked before this returns; damaged
+    rows are found when they are reached. Only an array stored in Fortran order is held whole.
 
     Examples:
         >>> import tempfile
@@ -85,7 +109,8 @@ def iter_predictions(
         [[0, 1], [2, 0], [1]]
     """
     rows = _inputs.whole_number(batch_rows, "batch_rows", allowed=range(1, 1 << 31))
-    return _predictions_of(_source(path), rows)
+    asked = replace(_asked(label, score, positive), keep=keep)
+    return _predictions_of(_source(path, asked), rows, asked)
 
 
 def count_rows(path: str | os.PathLike[str]) -> int | None:
@@ -99,7 +124,7 @@ def count_rows(path: str | os.PathLike[str]) -> int | None:
         >>> count_rows(file)
         5
     """
-    return _source(path).rows
+    return _source(path, Asked()).rows
 
 
 def is_multilabel(path: str | os.PathLike[str]) -> bool:
@@ -116,28 +141,57 @@ def is_multilabel(path: str | os.PathLike[str]) -> bool:
     file, _ = _split(os.fsdecode(path))
     if file.suffix.lower() != ".npz" or not file.is_file():
         return False
-    source = _source(path)
+    source = _source(path, Asked())
     return isinstance(source, NpzSource) and source.multilabel
 
 
-def _predictions_of(source: Source, rows: int | None) -> Iterator[Predictions]:
-    for fields in regrouped(source.blocks(rows), rows):
-        yield Predictions(**fields, class_names=source.class_names, n_classes=source.n_classes)
+def _asked(label: str | None, score: str | Sequence[str] | None, positive: str | None) -> Asked:
+    columns = (score,) if isinstance(score, str) else tuple(score or ())
+    return Asked(label, columns, positive)
 
 
-def _source(path: Any) -> Source:
+def _predictions_of(source: Source, rows: int | None, asked: Asked) -> Iterator[Predictions]:
+    blocks = regrouped(source.blocks(rows), rows)
+    first = next(blocks)
+    meaning = Meaning(source.layout, source.layout.kind, _names(source), where=source.where)
+    if asked.positive is not None or not is_settled(source.layout, first):
+        # If all rows are one block, they need not be read a second time.
+        all_rows = [first] if rows is None else source.blocks(rows)
+        meaning = meaning_of(
+            all_rows,
+            source.layout,
+            class_names=source.class_names,
+            positive=asked.positive,
+            where=source.where,
+        )
+    for block in itertools.chain([first], blocks):
+        kept = {name: block.pop(name) for name in list(block) if name.startswith(OTHER)}
+        yield Predictions(
+            **meaning.applied(block),
+            others={name.removeprefix(OTHER): column for name, column in kept.items()},
+            class_names=meaning.class_names,
+            n_classes=source.n_classes,
+            single=source.layout.single,
+        )
+
+
+def _names(source: Source) -> tuple[str, ...] | None:
+    return source.layout.column_classes or source.class_names
+
+
+def _source(path: Any, asked: Asked) -> Source:
     _inputs.path(path, "a prediction file")
     where = os.fsdecode(path)
     file, part = _split(where)
     if not file.exists():
         raise FileNotFoundError(_missing(file))
     if file.is_dir():
-        return ParquetSource(file, part, where)
+        return ParquetSource(file, part, where, asked)
     for ending, open_source in KINDS.items():
         if file.name.lower().endswith(ending):
             if file.stat().st_size == 0:
                 raise CalibrantError(f"{file} is empty (0 bytes). Write it again")
-            return open_source(file, part, where)
+            return open_source(file, part, where, asked)
     raise CalibrantError(
         f"{file} must end in one of {', '.join(KINDS)} (or be a folder of .parquet files); found "
         f"{file.suffix or 'no extension'!r}. Save it as one of these"

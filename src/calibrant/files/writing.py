@@ -15,12 +15,12 @@ from calibrant import _inputs
 from calibrant._types import Array
 from calibrant._writing import written_whole
 from calibrant.errors import CalibrantError
-from calibrant.files.columns import arrow
 from calibrant.files.parquet.tables import (
     Given,
     arrow_table,
     score_columns,
     score_table,
+    write_csv,
     write_tables,
 )
 
@@ -39,12 +39,13 @@ def write_predictions(
 
     Args:
         path: ends in ``.npz``, ``.parquet`` or ``.csv``; overwritten if it exists.
-        probs: (N, K) probabilities; half precision is written as float32.
+        probs: (N, K) probabilities, or (N,) of the positive class; half precision is written as
+            float32.
         logits: (N, K) logits, instead of ``probs``. In Parquet, float16 and bfloat16 keep their
             type, and are read as float16 and float32.
         labels: (N,) class indices.
         ids: (N,) integers or strings that name the rows.
-        class_names: one name per class. CSV cannot store them.
+        class_names: one name per class. In CSV they are the names of the columns.
         multilabel: whether the columns are labels instead of classes, each with a probability of
             its own; ``labels`` are then (N, L) zeros and ones. For ``.npz`` only.
 
@@ -72,15 +73,12 @@ def write_predictions(
             f"multi-label predictions are written as .npz; found {target.name!r}. Rename it"
         )
     kind, given = _inputs.one_of(probs=probs, logits=logits)
+    one_column = False
     if multilabel:
         checked = _inputs.label_scores(logits, probs)[1]
-        flags = None if labels is None else _inputs.label_matrix(labels, kind, checked)
-        checked_labels = None if flags is None else flags.astype(np.int8)
     else:
-        checked = _inputs.probs(given) if kind == "probs" else _inputs.logits(given)
-        checked_labels = (
-            None if labels is None else _inputs.as_numpy(_inputs.labels(labels, checked))
-        )
+        found = _inputs.scores(kind, given)
+        checked, one_column = found.checked(), found.one_column
     scores = _inputs.as_numpy(checked)
     if scores.ndim != 2 or len(scores) == 0:
         raise CalibrantError(
@@ -89,11 +87,21 @@ def write_predictions(
         )
     writer(
         target,
-        _Scores(scores, kind, str(getattr(given, "dtype", "")).rpartition(".")[2]),
-        checked_labels,
+        _Scores(
+            scores[:, 1] if one_column else scores,
+            kind,
+            str(getattr(given, "dtype", "")).rpartition(".")[2],
+        ),
+        None if labels is None else _checked_labels(labels, kind, checked, multilabel=multilabel),
         None if ids is None else checked_ids(ids, len(scores)),
         None if class_names is None else _checked_names(class_names, scores.shape[1]),
     )
+
+
+def _checked_labels(labels: Array, kind: str, scores: Array, *, multilabel: bool) -> NDArray[Any]:
+    if multilabel:
+        return _inputs.label_matrix(labels, kind, scores).astype(np.int8)
+    return _inputs.as_numpy(_inputs.labels(labels, scores))
 
 
 @dataclass(frozen=True)
@@ -156,9 +164,13 @@ def _write_parquet(
     target: Path, scores: _Scores, labels: Given, ids: Given, names: tuple[str, ...] | None
 ) -> None:
     bfloat16 = scores.kind == "logits" and scores.given == "bfloat16"
-    table = score_table(
-        scores.narrow, labels, ids, kind=scores.kind, bfloat16=bfloat16, class_names=names
-    )
+    if scores.values.ndim == 1:
+        columns = score_columns(scores.values, scores.kind)
+        table = arrow_table({"id": ids, "label": labels, **columns})
+    else:
+        table = score_table(
+            scores.narrow, labels, ids, kind=scores.kind, bfloat16=bfloat16, class_names=names
+        )
     with written_whole(target) as temporary:
         write_tables(temporary, [table])
 
@@ -166,16 +178,11 @@ def _write_parquet(
 def _write_csv(
     target: Path, scores: _Scores, labels: Given, ids: Given, names: tuple[str, ...] | None
 ) -> None:
-    if names is not None:
-        raise CalibrantError(
-            f"cannot write {target}: CSV cannot store class_names. Write .npz or .parquet, or "
-            "leave them out"
-        )
     # Widened first: the shortest digits of a float64 are read back as the same number.
-    columns = score_columns(scores.values.astype(np.float64), scores.kind)
+    columns = score_columns(scores.values.astype(np.float64), scores.kind, names)
     table = arrow_table({"id": ids, "label": labels, **columns})
     with written_whole(target) as temporary:
-        arrow("writing").csv.write_csv(table, temporary)
+        write_csv(table, temporary)
 
 
 _WRITERS = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}

@@ -159,7 +159,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         labels = np.array([index[label] for label in y.tolist()])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)
-            self.calibrator_ = calibrator.fit(logits, labels, weight)
+            self.calibrator_ = calibrator.fit(logits=logits, labels=labels, sample_weight=weight)
         for message in self.report_.warnings:  # again, for the line that called this method
             warnings.warn(f"{calibrator.NAME}: {message}", CalibrationWarning, stacklevel=2)
         for name in ("n_features_in_", "feature_names_in_"):
@@ -177,19 +177,19 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def predict_proba(self, X: Any) -> Floats:  # noqa: N803
         """Calibrated probabilities, one column for each of ``classes_``."""
         scores = self._scores_of(X)
-        probs: Floats = self.calibrator_.predict_proba(scores)
+        probs: Floats = self.calibrator_.predict_proba(logits=scores)
         return probs
 
     def predict_log_proba(self, X: Any) -> Floats:  # noqa: N803
         """Calibrated log-probabilities, exact also where the probability rounds to 0 or 1."""
         scores = self._scores_of(X)
-        log_probs: Floats = self.calibrator_.predict_log_proba(scores)
+        log_probs: Floats = self.calibrator_.predict_log_proba(logits=scores)
         return log_probs
 
     def predict(self, X: Any) -> npt.NDArray[Any]:  # noqa: N803
         """The most probable class of each row."""
         scores = self._scores_of(X)
-        labels: npt.NDArray[Any] = self.classes_[self.calibrator_.predict(scores)]
+        labels: npt.NDArray[Any] = self.classes_[self.calibrator_.predict(logits=scores)]
         return labels
 
     def get_metadata_routing(self) -> MetadataRouter:

@@ -191,6 +191,8 @@ def evaluate(
     n_bins: int = 15,
     sample_weight: Array = None,
     ignore_label: int | None = None,
+    positive: Any = None,
+    classes: Any = None,
     level: float = 0.95,
     n_resamples: int = 1000,
     random_state: RandomState = 0,
@@ -203,14 +205,16 @@ def evaluate(
     nothing if the floor is 1.1%.
 
     Args:
-        probs: Probabilities, classes on the last axis.
-        labels: Class indices, one per row.
+        probs: Probabilities, classes on the last axis; one column is the positive class.
+        labels: One per row: class indices, or names.
         logits: Scores before the softmax, instead of ``probs``.
         metrics: Names of ``METRICS``; by default ``DEFAULT_METRICS``, and for two classes measures
             of P(class 1) before them.
         n_bins: Number of bins of the calibration errors.
         sample_weight: Weight of each row.
         ignore_label: Rows with this label are left out.
+        positive: The positive class, if the scores are one column and the labels not 0 and 1.
+        classes: The label of each column, if labels are neither indices nor names of columns.
         level: Confidence level of the intervals.
         n_resamples: Number of bootstrap resamples; fewer are used for very large samples.
         random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
@@ -226,7 +230,13 @@ def evaluate(
         True
     """
     samples = summarise(
-        probs, labels, logits=logits, sample_weight=sample_weight, ignore_label=ignore_label
+        probs,
+        labels,
+        logits=logits,
+        sample_weight=sample_weight,
+        ignore_label=ignore_label,
+        positive=positive,
+        classes=classes,
     )
     return evaluate_samples(
         samples,

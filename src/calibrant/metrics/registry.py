@@ -28,6 +28,8 @@ class Metric(Protocol):
         logits: Array = None,
         sample_weight: Array = None,
         ignore_label: int | None = None,
+        positive: Any = None,
+        classes: Any = None,
         **options: Any,
     ) -> float:
         """Measure ``probs`` (or ``logits=``) against ``labels``."""
@@ -48,10 +50,18 @@ def metric(core: Callable[Concatenate[ScoredSamples, Options], float]) -> Metric
         logits: Array = None,
         sample_weight: Array = None,
         ignore_label: int | None = None,
+        positive: Any = None,
+        classes: Any = None,
         **options: Any,
     ) -> float:
         samples = summarise(
-            probs, labels, logits=logits, sample_weight=sample_weight, ignore_label=ignore_label
+            probs,
+            labels,
+            logits=logits,
+            sample_weight=sample_weight,
+            ignore_label=ignore_label,
+            positive=positive,
+            classes=classes,
         )
         return core(samples, **options)  # type: ignore[call-arg]
 

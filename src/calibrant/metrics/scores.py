@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -261,6 +262,8 @@ def brier_decomposition(
     n_bins: int = 15,
     sample_weight: Array = None,
     ignore_label: int | None = None,
+    positive: Any = None,
+    classes: Any = None,
 ) -> BrierParts:
     r"""Murphy's parts of the Brier score, over equal-width bins of each class's probability.
 
@@ -280,7 +283,13 @@ def brier_decomposition(
     """
     n_bins = _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
     samples = summarise(
-        probs, labels, logits=logits, sample_weight=sample_weight, ignore_label=ignore_label
+        probs,
+        labels,
+        logits=logits,
+        sample_weight=sample_weight,
+        ignore_label=ignore_label,
+        positive=positive,
+        classes=classes,
     )
     weight = samples.weights / samples.weights.sum()
     reliability = resolution = uncertainty = 0.0

@@ -99,7 +99,7 @@ def write_multilabel_report(
     tell("fit")
     with _inputs.naming(_name(val, "val")), warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)  # the page has them
-        fitted.fit(fit_on.logits, fit_on.labels, probs=fit_on.probs)
+        fitted.fit(labels=fit_on.labels, logits=fit_on.logits, probs=fit_on.probs)
     evaluated = partial(
         evaluate_multilabel,
         labels=measure_on.labels,
@@ -109,7 +109,7 @@ def write_multilabel_report(
         random_state=random_state,
     )
     with _inputs.naming(_name(test, "test")):
-        probs = fitted.predict_proba(measure_on.logits, probs=measure_on.probs)
+        probs = fitted.predict_proba(logits=measure_on.logits, probs=measure_on.probs)
         tell("before")
         before = evaluated(measure_on.probs, logits=measure_on.logits)
     tell("after")

@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from calibrant import _inputs
 from calibrant._types import RandomState
@@ -35,6 +35,7 @@ def write_report(
     level: float = 0.95,
     n_resamples: int = 1000,
     random_state: RandomState = 0,
+    columns: Mapping[str, Any] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Summary:
     """Fit every method on ``val``, measure each on ``test``, and write an HTML page.
@@ -55,6 +56,7 @@ def write_report(
         level: Confidence level of the intervals.
         n_resamples: Number of bootstrap resamples; fewer for many samples.
         random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
+        columns: ``label``, ``score`` and ``positive``, as ``read_predictions`` takes them.
         progress: Called with the name of each step: the methods, then ``"page"``.
 
     Returns:
@@ -78,7 +80,8 @@ def write_report(
     _inputs.installed("jinja2", "markupsafe", extra="report", purpose="writing a report")
     target = _inputs.page_path(_inputs.path(path, "the output"))
     refuse_unwritable(target)
-    parts = _read(val, "val", to_fit=True), _read(test, "test", to_fit=False)
+    named = columns or {}
+    parts = _read(val, "val", named, to_fit=True), _read(test, "test", named, to_fit=False)
     summary = summarise(
         *parts,
         title=title,
@@ -99,12 +102,12 @@ def write_report(
     return summary
 
 
-def _read(source: Source, name: str, *, to_fit: bool) -> Part:
+def _read(source: Source, name: str, columns: Mapping[str, Any], *, to_fit: bool) -> Part:
     if isinstance(source, Predictions):
         with _inputs.naming(name):
             return checked_part(source, to_fit=to_fit)
     file = os.fsdecode(source)
-    predictions = read_predictions(file)
+    predictions = read_predictions(file, **columns)
     with _inputs.naming(file):
         part = checked_part(predictions, to_fit=to_fit)
     return replace(part, file=file, quoted=shlex.quote(file))

@@ -59,6 +59,7 @@ def shortened(text: str) -> str:
 
 def checked_part(predictions: Predictions, *, to_fit: bool) -> Part:
     """Check the scores, labels and names of predictions."""
+    predictions = predictions.with_scores()
     _inputs.some_scores(predictions.logits, predictions.probs)
     _inputs.some_labels(predictions.labels)
     samples = labelled_scores(

@@ -259,13 +259,12 @@ def test_damaged_files_are_refused(tmp_path, fitted):
 
     fitted.save(tmp_path / "cal.json")
     content = json.loads((tmp_path / "cal.json").read_text())
-    (part,), two = content["parts"], {"slope": [1.0, 1.0], "shift": [0.0, 0.0]}
+    (part,) = content["parts"]
+    state = {"slope": [1.0, 1.0], "shift": [0.0, 0.0]}
+    two = {"method": "multi-label", "params": {}, "state": state}
     for change, message in (
         ({"parts": []}, "cannot have 0 parts"),
-        (
-            {"parts": [{**part, "method": "multi-label", "params": {}, "state": two}]},
-            "made of parts",
-        ),
+        ({"parts": [{**part, **two}]}, "made of parts"),
         ({"state": {**content["state"], "slope": [-1.0] * 6}}, "below 0"),
         ({"state": {**content["state"], "shift": [1.0]}}, "shape"),
     ):
@@ -292,6 +291,7 @@ LOGITS, LABELS, _ = draw(50, 3)
         ({"probs": LOGITS, "labels": LABELS}, "between 0 and 1"),
         ({"logits": LOGITS[:0], "labels": LABELS[:0]}, "at least one sample"),
         ({"probs": np.eye(3) * 0.7 + 0.1, "labels": np.eye(3)}, "These are classes"),
+        ({"logits": LOGITS, "probs": LOGITS, "labels": LABELS}, "exactly one of logits or probs"),
         ({"logits": [["a"]], "labels": [[1]]}, "rectangular array of numbers"),
     ],
 )
@@ -319,12 +319,17 @@ def test_bad_parameters_are_refused(options, message):
 
 def test_other_numbers_of_labels_are_refused(fitted):
     with pytest.raises(CalibrantError, match="fitted on 6"):
-        fitted.predict_proba(np.zeros((2, 5)))
+        fitted.predict_proba(-np.ones((2, 5)))
+
+
+def test_probabilities_must_be_named(fitted):
+    for call in (MultiLabelCalibration().fit, fitted.predict_proba):
+        with pytest.raises(CalibrantError, match="look like probabilities"):
+            call(np.full((5, 6), 0.25))
 
 
 def test_classes_are_refused():
     logits, labels = RNG.normal(size=(20, 3)), RNG.integers(0, 3, 20)
-    table = calibrant.compare(
-        logits, labels, logits, labels, methods={"ml": MultiLabelCalibration()}
-    )
+    methods = {"ml": MultiLabelCalibration()}
+    table = calibrant.compare(logits, labels, logits, labels, methods=methods)
     assert "needs 0 or 1" in str(table["ml"].failure)

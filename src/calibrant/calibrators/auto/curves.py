@@ -80,12 +80,12 @@ def choose_curve(data: FitData) -> tuple[Calibrator, list[Evidence]]:
 
     Examples:
         >>> import numpy as np
-        >>> from calibrant.calibrators.data import checked_samples
+        >>> from calibrant.calibrators.data import FitData
         >>> rng = np.random.default_rng(0)
         >>> x = rng.normal(size=2000)
         >>> labels = (rng.random(2000) < 1 / (1 + np.exp(3 - x))).astype(int)  # 8% positives
         >>> balanced = np.stack([np.zeros(2000), x], axis=1)
-        >>> calibrator, evidence = choose_curve(checked_samples(balanced, labels))
+        >>> calibrator, evidence = choose_curve(FitData(balanced, labels, None))
         >>> calibrator.NAME, calibrator.predict_proba(balanced)[:, 1].mean().round(3)
         ('platt', np.float64(0.066))
     """

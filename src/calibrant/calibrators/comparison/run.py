@@ -259,9 +259,11 @@ def _calibrated(calibrator: Calibrator, test: LabelledScores) -> ScoredSamples:
     logits = test.double_logits()
     probs = calibrator._apply(calibrator._probs, logits)
     if probs[np.arange(len(probs)), test.labels].all():
-        return summarise(probs, test.labels)
-    log_probs = calibrator._apply(calibrator._log_probs, logits)
-    return summarise(logits=log_probs, labels=test.labels)
+        samples = summarise(probs, test.labels)
+    else:
+        log_probs = calibrator._apply(calibrator._log_probs, logits)
+        samples = summarise(logits=log_probs, labels=test.labels)
+    return replace(samples, classes=test.classes)
 
 
 def _notes(fit_on: LabelledScores, test: LabelledScores) -> Iterator[str]:

@@ -103,7 +103,7 @@ def _check(content: bytes, calibrator: Calibrator, dtype: str) -> None:
     if isinstance(calibrator, MultiLabelCalibration):
         logits = logits[np.isfinite(logits).all(axis=1)]
     (found,) = session.run(["probs"], {"logits": logits})
-    off = np.abs(found - calibrator.predict_proba(logits)).max()
+    off = np.abs(found - calibrator.predict_proba(logits=logits)).max()
     if not off <= AGREEMENT:
         raise ArithmeticError(
             f"the ONNX model of {calibrator.NAME} is off by {off:.2g} under onnxruntime "

@@ -16,9 +16,9 @@ from calibrant.calibrators.data import PROBS_FLOOR, FitData, Floats
 from calibrant.calibrators.one_vs_rest.base import MOST_LOG_ODDS
 
 
-def label_logits(logits: Array, probs: Array) -> Array:
+def label_logits(positional: Array, logits: Array, probs: Array) -> Array:
     """Checked log-odds of every label; both ends of ``probs`` are kept ``PROBS_FLOOR`` away."""
-    kind, scores = _inputs.label_scores(logits, probs)
+    kind, scores = _inputs.label_scores(logits, probs, positional=positional)
     return scores if kind == "logits" else log_odds(scores)
 
 
@@ -49,9 +49,8 @@ class Pairs(FitData):
     n_labels: int = 1
 
     @classmethod
-    def checked(cls, logits: Array, labels: Array, sample_weight: Array, probs: Array) -> Pairs:
-        """Check the arguments of ``fit``; rows of weight 0 are dropped."""
-        kind, scores = _inputs.label_scores(logits, probs)
+    def checked(cls, kind: str, scores: Array, labels: Array, sample_weight: Array) -> Pairs:
+        """Check the labels and weights of scores; rows of weight 0 are dropped."""
         matrix = _inputs.label_matrix(labels, kind, scores)
         weight = _inputs.sample_weight(sample_weight, scores)
         n_labels = scores.shape[-1]

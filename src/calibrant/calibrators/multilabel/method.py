@@ -100,43 +100,55 @@ class MultiLabelCalibration(Calibrator):
         """The fitted shifts."""
         return np.asarray(self.state_["shift"])
 
-    def fit(
+    def fit(  # type: ignore[override]  # there are no classes to name
         self,
-        logits: Array = None,
+        scores: Array = None,
+        /,
         labels: Array = None,
         sample_weight: Array = None,
         *,
+        logits: Array = None,
         probs: Array = None,
     ) -> Self:
         """Fit on held-out samples, which the model was not trained on.
 
         Args:
-            logits: Scores before the sigmoid, (samples, labels).
+            scores: Logits: scores before the sigmoid, (samples, labels). Numbers that are all
+                between 0 and 1 are refused: pass ``probs=``.
             labels: 0 or 1 for each sample and label, (samples, labels).
             sample_weight: One weight for each sample.
+            logits: The scores by name; these are believed to be logits whatever they look like.
             probs: Probabilities instead of logits. Those closer to 0 or 1 than 6e-8 are moved
                 there.
 
         Returns:
             The calibrator itself; ``report_`` describes the fit and holds its warnings.
         """
-        pairs = Pairs.checked(logits, labels, sample_weight, probs)
+        kind, checked = _inputs.label_scores(logits, probs, positional=scores)
+        pairs = Pairs.checked(kind, checked, labels, sample_weight)
         self._check_params()
         super().fit_samples(pairs)
         self.n_classes_ = pairs.n_labels
+        self.classes_ = tuple(range(pairs.n_labels))
         return self
 
-    def predict_proba(self, logits: Array = None, *, probs: Array = None) -> Array:
+    def predict_proba(
+        self, scores: Array = None, /, *, logits: Array = None, probs: Array = None
+    ) -> Array:
         """Calibrated probability of each label, in the array library of the scores."""
-        return self._apply(self._probs, label_logits(logits, probs))
+        return self._apply(self._probs, label_logits(scores, logits, probs))
 
-    def predict_log_proba(self, logits: Array = None, *, probs: Array = None) -> Array:
+    def predict_log_proba(
+        self, scores: Array = None, /, *, logits: Array = None, probs: Array = None
+    ) -> Array:
         """Logarithms of the calibrated probabilities."""
-        return self._apply(self._log_probs, label_logits(logits, probs))
+        return self._apply(self._log_probs, label_logits(scores, logits, probs))
 
-    def predict(self, logits: Array = None, *, probs: Array = None) -> Array:
+    def predict(
+        self, scores: Array = None, /, *, logits: Array = None, probs: Array = None
+    ) -> Array:
         """Whether each label is more probable than not: 0 or 1."""
-        found = self.predict_proba(logits, probs=probs)
+        found = self.predict_proba(scores, logits=logits, probs=probs)
         xp = array_namespace(found)
         return xp.astype(found > 0.5, xp.int64)
 

@@ -108,13 +108,13 @@ def _most_probable(
     found, gradient = [], 0.0
     for block in row_blocks(*x.shape):
         hits = positives[block].astype(np.float64)
+        # The search starts at the log-odds of the mean target, which must be finite.
+        targets = hits.clip(LEAST_TARGET, 1.0 - LEAST_TARGET)
         features = np.stack([x[block], np.ones_like(x[block])], axis=1)
         best = bounded_minimum(
             LogisticLosses(
                 features=units.T @ features,
-                targets=hits.clip(
-                    LEAST_TARGET, 1.0 - LEAST_TARGET
-                ),  # the search starts at their mean
+                targets=targets,
                 weight=np.broadcast_to(count / total, hits.shape),
                 ridge=np.full((len(hits), 2), 1.0 / total),
                 identity=np.tile(centre, (len(hits), 1)),

@@ -20,7 +20,8 @@ from calibrant import _inputs, _thresholds
 from calibrant._inputs.skipped import Skipped
 from calibrant.errors import CalibrantError
 from calibrant.files.columns import Columns
-from calibrant.files.layout import Layout
+from calibrant.files.layout import Asked, Layout
+from calibrant.files.meaning import settled
 from calibrant.files.parquet.footer import (
     FORMAT,
     Footer,
@@ -169,9 +170,12 @@ class ParquetFolder:
         skipped: Skipped,
     ) -> Accepted[Result]:
         try:
-            fields = self.decode(rows, first_row, batch)
+            meaning = settled(self.layout, self.class_names, rows.where)
             predictions = Predictions(
-                **fields, class_names=self.class_names, n_classes=self.n_classes
+                **meaning.applied(self.decode(rows, first_row, batch)),
+                class_names=meaning.class_names,
+                n_classes=self.n_classes,
+                single=self.layout.single,
             )
             with _inputs.naming(f"{rows.where}, counting from row {first_row}"):
                 result = check(predictions)
@@ -205,6 +209,7 @@ def open_folder(
     files: list[Path],
     *,
     part: str | None = None,
+    asked: Asked = Asked(),  # noqa: B008 (frozen)
     skip_bad: bool = False,
     most_page_bytes: int | None = None,
     whole_files: bool = False,
@@ -215,6 +220,7 @@ def open_folder(
         where: The path that was given, for messages.
         files: In the order of their rows.
         part: The ``val`` of ``FILE::val``.
+        asked: The columns that a user names.
         skip_bad: Skip and count files, row groups and rows that cannot be used.
         most_page_bytes: Refuse files of which one page of every column takes more.
         whole_files: Read each file as one range, which is faster if row groups are small. Messages
@@ -224,7 +230,7 @@ def open_folder(
     footers: list[Footer] = []
     usable: list[str] = []
     named: Footer | None = None
-    for file, footer in zip(files, read_footers(files, part), strict=True):
+    for file, footer in zip(files, read_footers(files, part, asked), strict=True):
         try:
             if isinstance(footer, Exception):
                 raise footer
@@ -260,7 +266,7 @@ def open_folder(
         base=str(Path.cwd()),
         layout=layout,
         dtype=common_dtype(footers),
-        n_classes=width,
+        n_classes=2 if layout.single else width,
         width=width,
         class_names=None if named is None else named.class_names,
         files=tuple(usable),
@@ -280,10 +286,12 @@ def open_folder(
 class ParquetSource:
     """A Parquet file or a flat folder of them, for :func:`calibrant.files.read_predictions`."""
 
-    def __init__(self, path: Path, part: str | None, where: str) -> None:
+    def __init__(self, path: Path, part: str | None, where: str, asked: Asked) -> None:
+        self.where = where
         files = files_directly_in(path) if path.is_dir() else [path]
-        self.folder = open_folder(where, files, part=part, whole_files=True)
+        self.folder = open_folder(where, files, part=part, asked=asked, whole_files=True)
         self.rows: int | None = self.folder.rows
+        self.layout = self.folder.layout
         self.class_names = self.folder.class_names
         self.n_classes = self.folder.n_classes if self.folder.truncated else None
 

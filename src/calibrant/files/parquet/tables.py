@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -33,6 +33,7 @@ def score_table(
     kind: str = "probs",
     bfloat16: bool = False,
     class_names: tuple[str, ...] | None = None,
+    others: Mapping[str, Any] | None = None,
 ) -> Any:
     """The columns of a file with the scores of all classes, in order.
 
@@ -43,6 +44,7 @@ def score_table(
         kind: ``"logits"`` or ``"probs"``.
         bfloat16: Whether to write the 16 bits of each number.
         class_names: One name per class.
+        others: Other columns, instead of labels and ids.
     """
     if bfloat16:
         bits = (scores.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
@@ -51,16 +53,22 @@ def score_table(
         columns = {kind: _lists(scores)}
     else:
         columns = score_columns(scores, kind)
-    table = arrow_table({"id": ids, "label": labels, **columns})
+    others = {"id": ids, "label": labels} if others is None else others
+    table = arrow_table({**others, **columns})
     if class_names is not None:
         table = table.replace_schema_metadata({CLASS_NAMES: json.dumps(class_names)})
     return table
 
 
-def score_columns(scores: NDArray[Any], kind: str) -> dict[str, Any]:
-    """One column per class."""
+def score_columns(
+    scores: NDArray[Any], kind: str, class_names: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """One column per class, named after it, or numbered; one column alone is the positive class."""
     stem = SCORES[kind]
-    return {f"{stem}_{k}": np.ascontiguousarray(scores[:, k]) for k in range(scores.shape[1])}
+    if scores.ndim == 1:
+        return {stem: scores}
+    names = range(scores.shape[1]) if class_names is None else class_names
+    return {f"{stem}_{name}": np.ascontiguousarray(scores[:, k]) for k, name in enumerate(names)}
 
 
 def truncated_table(
@@ -81,6 +89,12 @@ def truncated_table(
     """
     lists = {kind: _lists(scores), "top_classes": _lists(classes.astype(np.int32))}
     return arrow_table(others | lists).replace_schema_metadata({N_CLASSES: str(n_classes)})
+
+
+def write_csv(table: Any, target: Any, *, header: bool = True) -> None:
+    """Write a table as CSV to an open file or a path."""
+    csv = arrow("writing").csv
+    csv.write_csv(table, target, csv.WriteOptions(include_header=header))
 
 
 def write_tables(target: Path, tables: Iterable[Any]) -> int:
