@@ -48,6 +48,7 @@ from calibrant.metrics.reliability import reliability_curve
 if TYPE_CHECKING:
     from calibrant import report
     from calibrant.calibrators.export import export
+    from calibrant.integrations.pytorch import calibrate
     from calibrant.integrations.scikit_learn import CalibratedClassifier
 
 ON_FIRST_USE = ("files", "integrations", "losses", "plots", "report", "scale", "training")
@@ -80,6 +81,7 @@ __all__ = [
     "__version__",
     "ada_ece",
     "brier",
+    "calibrate",
     "calibrators",
     "classwise_ece",
     "compare",
@@ -106,6 +108,10 @@ def __getattr__(name: str) -> Any:
         from calibrant.integrations.scikit_learn import CalibratedClassifier
 
         return CalibratedClassifier
+    if name == "calibrate":
+        from calibrant.integrations.pytorch import calibrate
+
+        return calibrate
     if name == "export":
         from calibrant.calibrators.export import export
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -66,6 +67,8 @@ def folder(tmp_path_factory):
         **{f"{name}_logits": truth[rows] for name, rows in parts.items()},
         **{f"{name}_labels": tags[rows] for name, rows in parts.items()},
     )
+    for log in (ROOT / "examples" / "language_model").glob("*.jsonl"):
+        shutil.copy(log, where)
     (where / "serving").mkdir()
     (where / "logs").mkdir()
     parquet.write_table(table(columns), where / "logs" / "day.parquet")

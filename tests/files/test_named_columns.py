@@ -147,8 +147,8 @@ def test_from_a_table_to_calibrated_probabilities(tmp_path, ending):
         assert table.column_names == ["customer", "outcome", "prob"]
         assert table["customer"].to_pylist() == extra["customer"]
     else:
-        with (tmp_path / "out.csv").open() as file:
-            rows = list(csv.DictReader(file))
+        with (tmp_path / "out.csv").open() as opened:
+            rows = list(csv.DictReader(opened))
         assert [row["customer"] for row in rows] == extra["customer"]
     assert "P(yes)" in run("compare", file, file, *named, "--methods", "identity,platt")
 

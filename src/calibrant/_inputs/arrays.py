@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from array_api_compat import array_namespace, device, is_array_api_obj
 
+from calibrant._array_api import array_namespace, device, is_array_api_obj
 from calibrant._inputs.values import described, finite_number, holds, whole_number
 from calibrant._types import Array
 from calibrant.errors import CalibrantError

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from array_api_compat import array_namespace, is_array_api_obj
 
+from calibrant._array_api import array_namespace, is_array_api_obj
 from calibrant._inputs.arrays import (
     as_array,
     as_numpy,
@@ -93,14 +93,16 @@ def scores(kind: str, given: Any, classes: Any = None) -> Scores:
     return Scores(kind, unchecked_scores(array, kind), given=array)
 
 
-def refuse_probabilities(given: Scores) -> None:
+def refuse_probabilities(
+    given: Scores, remedy: str = "Pass them by name: probs=, or logits= if they really are logits"
+) -> None:
     """Refuse logits that are surely probabilities."""
     values = given.values
     xp = array_namespace(values)
     if values.ndim == 0 or min(values.shape) == 0:
         return
     column = values[..., 1] if given.one_column else values
-    first = column[(0,) * (values.ndim - 1)]
+    first = column[(*[0] * (values.ndim - 1), ...)]
     if not bool(xp.all((first >= 0) & (first <= 1))):
         return  # the usual case, without a pass over all rows
     inside = bool(xp.all((column >= 0) & (column <= 1)))
@@ -108,7 +110,7 @@ def refuse_probabilities(given: Scores) -> None:
         found = "one column between 0 and 1" if given.one_column else "rows that sum to 1"
         raise CalibrantError(
             f"logits must be scores before the softmax; found {found}, which look like "
-            "probabilities. Pass them by name: probs=, or logits= if they really are logits"
+            f"probabilities. {remedy}"
         )
 
 

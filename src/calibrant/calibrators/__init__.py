@@ -4,13 +4,14 @@ A new method is one class (see ``base``) and one line in ``registry``.
 """
 
 from calibrant.calibrators import registry
-from calibrant.calibrators.base import Calibrator, NotFittedError
+from calibrant.calibrators.base import Calibrator, Fitted, NotFittedError, State
 from calibrant.calibrators.comparison import (
     ComparedMethod,
     MethodComparison,
     Recommendation,
     compare,
 )
+from calibrant.calibrators.data import FitData, Samples
 from calibrant.calibrators.fit_report import (
     CalibrationWarning,
     Evidence,
@@ -20,6 +21,7 @@ from calibrant.calibrators.fit_report import (
 )
 from calibrant.calibrators.loading import load
 from calibrant.calibrators.multilabel.method import MultiLabelCalibration
+from calibrant.calibrators.origin import Fingerprint, Origin, Plugin
 from calibrant.calibrators.registry import *  # noqa: F403
 from calibrant.calibrators.truncated.bounds import fit_truncated_rows
 from calibrant.calibrators.truncated.rows import TruncatedRows
@@ -29,12 +31,19 @@ __all__ = [
     "Calibrator",
     "ComparedMethod",
     "Evidence",
+    "Fingerprint",
+    "FitData",
     "FitReport",
+    "Fitted",
     "MethodComparison",
     "MultiLabelCalibration",
     "NotFittedError",
+    "Origin",
+    "Plugin",
     "Recommendation",
+    "Samples",
     "SearchBounds",
+    "State",
     "TailBounds",
     "TruncatedRows",
     "compare",

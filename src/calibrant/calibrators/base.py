@@ -16,15 +16,15 @@ import inspect
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from array_api_compat import array_namespace, device
 
 from calibrant import _inputs
+from calibrant._array_api import array_namespace, device
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
 from calibrant.calibrators.data import (
@@ -36,6 +36,7 @@ from calibrant.calibrators.data import (
     to_logits,
 )
 from calibrant.calibrators.fit_report import CalibrationWarning, Evidence, FitReport
+from calibrant.calibrators.origin import Origin, origin_of_fit
 from calibrant.calibrators.saving import save
 from calibrant.errors import CalibrantError
 
@@ -86,8 +87,8 @@ class Calibrator(ABC):
 
     Attributes:
         report_: A :class:`FitReport`.
+        origin_: An :class:`Origin`: date, version and fingerprint of the samples.
         n_classes_: Number of classes.
-        classes_: The label of each class, in the order of the columns.
     """
 
     NAME: ClassVar[str]
@@ -101,6 +102,9 @@ class Calibrator(ABC):
     """Whether something is fitted for each class, so that every class should occur."""
     CHOOSES: ClassVar[bool] = False
     """Whether it selects one of several methods, so that its report has evidence."""
+    NUMPY_SOURCE: ClassVar[tuple[Callable[..., Any], ...]] = ()
+    """For a plug-in that can be exported as a Python file: the functions to write into it, the last
+    ``predict_proba(logits)``. The state is there as constants in capital letters."""
     IN_DOUBLE: ClassVar[bool] = True
     """Whether single-precision logits are widened for the map, so that NumPy, torch and exported
     files agree. A map that keeps the predicted class says False and ensures both itself: rounding
@@ -109,8 +113,18 @@ class Calibrator(ABC):
     state_: dict[str, Any]
     parts_: tuple[Calibrator, ...] = ()
     report_: FitReport
+    origin_: Origin
     n_classes_: int
-    classes_: tuple[Any, ...]
+    _classes: tuple[Any, ...] | None = None
+
+    @property
+    def classes_(self) -> tuple[Any, ...]:
+        """The label of each class, in the order of the columns."""
+        return tuple(range(self.n_classes_)) if self._classes is None else self._classes
+
+    @classes_.setter
+    def classes_(self, labels: tuple[Any, ...] | None) -> None:
+        self._classes = labels
 
     @abstractmethod
     def _fit(self, data: Samples) -> Fitted:
@@ -162,6 +176,9 @@ class Calibrator(ABC):
         self._check_params()
         self.fit_samples(data)
         self.classes_ = names
+        # Probabilities as they were given: the last digits of logarithms depend on the machine.
+        hashed = data.logits if given.kind == "logits" else _inputs.as_numpy(given.values)
+        self.origin_ = self.origin_.with_data(given.kind, hashed, data.labels, data.weight)
         return self
 
     def fit_samples(self, data: Samples) -> Self:
@@ -170,8 +187,9 @@ class Calibrator(ABC):
         self.state_ = fitted.state
         self.parts_ = fitted.parts
         self.n_classes_ = data.n_classes
-        self.classes_ = tuple(range(data.n_classes))
+        self.classes_ = None
         self.report_ = self._report(data, fitted)
+        self.origin_ = origin_of_fit(type(self), self.NAME, len(data))
         for message in self.report_.warnings:
             warnings.warn(f"{self.NAME}: {message}", CalibrationWarning, stacklevel=3)
         return self
@@ -180,7 +198,6 @@ class Calibrator(ABC):
         """A fitted copy with a known state, without a report."""
         fitted = copy.copy(self)
         fitted.state_, fitted.n_classes_ = state, n_classes
-        fitted.classes_ = tuple(range(n_classes))
         return fitted
 
     def predict_proba(self, scores: Any = None, /, *, logits: Any = None, probs: Any = None) -> Any:
@@ -206,7 +223,7 @@ class Calibrator(ABC):
         given = self._given(scores, logits, probs)
         log_probs = self._apply(self._log_probs, to_logits(given.kind, given.checked()))
         indices = array_namespace(log_probs).argmax(log_probs, axis=-1)
-        if all(type(each) is int and each == k for k, each in enumerate(self.classes_)):
+        if self.class_names() is None:
             return indices
         return _inputs.labels_of(self.classes_, _inputs.as_numpy(indices))
 
@@ -223,6 +240,26 @@ class Calibrator(ABC):
             and bool(np.isfinite(logits.max(axis=1)).all())
         )
 
+    def class_names(self) -> list[Any] | None:
+        """The labels of the classes as a list; None if they are the indices 0, 1, ..."""
+        indices = all(type(each) is int and each == k for k, each in enumerate(self.classes_))
+        return None if indices else list(self.classes_)
+
+    def order_of(
+        self, names: Sequence[str] | None, scores: Array, *, single: bool = False
+    ) -> npt.NDArray[np.intp]:
+        """Where each class is among columns called ``names``, of which one may be given alone."""
+        named = names is not None and all(isinstance(each, str) for each in self.classes_)
+        if names is None or not named or len(names) != self.n_classes_:
+            return np.arange(scores.shape[-1])
+        order = _inputs.column_order(names, self.classes_)
+        if single and order[1] != 1:
+            raise CalibrantError(
+                f"this calibrator is for the probability of {self.classes_[1]!r}; found "
+                f"{self.classes_[0]!r} as the positive class. Pass the other probability"
+            )
+        return order
+
     def _given(self, scores: Any, logits: Any, probs: Any) -> _inputs.Scores:
         self._need_fit()
         return given_scores(scores, logits, probs, self.classes_)
@@ -237,10 +274,18 @@ class Calibrator(ABC):
 
         return CalibratorModule(self)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a versioned JSON file, which ``calibrant.load`` reads."""
+    def save(
+        self, path: str | os.PathLike[str], *, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write a versioned JSON file, which ``calibrant.load`` reads.
+
+        Args:
+            path: The file; overwritten if it exists.
+            metadata: JSON values by name to keep in the file, such as the name of the model. None
+                keeps those that the calibrator was loaded with.
+        """
         self._need_fit()
-        save(self, path)
+        save(self, path, metadata)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The arguments of the constructor, by name."""
@@ -294,10 +339,10 @@ class Calibrator(ABC):
             return narrowed(transform(inner, state_like(self.state_, inner)), logits)
         rows = np.ascontiguousarray(logits.reshape(-1, logits.shape[-1]))
         state = state_like(self.state_, self._inner(rows[:0]))
-        if transform == self._probs and self._probs_are_compiled(state):
-            return transform(rows, state).reshape(logits.shape)
         out = np.empty_like(rows)
         with np.errstate(over="ignore"):
+            if transform == self._probs and self._probs_are_compiled(state):
+                return transform(rows, state).reshape(logits.shape)
             for block in row_blocks(len(rows), rows.shape[1]):
                 out[block] = narrowed(transform(self._inner(rows[block]), state), rows)
         return out.reshape(logits.shape)

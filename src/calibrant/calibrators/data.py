@@ -18,6 +18,7 @@ import numpy.typing as npt
 from calibrant import _inputs
 from calibrant._numerics.logspace import floored_log_of_probs
 from calibrant._types import Array
+from calibrant.errors import CalibrantError
 from calibrant.metrics.binning import all_whole
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -215,7 +216,9 @@ def given_scores(
     if positional is None:
         kind, given = _inputs.one_of(logits=logits, probs=probs)
         return _inputs.scores(kind, given, classes)
-    _inputs.one_of(**{"scores by position": positional, "logits": logits, "probs": probs})
+    if logits is not None:
+        raise CalibrantError("scores by position are logits; found logits= too. Pass them once")
+    _inputs.one_of(logits=positional, probs=probs)
     scores = _inputs.scores("logits", positional, classes)
     _inputs.refuse_probabilities(scores)
     return scores
@@ -262,6 +265,8 @@ class LabelledScores(NamedTuple):
     labels: npt.NDArray[np.int64]
     classes: _inputs.Classes | None = None
     """The label of each class."""
+    upper_logits: npt.NDArray[Any] | None = None
+    """The largest possible logits, if a language model's log leaves out options."""
 
     def fit_data(self) -> FitData:
         """The samples as a fit takes them."""

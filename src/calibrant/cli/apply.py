@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +30,13 @@ from calibrant.cli.data_sets import (
 )
 from calibrant.cli.inputs import refuse_named_columns, refuse_overwriting, scores_of
 from calibrant.cli.multilabel import apply_to_labels, refuse_labels
-from calibrant.cli.options import INPUT, OUTPUT, column_options
+from calibrant.cli.options import INPUT, OUTPUT, column_options, plugin_option
 from calibrant.cli.progress import batches_bar, passes_bar
 from calibrant.errors import CalibrantError
 from calibrant.files import Predictions, iter_predictions, write_predictions
 from calibrant.files.columns import arrow
+from calibrant.files.jsonl import JsonlSource
+from calibrant.files.layout import Asked
 from calibrant.files.parquet import is_truncated
 from calibrant.files.parquet.tables import (
     arrow_table,
@@ -59,11 +64,13 @@ Batch: TypeAlias = dict[str, Any]
     type=OUTPUT,
     metavar="OUT",
     help="File to write: .npz, .parquet or .csv. Overwritten if it exists. If FILE is a folder, "
-    "OUT may be a new folder, which gets a file for each.",
+    "OUT may be a new folder, which gets a file for each. If FILE is .jsonl, OUT may be .jsonl: "
+    "its lines with probs.",
 )
 @scheduler_option
 @skip_bad_option
 @classes_option
+@plugin_option
 @column_options
 def apply(
     calibrator_path: str,
@@ -85,6 +92,7 @@ def apply(
     Examples:
       calibrant apply cal.json network.npz::test -o calibrated.npz
       calibrant apply cal.json new.parquet -o calibrated.parquet
+      calibrant apply cal.json answers.jsonl --options A,B,C,D -o calibrated.jsonl
       calibrant apply cal.json logs/ -o calibrated/ --scheduler local
     """
     truncated = is_truncated(Path(file))
@@ -114,11 +122,15 @@ def apply(
             "Name a new folder, without an extension"
         )
     write = WRITERS.get(output.suffix.lower())
+    if output.suffix.lower() == Path(file).suffix.lower() == ".jsonl":
+        log = JsonlSource(Path(file), None, file, Asked(source=columns["source"]))
+        write = functools.partial(_write_jsonl, log)
     if write is None:
         raise CalibrantError(
             f"-o must end in {', '.join(WRITERS)}; found {str(output)!r}. Rename it"
         )
-    if write is not _write_npz:
+    keep = output.suffix.lower() in (".parquet", ".csv")
+    if keep:
         arrow("writing")  # fail before the first rows
     calibrator = load(calibrator_path)
     check_classes(calibrator_path, calibrator.n_classes_, classes)
@@ -128,14 +140,14 @@ def apply(
         return
     refuse_labels(f"the calibrator {calibrator_path}", file)
     batch_rows = max(1, min(BATCH_ROWS, BATCH_NUMBERS // calibrator.n_classes_))
-    keep = write is not _write_npz
     rows = iter_predictions(file, batch_rows=batch_rows, keep=keep, **columns)
     tally = _Tally()
     with (
         written_whole(output) as temporary,
         batches_bar(f"calibrating {Path(file).name}", rows, file, batch_rows) as batches,
     ):
-        write(temporary, _calibrated(calibrator, batches, file, tally))
+        digest = hashlib.sha256(Path(calibrator_path).read_bytes()).hexdigest()
+        write(temporary, _calibrated(calibrator, batches, file, tally), digest)
     changed = f", {tally.changed} predicted classes changed" if tally.changed else ""
     click.echo(
         f"{tally.rows} rows of {calibrator.n_classes_} classes calibrated by {calibrator.NAME}: "
@@ -166,7 +178,9 @@ def _calibrated(
     for batch in batches:
         with _inputs.naming(f"{file}, counting from row {tally.rows}" if tally.rows else file):
             kind, scores = scores_of(batch.with_scores())
-            order = _order(calibrator, batch.with_scores())
+            order = calibrator.order_of(
+                batch.with_scores().class_names, scores, single=batch.with_scores().single
+            )
             probs = calibrator.predict_proba(**{kind: scores[:, order]})[:, np.argsort(order)]
             labels = None if batch.labels is None else _inputs.labels(batch.labels, probs)
         tally.count(kind, scores, probs)
@@ -181,21 +195,6 @@ def _calibrated(
         }
 
 
-def _order(calibrator: Calibrator, batch: Predictions) -> npt.NDArray[np.intp]:
-    """Where each class of the calibrator is among the columns of the file."""
-    classes, names = calibrator.classes_, batch.class_names
-    unnamed = names is None or not all(isinstance(each, str) for each in classes)
-    if unnamed or len(classes) != len(names or ()):
-        return np.arange(len(scores_of(batch)[1][0]))
-    order = _inputs.column_order(names or (), classes)
-    if batch.single and order[1] != 1:
-        raise CalibrantError(
-            f"the calibrator is for the probability of {classes[1]!r}; found {classes[0]!r} as the "
-            f"positive class. Pass --positive {classes[1]}"
-        )
-    return order
-
-
 def _confidence(kind: str, scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Largest probability of each row before calibration."""
     if kind == "probs":
@@ -206,7 +205,7 @@ def _confidence(kind: str, scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.asarray(np.exp(np.concatenate(parts)))
 
 
-def _write_npz(target: Path, batches: Iterator[Batch]) -> None:
+def _write_npz(target: Path, batches: Iterator[Batch], calibrator: str) -> None:
     held = list(batches)
     joined: dict[str, Any] = {
         field: None if held[0][field] is None else np.concatenate([part[field] for part in held])
@@ -217,19 +216,21 @@ def _write_npz(target: Path, batches: Iterator[Batch]) -> None:
         arrays = {"confidence": joined["probs"], "correct": correct, "ids": joined["ids"]}
         given = {name: array for name, array in arrays.items() if array is not None}
         with target.open("wb") as file:
-            np.savez(file, allow_pickle=False, **given)
+            np.savez(file, allow_pickle=False, **given, calibrator=np.array(calibrator))
     else:
-        write_predictions(target, **joined, class_names=held[0]["class_names"])
+        names = held[0]["class_names"]
+        write_predictions(target, **joined, class_names=names, calibrator=calibrator)
 
 
-def _write_csv(target: Path, batches: Iterator[Batch]) -> None:
+def _write_csv(target: Path, batches: Iterator[Batch], _: str) -> None:
     with target.open("wb") as whole:
         for number, batch in enumerate(batches):
             write_csv(_table(batch, for_csv=True), whole, header=number == 0)
 
 
-def _write_parquet(target: Path, batches: Iterator[Batch]) -> None:
-    write_tables(target, (_table(batch, for_csv=False) for batch in batches))
+def _write_parquet(target: Path, batches: Iterator[Batch], calibrator: str) -> None:
+    tables = (_table(batch, for_csv=False) for batch in batches)
+    write_tables(target, tables, calibrator=calibrator)
 
 
 def _table(batch: Batch, *, for_csv: bool) -> Any:
@@ -246,7 +247,21 @@ def _table(batch: Batch, *, for_csv: bool) -> Any:
     return score_table(probs, others=others, class_names=names)
 
 
-WRITERS: dict[str, Callable[[Path, Iterator[Batch]], None]] = {
+def _write_jsonl(log: JsonlSource, target: Path, batches: Iterator[Batch], digest: str) -> None:
+    """The lines of the log with calibrated probabilities of the options, or confidences."""
+    rows = ((batch["class_names"], row) for batch in batches for row in batch["probs"])
+    with target.open("w", encoding="utf-8") as file:
+        for (_, line), (names, row) in zip(log.lines(), rows, strict=True):
+            if row.ndim == 0:
+                line["confidence"] = float(row)
+            else:
+                texts = names or map(str, range(len(row)))
+                line["probs"] = dict(zip(texts, row.tolist(), strict=True))
+            line["calibrator"] = digest
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+WRITERS: dict[str, Callable[[Path, Iterator[Batch], str], None]] = {
     ".npz": _write_npz,
     ".parquet": _write_parquet,
     ".csv": _write_csv,

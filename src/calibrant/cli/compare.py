@@ -18,12 +18,15 @@ from calibrant.cli.options import (
     bins_option,
     chosen_methods,
     column_options,
+    further_metrics_option,
     gamma_option,
     json_option,
     level_option,
+    plugin_option,
     seed_option,
 )
 from calibrant.cli.progress import fitting_bar
+from calibrant.files.layout import as_options
 
 
 @click.command(cls=MethodsCommand)
@@ -54,10 +57,12 @@ from calibrant.cli.progress import fitting_bar
     help="Metric to sort by, shown with its interval (--json has all intervals): "
     f"{', '.join(SORTABLE)}.  [default: {SORTABLE[0]}; for two classes {POSITIVE[0]}]",
 )
+@further_metrics_option
 @bins_option
 @level_option
 @seed_option
 @json_option
+@plugin_option
 @column_options
 def compare(
     val: str,
@@ -66,6 +71,7 @@ def compare(
     gamma: float | None,
     against: str,
     sort: str | None,
+    metrics: tuple[str, ...],
     n_bins: int,
     level: float,
     seed: int,
@@ -87,6 +93,7 @@ def compare(
       calibrant compare network.npz::val network.npz::test
       calibrant compare val.parquet test.parquet --method identity,temperature --sort nll
       calibrant compare val.csv test.csv --gamma 3 --json
+      calibrant compare val.csv test.csv --metric aurc --metric smooth_ece
     """
     refuse_labels("calibrant compare", val, test)
     methods = chosen_methods(names, gamma, against=against)
@@ -99,6 +106,7 @@ def compare(
             methods=methods,
             against=against,
             sort=sort,
+            metrics=metrics,
             n_bins=n_bins,
             level=level,
             random_state=seed,
@@ -108,4 +116,4 @@ def compare(
         click.echo(result.to_json())
         return
     click.echo(f"{result}\n")
-    click.echo(f"To fit one: calibrant fit {val} --method NAME -o cal.json")
+    click.echo(f"To fit one: calibrant fit {val}{as_options(columns)} --method NAME -o cal.json")

@@ -30,12 +30,14 @@ from calibrant.cli.options import (
     column_options,
     json_option,
     level_option,
+    plugin_option,
     seed_option,
 )
 from calibrant.cli.progress import batches_bar, passes_bar
 from calibrant.files import Predictions, iter_predictions
 from calibrant.metrics import Evaluation, MultiLabelEvaluation
 from calibrant.metrics.evaluation import evaluate_samples
+from calibrant.metrics.missing_options import with_upper
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.samples import ScoredSamples, samples_of_confidence, summarise
 from calibrant.metrics.streaming import StreamedEvaluation
@@ -51,7 +53,8 @@ BATCH_ROWS = 65_536
     type=Name(METRICS),
     multiple=True,
     metavar="NAME",
-    help=f"Metric to measure instead of the default set, one of {', '.join(METRICS)}. Repeatable.",
+    help="Metric to measure instead of the default set. Repeatable. One of "
+    f"{', '.join(METRICS)}, or of a plug-in.",
 )
 @bins_option
 @level_option
@@ -73,6 +76,7 @@ BATCH_ROWS = 65_536
 @scheduler_option
 @skip_bad_option
 @classes_option
+@plugin_option
 @column_options
 def evaluate(
     files: tuple[str, ...],
@@ -97,8 +101,10 @@ def evaluate(
     perfectly calibrated model would show with as many samples. For two classes, measures of the
     probability of class 1 come first. The verdict names what is off: the confidence, the
     prevalence or single classes. Files larger than memory are read in parts, large folders of
-    Parquet files on all cores or on a cluster. An .npz file with labels of the shape of the scores
-    is multi-label: every label is measured, and the worst come first.
+    Parquet files on all cores or on a cluster. A .jsonl file is the log of a language model; if it
+    leaves out options, the verdict is given at both ends of what they can be. An .npz file with
+    labels of the shape of the scores is multi-label: every label is measured, and the worst come
+    first.
 
     \b
     Examples:
@@ -107,6 +113,7 @@ def evaluate(
       calibrant evaluate predictions.parquet --plot reliability.png
       calibrant evaluate predictions.csv --label outcome --score risk --positive yes
       calibrant evaluate predictions.csv --metric nll --metric smooth_ece
+      calibrant evaluate answers.jsonl --options A,B,C,D
       calibrant evaluate logs/ --scheduler tcp://head:8786 --skip-bad
     """
     if plot_path is not None and len(files) > 1:
@@ -182,12 +189,14 @@ def _read(
             stream.count(samples)
             first += len(batch)
             numbers += samples.confidence.size if samples.scores is None else samples.scores.size
-            if kept is not None:
+            if kept is not None and samples.upper is None:  # for the ends, all rows are needed
                 small = (
                     numbers <= _thresholds.NUMBERS_TO_EVALUATE_IN_MEMORY
                     and stream.n <= _thresholds.ROWS_TO_EVALUATE_IN_MEMORY
                 )
-                kept = [*kept, samples] if small else None
+                kept = kept if small else None
+            if kept is not None:
+                kept.append(samples)
     return stream, None if kept is None else _joined(kept)
 
 
@@ -198,7 +207,7 @@ def _samples(batch: Predictions) -> ScoredSamples:
         _inputs.every_class_known("an evaluation of this kind of file")
     _inputs.some_labels(batch.labels)
     samples = summarise(batch.probs, batch.labels, logits=batch.logits)
-    return replace(samples, classes=batch.class_names)
+    return with_upper(replace(samples, classes=batch.class_names), batch.upper_logits)
 
 
 def _joined(parts: list[ScoredSamples]) -> ScoredSamples:
@@ -206,6 +215,7 @@ def _joined(parts: list[ScoredSamples]) -> ScoredSamples:
         return parts[0]
     scores = [part.scores for part in parts if part.scores is not None]
     labels = [part.labels for part in parts if part.labels is not None]
+    upper = [part.upper for part in parts if part.upper is not None]
     return ScoredSamples(
         confidence=np.concatenate([part.confidence for part in parts]),
         correct=np.concatenate([part.correct for part in parts]),
@@ -214,6 +224,7 @@ def _joined(parts: list[ScoredSamples]) -> ScoredSamples:
         labels=np.concatenate(labels) if labels else None,
         from_logits=parts[0].from_logits,
         classes=parts[0].classes,
+        upper=np.concatenate(upper) if upper else None,
     )
 
 

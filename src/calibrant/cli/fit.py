@@ -20,7 +20,7 @@ from calibrant.calibrators import (
     Calibrator,
     MultiLabelCalibration,
 )
-from calibrant.calibrators.loading import METHODS
+from calibrant.calibrators.origin import check_metadata
 from calibrant.calibrators.registry import required_params
 from calibrant.calibrators.saving import is_calibrator
 from calibrant.calibrators.temperature.methods import CRITERIA
@@ -43,9 +43,11 @@ from calibrant.cli.options import (
     force_option,
     json_option,
     parse_setting,
+    plugin_option,
 )
 from calibrant.cli.progress import passes_bar
 from calibrant.errors import CalibrantError
+from calibrant.files.layout import as_options
 from calibrant.files.parquet import is_truncated
 
 NAMED = {"criterion": Registry("criterion", dict.fromkeys(CRITERIA))}
@@ -80,11 +82,18 @@ NAMED = {"criterion": Registry("criterion", dict.fromkeys(CRITERIA))}
     metavar="FILE",
     help="Calibrator to write, a small .json file. An earlier calibrator is overwritten.",
 )
+@click.option(
+    "--metadata",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Keep a value in the file, such as --metadata model=resnet50. Repeatable.",
+)
 @force_option
 @json_option
 @scheduler_option
 @skip_bad_option
 @classes_option
+@plugin_option
 @column_options
 def fit(
     val: str,
@@ -92,6 +101,7 @@ def fit(
     settings: tuple[str, ...],
     keep_class: bool,
     output: Path,
+    metadata: tuple[str, ...],
     force: bool,
     as_json: bool,
     scheduler: str | None,
@@ -102,7 +112,8 @@ def fit(
     """Fit a calibrator on the predictions in VAL and save it.
 
     VAL is a .npz, .parquet or .csv file, or a folder of .parquet files, with logits or
-    probabilities and labels, or with confidence and correct. FILE.npz::val reads val_logits and
+    probabilities and labels, or with confidence and correct, or a .jsonl log of a language model.
+    FILE.npz::val reads val_logits and
     val_labels. One column, called score, y_score or prob, is the positive class. Use held-out
     samples: on its training samples a model is more confident than on others. The default method,
     auto, selects by cross-validation how far to go beyond one temperature. It may change the
@@ -119,6 +130,7 @@ def fit(
       calibrant fit val.parquet --method temperature --set criterion=ada_ece -o cal.json
       calibrant fit val.csv --label outcome --score risk --positive yes -o cal.json
       calibrant fit val.csv --method focal --set gamma=3 -o cal.json --json
+      calibrant fit answers.jsonl --options A,B,C,D -o cal.json
       calibrant fit logs/ --method temperature --scheduler local -o cal.json
     """
     if output.suffix.lower() != ".json":
@@ -136,6 +148,9 @@ def fit(
             raise click.UsageError(f"--keep-class is for the method auto; found {method}")
         settings = (*settings, "keep_class=true")
     calibrator = _make_calibrator(method, settings)
+    kept = check_metadata(
+        dict(parse_setting(each, "model=resnet50", "--metadata") for each in metadata)
+    )
     most = _thresholds.ROWS_TO_FIT_IN_MEMORY
     where = scheduler_of(val, scheduler, skip_bad=skip_bad, rows_in_memory=most)
     # The warnings of the fit are in its report, which is printed below.
@@ -149,6 +164,7 @@ def fit(
             with _inputs.naming(val):
                 calibrator.fit_samples(samples.fit_data())
             calibrator.classes_ = samples.classes or calibrator.classes_
+            calibrator.origin_ = calibrator.origin_.with_data(*samples[:3])
         else:
             from calibrant import scale
 
@@ -162,20 +178,23 @@ def fit(
                     n_classes=classes,
                     progress=show,
                 )
-    calibrator.save(output)
+    calibrator.save(output, metadata=kept)
     if as_json:
         click.echo(json.dumps(calibrator.report_.to_dict(), indent=2, allow_nan=False))
         return
     click.echo(f"{calibrator.report_}\nWritten to {output}\n")
     # Truncated rows are only written as a folder.
     calibrated = "calibrated" if is_truncated(Path(val)) else "calibrated.npz"
-    click.echo(f"To use it:     calibrant apply {output} FILE -o {calibrated}")
+    named = as_options(columns)
+    click.echo(f"To use it:     calibrant apply {output} FILE{named} -o {calibrated}")
     click.echo(f"To measure it: calibrant evaluate {calibrated}")
+    click.echo(f"To look at it: calibrant info {output}")
 
 
 def _make_calibrator(method: str, settings: tuple[str, ...]) -> Calibrator:
     """The unfitted calibrator, its parameters checked."""
-    cls = METHODS[method]
+    multilabel = method == MultiLabelCalibration.NAME
+    cls = MultiLabelCalibration if multilabel else CALIBRATORS[method]
     known = list(inspect.signature(cls).parameters)
     params: dict[str, Any] = {}
     for setting in settings:

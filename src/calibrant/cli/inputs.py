@@ -22,7 +22,9 @@ def read_labelled(file: str, *, columns: Mapping[str, Any], to_fit: bool = False
         kind, scores = scores_of(predictions)
         _inputs.some_labels(predictions.labels)
         checked = labelled_scores(predictions.labels, to_fit=to_fit, **{kind: scores})
-        return checked._replace(classes=predictions.class_names)
+        return checked._replace(
+            classes=predictions.class_names, upper_logits=predictions.upper_logits
+        )
 
 
 def scores_of(predictions: Predictions) -> tuple[str, npt.NDArray[Any]]:

@@ -38,6 +38,7 @@ def fit_labels(calibrator: MultiLabelCalibration, file: str) -> None:
         calibrator.fit(
             labels=predictions.labels, logits=predictions.logits, probs=predictions.probs
         )
+    calibrator.classes_ = predictions.class_names
 
 
 def apply_to_labels(calibrator: MultiLabelCalibration, file: str, output: Path) -> None:

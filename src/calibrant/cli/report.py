@@ -19,8 +19,10 @@ from calibrant.cli.options import (
     bins_option,
     chosen_methods,
     column_options,
+    further_metrics_option,
     gamma_option,
     level_option,
+    plugin_option,
     seed_option,
 )
 from calibrant.cli.progress import fitting_bar
@@ -49,9 +51,11 @@ from calibrant.cli.progress import fitting_bar
     help="Methods to compare. Repeatable.  [default: all that finish within a minute]",
 )
 @gamma_option
+@further_metrics_option
 @bins_option
 @level_option
 @seed_option
+@plugin_option
 @column_options
 def report(
     val: str,
@@ -60,6 +64,7 @@ def report(
     title: str | None,
     names: tuple[list[str], ...],
     gamma: float | None,
+    metrics: tuple[str, ...],
     n_bins: int,
     level: float,
     seed: int,
@@ -81,6 +86,7 @@ def report(
       calibrant report network.npz::val network.npz::test
       calibrant report val.parquet test.parquet -o page.html --title "Our network"
       calibrant report val.csv test.csv --method auto,temperature
+      calibrant report val.jsonl test.jsonl --options A,B,C,D
     """
     _inputs.page_path(output)
     refuse_overwriting(output, val, test)
@@ -107,6 +113,7 @@ def report(
             title=title,
             methods=methods if names else None,
             gamma=gamma,
+            metrics=metrics,
             n_bins=n_bins,
             level=level,
             random_state=seed,

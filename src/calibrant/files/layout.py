@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from calibrant import _inputs
 from calibrant.errors import CalibrantError
@@ -56,6 +58,22 @@ class Asked:
     """The label of the positive class."""
     keep: bool = False
     """Whether to read the other columns of a table, to pass them on."""
+    options: tuple[str, ...] | None = None
+    """The possible answers in a language model's log: the classes."""
+    source: str | None = None
+    """The lines of a log to read."""
+
+
+def as_options(columns: Mapping[str, Any]) -> str:
+    """Arguments of ``read_predictions`` on the command line, each after a space.
+
+    Examples:
+        >>> as_options({"label": "key", "score": None, "options": ("A", "B")})
+        ' --label key --options A,B'
+    """
+    given = {name: value for name, value in columns.items() if value is not None}
+    texts = {name: v if isinstance(v, str) else ",".join(v) for name, v in given.items()}
+    return "".join(f" --{name} {shlex.quote(text)}" for name, text in texts.items())
 
 
 @dataclass(frozen=True)

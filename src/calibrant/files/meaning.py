@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from calibrant import _inputs
 from calibrant.errors import CalibrantError
 from calibrant.files.layout import Layout
-from calibrant.files.predictions import Block
+from calibrant.files.predictions import OTHER, Block, Predictions
 
 _WHOLE = re.compile(r"-?[0-9]{1,18}(\.0*)?")
 _TRUTH = {"false": 0, "true": 1}
@@ -36,6 +36,17 @@ class Meaning:
     indices: dict[Any, int] | None = None
     """The class of each label; None if labels are class indices."""
     where: str = ""
+
+    def predictions(self, block: Block, n_classes: int | None) -> Predictions:
+        """The rows of a block."""
+        others = {name: column for name, column in block.items() if name.startswith(OTHER)}
+        return Predictions(
+            **self.applied({name: a for name, a in block.items() if name not in others}),
+            others={name.removeprefix(OTHER): column for name, column in others.items()},
+            class_names=self.class_names,
+            n_classes=n_classes,
+            single=self.layout.single,
+        )
 
     def applied(self, block: Block) -> Block:
         """Labels as class indices, and a single column as two."""

@@ -45,6 +45,8 @@ class Predictions:
             log-probabilities, which have 0.
         label_logits: (N,) floats, the logit of each label; NaN where it is missing.
         n_classes: number of classes, if ``top_logits`` are given and the file says it.
+        upper_logits: (N, K) floats, the largest possible logits where a language model's log leaves
+            out options, and ``logits`` elsewhere; None if it leaves out none.
         single: whether the file has one column, of the positive class; ``logits`` or ``probs``
             have two.
         others: if asked for, every column of a table but the scores, as Arrow columns.
@@ -62,6 +64,7 @@ class Predictions:
     normaliser: NDArray[Any] | None = None
     label_logits: NDArray[Any] | None = None
     n_classes: int | None = None
+    upper_logits: NDArray[Any] | None = None
     single: bool = False
     others: Mapping[str, Any] = field(default_factory=dict)
 

@@ -13,11 +13,13 @@ from typing import Any, Protocol
 from calibrant import _inputs
 from calibrant.errors import CalibrantError
 from calibrant.files.csv import CsvSource
+from calibrant.files.jsonl import JsonlSource
+from calibrant.files.jsonl.options import checked_options
 from calibrant.files.layout import Asked, Layout
 from calibrant.files.meaning import Meaning, is_settled, meaning_of
 from calibrant.files.npz import NpzSource
 from calibrant.files.parquet.folder import ParquetSource
-from calibrant.files.predictions import OTHER, Block, Predictions, regrouped
+from calibrant.files.predictions import Block, Predictions, regrouped
 
 
 class Source(Protocol):
@@ -39,6 +41,7 @@ KINDS: dict[str, Callable[[Path, str | None, str, Asked], Source]] = {
     ".parquet": ParquetSource,
     ".csv": CsvSource,
     ".csv.gz": CsvSource,
+    ".jsonl": JsonlSource,
 }
 """What reads a file, by its extension; a folder is read as Parquet."""
 
@@ -49,6 +52,8 @@ def read_predictions(
     label: str | None = None,
     score: str | Sequence[str] | None = None,
     positive: str | None = None,
+    options: Sequence[str] | None = None,
+    source: str | None = None,
 ) -> Predictions:
     """All rows of a prediction file.
 
@@ -62,10 +67,15 @@ def read_predictions(
             ``val_labels`` and so on. Nothing is ever unpickled. An ``.npz`` file whose ``labels``
             are (N, K), 0 or 1, is multi-label. One column ``score``, ``y_score``,
             ``prob`` or ``logit`` holds the positive class. Columns may be named after classes,
-            ``prob_cat``, ``prob_dog``, and labels may be names.
-        label: The column of the labels, if it is not called label, target or y_true.
+            ``prob_cat``, ``prob_dog``, and labels may be names. A ``.jsonl`` file is the log of a
+            language model.
+        label: The column of the labels, if it is not called label, target or y_true. In a log, a
+            field such as ``meta.key``; by default label, answer or target.
         score: The column of the positive class, or the columns of all classes.
         positive: The label of the positive class, if the labels are not 0 and 1.
+        options: The possible answers in a log, such as A, B, C and D: the classes, in this order.
+            Plain lines and those of lm-evaluation-harness name them themselves.
+        source: The lines of a log to read, by their field ``source``, if there are several.
 
     Returns:
         Predictions: the arrays; None for those that the file does not have.
@@ -81,7 +91,7 @@ def read_predictions(
         Traceback (most recent call last):
         calibrant.errors.CalibrantError: ...net.npz holds the parts val, test: add ::val or ::test
     """
-    asked = _asked(label, score, positive)
+    asked = _asked(label, score, positive, options, source)
     return next(_predictions_of(_source(path, asked), None, asked))
 
 
@@ -92,13 +102,16 @@ def iter_predictions(
     label: str | None = None,
     score: str | Sequence[str] | None = None,
     positive: str | None = None,
+    options: Sequence[str] | None = None,
+    source: str | None = None,
     keep: bool = False,
 ) -> Iterator[Predictions]:
     """The rows of :func:`read_predictions` in batches, without holding the whole file.
 
     With ``keep``, batches of a table have its other columns too. Every batch has ``batch_rows``
     rows, the last one the remainder. Names and shapes are checked before this returns; damaged
-    rows are found when they are reached. Only an array stored in Fortran order is held whole.
+    rows are found when they are reached. Only an array stored in Fortran order and the numbers of
+    a ``.jsonl`` file are held whole.
 
     Examples:
         >>> import tempfile
@@ -109,12 +122,12 @@ def iter_predictions(
         [[0, 1], [2, 0], [1]]
     """
     rows = _inputs.whole_number(batch_rows, "batch_rows", allowed=range(1, 1 << 31))
-    asked = replace(_asked(label, score, positive), keep=keep)
+    asked = replace(_asked(label, score, positive, options, source), keep=keep)
     return _predictions_of(_source(path, asked), rows, asked)
 
 
 def count_rows(path: str | os.PathLike[str]) -> int | None:
-    """The number of rows of a file, from its headers alone; None for CSV, which has none.
+    """The number of rows of a file, from its headers alone; None for CSV and JSONL.
 
     Examples:
         >>> import tempfile
@@ -145,9 +158,16 @@ def is_multilabel(path: str | os.PathLike[str]) -> bool:
     return isinstance(source, NpzSource) and source.multilabel
 
 
-def _asked(label: str | None, score: str | Sequence[str] | None, positive: str | None) -> Asked:
+def _asked(
+    label: str | None,
+    score: str | Sequence[str] | None,
+    positive: str | None,
+    options: Sequence[str] | None,
+    source: str | None,
+) -> Asked:
     columns = (score,) if isinstance(score, str) else tuple(score or ())
-    return Asked(label, columns, positive)
+    answers = None if options is None else checked_options(options)
+    return Asked(label, columns, positive, options=answers, source=source)
 
 
 def _predictions_of(source: Source, rows: int | None, asked: Asked) -> Iterator[Predictions]:
@@ -165,14 +185,7 @@ def _predictions_of(source: Source, rows: int | None, asked: Asked) -> Iterator[
             where=source.where,
         )
     for block in itertools.chain([first], blocks):
-        kept = {name: block.pop(name) for name in list(block) if name.startswith(OTHER)}
-        yield Predictions(
-            **meaning.applied(block),
-            others={name.removeprefix(OTHER): column for name, column in kept.items()},
-            class_names=meaning.class_names,
-            n_classes=source.n_classes,
-            single=source.layout.single,
-        )
+        yield meaning.predictions(block, source.n_classes)
 
 
 def _names(source: Source) -> tuple[str, ...] | None:
@@ -185,6 +198,11 @@ def _source(path: Any, asked: Asked) -> Source:
     file, part = _split(where)
     if not file.exists():
         raise FileNotFoundError(_missing(file))
+    if (asked.options, asked.source) != (None, None) and file.suffix.lower() != ".jsonl":
+        raise CalibrantError(
+            f"options and source are for .jsonl files, the logs of language models; found {file}. "
+            "Leave them out"
+        )
     if file.is_dir():
         return ParquetSource(file, part, where, asked)
     for ending, open_source in KINDS.items():

@@ -34,6 +34,7 @@ def write_predictions(
     ids: Array | None = None,
     class_names: Sequence[str] | None = None,
     multilabel: bool = False,
+    calibrator: str | None = None,
 ) -> None:
     """Write probabilities or logits so that :func:`read_predictions` gives the same arrays back.
 
@@ -48,6 +49,8 @@ def write_predictions(
         class_names: one name per class. In CSV they are the names of the columns.
         multilabel: whether the columns are labels instead of classes, each with a probability of
             its own; ``labels`` are then (N, L) zeros and ones. For ``.npz`` only.
+        calibrator: SHA-256 of the calibrator file that made ``probs``, as an array of that name in
+            ``.npz`` and as ``calibrant.calibrator`` in the metadata of Parquet; CSV has no place.
 
     Parquet files have one column per class, or, for more than 1000 classes, one column of lists.
     CSV has no types: floats are read back as float64 with exactly the same value, and ids that all
@@ -95,6 +98,7 @@ def write_predictions(
         None if labels is None else _checked_labels(labels, kind, checked, multilabel=multilabel),
         None if ids is None else checked_ids(ids, len(scores)),
         None if class_names is None else _checked_names(class_names, scores.shape[1]),
+        calibrator,
     )
 
 
@@ -149,10 +153,16 @@ def _checked_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:
 
 
 def _write_npz(
-    target: Path, scores: _Scores, labels: Given, ids: Given, names: tuple[str, ...] | None
+    target: Path,
+    scores: _Scores,
+    labels: Given,
+    ids: Given,
+    names: tuple[str, ...] | None,
+    calibrator: str | None,
 ) -> None:
     # In C order, so that the rows can be read in batches.
     arrays = {scores.kind: np.ascontiguousarray(scores.narrow), "labels": labels, "ids": ids}
+    arrays["calibrator"] = None if calibrator is None else np.array(calibrator)
     given = {name: array for name, array in arrays.items() if array is not None}
     if names is not None:
         given["class_names"] = np.array(names, dtype=str)
@@ -161,7 +171,12 @@ def _write_npz(
 
 
 def _write_parquet(
-    target: Path, scores: _Scores, labels: Given, ids: Given, names: tuple[str, ...] | None
+    target: Path,
+    scores: _Scores,
+    labels: Given,
+    ids: Given,
+    names: tuple[str, ...] | None,
+    calibrator: str | None,
 ) -> None:
     bfloat16 = scores.kind == "logits" and scores.given == "bfloat16"
     if scores.values.ndim == 1:
@@ -172,11 +187,16 @@ def _write_parquet(
             scores.narrow, labels, ids, kind=scores.kind, bfloat16=bfloat16, class_names=names
         )
     with written_whole(target) as temporary:
-        write_tables(temporary, [table])
+        write_tables(temporary, [table], calibrator=calibrator)
 
 
 def _write_csv(
-    target: Path, scores: _Scores, labels: Given, ids: Given, names: tuple[str, ...] | None
+    target: Path,
+    scores: _Scores,
+    labels: Given,
+    ids: Given,
+    names: tuple[str, ...] | None,
+    _: str | None,
 ) -> None:
     # Widened first: the shortest digits of a float64 are read back as the same number.
     columns = score_columns(scores.values.astype(np.float64), scores.kind, names)

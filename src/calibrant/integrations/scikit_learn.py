@@ -49,7 +49,7 @@ from calibrant import _inputs
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.data import to_logits
 from calibrant.calibrators.fit_report import CalibrationWarning, FitReport
-from calibrant.calibrators.registry import CALIBRATORS, required_params
+from calibrant.calibrators.registry import new_calibrator
 from calibrant.errors import CalibrantError
 
 Floats = npt.NDArray[Any]
@@ -135,7 +135,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
                 are split like the rows.
         """
         _inputs.choice(self.scores, "scores", SCORES)
-        calibrator = _calibrator(self.method)
+        calibrator = new_calibrator(self.method)
         X, y = indexable(X, y)  # noqa: N806
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
@@ -297,22 +297,6 @@ def _fold_scores(
     estimator.fit(*_safe_split(estimator, X, y, train), **given)
     rows, _ = _safe_split(estimator, X, None, test, train)
     return class_scores(estimator, rows, output, classes)
-
-
-def _calibrator(method: str | Calibrator) -> Calibrator:
-    """A new, unfitted calibrator."""
-    if isinstance(method, Calibrator):
-        copied: Calibrator = clone(method)
-        return copied
-    kind = CALIBRATORS[method]
-    missing = required_params(kind)
-    if missing:
-        arguments = ", ".join(f"{name}=..." for name in missing)
-        raise CalibrantError(
-            f"{kind.NAME} needs {' and '.join(missing)}; found only the name {method!r}. "
-            f"Pass a calibrator: method={kind.__name__}({arguments})"
-        )
-    return kind()
 
 
 def _output(estimator: Any, wanted: str) -> str:

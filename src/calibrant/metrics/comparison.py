@@ -11,6 +11,7 @@ from calibrant import _inputs
 from calibrant._tables import json_value
 from calibrant._types import Array, RandomState
 from calibrant.metrics import intervals
+from calibrant.metrics.registry import METRICS
 from calibrant.metrics.resampling import (
     BINNED,
     Plan,
@@ -24,22 +25,6 @@ from calibrant.metrics.resampling import (
 from calibrant.metrics.samples import ScoredSamples, summarise
 
 PAIRED_METRICS = ("ece", "ada_ece", "nll", "brier", "error_rate")
-LOWER_IS_BETTER = (
-    *PAIRED_METRICS,
-    "mce",
-    "classwise_ece",
-    "positive_ece",
-    "positive_ada_ece",
-    "debiased_ece",
-    "smooth_ece",
-    "ks_error",
-    "mmce",
-    "mmce_weighted",
-    "focal_loss",
-    "top_k_error",
-    "aurc",
-)
-
 FIGURES = ("a", "b", "difference", "low", "high")
 
 
@@ -193,9 +178,10 @@ def difference_of_samples(
     random_state: RandomState = 0,
 ) -> Comparison:
     """:func:`paired_difference` of samples that were checked before."""
-    for name in metrics:
-        _inputs.choice(name, "metrics", LOWER_IS_BETTER)
     todo = plan(metrics, n_bins, level, n_resamples, random_state, len(a))
+    comparable = [name for name, each in METRICS.items() if each.lower_is_better]
+    for name in todo.names:
+        _inputs.choice(name, "metrics", comparable)
     drawn = resample(a, todo), resample(b, todo)
     differences = tuple(_difference(name, (a, b), todo, drawn) for name in todo.names)
     return Comparison(len(a), todo.level, todo.n_resamples, todo.seed, differences)

@@ -43,6 +43,8 @@ class ScoredSamples:
     """Sum of the squared probabilities of each row, likewise."""
     classes: _inputs.Classes | None = None
     """The label of each class."""
+    upper: npt.NDArray[Any] | None = None
+    """Largest possible logits, (n, K), if a log leaves out options; see ``missing_options``."""
 
     def __len__(self) -> int:
         return len(self.confidence)

@@ -34,6 +34,7 @@ SIDES = (
     "prevalence off",
     "classes off",
     "miscalibrated",
+    "undecided",
 )
 NAMES = {"ece": "ECE", "positive_ece": "ECE of P({})", "classwise_ece": "classwise ECE"}
 MOST_NAMED = 3

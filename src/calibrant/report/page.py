@@ -13,6 +13,7 @@ from calibrant._types import RandomState
 from calibrant._writing import refuse_unwritable, write_whole
 from calibrant.calibrators.base import Calibrator
 from calibrant.files import Predictions, read_predictions
+from calibrant.files.layout import as_options
 from calibrant.report.render import render
 from calibrant.report.samples import Part, checked_part
 from calibrant.report.summarise import summarise
@@ -30,6 +31,7 @@ def write_report(
     title: str | None = None,
     notes: Iterable[str] = (),
     methods: Iterable[str] | Mapping[str, Calibrator] | None = None,
+    metrics: Iterable[str] = (),
     gamma: float | None = None,
     n_bins: int = 15,
     level: float = 0.95,
@@ -51,12 +53,14 @@ def write_report(
         methods: Names out of ``CALIBRATORS``, or unfitted calibrators by names of your own. None
             is all methods that need no parameter and whose fit does not take minutes; the page
             lists those left out.
+        metrics: Names in ``METRICS`` to measure beside the usual ones, as columns of the table.
         gamma: Gamma that the model was trained with, for named methods that need it (focal).
         n_bins: Bins of the calibration errors and diagrams.
         level: Confidence level of the intervals.
         n_resamples: Number of bootstrap resamples; fewer for many samples.
         random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
-        columns: ``label``, ``score`` and ``positive``, as ``read_predictions`` takes them.
+        columns: ``label``, ``score``, ``positive``, ``options`` and ``source``, as
+            ``read_predictions`` takes them.
         progress: Called with the name of each step: the methods, then ``"page"``.
 
     Returns:
@@ -87,6 +91,7 @@ def write_report(
         title=title,
         notes=notes,
         methods=methods,
+        metrics=metrics,
         gamma=gamma,
         n_bins=n_bins,
         level=level,
@@ -110,4 +115,4 @@ def _read(source: Source, name: str, columns: Mapping[str, Any], *, to_fit: bool
     predictions = read_predictions(file, **columns)
     with _inputs.naming(file):
         part = checked_part(predictions, to_fit=to_fit)
-    return replace(part, file=file, quoted=shlex.quote(file))
+    return replace(part, file=file, quoted=shlex.quote(file), columns=as_options(columns))

@@ -63,7 +63,7 @@ def test_the_cross_fit_is_close_to_real_refits():
         weights = part.minimise().weights
         g = features_of(logits[rows], 2.0)
         expected = log_softmax(g + g @ weights[:, :-1].T + weights[:, -1], axis=1)
-        moved = np.abs(regression.log_probs(regression.minimise().weights)[rows] - expected)
+        moved = np.abs(regression.log_probs(regression.minimise().weights).T[rows] - expected)
         assert np.abs(held_out[inside] - expected).max() < 0.1 * moved.max()
 
 

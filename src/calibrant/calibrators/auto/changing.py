@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,15 +22,17 @@ from calibrant.calibrators.auto.keeping import (
 )
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.data import FitData, Floats
-from calibrant.calibrators.folds import Folds, mean_and_error
+from calibrant.calibrators.folds import Folds, mean_and_error, standard_errors
 from calibrant.calibrators.linear.methods import BiasCorrectedTemperatureScaling
-from calibrant.calibrators.linear.structured import MOST_CLASSES, Regression, StructuredScaling
-from calibrant.calibrators.temperature.floored import (
-    FlooredTemperatureScaling,
-    label_gaps,
-    typical_gap,
+from calibrant.calibrators.linear.structured import (
+    MOST_CLASSES,
+    NEAR,
+    Regression,
+    StructuredScaling,
 )
+from calibrant.calibrators.temperature import floored as floor
 from calibrant.calibrators.temperature.rows import temperature_rows
+from calibrant.calibrators.temperature.solver import NLL, SMALLEST
 from calibrant.calibrators.top_rest.solver import Problem
 from calibrant.metrics.calibration import class_gap_sums
 from calibrant.metrics.samples import ScoredSamples
@@ -52,14 +55,21 @@ MOST_ENTRIES = 1 << 21
 def floored(best: Candidate, folds: Folds) -> Candidate | None:
     """The same on floored logits, if some mistakes have huge gaps and the floor helps."""
     samples = best.problem.data
-    if label_gaps(samples).max() <= HUGE_GAP * typical_gap(samples):
+    gap = floor.typical_gap(samples)
+    if floor.label_gaps(samples).max() <= HUGE_GAP * gap:
         return None
-    part = FlooredTemperatureScaling()
+    with np.errstate(over="ignore"):
+        raised = replace(samples, logits=floor.floored(samples.logits, floor.floor_of(gap)))
+    here = NLL(raised, best.problem.inverse_temperature)
+    # Newton's method for T lowers this by half as much.
+    if here.value - here.gradient**2 / max(here.curvature, SMALLEST) >= best.steps[0].nll:
+        return None
+    part = floor.FlooredTemperatureScaling()
     part = part.with_state(part._fit(samples).state, samples.n_classes)
     raised = changed_data(samples, part)
     losses = temperature_rows(raised, 1.0)[0][folds.row]
     gain, error = mean_and_error(best.temperature_losses() - losses, folds.count)
-    if gain <= error:
+    if gain <= standard_errors(folds.count.sum()) * error:
         return None
     problem = Problem.of(raised)
     return best_of_steps(problem, pieces_of(problem, folds), folds, first=(part,))
@@ -74,11 +84,12 @@ def class_changing(best: Candidate, folds: Folds) -> Candidate | None:
         tried = _biases(best, folds)
     else:
         return None
-    chosen, before = None, best.temperature_losses()
+    chosen, before = None, None
     for part, outputs in tried:
+        before = best.temperature_losses() if before is None else before
         losses = _losses(outputs, samples, folds)
         gain, error = mean_and_error(before - losses, folds.count)
-        if gain <= error:
+        if gain <= standard_errors(folds.count.sum()) * error:
             break
         chosen, before = (part, outputs), losses
     if chosen is None:
@@ -92,13 +103,16 @@ def class_changing(best: Candidate, folds: Folds) -> Candidate | None:
 
 def _structured(best: Candidate, folds: Folds) -> Iterator[Tried]:
     """Structured scaling by strength."""
-    samples, weights = best.problem.data, None
+    samples, found = best.problem.data, None
     for strength in STRENGTHS:
         regression = Regression.of(samples, best.problem.best.temperature, strength)
-        found = regression.minimise(weights)
-        weights = found.weights
+        start = None if found is None else regression.at(found.weights)
+        found = regression.minimise(start, close=NEAR)
+        if regression.least_held_out_loss(found, folds) >= best.steps[0].nll:
+            return
+        found = regression.minimise(found)
         part = StructuredScaling(strength=strength)
-        fitted = part.with_state(regression.state(weights), samples.n_classes)
+        fitted = part.with_state(regression.state(found.weights), samples.n_classes)
         yield fitted, regression.cross_fitted(found, folds)
 
 

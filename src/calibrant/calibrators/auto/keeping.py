@@ -14,8 +14,8 @@ from calibrant._numerics.logspace import sigmoid
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.data import FitData, Floats
 from calibrant.calibrators.fit_report import Evidence
-from calibrant.calibrators.folds import Folds, mean_and_error
-from calibrant.calibrators.top_rest.solver import Losses, Problem, TopRest, fit, refit
+from calibrant.calibrators.folds import Folds, mean_and_error, standard_errors
+from calibrant.calibrators.top_rest.solver import Losses, Problem, TopRest, cross_fit, fit
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.samples import ScoredSamples
 
@@ -88,14 +88,16 @@ def best_of_steps(
     held_out = HeldOut(pieces, pieces.losses(found))
     steps = [evidence_of(TEMPERATURE, held_out)]
     best, evaluations = 0, 1
+    parts = [pieces.rows(members) for members in folds.members]
     for name, with_classes in STEPS.items():
         if round(problem.n_counted) < FEWEST or (with_classes and not classes):
             break
         whole = fit(problem, classes=with_classes)
-        losses, spent = _cross_fitted(pieces, folds, whole, classes=with_classes)
-        evaluations += whole.evaluations + spent
+        fits = list(cross_fit(pieces, folds.of_piece, whole, classes=with_classes))
+        losses = _in_one([part.losses(fit) for part, fit in zip(parts, fits, strict=True)], folds)
+        evaluations += whole.evaluations + sum(fit.evaluations + 1 for fit in fits)
         step = evidence_of(name, HeldOut(pieces, losses), held_out)
-        if is_better(step, steps[0], before=steps[-1]):
+        if is_better(step, steps[0], standard_errors(problem.n_counted), before=steps[-1]):
             best, found, has_classes = len(steps), whole, with_classes
             held_out = HeldOut(pieces, losses)
         steps.append(step)
@@ -104,21 +106,11 @@ def best_of_steps(
     return Candidate(first, problem, found, has_classes, held_out, tuple(steps))
 
 
-def _cross_fitted(
-    pieces: Problem, folds: Folds, whole: TopRest, *, classes: bool
-) -> tuple[Losses, int]:
-    """The loss of each sample under a fit on the other folds, and the passes over samples."""
-    loss, odds, free_odds = (np.empty(len(pieces)) for _ in range(3))
-    evaluations = 0
-    for fold in range(folds.n):
-        held_out = np.flatnonzero(folds.of_piece == fold)
-        others = pieces.rows(np.flatnonzero(folds.of_piece != fold))
-        found = refit(others, whole, classes=classes)
-        losses = pieces.rows(held_out).losses(found)
-        loss[held_out], odds[held_out] = losses.loss, losses.odds
-        free_odds[held_out] = losses.free_odds
-        evaluations += found.evaluations + 1
-    return Losses(loss, odds, free_odds), evaluations
+def _in_one(losses: list[Losses], folds: Folds) -> Losses:
+    """The losses of all pieces, from those of each fold."""
+    back = np.argsort(np.concatenate(folds.members))
+    columns = ("loss", "odds", "free_odds")
+    return Losses(*(np.concatenate([getattr(x, c) for x in losses])[back] for c in columns))
 
 
 def evidence_of(name: str, method: HeldOut, simpler: HeldOut | None = None) -> Evidence:
@@ -156,15 +148,20 @@ def evidence_of(name: str, method: HeldOut, simpler: HeldOut | None = None) -> E
     )
 
 
-def gains(step: Evidence) -> bool:
-    """Whether a step lowers the log-loss by more than its standard error."""
-    return step.gain is not None and step.gain_error is not None and step.gain > step.gain_error
+def gains(step: Evidence, errors: float) -> bool:
+    """Whether a step lowers the log-loss by more than so many standard errors."""
+    if step.gain is None or step.gain_error is None:
+        return False
+    return step.gain > errors * step.gain_error
 
 
-def is_better(step: Evidence, temperature: Evidence, before: Evidence | None = None) -> bool:
+def is_better(
+    step: Evidence, temperature: Evidence, errors: float, before: Evidence | None = None
+) -> bool:
     """Whether held-out samples support a step away from the simpler methods.
 
-    ``before`` is the step before it, if both keep the predicted class.
+    ``errors`` is the number of standard errors that a gain must exceed, ``before`` the step before
+    it, if both keep the predicted class.
     """
     calibrated = step.ada_ece <= temperature.ada_ece + 2.0 * step.ada_ece_error
     # No limit for the first step: temperature scaling keeps the predicted class by its form.
@@ -173,14 +170,17 @@ def is_better(step: Evidence, temperature: Evidence, before: Evidence | None = N
         and before is not temperature
         and step.moved_confidence > before.moved_confidence + MOST_MOVED
     )
-    return gains(step) and calibrated and not moved
+    return gains(step, errors) and calibrated and not moved
 
 
 def folds_of(problem: Problem) -> Folds:
     """Folds in the order of the lead."""
     labels = problem.data.labels
-    keys = (labels, problem.top, problem.of_label, problem.level, problem.lead)
-    return Folds.of(problem.count, np.lexsort(keys))
+    order = np.argsort(problem.lead)
+    if (np.diff(problem.lead[order]) == 0.0).any():
+        keys = (labels, problem.top, problem.of_label, problem.level, problem.lead)
+        order = np.lexsort(keys)
+    return Folds.of(problem.count, order)
 
 
 def changed_data(samples: FitData, part: Calibrator) -> FitData:

@@ -36,6 +36,7 @@ from calibrant.calibrators.export.templates import (
 )
 from calibrant.calibrators.export.templates.checked import checked
 from calibrant.calibrators.multilabel.method import MultiLabelCalibration
+from calibrant.errors import CalibrantError
 
 WIDTH = 100
 MOST_LITERALS = 10_000
@@ -117,7 +118,7 @@ HEADER = '''"""Calibrated probabilities from logits; needs NumPy only.
     probs = predict_proba(logits)
 
 {method}: {formula}.
-Fitted on {n_samples} samples, written by calibrant {version}.
+Fitted on {n_samples} samples{date}, written by calibrant {version}.
 {logits}
 """
 
@@ -152,10 +153,11 @@ def source(calibrator: Calibrator) -> str:
     header = HEADER.format(
         method=calibrator.NAME,
         formula=", then ".join(
-            TEMPLATES[each.NAME].formula for each in ((*parts, calibrator) if labels else parts)
+            template_of(each).formula for each in ((*parts, calibrator) if labels else parts)
         ),
         n_samples=calibrator.report_.n_samples,
         logits=(LABELS if labels else CLASSES).format(n=calibrator.n_classes_),
+        date="" if calibrator.origin_.created is None else f" on {calibrator.origin_.created[:10]}",
         version=__version__,
     )
     if len(parts) == 1 and not labels:
@@ -167,9 +169,22 @@ def source(calibrator: Calibrator) -> str:
     return "\n\n".join([header, *bodies, last])
 
 
+def template_of(calibrator: Calibrator) -> Template:
+    """The template of a method of calibrant, or of a plug-in that has one."""
+    if calibrator.NAME in TEMPLATES:
+        return TEMPLATES[calibrator.NAME]
+    if not calibrator.NUMPY_SOURCE:
+        raise CalibrantError(
+            f"the plug-in {calibrator.NAME!r} has no NumPy source. Export it as onnx or torch, or "
+            "give its class NUMPY_SOURCE"
+        )
+    summary = (inspect.getdoc(calibrator) or "").partition("\n")[0]
+    return Template(summary.rstrip("."), calibrator.NUMPY_SOURCE)
+
+
 def _body(calibrator: Calibrator) -> str:
     """Constants and functions; the last is ``predict_proba``."""
-    template = TEMPLATES[calibrator.NAME]
+    template = template_of(calibrator)
     constants = {
         "N_CLASSES": calibrator.n_classes_,
         **{name.upper(): value for name, value in template.defaults.items()},
@@ -182,7 +197,7 @@ def _body(calibrator: Calibrator) -> str:
 
 def _as_function(name: str, calibrator: Calibrator) -> str:
     """A function with constants and functions of its own, which returns ``predict_proba``."""
-    about = f'"""{calibrator.NAME}: {TEMPLATES[calibrator.NAME].formula}."""'
+    about = f'"""{calibrator.NAME}: {template_of(calibrator).formula}."""'
     body = f"{about}\n{_body(calibrator)}\n\nreturn predict_proba"
     return f"def {name}():\n{textwrap.indent(body, '    ')}\n"
 

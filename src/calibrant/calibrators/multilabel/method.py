@@ -129,7 +129,8 @@ class MultiLabelCalibration(Calibrator):
         self._check_params()
         super().fit_samples(pairs)
         self.n_classes_ = pairs.n_labels
-        self.classes_ = tuple(range(pairs.n_labels))
+        given = _inputs.as_numpy(checked).reshape(-1, pairs.n_labels)
+        self.origin_ = self.origin_.with_data(kind, given, pairs.positives.T, sample_weight)
         return self
 
     def predict_proba(

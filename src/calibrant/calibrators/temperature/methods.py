@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from array_api_compat import array_namespace
 
 from calibrant import _inputs
+from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import keep_argmax, split_top
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array

@@ -73,6 +73,8 @@ def rest_scores(
 def rest_rows(
     start: int,
     stop: int,
+    needed: Any,
+    row_of: Any,
     logits: Any,
     labels: Any,
     inverse_temperature: float,
@@ -81,16 +83,19 @@ def rest_rows(
     level: Floats,
     of_label: Floats,
 ) -> None:
-    """Largest log-probability, and that of the label, in the softmax of the rest, per row.
+    """Largest log-probability, and that of the label, in the softmax of the rest, where needed.
+
+    ``needed`` are indices of samples, whose rows in ``logits`` are ``row_of``.
 
     The softmax is over k != m of b' b s_k + bias_k. That of the label is 0 if it is the top class
     m; both are 0 if only m is possible.
     """
     n_classes = logits.shape[1]
     x, e = np.empty(n_classes), np.empty(n_classes)
-    for i in range(start, stop):
-        y = labels[i]
-        m, gap = relative_exponents(logits[i], inverse_temperature, x)
+    for i in needed[start:stop]:
+        row = row_of[i]
+        y = labels[row]
+        m, gap = relative_exponents(logits[row], inverse_temperature, x)
         of_label[i] = 0.0
         level[i] = 0.0
         if gap > -np.inf:

@@ -24,8 +24,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from array_api_compat import array_namespace
 
+from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import TopSplit, keep_argmax, softplus, split_top
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
@@ -165,11 +165,11 @@ def _row_by_row(logits: npt.NDArray[Any], state: State) -> npt.NDArray[Any]:
             top, other = sides if top_odds >= 0.0 else sides[::-1]
             np.multiply(weights, other / total, out=result)
             result[m] = top
-    narrow: npt.NDArray[Any] = out.astype(logits.dtype, copy=False)
-    tops = np.take_along_axis(narrow, wide.argmax(axis=1, keepdims=True), axis=1)
-    if np.count_nonzero(narrow >= tops) > len(narrow):
-        narrow = _top_first(narrow, split_top(wide))
-    return narrow
+        narrow: npt.NDArray[Any] = out.astype(logits.dtype, copy=False)
+        tops = np.take_along_axis(narrow, wide.argmax(axis=1, keepdims=True), axis=1)
+        if np.count_nonzero(narrow >= tops) > len(narrow):
+            narrow = _top_first(narrow, split_top(wide))
+        return narrow
 
 
 def _scalar_pieces(odds: float) -> list[float]:

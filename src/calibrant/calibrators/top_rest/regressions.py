@@ -10,14 +10,15 @@ do not differ, it shrinks to 0, and so do the terms.
 
 from __future__ import annotations
 
+import copy
 import math
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._numerics.logspace import sigmoid
 from calibrant._numerics.newton import Step, damped_newton
 from calibrant.calibrators.data import FitData, Floats
 from calibrant.calibrators.top_rest.map import KNOTS
@@ -38,6 +39,9 @@ LENGTHS = (1.0, 0.5, 0.25, 0.125)
 """Fractions of a step that are tried."""
 CLOSE, REST_CLOSE = 1e-3, 0.05
 """A search stops at about this many standard errors of a parameter from the minimum."""
+LAST_STEP = 0.03
+"""From here a step of Newton's method ends close to the minimum, where it need not be checked."""
+TINY = 1e-300
 REST_BOUND = 3.0
 """Bound of |log T'|: a factor of 20."""
 
@@ -62,6 +66,50 @@ class TopSums(NamedTuple):
     """(K,): second derivatives by an offset; no two offsets share a sample."""
 
 
+class TopStep(NamedTuple):
+    """A step of Newton's method for the top part, within the bounds of the weights."""
+
+    weights: Floats
+    offsets: Floats
+    decrease: float
+    """First-order decrease of the penalised loss."""
+    by_weights: Floats
+    by_offsets: Floats
+    """The gradient; 0 where a bound holds a weight."""
+
+    @property
+    def gradient(self) -> float:
+        """Largest entry of the gradient."""
+        return float(max(np.abs(self.by_weights).max(), np.abs(self.by_offsets).max()))
+
+
+def newton_step(weights: Floats, offsets: Floats, sums: TopSums, strength: float) -> TopStep:
+    """The step to the minimum of the parabola with the derivatives ``sums`` and the penalties."""
+    by_weights = sums.by_weights + STRENGTH * (weights - START)
+    by_offsets = sums.by_offsets + strength * offsets
+    curvature = sums.curvature + strength
+    # The class offsets are eliminated: given the weights, each is on its own.
+    system = sums.system + STRENGTH * np.eye(len(START))
+    reduced = system - sums.mixed.T @ (sums.mixed / curvature[:, np.newaxis])
+    target = by_weights - sums.mixed.T @ (by_offsets / curvature)
+    step = -np.linalg.solve(reduced, target)
+    if (weights + step < LOWEST_WEIGHTS).any():
+        from scipy.optimize import lsq_linear
+
+        root = np.linalg.cholesky(reduced).T
+        wanted = root @ (weights + step)
+        bounded = lsq_linear(root, wanted, bounds=(LOWEST_WEIGHTS, np.inf), method="bvls")
+        step = bounded.x - weights
+    offset_step = -(by_offsets + sums.mixed @ step) / curvature
+    return TopStep(
+        weights=step,
+        offsets=offset_step,
+        decrease=-float(by_weights @ step + by_offsets @ offset_step),
+        by_weights=np.where((weights <= LOWEST_WEIGHTS) & (by_weights > 0.0), 0.0, by_weights),
+        by_offsets=by_offsets,
+    )
+
+
 class TopSamples(Protocol):
     """What the regression of the top part needs of its samples."""
 
@@ -74,7 +122,7 @@ class TopSamples(Protocol):
 
 
 class TopSamplesInMemory:
-    """The samples as rows of features, sorted by class."""
+    """The samples as columns of features, sorted by class if there are class terms."""
 
     def __init__(
         self,
@@ -85,41 +133,52 @@ class TopSamplesInMemory:
         *,
         classes: bool,
     ) -> None:
-        order = np.argsort(top, kind="stable")
-        self.features, self.correct, self.count = features[order], correct[order], count[order]
-        self.top = top[order]
+        self.order: Any = np.argsort(top, kind="stable") if classes else slice(None)
+        self.features = np.ascontiguousarray(features[self.order].T)
+        self.correct, self.count, self.top = (a[self.order] for a in (correct, count, top))
         self.classes = classes
         """Whether there are class terms."""
-        self.present, self.first = np.unique(self.top, return_index=True)
+        if classes:
+            self.present, self.first = np.unique(self.top, return_index=True)
+
+    def counting(self, count: Floats) -> TopSamplesInMemory:
+        """The same samples, which count for something else."""
+        other = copy.copy(self)
+        other.count = count[self.order]
+        return other
 
     def sums(self, weights: Floats, offsets: Floats, *, cautious: bool) -> TopSums:
         """The sums at one point; see :class:`TopSamples`."""
-        odds = self.features @ weights
+        odds = weights @ self.features
         if self.classes:
             odds += offsets[self.top]
-        loss = float(self.count @ np.logaddexp(0.0, np.where(self.correct, -odds, odds)))
-        p = sigmoid(odds)
+        size = np.abs(odds)
+        small = np.exp(-size)
+        # log(1 + e^x) = max(x, 0) + log(1 + e^-|x|), for x = odds, and x = -odds if correct.
+        beyond = np.where((odds > 0.0) != self.correct, size, 0.0)
+        loss = float(self.count @ (beyond + np.log1p(small)))
+        p = np.where(odds >= 0.0, 1.0, small) / (1.0 + small)
         excess = self.count * (p - self.correct)
         if cautious:
-            size = np.maximum(np.abs(odds), 1e-6)
+            size = np.maximum(size, 1e-6)
             curvature = self.count * np.tanh(size / 2.0) / (2.0 * size)
         else:
             curvature = self.count * p * (1.0 - p)
-        bent = curvature[:, np.newaxis] * self.features
+        bent = curvature * self.features
         of_class = partial(self._by_class, n_classes=len(offsets))
         return TopSums(
             loss,
-            self.features.T @ excess,
+            self.features @ excess,
             of_class(excess),
-            self.features.T @ bent,
-            of_class(bent),
+            self.features @ bent.T,
+            of_class(bent).T,
             of_class(curvature),
         )
 
     def _by_class(self, values: Floats, n_classes: int) -> Floats:
-        sums = np.zeros((n_classes, *values.shape[1:]))
+        sums = np.zeros((*values.shape[:-1], n_classes))
         if self.classes:
-            sums[self.present] = np.add.reduceat(values, self.first, axis=0)
+            sums[..., self.present] = np.add.reduceat(values, self.first, axis=-1)
         return sums
 
 
@@ -142,16 +201,14 @@ class TopRegression:
         self.last: tuple[Floats, TopSums] | None = None
 
     def minimise(
-        self, weights: Floats, offsets: Floats, strength: float
-    ) -> tuple[Floats, Floats, float]:
-        """Weights, class offsets, and the largest remaining entry of the gradient.
+        self, weights: Floats, offsets: Floats, strength: float, *, close: float = CLOSE
+    ) -> tuple[Floats, Floats, TopStep]:
+        """Weights, class offsets, and the step of Newton's method from there, which is not taken.
 
         The loss can be nearly linear at a point and curve further on, where a step of Newton's
         method goes much too far. A cautious step follows then, on a parabola above the loss.
         """
-        from scipy.optimize import lsq_linear
-
-        gradient = math.inf
+        step: TopStep
 
         def at(weights: Floats, offsets: Floats, *, cautious: bool) -> _Local:
             sums = self._sums(weights, offsets, cautious=cautious)
@@ -160,31 +217,17 @@ class TopRegression:
             return _Local(weights, offsets, cautious, sums, sums.loss + penalty)
 
         def step_from(here: _Local) -> Step[_Local] | None:
-            nonlocal gradient
+            nonlocal step
             weights, offsets, cautious, sums, _ = here
-            by_weights = sums.by_weights + STRENGTH * (weights - START)
-            by_offsets = sums.by_offsets + strength * offsets
-            curvature = sums.curvature + strength
-            at_bound = (weights <= LOWEST_WEIGHTS) & (by_weights > 0.0)
-            inside = np.where(at_bound, 0.0, by_weights)
-            gradient = float(np.abs(np.concatenate([inside, by_offsets])).max())
-            # The class offsets are eliminated: given the weights, each is on its own.
-            system = sums.system + STRENGTH * np.eye(len(START))
-            reduced = system - sums.mixed.T @ (sums.mixed / curvature[:, np.newaxis])
-            target = by_weights - sums.mixed.T @ (by_offsets / curvature)
-            root = np.linalg.cholesky(reduced).T
-            wanted = root @ weights - np.linalg.solve(root.T, target)
-            bounded = lsq_linear(root, wanted, bounds=(LOWEST_WEIGHTS, np.inf), method="bvls")
-            step = bounded.x - weights
-            offset_step = -(by_offsets + sums.mixed @ step) / curvature
-            decrease = -float(by_weights @ step + by_offsets @ offset_step)
-            if decrease <= CLOSE**2 and not cautious:
+            step = newton_step(weights, offsets, sums, strength)
+            if step.decrease <= close**2 and not cautious:
                 return None
 
             def to(length: float) -> _Local:
-                return at(weights + length * step, offsets + length * offset_step, cautious=False)
+                there = weights + length * step.weights, offsets + length * step.offsets
+                return at(*there, cautious=False)
 
-            return Step(to, decrease)
+            return Step(to, step.decrease)
 
         def retry(here: _Local) -> _Local | None:
             # After a cautious step only rounding is left.
@@ -192,7 +235,7 @@ class TopRegression:
 
         start = at(weights, offsets, cautious=False)
         found = damped_newton(start, step_from, lengths=LENGTHS, most_steps=MOST_STEPS, retry=retry)
-        return found.weights, found.offsets, gradient
+        return found.weights, found.offsets, step
 
     def curvature_of_classes(self, weights: Floats, offsets: Floats) -> Floats:
         """Curvature of the loss alone along each class offset."""
@@ -219,15 +262,23 @@ class RestLoss:
         self.evaluations = 0
         self.last: tuple[Floats, tuple[float, Floats, Floats]] | None = None
 
+    def counting(self, weight: Floats) -> RestLoss:
+        """The same rows, which count for something else."""
+        other = copy.copy(self)
+        other.weight, other.evaluations, other.last = weight, 0, None
+        return other
+
     def minimise(self, parameters: Floats, strength: float) -> tuple[Floats, float]:
         """log 1/T' and biases, and the largest remaining entry of the gradient."""
         from scipy.optimize import Bounds, minimize
 
-        strengths = np.full(len(parameters), strength)
-        strengths[0] = REST_STRENGTH
+        strengths = self._strengths(len(parameters), strength)
         unit = 1.0 / np.sqrt(self.curvatures(parameters) + strengths)
         bounds = np.full(len(parameters), np.inf)
         bounds[0] = REST_BOUND
+        _, slope = self._in_units(parameters / unit, unit, strengths)
+        if np.abs(slope).max() <= REST_CLOSE:
+            return parameters, float(np.abs(slope / unit).max())
         found = minimize(
             self._in_units,
             parameters / unit,
@@ -241,12 +292,51 @@ class RestLoss:
         gradient = float(np.abs(np.where(inside, found.jac / unit, 0.0)).max())
         return found.x * unit, gradient
 
+    def newton_steps(self, parameters: Floats, strength: float, weights: Floats) -> Floats:
+        """(F, K + 1): steps of Newton's method from one point, for (F, n) weights of the rows.
+
+        With v = b' x, and m and p the mean of v and the probabilities in a row, the Hessian is the
+        sum over rows of E[f f^T] - a a^T, where f is v and an indicator of each class, a = (m, p).
+        Conjugate gradients need no more than its products with vectors.
+        """
+        rows = np.arange(len(self.x))
+        v = math.exp(parameters[0]) * self.x
+        scores = v + parameters[1:]
+        scores[rows, self.top] = -np.inf
+        p = np.exp(scores - scores.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        pv = p * v
+        a = np.column_stack([pv.sum(axis=1), p])
+        squares = np.column_stack([(pv * v).sum(axis=1), p])
+        excess = a.copy()
+        excess[:, 0] -= v[rows, self.labels]
+        excess[rows, 1 + self.labels] -= 1.0
+        strengths = self._strengths(len(parameters), strength)
+        diagonal, mixed = weights @ squares + strengths, weights @ pv
+        unit = 1.0 / np.sqrt(diagonal - weights @ a**2)
+
+        def curved(inner: Floats) -> Floats:
+            step = unit * inner
+            product = diagonal * step - (weights * (step @ a.T)) @ a
+            product[:, 0] += (mixed * step[:, 1:]).sum(axis=1)
+            product[:, 1:] += mixed * step[:, :1]
+            return unit * product
+
+        return unit * conjugate_gradients(
+            curved, -unit * (weights @ excess + strengths * parameters), REST_CLOSE
+        )
+
     def _in_units(self, inner: Floats, unit: Floats, strengths: Floats) -> tuple[float, Floats]:
         """The penalised loss and its gradient, as functions of parameters / unit."""
         parameters = inner * unit
         loss, gradient, _ = self._derivatives(parameters)
         value = loss + 0.5 * float(strengths @ parameters**2)
         return value, (gradient + strengths * parameters) * unit
+
+    def _strengths(self, n_parameters: int, strength: float) -> Floats:
+        strengths = np.full(n_parameters, strength)
+        strengths[0] = REST_STRENGTH
+        return strengths
 
     def curvatures(self, parameters: Floats) -> Floats:
         """Curvature of the loss alone along each parameter."""
@@ -272,6 +362,23 @@ class RestLoss:
         n_biases = len(parameters) - 1
         gradient = np.concatenate([sums[1:2], by_bias[:n_biases]])
         return float(sums[0]), gradient, np.concatenate([sums[2:3], curvatures[:n_biases]])
+
+
+def conjugate_gradients(
+    product: Callable[[Floats], Floats], target: Floats, close: float
+) -> Floats:
+    """The solution of each of F positive definite systems, up to residuals of norm ``close``."""
+    found, residual = np.zeros_like(target), target
+    direction, size = target, (target**2).sum(axis=1, keepdims=True)
+    for _ in range(MOST_STEPS):
+        if (size <= close**2).all():
+            break
+        curved = product(direction)
+        length = size / np.maximum((direction * curved).sum(axis=1, keepdims=True), TINY)
+        found, residual = found + length * direction, residual - length * curved
+        before, size = size, (residual**2).sum(axis=1, keepdims=True)
+        direction = residual + size / np.maximum(before, TINY) * direction
+    return found
 
 
 class StrengthSearch:

@@ -9,6 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from functools import singledispatch
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,9 @@ from calibrant.calibrators.temperature.solver import (
 from calibrant.calibrators.top_rest.map import LARGEST_ODDS, MOST_STRETCH, pieces
 from calibrant.calibrators.top_rest.regressions import (
     FIRST_STRENGTH,
+    LAST_STEP,
     N_SLOPES,
+    REST_BOUND,
     START,
     RestLoss,
     StrengthSearch,
@@ -280,20 +283,18 @@ class Problem(AtTemperature):
         lowest = -math.log(self.data.n_classes - 1)
         bounded = odds > self.lead * MOST_STRETCH + lowest
         needed = np.flatnonzero(~self.correct | (odds < self.lead / MOST_STRETCH) | bounded)
-        rows = self.chosen[needed]
-        logits, labels = self.data.logits[rows], self.data.labels[rows]
-        levels, of_labels = np.empty(len(rows)), np.empty(len(rows))
-        rest_inverse_temperature = math.exp(found.log_rest_inverse_temperature)
         rest_rows(
-            logits,
-            labels,
+            needed,
+            self.chosen,
+            self.data.logits,
+            self.data.labels,
             self.inverse_temperature,
-            rest_inverse_temperature,
+            math.exp(found.log_rest_inverse_temperature),
             found.rest_biases,
-            levels,
-            of_labels,
+            level,
+            of_label,
+            times=self.data.n_classes,
         )
-        level[needed], of_label[needed] = levels, of_labels
         return level, of_label
 
 
@@ -308,13 +309,49 @@ def fit(problem: AtTemperature, *, classes: bool) -> TopRest:
     return _fit_rest(problem, top, classes=classes, estimate=classes)
 
 
-def refit(problem: AtTemperature, like: TopRest, *, classes: bool) -> TopRest:
-    """Both regressions on other samples, with the strengths of ``like``, where the search starts.
+def cross_fit(
+    problem: Problem, fold: npt.NDArray[np.intp], whole: TopRest, *, classes: bool
+) -> Iterator[TopRest]:
+    """The fit without each fold, with the strengths of ``whole``, where the search starts.
 
     Without class terms only the top part is fitted: T', like T, is one number for all samples.
     """
-    top = _fit_top(problem, replace(like, evaluations=0), classes=classes, estimate=False)
-    return _fit_rest(problem, top, classes=True, estimate=False) if classes else top
+    samples = problem.top_samples(classes=classes)
+    outside = [fold != each for each in range(int(fold.max()) + 1)]
+    rest = _rest_without(problem, outside, whole) if classes else repeat(whole, len(outside))
+    for others, found in zip(outside, rest, strict=True):
+        regression = TopRegression(samples.counting(problem.count * others))
+        weights, offsets, step = regression.minimise(
+            whole.weights, whole.class_offsets, whole.offset_strength, close=LAST_STEP
+        )
+        yield replace(
+            found,
+            weights=weights + step.weights,
+            class_offsets=offsets + step.offsets,
+            evaluations=regression.evaluations,
+        )
+
+
+def _rest_without(
+    problem: Problem, outside: Sequence[npt.NDArray[np.bool_]], whole: TopRest
+) -> Iterator[TopRest]:
+    """``whole`` with T' and the biases of a fit without each fold.
+
+    A step of Newton's method from ``whole`` is mostly all it takes.
+    """
+    wrong = problem.mistakes() if problem.data.n_classes > 2 else None
+    if wrong is None:
+        yield from repeat(whole, len(outside))
+        return
+    loss = RestLoss(wrong, problem.inverse_temperature)
+    at = np.append(whole.log_rest_inverse_temperature, whole.rest_biases)
+    rows = np.flatnonzero(problem.mistake_count)
+    weights = problem.mistake_count[rows] * np.stack([others[rows] for others in outside])
+    steps = loss.newton_steps(at, whole.bias_strength, weights)
+    for weight, start in zip(weights, at + steps, strict=True):
+        start[0] = min(max(start[0], -REST_BOUND), REST_BOUND)
+        found, _ = loss.counting(weight).minimise(start, whole.bias_strength)
+        yield replace(whole, log_rest_inverse_temperature=float(found[0]), rest_biases=found[1:])
 
 
 def _fit_top(problem: AtTemperature, start: TopRest, *, classes: bool, estimate: bool) -> TopRest:
@@ -323,7 +360,8 @@ def _fit_top(problem: AtTemperature, start: TopRest, *, classes: bool, estimate:
     weights, offsets, strength = start.weights, start.class_offsets, start.offset_strength
     search, gradient = StrengthSearch(), 0.0
     for _ in range(MOST_ROUNDS):
-        weights, offsets, gradient = regression.minimise(weights, offsets, strength)
+        weights, offsets, step = regression.minimise(weights, offsets, strength)
+        gradient = step.gradient
         if not estimate:
             break
         curvature = regression.curvature_of_classes(weights, offsets)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calibrant.files.columns import arrow
 from calibrant.files.layout import BFLOAT16, SCORES
-from calibrant.files.parquet.footer import CLASS_NAMES, N_CLASSES
+from calibrant.files.parquet.footer import CALIBRATOR, CLASS_NAMES, N_CLASSES
 
 Given: TypeAlias = NDArray[Any] | None
 
@@ -49,7 +49,7 @@ def score_table(
     if bfloat16:
         bits = (scores.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
         columns = {f"{kind}{BFLOAT16}": _lists(bits)}
-    elif scores.shape[1] > MOST_COLUMNS:
+    elif scores.ndim == 2 and scores.shape[1] > MOST_COLUMNS:
         columns = {kind: _lists(scores)}
     else:
         columns = score_columns(scores, kind)
@@ -97,14 +97,19 @@ def write_csv(table: Any, target: Any, *, header: bool = True) -> None:
     csv.write_csv(table, target, csv.WriteOptions(include_header=header))
 
 
-def write_tables(target: Path, tables: Iterable[Any]) -> int:
-    """Write tables with the same columns as one Parquet file; returns the number of rows."""
+def write_tables(target: Path, tables: Iterable[Any], *, calibrator: str | None = None) -> int:
+    """Write tables with the same columns as one Parquet file; returns the number of rows.
+
+    ``calibrator`` is the SHA-256 of the calibrator that made them, for the file's metadata.
+    """
     remaining: Iterator[Any] = iter(tables)
     first = next(remaining)
+    about = {} if calibrator is None else {CALIBRATOR: calibrator}
+    schema = first.schema.with_metadata({**(first.schema.metadata or {}), **about} or None)
     rows = 0
     with arrow("writing").parquet.ParquetWriter(
         target,
-        first.schema,
+        schema,
         data_page_size=PAGE_BYTES,
         use_dictionary=False,
         write_page_checksum=True,
