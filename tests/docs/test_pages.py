@@ -61,6 +61,12 @@ def folder(tmp_path_factory):
         csv.write_csv(table(columns), where / f"{name}.csv")
         parquet.write_table(table(columns), where / f"{name}.parquet")
     np.savez(where / "network.npz", **arrays)
+    tags = (rng.random(truth.shape) < 1 / (1 + np.exp(-truth))).astype(int)
+    np.savez(
+        where / "tagger.npz",
+        **{f"{name}_logits": truth[rows] for name, rows in parts.items()},
+        **{f"{name}_labels": tags[rows] for name, rows in parts.items()},
+    )
     for log in (ROOT / "examples" / "language_model").glob("*.jsonl"):
         shutil.copy(log, where)
     (where / "serving").mkdir()
