@@ -78,6 +78,13 @@ class Folds:
         return log_probs
 
 
+def order_by(*keys: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+    """``np.lexsort(keys)``: by the last key, ties by the one before. Faster where there are none."""
+    order = np.argsort(keys[-1])
+    ties = np.diff(keys[-1][order]) == 0
+    return np.lexsort(keys) if ties.any() else order
+
+
 def mean_and_error(values: Floats, count: Floats) -> tuple[float, float]:
     """Mean of values that count for several samples each, and its standard error."""
     n = count.sum()
