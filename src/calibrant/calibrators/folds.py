@@ -79,7 +79,7 @@ class Folds:
 
 
 def order_by(*keys: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
-    """``np.lexsort(keys)``: by the last key, ties by the one before. Faster where there are none."""
+    """``np.lexsort(keys)``: by the last key, ties by the one before; faster if there are none."""
     order = np.argsort(keys[-1])
     ties = np.diff(keys[-1][order]) == 0
     return np.lexsort(keys) if ties.any() else order

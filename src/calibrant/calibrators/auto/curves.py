@@ -190,7 +190,9 @@ class _InFolds:
         """The pieces outside each fold, as lookup tables take them."""
         return list(Groups.of(self.outside))
 
-    def by_curve(self, curve: OneVsRest, lines: Floats | None = None) -> tuple[Floats, Floats | None]:
+    def by_curve(
+        self, curve: OneVsRest, lines: Floats | None = None
+    ) -> tuple[Floats, Floats | None]:
         """Log-odds of class 1 of each piece, by a curve fitted without its fold.
 
         ``lines`` are where its search starts. Second result: those for the curves after this one.

@@ -67,12 +67,13 @@ class _Logistic(OneVsRest):
         even = -math.log(problems.n_classes - 1)  # the log-odds of 1/K
         at_even = np.array([float(feature) for feature in self._features(np.asarray(even))])
         start = None
-        if lines is not None:  # all slopes are that of the line
+        if lines is not None:
             slope, shift = lines[:, :1], lines[:, 1:]
             start = np.concatenate([slope] * len(at_even) + [slope * even + shift], axis=1)
         found = [
             bounded_minimum(
-                self._losses(problems, block, even, at_even), None if start is None else start[block]
+                self._losses(problems, block, even, at_even),
+                None if start is None else start[block],
             )
             for block in row_blocks(*problems.log_odds.shape)
         ]
