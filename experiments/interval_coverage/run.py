@@ -67,6 +67,24 @@ def sharp_dirichlet(rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
     return claimed.max(axis=1) / claimed.sum(axis=1), truth.max(axis=1)
 
 
+def two_classes(mean: float, spread: float, shift: float, slope: float) -> Draw:
+    """P(class 1) and the true rate; the predicted log-odds are shift + slope * the true ones."""
+
+    def draw(rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+        odds = rng.normal(mean, spread, n)
+        claimed, true = (1 / (1 + np.exp(-each)) for each in (shift + slope * odds, odds))
+        return claimed, true
+
+    return draw
+
+
+def few_values(rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+    """P(class 1) of a small tree: five values, of which three are off."""
+    leaf = rng.integers(0, 5, n)
+    claimed, true = np.array([[0.05, 0.25, 0.5, 0.7, 0.95], [0.1, 0.25, 0.42, 0.7, 0.9]])
+    return claimed[leaf], true[leaf]
+
+
 MODELS: dict[str, Draw] = {
     "calibrated": curve(lambda c: c),
     "5% over-confident": curve(lambda c: c - 0.05),
@@ -84,6 +102,11 @@ MODELS: dict[str, Draw] = {
     "two opposite bins": curve(
         lambda c: c + 0.08 * ((c > 0.6) & (c <= 0.65)) - 0.08 * ((c > 0.9) & (c <= 0.95))
     ),
+    # P(class 1) of two classes, over the whole of 0 to 1: the intervals of positive_ece.
+    "P1 calibrated": two_classes(0.0, 2.0, 0.0, 1.0),
+    "P1 over-confident": two_classes(0.0, 2.0, 0.0, 1.5),
+    "P1 prevalence off": two_classes(-4.0, 1.5, 2.0, 1.0),
+    "P1 few values": few_values,
 }
 
 

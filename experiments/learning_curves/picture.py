@@ -60,6 +60,7 @@ def draw(curves: Sequence[Curve], path: Path) -> None:
     from matplotlib.ticker import FixedLocator, NullLocator
 
     from calibrant.plots.palette import look
+    from experiments.pictures import save
 
     figure = Figure(figsize=(8.6, 2.9 * len(curves)), layout="constrained")
     axes = figure.subplots(len(curves), len(METRICS), sharex=True, squeeze=False)
@@ -107,5 +108,4 @@ def draw(curves: Sequence[Curve], path: Path) -> None:
         ax.set_xlabel("validation samples")
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=4, fontsize="small")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    save(figure, path)

@@ -46,12 +46,10 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--processes", type=int, default=os.cpu_count(), help="networks measured side by side"
     )
-    parser.add_argument("--every", type=int, default=1, help="only every so many sets of a group")
     arguments = parser.parse_args(argv)
 
     networks = [n for group in GROUPS for n in of_group(group, arguments.data, TABULAR)]
-    members = groups(networks, arguments.every)
-    networks = [network for some in members.values() for network in some]
+    members = groups(networks)
     fits = measure_all(networks, arguments.processes)
     curves, parts = [], [heading(networks)]
     for title, some in members.items():
@@ -80,14 +78,13 @@ def main(argv: list[str] | None = None) -> None:
         print(f"no picture: {missing}", file=sys.stderr)
 
 
-def groups(networks: Sequence[Network], every: int) -> dict[str, list[Network]]:
-    """The disjoint families of the scoreboard; every ``every``-th set of each."""
-    disjoint = {
+def groups(networks: Sequence[Network]) -> dict[str, list[Network]]:
+    """The disjoint families of the scoreboard."""
+    return {
         title: members
         for title, members in families(networks).items()
         if title != "All" and "designed" not in title
     }
-    return {title: members[::every] for title, members in disjoint.items()}
 
 
 def measure_all(networks: Sequence[Network], processes: int | None) -> dict[tuple[str, int], Fits]:
@@ -131,7 +128,8 @@ def group_table(curve: Curve, rows: dict[int, list[Fits]]) -> str:
         chosen = Counter(name for each in fits for name in each.chosen)
         line = [str(size), str(sum(each.n_subsets for each in fits))]
         line += [shown("nll", curve.means["nll"][name][i]) for name in METHODS]
-        line += [shown_interval(curve.differences[i]), f"{error_over_draws(fits):.4f}"]
+        error = error_over_draws(fits)
+        line += [shown_interval(curve.differences[i]), "" if np.isnan(error) else f"{error:.4f}"]
         line += [shown("ada_ece", curve.means["ada_ece"][name][i]) for name in METHODS]
         line.append(", ".join(f"{name} {count}" for name, count in chosen.most_common(3)))
         cells.append(line)
@@ -157,7 +155,8 @@ def shown_interval(one: Interval) -> str:
     if one.low is None or one.high is None:
         return f"{one.value:+.4f}"
     text = f"{one.value:+.4f} [{one.low:+.4f}, {one.high:+.4f}]"
-    return f"**{text}**" if one.better else text
+    _, better, _ = counts([one])
+    return f"**{text}**" if better else text
 
 
 Verdicts = dict[tuple[str, int], Interval]

@@ -1,4 +1,4 @@
-"""Level of the verdict on calibrated models, and coverage of intervals of two-class measures."""
+"""Verdict and advice on calibrated models, and coverage of intervals of two-class measures."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 import calibrant
+from calibrant.calibrators import compare
 from calibrant.metrics import StreamedEvaluation
 
 Floats = npt.NDArray[np.float64]
@@ -27,7 +28,7 @@ RECALIBRATIONS = {
 }
 """Intercept and slope of the true log-odds, as a function of the predicted ones."""
 LARGE = 2_000_000
-FIRST_SEED = 10_000
+FIRST_SEED, FIRST_SEED_OF_ADVICE = 10_000, 50_000
 """Of the samples; the simulations inside an evaluation have other seeds."""
 
 
@@ -67,6 +68,21 @@ def alarms(n: int, n_classes: int, *, skewed: bool, runs: int, streamed: bool) -
                     random_state=seed,
                 )
             found[result.side] += 1
+    return found
+
+
+def advices(n: int, n_classes: int, *, skewed: bool, runs: int) -> Counter[str]:
+    """How often each advice is given about ``auto``, fitted on n samples and measured on n."""
+    found: Counter[str] = Counter()
+    with click.progressbar(range(runs), label=f"K = {n_classes}, n = {n}") as seeds:
+        for seed in seeds:
+            rng = np.random.default_rng(FIRST_SEED_OF_ADVICE + seed)
+            val, test = (draw(rng, n, n_classes, skewed=skewed) for _ in range(2))
+            result = compare(
+                *val, *test, methods=["identity", "auto"], against="identity", random_state=seed
+            )
+            assert result.recommendation is not None
+            found[result.recommendation.advice] += 1
     return found
 
 
@@ -111,6 +127,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--classes", type=int, action="append", help="repeatable")
     parser.add_argument("--streamed", action="store_true", help="verdicts from sums that merge")
     parser.add_argument("--coverage", action="store_true", help="intervals instead of verdicts")
+    parser.add_argument("--advice", action="store_true", help="what is advised about auto")
     arguments = parser.parse_args(argv)
     runs, sizes = arguments.runs, arguments.n or SAMPLES
     for skewed in (False, True):
@@ -123,6 +140,10 @@ def main(argv: list[str] | None = None) -> None:
             continue
         for n_classes in arguments.classes or CLASSES:
             for n in sizes:
+                if arguments.advice:
+                    told = advices(n, n_classes, skewed=skewed, runs=runs)
+                    print(f"{rates:<10}K = {n_classes:<5}n = {n:<6}{dict(told)}")
+                    continue
                 found = alarms(n, n_classes, skewed=skewed, runs=runs, streamed=arguments.streamed)
                 false = 1.0 - found.pop("calibrated", 0) / runs
                 print(f"{rates:<10}K = {n_classes:<5}n = {n:<6}{false:>6.1%}  {dict(found)}")

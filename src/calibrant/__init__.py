@@ -46,6 +46,7 @@ from calibrant.metrics.reliability import reliability_curve
 if TYPE_CHECKING:
     from calibrant import report
     from calibrant.calibrators.export import export
+    from calibrant.integrations.pytorch import calibrate
     from calibrant.integrations.scikit_learn import CalibratedClassifier
 
 ON_FIRST_USE = ("files", "integrations", "losses", "plots", "report", "scale", "training")
@@ -77,6 +78,7 @@ __all__ = [
     "__version__",
     "ada_ece",
     "brier",
+    "calibrate",
     "calibrators",
     "classwise_ece",
     "compare",
@@ -102,6 +104,10 @@ def __getattr__(name: str) -> Any:
         from calibrant.integrations.scikit_learn import CalibratedClassifier
 
         return CalibratedClassifier
+    if name == "calibrate":
+        from calibrant.integrations.pytorch import calibrate
+
+        return calibrate
     if name == "export":
         from calibrant.calibrators.export import export
 

@@ -16,6 +16,10 @@ class MissingExtraError(CalibrantError, ImportError):
     """A package that an optional part of calibrant needs is not installed."""
 
 
+class PluginWarning(UserWarning):
+    """A plug-in that is installed cannot be loaded."""
+
+
 class UnknownNameError(CalibrantError, KeyError):
     """A name that is not in a registry."""
 

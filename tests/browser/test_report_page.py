@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrant import ece, reliability_curve
+from calibrant import METRICS, reliability_curve
 from calibrant.focal import focal_log_probs
 from calibrant.focal.simplex import simplex_grid, to_plane
 from calibrant.report.render import percent
@@ -79,9 +79,12 @@ def test_it_opens_from_disk_and_asks_for_nothing(written, visit):
         assert box["y"] + box["height"] < 720
 
 
-def test_the_sliders_move_the_diagram_and_the_number_is_the_librarys(written, visit):
+@pytest.mark.parametrize("name", ["written", "imbalanced"])
+def test_the_sliders_move_the_diagram_and_the_number_is_the_librarys(name, request, visit):
+    written = request.getfixturevalue(name)
     page = visit(written.address).page
-    explorer = written.summary.explorer
+    explorer, error = written.summary.explorer, METRICS[written.summary.metric]
+    assert page.locator("#gamma-value").text_content() == "0"  # opens at temperature scaling
     svg = page.locator("#explored")
     top, size = (float(svg.get_attribute(f"data-{name}")) for name in ("top", "size"))
     for g, t in ((0, 0), (1, 20), (3, 31), (11, 42), explorer.marks["focal-temperature"]):
@@ -89,7 +92,7 @@ def test_the_sliders_move_the_diagram_and_the_number_is_the_librarys(written, vi
         set_point(page, g, t)
         gamma, temperature = explorer.gammas[g], explorer.temperatures[t]
         log_probs = focal_log_probs(written.logits, gamma=gamma, temperature=temperature)
-        assert shown_error(page) == percent(ece(logits=log_probs, labels=written.labels))
+        assert shown_error(page) == percent(error(logits=log_probs, labels=written.labels))
         assert page.locator("#gamma-value").text_content() == f"{gamma:g}"
         curve = reliability_curve(logits=log_probs, labels=written.labels)
         bars = svg.locator(".bar").evaluate_all(
@@ -187,6 +190,7 @@ def test_the_table_sorts(written, visit):
     table.get_by_role("button", name="method").click()
     assert order() == sorted(rows)
     samples = page.locator("#samples table")
+    assert samples.locator("thead th:visible").count() == 5
     samples.get_by_role("button", name="auto").click()
     cells = samples.locator("tbody tr td:nth-child(5)")
     shown = cells.evaluate_all("all => all.map((c) => Number(c.dataset.value))")
@@ -290,7 +294,8 @@ def test_two_classes_and_cards_that_hold_their_text(written, hostile, imbalanced
         assert "identity" not in page.locator("main").inner_text()
     page = visit(imbalanced.address, viewport=size).page
     assert page.locator("h2").first.inner_text().startswith("Prevalence off: mean P(spam)")
-    assert page.locator("#reliability svg:visible .axis").first.text_content() == "P(spam)"
+    for svg in ("#reliability svg:visible", "#explored"):
+        assert page.locator(f"{svg} .axis").first.text_content() == "P(spam)"
     page.screenshot(path=SCREENSHOTS / f"report-{width}-two-classes.png", full_page=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -300,6 +301,7 @@ def test_the_work_of_all_methods_together_is_bounded(monkeypatch):
     assert compared(methods=methods, n_resamples=120).n_resamples == 120
 
 
+@functools.cache
 def two_classes(shift: float, **options) -> MethodComparison:
     """8% of class 1, and log-odds that are ``shift`` too high."""
     rng = np.random.default_rng(0)

@@ -122,15 +122,17 @@ def test_every_method_has_a_template():
     assert set(TEMPLATES) == whole
 
 
-every_size = pytest.mark.parametrize("size", [0.01, 1.0])
 # Fitting a thousand classes, and reading a million numbers, takes seconds.
 every_width = pytest.mark.parametrize(
-    "k", [k if k < 1000 else pytest.param(k, marks=pytest.mark.slow) for k in CLASSES]
+    ("k", "size"),
+    [
+        *((2, 0.01), (3, 1.0), (10, 0.01), (200, 1.0)),
+        pytest.param(1000, 0.01, marks=pytest.mark.slow),
+    ],
 )
 
 
 @every_method
-@every_size
 @every_width
 def test_the_python_file_agrees(name, k, size):
     calibrator = fitted(name, k, size)
@@ -157,8 +159,9 @@ def test_the_python_file_is_short_and_readable(name):
             assert ast.get_docstring(node)
 
 
-@every_method
-@pytest.mark.parametrize("k", [10, 200])
+@pytest.mark.parametrize(
+    ("name", "k"), [*((name, 10) for name in METHODS), ("vector", 200), ("isotonic", 200)]
+)
 def test_the_numbers_of_the_python_file_are_exact(name, k):
     calibrator = fitted(name, k)
     names: dict = {}
@@ -250,7 +253,6 @@ def test_words_in_a_calibrator_file_never_become_code(tmp_path):
 
 
 @every_method
-@every_size
 @every_width
 def test_the_layer_agrees(name, k, size):
     calibrator, logits = fitted(name, k, size), rows(k, "float32")
@@ -304,6 +306,7 @@ print(loaded.module()(torch.tensor([[1.0, 2.0, -float("inf")]])).sum().item())
         "calibrant.version": calibrant.__version__,
         "calibrant.method": "focal",
         "calibrant.n_classes": "3",
+        "calibrant.created": fitted("focal").origin_.created,
     }
     assert float(total) == pytest.approx(1.0, abs=1e-6)
 
@@ -317,7 +320,7 @@ def session(path):
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-@cases(taking_turns(), fast=["focal-temperature"])
+@cases(taking_turns(), fast=[])  # ``cli/test_export.py`` has one in every run
 def test_the_onnx_model_agrees(name, k, dtype, tmp_path, capfd):
     calibrator, logits = fitted(name, k, 0.01), rows(k, dtype)
     export(calibrator, tmp_path / "cal.onnx", dtype=dtype)
@@ -366,6 +369,7 @@ def test_the_onnx_model_is_well_formed(double_model):
         "calibrant.version": calibrant.__version__,
         "calibrant.method": "temperature",
         "calibrant.n_classes": "3",
+        "calibrant.created": fitted("temperature").origin_.created,
     }
     assert double_model.producer_name == "calibrant"
 
@@ -380,10 +384,10 @@ def test_a_double_model_has_no_single_numbers(double_model):
 
 
 def test_a_wrong_onnx_model_is_not_written(tmp_path, monkeypatch):
-    # What torch.onnx makes by itself gives NaN for saturated rows.
+    # What torch.onnx makes by itself gives NaN for rows with a single possible class.
     monkeypatch.setattr(onnx_model, "_translations", dict)
-    with pytest.raises(ArithmeticError, match="of temperature is off by nan"):
-        export(fitted("temperature"), tmp_path / "cal.onnx")
+    with pytest.raises(ArithmeticError, match="of vector is off by nan"):
+        export(fitted("vector"), tmp_path / "cal.onnx")
     assert list(tmp_path.iterdir()) == []
 
 

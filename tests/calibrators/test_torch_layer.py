@@ -7,6 +7,7 @@ import functools
 import pickle
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from torch import nn
@@ -47,8 +48,9 @@ def rows(k=3, dtype=torch.float64):
 
 
 @every_method
-@pytest.mark.parametrize("k", [2, 3, 10])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("k", "dtype"), [(2, torch.float32), (3, torch.float64), (10, torch.float32)]
+)
 def test_gives_what_the_calibrator_gives(name, k, dtype):
     calibrator, logits = fitted(name, k), rows(k, dtype)
     module = calibrator.as_module()
@@ -173,11 +175,50 @@ def test_exports_with_any_number_of_rows(name):
         torch.testing.assert_close(program(logits[:n]), module(logits[:n]))
 
 
-@pytest.mark.filterwarnings("ignore:Dynamo detected a call:UserWarning")
-def test_compiles_in_one_piece():
-    module, logits = fitted("focal").as_module(), rows()
-    compiled = torch.compile(module, backend="eager", fullgraph=True)
-    torch.testing.assert_close(compiled(logits), module(logits))
+@pytest.mark.parametrize("name", ["auto", "floored-temperature", "focal", "histogram"])
+def test_a_network_compiles_with_the_layer_in_one_piece_and_without_warnings(name):
+    network = nn.Sequential(nn.Linear(3, 3), fitted(name).as_module())
+    compiled = torch.compile(network, backend="eager", fullgraph=True)
+    inputs = rows(dtype=torch.float32)[:20]
+    torch.testing.assert_close(compiled(inputs), network(inputs))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("name", ["auto", "focal-temperature", "temperature"])
+def test_compiled_code_gives_the_same(name):
+    network = nn.Sequential(nn.Linear(3, 3), fitted(name).as_module())
+    compiled = torch.compile(network, fullgraph=True)
+    inputs = rows(dtype=torch.float32)[:20]
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(inputs), network(inputs))
+
+
+@pytest.mark.filterwarnings("ignore:You are using the legacy:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:The feature will be removed:DeprecationWarning")
+@pytest.mark.parametrize("opset", [13, 20])
+@pytest.mark.parametrize("name", ["auto", "focal-temperature", "histogram", "temperature"])
+def test_the_older_exporter_to_onnx_gives_the_same(name, opset, tmp_path):
+    """One model of network and layer, for any number of rows, without a warning of its own."""
+    network = nn.Sequential(nn.Identity(), fitted(name).as_module())
+    path, axes = str(tmp_path / "network.onnx"), {0: "batch"}
+    torch.onnx.export(
+        network,
+        (torch.zeros(2, 3),),
+        path,
+        dynamo=False,
+        opset_version=opset,
+        input_names=["logits"],
+        output_names=["log_probs"],
+        dynamic_axes={"logits": axes, "log_probs": axes},
+    )
+    model = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    logits = rows(dtype=torch.float32)
+    for n in (1, len(logits)):
+        (found,) = model.run(None, {"logits": logits[:n].numpy()})
+        torch.testing.assert_close(
+            torch.from_numpy(found), network(logits[:n]), rtol=1e-6, atol=1e-6
+        )
 
 
 def test_indices_are_taken_with_broadcasting():

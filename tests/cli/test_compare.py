@@ -173,7 +173,7 @@ def test_help_lists_the_methods_and_examples():
         ({"logits": LOGITS, "labels": LABELS + 9}, "bad.npz: labels must be between 0 and 4"),
         ({"logits": LOGITS[:, :4], "labels": LABELS % 4}, "the same number of classes; found"),
         ({"probs": PROBS, "labels": LABELS}, "must be of one kind; found"),
-        ({"confidence": [0.5], "correct": [True]}, "bad.npz: a calibrator needs the scores"),
+        ({"confidence": [0.5], "correct": [True]}, "must be of one kind; found"),
         ({"other": LOGITS}, "neither logits nor probs"),
     ],
 )

@@ -130,7 +130,7 @@ def test_a_terminal_sees_how_far_it_is(parts, tmp_path, monkeypatch):
         ({"probs": LOGITS, "labels": LABELS}, "probs"),
         ({"logits": LOGITS[:, :3], "labels": LABELS % 3}, "the same number of classes"),
         ({"probs": PROBS, "labels": LABELS}, "must be of one kind"),
-        ({"confidence": np.ones(3), "correct": np.ones(3, bool)}, "found confidence only"),
+        ({"confidence": np.ones(3), "correct": np.ones(3, bool)}, "must be of one kind"),
         ({"logits": LOGITS, "labels": LABELS + 9}, "labels"),
     ],
 )

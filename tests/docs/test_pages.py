@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -60,6 +61,8 @@ def folder(tmp_path_factory):
         csv.write_csv(table(columns), where / f"{name}.csv")
         parquet.write_table(table(columns), where / f"{name}.parquet")
     np.savez(where / "network.npz", **arrays)
+    for log in (ROOT / "examples" / "language_model").glob("*.jsonl"):
+        shutil.copy(log, where)
     (where / "serving").mkdir()
     (where / "logs").mkdir()
     parquet.write_table(table(columns), where / "logs" / "day.parquet")

@@ -65,13 +65,20 @@ def test_the_file_is_plain(content):
         "format",
         "version",
         "method",
+        "created",
+        "calibrant",
+        "plugin",
         "n_classes",
+        "classes",
+        "input",
+        "data",
+        "metadata",
         "params",
         "state",
         "report",
     ]
     assert content["format"] == "calibrant-calibrator"
-    assert content["version"] == 1
+    assert content["version"] == 2
     assert content["method"] == "temperature"
     assert content["n_classes"] == 3
     assert set(content["state"]) == {"temperature"}
@@ -177,7 +184,7 @@ def test_a_name_that_occurs_twice(content, tmp_path):
     refused(tmp_path, twice, "occurs twice")
 
 
-@pytest.mark.parametrize("depth", [20, 60, 70, 200, 900, 960, 980, 985, 990, 995])
+@pytest.mark.parametrize("depth", [21, 60, 70, 200, 900, 960, 980, 985, 990, 995])
 @pytest.mark.parametrize(
     "path",
     [
@@ -185,6 +192,9 @@ def test_a_name_that_occurs_twice(content, tmp_path):
         ("state",),
         ("state", "temperature"),
         ("params", "criterion"),
+        ("metadata", "model"),
+        ("classes",),
+        ("plugin",),
         ("report", "warnings"),
         ("report", "at_bound"),
     ],
@@ -205,7 +215,9 @@ def test_deep_nesting_anywhere(path, depth, content, tmp_path):
     [
         ({"format": "other"}, "its format is 'other', not 'calibrant-calibrator'"),
         ({"format": None}, "'format' is None, not str"),
-        ({"version": 2}, "its version is 2 and this calibrant reads 1. Upgrade calibrant"),
+        ({"version": 3}, "its version is 3 and this calibrant reads 1 to 2. Upgrade calibrant"),
+        ({"version": 3, "new": 1}, "its version is 3 and this calibrant reads 1 to 2. Upgrade"),
+        ({"version": 1}, "unknown entry 'calibrant'"),
         ({"version": 0}, "its version is 0"),
         ({"version": "1"}, "'version' is '1', not int"),
         ({"version": True}, "'version' is True, not int"),
@@ -250,6 +262,22 @@ def test_deep_nesting_anywhere(path, depth, content, tmp_path):
         ({"extra": 1}, "unknown entry 'extra'"),
         ({"": None}, "unknown entry ''"),
         ({"a\nb\ud800": None}, r"unknown entry 'a\\nb\\ud800'"),
+        ({"created": 3}, "'created' is 3, not str"),
+        ({"created": "yesterday"}, "'created' is 'yesterday', not a date"),
+        ({"created": "2026-01-31"}, "'created' is '2026-01-31', not a date"),
+        ({"calibrant": 1}, "'calibrant' is 1, not str"),
+        ({"plugin": "os"}, "'plugin' is 'os', not dict"),
+        ({"plugin": {"module": "os"}}, "plugin cannot .* 'package' is missing"),
+        ({"plugin": {"module": 1, "package": None}}, "'module' is 1, not str"),
+        ({"classes": ["a", "b"]}, "'classes' is .*, not 3 names"),
+        ({"classes": ["a", "b", None]}, "'classes' is .*, not 3 names"),
+        ({"classes": ["a", "b", ["c"]]}, "'classes' is .*, not 3 names"),
+        ({"input": "scores"}, "'input' is 'scores', not logits or probs"),
+        ({"data": {"n": 400}}, "data cannot .* 'sha256' is missing"),
+        ({"data": {"n": 400.5, "sha256": None}}, "'n' is 400.5, not int"),
+        ({"metadata": []}, "'metadata' is .*, not dict"),
+        ({"metadata": {"a": 1e999}}, "not a JSON number"),
+        ({"metadata": {"a": 2**70}}, "metadata must be a dict of JSON values"),
         ({"report": {}}, "report cannot .* 'method' is missing"),
         ({"report": None}, "'report' is None, not dict"),
     ],

@@ -249,6 +249,19 @@ def load_calibrator(folder: Path, _: Path) -> None:
     calibrant.load(folder / "cal.json")
 
 
+def load_calibrator_of_a_plugin(folder: Path, _: Path) -> None:
+    labels = np.arange(400) % 3
+    calibrant.Identity().fit(np.eye(3)[labels], labels).save(folder / "cal.json")
+    content = json.loads((folder / "cal.json").read_text())
+    content |= {"method": CANARY, "plugin": {"module": CANARY, "package": f"{CANARY} 1.0"}}
+    (folder / "cal.json").write_text(json.dumps(content))
+    refused(
+        run_calibrant("info", folder / "cal.json"),
+        f"the file says that the plug-in '{CANARY} 1.0' wrote it",
+        f"If you trust it, install it, or add --plugin '{CANARY}'",
+    )
+
+
 def load_pickle_as_calibrator(folder: Path, _: Path) -> None:
     (folder / "cal.json").write_bytes(PAYLOAD)
     calibrant.load(folder / "cal.json")
@@ -315,6 +328,7 @@ def resume_a_trainer(folder: Path, _: Path) -> None:
 
 READERS: tuple[Callable[[Path, Path], None], ...] = (
     *(read_npz, read_pickle_as_npz, read_parquet, load_calibrator, load_pickle_as_calibrator),
+    load_calibrator_of_a_plugin,
     *(read_cifar, read_table, read_svhn_subset, read_word_vectors),
     *(resume_from_checkpoints, resume_with_predictions, resume_with_plain_files, resume_a_trainer),
 )
@@ -338,7 +352,9 @@ def test_the_canary_sings(canary):
 # ---------------------------------------------------------------- the source itself
 
 SOURCE = Path(calibrant.__file__).parent
-RUNNERS = frozenset({"import_module", "__import__", "find_spec", "exec_module", "run_path"})
+RUNNERS = frozenset(
+    {"import_module", "__import__", "find_spec", "exec_module", "run_path", "entry_points"}
+)
 BUILTINS = frozenset({"eval", "exec", "compile"})
 MODULES = frozenset(
     {
@@ -350,8 +366,11 @@ ALLOWED = {
     ("__init__.py", "import_module"): "one of ON_FIRST_USE, which are constant names",
     ("_inputs/values.py", "find_spec"): "of the packages of an extra; of a network of one's own",
     ("_numerics/compiled.py", "pickle"): "the cache of compiled functions, in a trusted folder",
+    ("_registry.py", "entry_points"): "plug-ins that are installed, in groups of constant names",
     ("calibrators/export/torch_program.py", "getattr of torch"): "one of DTYPES",
+    ("calibrators/origin.py", "entry_points"): "the name of a package, which is not imported",
     ("cli/__init__.py", "getattr of signal"): "of constant names",
+    ("cli/options.py", "import_module"): "--plugin of the command line",
     ("cli/train.py", "own_model"): "--model of the command line",
     ("scale/workers.py", "pickle"): "between this process and the workers that it started",
     ("scale/workers.py", "subprocess"): "those workers",

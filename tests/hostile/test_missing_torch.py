@@ -19,7 +19,7 @@ sys.meta_path.insert(0, Missing())
 FITTED = """
 import numpy, calibrant
 labels = numpy.arange(300) % 3
-fitted = calibrant.Identity().fit(numpy.eye(3)[labels], labels)
+fitted = calibrant.Identity().fit(3.0 * numpy.eye(3)[labels], labels)
 """
 
 
@@ -29,6 +29,8 @@ fitted = calibrant.Identity().fit(numpy.eye(3)[labels], labels)
         ("import calibrant.losses", "torch"),
         ("from calibrant.losses import LOSSES", "torch"),
         ("from calibrant.losses.focal import FocalLoss", "torch"),
+        ("from calibrant import calibrate", "torch"),
+        ("import calibrant.integrations.torchmetrics", "torchmetrics"),
         ("import calibrant.integrations.lightning", "lightning"),
         ("import calibrant.integrations.hugging_face", "torch"),
         ("import calibrant.training.models", "lightning"),

@@ -231,6 +231,10 @@ def test_two_classes_are_one_probability(tmp_path):
     after = summary.curve("auto")
     assert after.overall_confidence == pytest.approx(after.overall_accuracy, abs=0.02)
     assert summary.error("auto").name == "positive_ece"
+    explorer = summary.explorer
+    assert explorer.errors[explorer.marks["as it is"]] == pytest.approx(
+        summary.error("identity").value
+    )
     assert summary.recommendation.gain("positive_ece") == "better"
 
 
@@ -325,6 +329,9 @@ def test_what_the_page_says_to_write_can_be_written(tmp_path, monkeypatch):
     kept = write_report(*files, "k.html", methods=keeping)
     lines = [kept.lines_to_fit("auto")[0], kept.line_to_keep_class]
     assert lines[0] == "calibrant fit net.npz::val --set keep_class=true -o cal.json"
+    page = (tmp_path / "k.html").read_text(encoding="utf-8")
+    assert "\n".join(kept.lines_to_fit("auto")) in Elements(page).words
+    assert '<span class="nowrap">-o</span>' in page  # no line break after the hyphen
     for line in (*lines, *summary.lines_to_fit("focal")):
         words = shlex.split(line.replace("FILE", "net.npz::test"))[1:]
         outcome = run_calibrant(*words)
@@ -528,7 +535,7 @@ def test_probabilities_with_zeros(tmp_path):
     ("val", "message"),
     [
         (Predictions(logits=LOGITS[VAL]), "val: labels are needed"),
-        (Predictions(confidence=np.ones(3), correct=np.ones(3, bool)), "found confidence only"),
+        (Predictions(confidence=np.ones(3), correct=np.ones(3, bool)), "must be of one kind"),
         (predictions(VAL, class_names=("a",)), "class_names must have one entry for each of the 5"),
         (predictions(VAL, ids=np.arange(3)), "ids must have one entry for each of the 600"),
         (Predictions(probs=LOGITS[VAL], labels=LABELS[VAL]), "val: probs"),

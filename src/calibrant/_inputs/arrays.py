@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from array_api_compat import array_namespace, device, is_array_api_obj
 
+from calibrant._array_api import array_namespace, device, is_array_api_obj
 from calibrant._inputs.values import described, finite_number, holds, whole_number
 from calibrant._types import Array
 from calibrant.errors import CalibrantError
@@ -17,6 +17,9 @@ TWO_COLUMNS = {
     "logits": "np.stack([np.zeros_like(s), s], axis=-1) for a binary score s",
     "probs": "np.stack([1 - p, p], axis=-1) for a binary probability p",
 }
+
+PLAIN = (np.dtype(np.float64), np.dtype(np.float32))
+"""Types that need no conversion."""
 
 # --- conversion ---
 
@@ -52,8 +55,10 @@ def rectangular(values: Any, name: str) -> npt.NDArray[Any]:
     return array
 
 
-def _floating(values: Any, name: str) -> Array:
+def floating(values: Any, name: str) -> Array:
     """A real floating array of at least float32; integers become float64."""
+    if type(values) is np.ndarray and values.dtype in PLAIN:  # at once: a service sends single rows
+        return values
     array = as_array(values, name)
     xp = array_namespace(array)
     if xp.isdtype(array.dtype, "real floating"):
@@ -91,7 +96,7 @@ def refuse(bad: Array, message: str, found: Array | None = None) -> None:
 
 def unchecked_scores(values: Any, name: str) -> Array:
     """Real numbers with a class axis; the values themselves are not checked."""
-    array = _floating(values, name)
+    array = floating(values, name)
     shape = tuple(array.shape)
     if len(shape) == 0 or shape[-1] < 2:
         raise CalibrantError(
@@ -108,6 +113,8 @@ def logits(values: Any) -> Array:
     # The row maximum is NaN if the row has a NaN, +inf if it has a +inf, and -inf if every class is
     # absent.
     top = xp.max(array, axis=-1)
+    if bool(xp.all(xp.isfinite(top))):
+        return array
     refuse(
         xp.isnan(top),
         "logits must not contain NaN; found NaN in {where}. "
@@ -260,7 +267,7 @@ def sample_weight(values: Any, scores: Array) -> npt.NDArray[np.float64] | None:
     """Finite weights of at least 0, one for each row of ``scores``."""
     if values is None:
         return None
-    weight = as_numpy(_floating(values, "sample_weight")).astype(np.float64)
+    weight = as_numpy(floating(values, "sample_weight")).astype(np.float64)
     _one_per_row(weight, scores, "sample_weight", "Pass one weight for each label")
     refuse(
         ~(weight >= 0) | (weight == np.inf),
@@ -350,7 +357,7 @@ def same_scores(first_kind: str, first: Array, second_kind: str, second: Array) 
 
 def unit_interval(values: Any, name: str) -> Array:
     """Numbers between 0 and 1, of any shape."""
-    array = _floating(values, name)
+    array = floating(values, name)
     xp = array_namespace(array)
     inside = (array >= 0) & (array <= 1)  # False for NaN
     if not bool(xp.all(inside)):

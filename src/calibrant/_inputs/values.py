@@ -102,7 +102,7 @@ def finite_number(value: Any, name: str) -> float:
 
 def described(value: Any) -> str:
     """Type and first characters of a value, for a message."""
-    text = repr(value)
+    text = " ".join(repr(value).split())
     return f"{type(value).__name__} {text if len(text) <= 40 else text[:37] + '...'}"
 
 

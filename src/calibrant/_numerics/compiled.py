@@ -286,6 +286,13 @@ def log_positive(x: float) -> Any:
     return n * LN2_HIGH + (n * LN2_LOW + (2.0 * z + 2.0 * z * (p * y)))
 
 
+@kernel()
+def copy_to(out: Any, row: Any) -> None:
+    """Copy a row. ``out[:] = row`` would also compile its error message, which takes seconds."""
+    for k in range(len(row)):
+        out[k] = row[k]
+
+
 @kernel(fastmath={"contract"})
 def exp_row(row: Any, top: float, out: Any) -> None:
     """Write e^(row - top) to ``out``; fused multiply-add is allowed."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from array_api_compat import array_namespace, device
-
+from calibrant._array_api import array_namespace, device
 from calibrant._types import Array
 
 

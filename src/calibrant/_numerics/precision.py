@@ -7,8 +7,7 @@ computed in double precision and rounded once, at the end.
 
 from __future__ import annotations
 
-from array_api_compat import array_namespace, device
-
+from calibrant._array_api import array_namespace, device
 from calibrant._types import Array
 
 WITHOUT_FLOAT64 = ("mps",)

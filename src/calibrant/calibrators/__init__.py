@@ -4,13 +4,14 @@ A new method is one class (see ``base``) and one line in ``registry``.
 """
 
 from calibrant.calibrators import registry
-from calibrant.calibrators.base import Calibrator, NotFittedError
+from calibrant.calibrators.base import Calibrator, Fitted, NotFittedError, State
 from calibrant.calibrators.comparison import (
     ComparedMethod,
     MethodComparison,
     Recommendation,
     compare,
 )
+from calibrant.calibrators.data import FitData, Samples
 from calibrant.calibrators.fit_report import (
     CalibrationWarning,
     Evidence,
@@ -19,6 +20,7 @@ from calibrant.calibrators.fit_report import (
     TailBounds,
 )
 from calibrant.calibrators.loading import load
+from calibrant.calibrators.origin import Fingerprint, Origin, Plugin
 from calibrant.calibrators.registry import *  # noqa: F403
 from calibrant.calibrators.truncated.bounds import fit_truncated_rows
 from calibrant.calibrators.truncated.rows import TruncatedRows
@@ -28,11 +30,18 @@ __all__ = [
     "Calibrator",
     "ComparedMethod",
     "Evidence",
+    "Fingerprint",
+    "FitData",
     "FitReport",
+    "Fitted",
     "MethodComparison",
     "NotFittedError",
+    "Origin",
+    "Plugin",
     "Recommendation",
+    "Samples",
     "SearchBounds",
+    "State",
     "TailBounds",
     "TruncatedRows",
     "compare",

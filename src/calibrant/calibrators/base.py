@@ -16,19 +16,27 @@ import inspect
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from array_api_compat import array_namespace, device
 
 from calibrant import _inputs
+from calibrant._array_api import array_namespace, device
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
-from calibrant.calibrators.data import FitData, Samples, checked_logits, checked_samples, row_blocks
+from calibrant.calibrators.data import (
+    FitData,
+    Samples,
+    given_scores,
+    row_blocks,
+    samples_of,
+    to_logits,
+)
 from calibrant.calibrators.fit_report import CalibrationWarning, Evidence, FitReport
+from calibrant.calibrators.origin import Origin, origin_of_fit
 from calibrant.calibrators.saving import save
 from calibrant.errors import CalibrantError
 
@@ -79,6 +87,7 @@ class Calibrator(ABC):
 
     Attributes:
         report_: A :class:`FitReport`.
+        origin_: An :class:`Origin`: date, version and fingerprint of the samples.
         n_classes_: Number of classes.
     """
 
@@ -93,6 +102,9 @@ class Calibrator(ABC):
     """Whether something is fitted for each class, so that every class should occur."""
     CHOOSES: ClassVar[bool] = False
     """Whether it selects one of several methods, so that its report has evidence."""
+    NUMPY_SOURCE: ClassVar[tuple[Callable[..., Any], ...]] = ()
+    """For a plug-in that can be exported as a Python file: the functions to write into it, the last
+    ``predict_proba(logits)``. The state is there as constants in capital letters."""
     IN_DOUBLE: ClassVar[bool] = True
     """Whether single-precision logits are widened for the map, so that NumPy, torch and exported
     files agree. A map that keeps the predicted class says False and ensures both itself: rounding
@@ -101,7 +113,18 @@ class Calibrator(ABC):
     state_: dict[str, Any]
     parts_: tuple[Calibrator, ...] = ()
     report_: FitReport
+    origin_: Origin
     n_classes_: int
+    _classes: tuple[Any, ...] | None = None
+
+    @property
+    def classes_(self) -> tuple[Any, ...]:
+        """The label of each class, in the order of the columns."""
+        return tuple(range(self.n_classes_)) if self._classes is None else self._classes
+
+    @classes_.setter
+    def classes_(self, labels: tuple[Any, ...] | None) -> None:
+        self._classes = labels
 
     @abstractmethod
     def _fit(self, data: Samples) -> Fitted:
@@ -121,26 +144,42 @@ class Calibrator(ABC):
 
     def fit(
         self,
-        logits: Array = None,
-        labels: Array = None,
+        scores: Any = None,
+        /,
+        labels: Any = None,
         sample_weight: Array = None,
         *,
-        probs: Array = None,
+        logits: Any = None,
+        probs: Any = None,
+        positive: Any = None,
+        classes: Any = None,
     ) -> Self:
         """Fit on held-out samples, which the model was not trained on.
 
         Args:
-            logits: Scores before the softmax, classes on the last axis; -inf masks a class.
-            labels: Class indices, one for each row.
+            scores: Logits: scores before the softmax, classes on the last axis; -inf masks a class.
+                One column, or a one-dimensional array, is the positive class before the sigmoid.
+                Rows that are probabilities are refused: pass ``probs=``.
+            labels: One for each row: class indices, or names, which are those of the columns of a
+                frame, or else sorted, as in scikit-learn.
             sample_weight: One weight for each row.
+            logits: The scores by name; these are believed to be logits whatever they look like.
             probs: Probabilities instead of logits. Entries below 6e-8 are raised to 6e-8.
+            positive: The positive class, if there is one column and the labels are not 0 and 1.
+            classes: The label of each column, if labels are neither indices nor names of columns.
 
         Returns:
             The calibrator itself; ``report_`` describes the fit and holds its warnings.
         """
-        data = checked_samples(logits, labels, sample_weight, probs=probs)
+        given = given_scores(scores, logits, probs)
+        data, names = samples_of(given, labels, sample_weight, classes=classes, positive=positive)
         self._check_params()
-        return self.fit_samples(data)
+        self.fit_samples(data)
+        self.classes_ = names
+        # Probabilities as they were given: the last digits of logarithms depend on the machine.
+        hashed = data.logits if given.kind == "logits" else _inputs.as_numpy(given.values)
+        self.origin_ = self.origin_.with_data(given.kind, hashed, data.labels, data.weight)
+        return self
 
     def fit_samples(self, data: Samples) -> Self:
         """:meth:`fit` without checks of samples and parameters."""
@@ -148,7 +187,9 @@ class Calibrator(ABC):
         self.state_ = fitted.state
         self.parts_ = fitted.parts
         self.n_classes_ = data.n_classes
+        self.classes_ = None
         self.report_ = self._report(data, fitted)
+        self.origin_ = origin_of_fit(type(self), self.NAME, len(data))
         for message in self.report_.warnings:
             warnings.warn(f"{self.NAME}: {message}", CalibrationWarning, stacklevel=3)
         return self
@@ -159,18 +200,69 @@ class Calibrator(ABC):
         fitted.state_, fitted.n_classes_ = state, n_classes
         return fitted
 
-    def predict_proba(self, logits: Array = None, *, probs: Array = None) -> Array:
-        """Calibrated probabilities of ``logits`` (or ``probs=``), in their array library."""
-        return self._apply(self._probs, checked_logits(logits, probs))
+    def predict_proba(self, scores: Any = None, /, *, logits: Any = None, probs: Any = None) -> Any:
+        """Calibrated probabilities, in the form in which the scores come.
 
-    def predict_log_proba(self, logits: Array = None, *, probs: Array = None) -> Array:
+        Arrays stay in their library, one column stays one column, and a frame becomes a frame of
+        the same kind. The columns of a frame are matched to ``classes_`` by name.
+        """
+        if probs is None and self._is_plain(scores, logits):
+            return self._apply(self._probs, logits if scores is None else scores)
+        given = self._given(scores, logits, probs)
+        return given.restored(self._apply(self._probs, to_logits(given.kind, given.checked())))
+
+    def predict_log_proba(
+        self, scores: Any = None, /, *, logits: Any = None, probs: Any = None
+    ) -> Any:
         """Calibrated log-probabilities, exact also where the probability rounds to 0 or 1."""
-        return self._apply(self._log_probs, checked_logits(logits, probs))
+        given = self._given(scores, logits, probs)
+        return given.restored(self._apply(self._log_probs, to_logits(given.kind, given.checked())))
 
-    def predict(self, logits: Array = None, *, probs: Array = None) -> Array:
-        """The most probable class of each row."""
-        log_probs = self.predict_log_proba(logits, probs=probs)
-        return array_namespace(log_probs).argmax(log_probs, axis=-1)
+    def predict(self, scores: Any = None, /, *, logits: Any = None, probs: Any = None) -> Array:
+        """The most probable class of each row: its label, as in ``classes_``."""
+        given = self._given(scores, logits, probs)
+        log_probs = self._apply(self._log_probs, to_logits(given.kind, given.checked()))
+        indices = array_namespace(log_probs).argmax(log_probs, axis=-1)
+        if self.class_names() is None:
+            return indices
+        return _inputs.labels_of(self.classes_, _inputs.as_numpy(indices))
+
+    def _is_plain(self, scores: Any, named: Any) -> bool:
+        """Whether logits need no conversion: the checks would take longer than a single row."""
+        logits = named if scores is None else scores
+        return (
+            (scores is None or named is None)
+            and type(logits) is np.ndarray
+            and logits.ndim == 2
+            and logits.dtype in _inputs.PLAIN
+            and logits.shape[1] == getattr(self, "n_classes_", 0)
+            and (scores is None or (len(scores) > 0 and not 0.0 <= scores[0, 0] <= 1.0))
+            and bool(np.isfinite(logits.max(axis=1)).all())
+        )
+
+    def class_names(self) -> list[Any] | None:
+        """The labels of the classes as a list; None if they are the indices 0, 1, ..."""
+        indices = all(type(each) is int and each == k for k, each in enumerate(self.classes_))
+        return None if indices else list(self.classes_)
+
+    def order_of(
+        self, names: Sequence[str] | None, scores: Array, *, single: bool = False
+    ) -> npt.NDArray[np.intp]:
+        """Where each class is among columns called ``names``, of which one may be given alone."""
+        named = names is not None and all(isinstance(each, str) for each in self.classes_)
+        if names is None or not named or len(names) != self.n_classes_:
+            return np.arange(scores.shape[-1])
+        order = _inputs.column_order(names, self.classes_)
+        if single and order[1] != 1:
+            raise CalibrantError(
+                f"this calibrator is for the probability of {self.classes_[1]!r}; found "
+                f"{self.classes_[0]!r} as the positive class. Pass the other probability"
+            )
+        return order
+
+    def _given(self, scores: Any, logits: Any, probs: Any) -> _inputs.Scores:
+        self._need_fit()
+        return given_scores(scores, logits, probs, self.classes_)
 
     def as_module(self) -> CalibratorModule:
         """This calibrator as a torch layer, from logits to calibrated log-probabilities.
@@ -182,10 +274,18 @@ class Calibrator(ABC):
 
         return CalibratorModule(self)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a versioned JSON file, which ``calibrant.load`` reads."""
+    def save(
+        self, path: str | os.PathLike[str], *, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write a versioned JSON file, which ``calibrant.load`` reads.
+
+        Args:
+            path: The file; overwritten if it exists.
+            metadata: JSON values by name to keep in the file, such as the name of the model. None
+                keeps those that the calibrator was loaded with.
+        """
         self._need_fit()
-        save(self, path)
+        save(self, path, metadata)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The arguments of the constructor, by name."""
@@ -239,10 +339,10 @@ class Calibrator(ABC):
             return narrowed(transform(inner, state_like(self.state_, inner)), logits)
         rows = np.ascontiguousarray(logits.reshape(-1, logits.shape[-1]))
         state = state_like(self.state_, self._inner(rows[:0]))
-        if transform == self._probs and self._probs_are_compiled(state):
-            return transform(rows, state).reshape(logits.shape)
         out = np.empty_like(rows)
         with np.errstate(over="ignore"):
+            if transform == self._probs and self._probs_are_compiled(state):
+                return transform(rows, state).reshape(logits.shape)
             for block in row_blocks(len(rows), rows.shape[1]):
                 out[block] = narrowed(transform(self._inner(rows[block]), state), rows)
         return out.reshape(logits.shape)
@@ -299,6 +399,8 @@ class Calibrator(ABC):
 
 def state_like(state: State, logits: Array) -> State:
     """The state with arrays in the library, dtype and on the device of ``logits``."""
+    if all(isinstance(value, float) for value in state.values()):
+        return state
     xp = array_namespace(logits)
 
     def converted(value: npt.NDArray[Any]) -> Array:

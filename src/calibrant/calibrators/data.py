@@ -18,6 +18,7 @@ import numpy.typing as npt
 from calibrant import _inputs
 from calibrant._numerics.logspace import floored_log_of_probs
 from calibrant._types import Array
+from calibrant.errors import CalibrantError
 from calibrant.metrics.binning import all_whole
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -25,6 +26,8 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 PROBS_FLOOR = 2.0**-24
 """Calibrators raise ``probs`` below this (6e-8) to it: no map could move the logarithm of the exact
 zeros that a random forest predicts."""
+NUMBERS_TO_COMPILE = 4096
+"""Up to this many logits are mapped by NumPy: compiled code is not faster, and must be compiled."""
 BLOCK_ENTRIES = 1 << 18
 """Entries processed at a time; with what is computed from them they fit into the cache."""
 
@@ -195,9 +198,6 @@ def row_blocks(n_rows: int, n_classes: int) -> Iterator[slice]:
         yield slice(start, start + step)
 
 
-CHECKS = {"logits": _inputs.logits, "probs": _inputs.probs}
-
-
 def to_logits(kind: str, scores: Array) -> Array:
     """Logits of checked scores: the logarithms of probabilities raised to the floor."""
     logits = scores if kind == "logits" else floored_log_of_probs(scores, PROBS_FLOOR)
@@ -206,20 +206,45 @@ def to_logits(kind: str, scores: Array) -> Array:
     return logits
 
 
-def checked_logits(logits: Array, probs: Array) -> Array:
-    """Checked logits, from ``logits`` or ``probs``, whichever is given."""
-    kind, given = _inputs.one_of(logits=logits, probs=probs)
-    return to_logits(kind, CHECKS[kind](given))
+def given_scores(
+    positional: Array, logits: Array, probs: Array, classes: Any = None
+) -> _inputs.Scores:
+    """The scores of a call, of which only one argument is given.
+
+    Scores without a name are logits, and refused if they are probabilities.
+    """
+    if positional is None:
+        kind, given = _inputs.one_of(logits=logits, probs=probs)
+        return _inputs.scores(kind, given, classes)
+    if logits is not None:
+        raise CalibrantError("scores by position are logits; found logits= too. Pass them once")
+    _inputs.one_of(logits=positional, probs=probs)
+    scores = _inputs.scores("logits", positional, classes)
+    _inputs.refuse_probabilities(scores)
+    return scores
 
 
 def checked_samples(
     logits: Array, labels: Array, sample_weight: Array = None, *, probs: Array = None
 ) -> FitData:
+    """Samples to fit on, from ``logits`` or ``probs``."""
+    return samples_of(given_scores(None, logits, probs), labels, sample_weight)[0]
+
+
+def samples_of(
+    scores: _inputs.Scores,
+    labels: Array,
+    sample_weight: Array = None,
+    *,
+    classes: Any = None,
+    positive: Any = None,
+) -> tuple[FitData, _inputs.Classes]:
     """Check the arguments of ``fit``; rows of weight 0 are dropped."""
-    scores = checked_logits(logits, probs)
-    flat = _inputs.as_numpy(scores).reshape(-1, scores.shape[-1])
-    checked = _inputs.as_numpy(_inputs.labels(labels, scores)).reshape(-1)
-    weight = _inputs.sample_weight(sample_weight, scores)
+    logits = to_logits(scores.kind, scores.checked())
+    flat = _inputs.as_numpy(logits).reshape(-1, logits.shape[-1])
+    indices, names = _inputs.class_indices(labels, scores, classes=classes, positive=positive)
+    checked = _inputs.as_numpy(indices).reshape(-1)
+    weight = _inputs.sample_weight(sample_weight, logits)
     weight = None if weight is None else weight.reshape(-1)
     present = np.full(len(flat), True) if weight is None else weight > 0
     _inputs.something_to_measure(int(present.sum()))
@@ -227,7 +252,7 @@ def checked_samples(
     if not present.all():
         flat, checked = flat[present], checked[present]
         weight = None if weight is None else weight[present]
-    return FitData(np.ascontiguousarray(flat), checked, weight)
+    return FitData(np.ascontiguousarray(flat), checked, weight), names
 
 
 class LabelledScores(NamedTuple):
@@ -238,6 +263,10 @@ class LabelledScores(NamedTuple):
     scores: npt.NDArray[Any]
     """(n, K)"""
     labels: npt.NDArray[np.int64]
+    classes: _inputs.Classes | None = None
+    """The label of each class."""
+    upper_logits: npt.NDArray[Any] | None = None
+    """The largest possible logits, if a language model's log leaves out options."""
 
     def fit_data(self) -> FitData:
         """The samples as a fit takes them."""
@@ -250,17 +279,25 @@ class LabelledScores(NamedTuple):
 
 
 def labelled_scores(
-    labels: Array, *, logits: Array = None, probs: Array = None, to_fit: bool = False
+    labels: Array,
+    *,
+    logits: Array = None,
+    probs: Array = None,
+    to_fit: bool = False,
+    classes: Any = None,
+    positive: Any = None,
 ) -> LabelledScores:
     """Check labels and ``logits`` or ``probs``; ``to_fit`` also that every label is possible."""
     kind, given = _inputs.one_of(logits=logits, probs=probs)
-    checked = CHECKS[kind](given)
-    labels = _inputs.as_numpy(_inputs.labels(labels, checked)).reshape(-1)
+    scores = _inputs.scores(kind, given)
+    checked = scores.checked()
+    indices, names = _inputs.class_indices(labels, scores, classes=classes, positive=positive)
+    labels = _inputs.as_numpy(indices).reshape(-1)
     _inputs.something_to_measure(len(labels))
     flat = _inputs.as_numpy(checked).reshape(-1, checked.shape[-1])
-    if kind == "probs" and checked.dtype != _inputs.as_array(given, "probs").dtype:
+    if kind == "probs" and scores.tolerance > _inputs.sum_tolerance(checked):
         # Sums of half precision are further from 1 than those of wider types may be.
         flat = flat / flat.sum(axis=1, keepdims=True)
     if to_fit:
         _inputs.possible_labels(flat, labels, np.full(len(flat), True))
-    return LabelledScores(kind, flat, labels)
+    return LabelledScores(kind, flat, labels, names)

@@ -17,6 +17,10 @@ from calibrant.metrics.binning import all_whole
 FOLDS = 5
 MANY = 10_000
 """From this many samples on there are two folds: they lead to the same choice in less time."""
+SCARCE = 100.0
+"""On this many samples a gain must exceed two standard errors. Rare mistakes make most of a gain,
+so few samples understate its error. Chosen on validation rows of which 20 to 500 were used: one
+standard error lets luck choose (on 100 samples of CIFAR-10 networks, for 0.017 more NLL)."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,11 @@ class Folds:
             fitted = method.with_state(method._fit(others).state, samples.n_classes)
             log_probs[held_out] = fitted._apply(fitted._log_probs, pieces.logits[held_out])
         return log_probs
+
+
+def standard_errors(n: float, on_many: float = 1.0) -> float:
+    """By how many standard errors ``n`` samples must support a step: ``on_many`` + 100 / n."""
+    return on_many + SCARCE / n
 
 
 def order_by(*keys: npt.NDArray[Any]) -> npt.NDArray[np.intp]:

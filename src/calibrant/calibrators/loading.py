@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
@@ -14,19 +15,31 @@ import numpy as np
 from calibrant import _inputs
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.fit_report import NOT_SAVED, Evidence, FitReport
+from calibrant.calibrators.origin import KINDS, Fingerprint, Origin, Plugin, check_metadata
 from calibrant.calibrators.parts import InParts
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.calibrators.saving import FORMAT, VERSION, one_line
 from calibrant.errors import CalibrantError
 
 FITTED: dict[str, tuple[type, ...]] = {"method": (str,), "params": (dict,), "state": (dict,)}
+HEAD: dict[str, tuple[type, ...]] = {"format": (str,), "version": (int,)}
 ENTRIES: dict[str, tuple[type, ...]] = {
-    "format": (str,),
-    "version": (int,),
+    **HEAD,
     **FITTED,
     "n_classes": (int,),
     "report": (dict,),
 }
+NOTHING = type(None)
+ORIGIN: dict[str, tuple[type, ...]] = {
+    "created": (str, NOTHING),
+    "calibrant": (str, NOTHING),
+    "plugin": (dict, NOTHING),
+    "classes": (list, NOTHING),
+    "input": (str, NOTHING),
+    "data": (dict, NOTHING),
+    "metadata": (dict,),
+}
+"""Entries since version 2."""
 PARTS: dict[str, tuple[type, ...]] = {"parts": (list,)}
 MOST_PARTS = 8
 MOST_CLASSES = 10_000_000
@@ -55,27 +68,84 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     """
     where = str(path)
     content = _parsed(_inputs.path(path, "a calibrator file"), where)
-    made_of_parts = isinstance(content, dict) and "parts" in content
-    _check_entries(content, ENTRIES | PARTS if made_of_parts else ENTRIES, where)
+    head = isinstance(content, dict) and {n: each for n, each in content.items() if n in HEAD}
+    _check_entries(head or content, HEAD, where)
     if content["format"] != FORMAT:
         _refuse(where, f"its format is {_shown(content['format'])}, not {FORMAT!r}")
-    if content["version"] != VERSION:
+    if content["version"] not in (1, VERSION):
         _refuse(
             where,
-            f"its version is {_shown(content['version'])} and this calibrant reads {VERSION}",
+            f"its version is {_shown(content['version'])} and this calibrant reads 1 to {VERSION}",
             "Upgrade calibrant, or fit again",
         )
+    expected = ENTRIES if content["version"] == 1 else ENTRIES | ORIGIN
+    _check_entries(content, expected | PARTS if "parts" in content else expected, where)
     if not 2 <= content["n_classes"] <= MOST_CLASSES:
         _refuse(where, f"n_classes is {_shown(content['n_classes'])}")
-    calibrator = _fitted(content, content["n_classes"], where)
+    origin = Origin() if content["version"] == 1 else _origin(content, where)
+    calibrator = _fitted(content, content["n_classes"], where, origin.plugin)
+    calibrator.origin_ = origin
+    calibrator.classes_ = _classes(content, where)
     calibrator.parts_ = _parts(calibrator, content.get("parts", []), where)
     calibrator.report_ = _report(content, where, chooses=calibrator.CHOOSES)
     return calibrator
 
 
-def _fitted(content: dict[str, Any], n_classes: int, where: str) -> Calibrator:
-    if content["method"] not in CALIBRATORS:
-        _refuse(where, f"there is no method {_shown(content['method'])}", "Upgrade calibrant")
+def _origin(content: dict[str, Any], where: str) -> Origin:
+    created, kind, plugin, data = (content[n] for n in ("created", "input", "plugin", "data"))
+    if created is not None and not _is_date(created):
+        _refuse(where, f"'created' is {_shown(created)}, not a date")
+    if kind not in (*KINDS, None):
+        _refuse(where, f"'input' is {_shown(kind)}, not {' or '.join(KINDS)}")
+    if plugin is not None:
+        _check_entries(plugin, _fields_of(Plugin), f"{where}, plugin")
+    if data is not None:
+        _check_entries(data, _fields_of(Fingerprint), f"{where}, data")
+    try:
+        metadata = check_metadata(content["metadata"])
+    except CalibrantError as error:
+        _refuse(where, one_line(error))
+    return Origin(
+        created=created,
+        calibrant=content["calibrant"],
+        plugin=plugin and Plugin(**plugin),
+        input=kind,
+        data=data and Fingerprint(**data),
+        metadata=metadata,
+    )
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
+
+
+def _classes(content: dict[str, Any], where: str) -> tuple[Any, ...]:
+    names: list[Any] | None = content.get("classes")
+    if names is None:
+        return tuple(range(content["n_classes"]))
+    plain = all(type(name) in (str, int, bool, float) for name in names)
+    if not plain or not len(names) == len(set(names)) == content["n_classes"]:
+        _refuse(where, f"'classes' is {_shown(names)}, not {content['n_classes']} names")
+    return tuple(names)
+
+
+def _fitted(
+    content: dict[str, Any], n_classes: int, where: str, plugin: Plugin | None = None
+) -> Calibrator:
+    if not CALIBRATORS.has(content["method"]):
+        reason = f"there is no method {_shown(content['method'])}"
+        if plugin is None:
+            _refuse(where, reason, "Upgrade calibrant")
+        # A file only names a plug-in: it is not imported.
+        wrote = _shown(plugin.package or plugin.module)
+        _refuse(
+            where,
+            f"{reason}; the file says that the plug-in {wrote} wrote it",
+            f"If you trust it, install it, or add --plugin {_shown(plugin.module)}",
+        )
     calibrator = _constructed(CALIBRATORS[content["method"]], content["params"], where)
     calibrator.n_classes_ = n_classes
     calibrator.state_ = _state(calibrator, content["state"], where)
@@ -89,7 +159,7 @@ def _parts(whole: Calibrator, given: list[Any], where: str) -> tuple[Calibrator,
     parts = []
     for each in given:
         _check_entries(each, FITTED, f"{where}, parts")
-        parts.append(_fitted(each, whole.n_classes_, f"{where}, parts"))
+        parts.append(_fitted(each, whole.n_classes_, f"{where}, parts", whole.origin_.plugin))
         if isinstance(parts[-1], InParts):
             _refuse(where, f"a part is {_shown(each['method'])}, which is made of parts itself")
     return tuple(parts)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Iterable
+from typing import Any
 
+from calibrant import _inputs
 from calibrant._registry import Registry
 from calibrant.calibrators.auto.method import AutoCalibration
 from calibrant.calibrators.base import Calibrator
@@ -23,6 +26,7 @@ from calibrant.calibrators.one_vs_rest.nonparametric import (
 from calibrant.calibrators.one_vs_rest.parametric import BetaCalibration, PlattScaling
 from calibrant.calibrators.one_vs_rest.spline import SplineCalibration
 from calibrant.calibrators.one_vs_rest.venn_abers import VennAbers
+from calibrant.calibrators.origin import PLUGINS
 from calibrant.calibrators.temperature.floored import FlooredTemperatureScaling
 from calibrant.calibrators.temperature.methods import (
     FocalCalibration,
@@ -56,6 +60,20 @@ __all__ = [
     "VennAbers",
 ]
 
+
+def check_calibrator(name: str, entry: Any) -> None:
+    """Refuse what is not a calibrator class of this name."""
+    if not (isinstance(entry, type) and issubclass(entry, Calibrator)):
+        raise CalibrantError(
+            f"expected a subclass of Calibrator, got {_inputs.described(entry)}. Name the class"
+        )
+    if getattr(entry, "NAME", None) != name:
+        raise CalibrantError(
+            f"expected a calibrator whose NAME is {name!r}, got {getattr(entry, 'NAME', None)!r}. "
+            "Files are read by that name"
+        )
+
+
 CALIBRATORS: Registry[type[Calibrator]] = Registry(
     "method",
     {
@@ -82,6 +100,8 @@ CALIBRATORS: Registry[type[Calibrator]] = Registry(
             VennAbers,
         )
     },
+    plugins=PLUGINS,
+    check=check_calibrator,
 )
 """Every calibrator class by its name."""
 
@@ -98,7 +118,8 @@ def make_calibrators(
     """
     known = {} if gamma is None else {"gamma": gamma}
     if names is None:
-        names = [n for n, cls in CALIBRATORS.items() if known.keys() >= set(required_params(cls))]
+        methods = CALIBRATORS.with_plugins()
+        names = [n for n, cls in methods.items() if known.keys() >= set(required_params(cls))]
     chosen = {}
     for name in names:
         name = CALIBRATORS.key(name, "methods")
@@ -111,6 +132,21 @@ def make_calibrators(
             )
         chosen[name] = cls(**{needed: known[needed] for needed in required_params(cls)})
     return chosen
+
+
+def new_calibrator(method: str | Calibrator) -> Calibrator:
+    """A new, unfitted calibrator: of a name, or with the parameters of another one."""
+    if isinstance(method, Calibrator):
+        return type(method)(**copy.deepcopy(method.get_params()))
+    kind = CALIBRATORS[method]
+    missing = required_params(kind)
+    if missing:
+        arguments = ", ".join(f"{name}=..." for name in missing)
+        raise CalibrantError(
+            f"{kind.NAME} needs {' and '.join(missing)}; found only the name {method!r}. "
+            f"Pass a calibrator: method={kind.__name__}({arguments})"
+        )
+    return kind()
 
 
 def required_params(method: type[Calibrator]) -> list[str]:

@@ -1,43 +1,62 @@
 """Writing calibrators as versioned JSON files: plain numbers, no code.
 
-    {"format": "calibrant-calibrator", "version": 1, "method": "temperature",
-     "n_classes": 10, "params": {"criterion": "nll"}, "state": {"temperature": 1.35},
+    {"format": "calibrant-calibrator", "version": 2, "method": "temperature",
+     "created": "2026-01-31T12:00:00Z", "calibrant": "0.1.0", "plugin": null,
+     "n_classes": 10, "classes": null, "input": "logits",
+     "data": {"n": 5000, "sha256": "9f86d0..."}, "metadata": {"model": "resnet"},
+     "params": {"criterion": "nll"}, "state": {"temperature": 1.35},
      "report": {"n_samples": 5000, ...}}
 
 ``method`` is a name in ``CALIBRATORS``, ``params`` are the arguments of its constructor, ``state``
 are the fitted numbers in the shapes of the method's ``STATE``, and ``report`` is
-``report_.to_saved_dict()``. A method made of others, such as ``auto``, also has ``parts``: a list
-of ``method``, ``params`` and ``state``. A reader of version 1 refuses any other version.
+``report_.to_saved_dict()``. ``classes`` are the names of the classes, and the entries from
+``created`` to ``metadata`` are ``origin_``. A method made of others, such as ``auto``, also has
+``parts``: a list of ``method``, ``params`` and ``state``. Version 1 had neither ``classes`` nor an
+origin; it is still read. Any other version is refused.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from calibrant._writing import write_whole
+from calibrant.calibrators.origin import check_metadata
 from calibrant.errors import CalibrantError
 
 if TYPE_CHECKING:
     from calibrant.calibrators.base import Calibrator
 
 FORMAT = "calibrant-calibrator"
-VERSION = 1
+VERSION = 2
 
 
-def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
+def save(
+    calibrator: Calibrator,
+    path: str | os.PathLike[str],
+    metadata: Mapping[str, Any] | None = None,
+) -> None:
     """Write a fitted calibrator. The file is complete or does not appear."""
     calibrator._check_params()
+    origin = asdict(calibrator.origin_)
+    if metadata is not None:
+        origin["metadata"] = check_metadata(metadata)
+    fitted = _fitted(calibrator)
     content = {
         "format": FORMAT,
         "version": VERSION,
-        "method": calibrator.NAME,
+        "method": fitted.pop("method"),
+        **{name: origin[name] for name in ("created", "calibrant", "plugin")},
         "n_classes": calibrator.n_classes_,
-        **_fitted(calibrator),
+        "classes": calibrator.class_names(),
+        **{name: origin[name] for name in ("input", "data", "metadata")},
+        **fitted,
         "report": calibrator.report_.to_saved_dict(),
     }
     if calibrator.parts_:
@@ -79,7 +98,7 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     raise CalibrantError(
         f"a calibrator is saved as plain numbers and text; found {type(value).__name__}. "
-        "Pass plain values to its constructor"
+        "Pass plain values to its constructor, and labels as text or numbers"
     )
 
 

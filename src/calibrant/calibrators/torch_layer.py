@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ _inputs.installed("torch", extra="torch", purpose="a torch layer (as_module)")
 
 import torch
 from torch import Tensor, nn
+from torch.jit import TracerWarning, is_tracing  # type: ignore[attr-defined]
 from torch.overrides import TorchFunctionMode
 
 from calibrant._numerics.precision import has_float64, narrowed
@@ -100,37 +102,49 @@ class CalibratorModule(nn.Module):
         self._numbers = numbers
 
     def _computed(self, transform: Callable[[Tensor, State], Tensor], logits: Tensor) -> Tensor:
-        logits = _inputs.unchecked_scores(logits, "logits")
-        _inputs.same_classes(logits, self.n_classes)
-        inner = self._calibrator._inner(logits)
-        state: dict[str, Any] = dict(self._numbers)
-        for name in self._arrays:
-            array = self.get_buffer(name)
-            state[name] = array.to(inner.dtype) if array.is_floating_point() else array
         with _computing(logits.device.type):
+            logits = _inputs.unchecked_scores(logits, "logits")
+            _inputs.same_classes(logits, self.n_classes)
+            inner = self._calibrator._inner(logits)
+            state: dict[str, Any] = dict(self._numbers)
+            for name in self._arrays:
+                array = self.get_buffer(name)
+                state[name] = array.to(inner.dtype) if array.is_floating_point() else array
             result: Tensor = narrowed(transform(inner, state), logits)
         return result
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Move to the device of the network, but keep the dtypes (see the class)."""
+        return super()._apply(in_double(fn), recurse)  # type: ignore[no-untyped-call]
 
-        def move(array: Tensor) -> Tensor:
-            moved = fn(torch.empty(0, device=array.device))
-            floating = torch.float64 if has_float64(moved) else torch.float32
-            dtype = floating if array.is_floating_point() else array.dtype
-            return array.to(device=moved.device, dtype=dtype)
 
-        return super()._apply(move, recurse)  # type: ignore[no-untyped-call]
+def in_double(fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Only the move to a device of ``fn``; floats become double, or single if there is no double.
+
+    ``fn`` is what ``Module.to``, ``half`` and others apply to each array of a module.
+    """
+
+    def move(array: Tensor) -> Tensor:
+        moved = fn(torch.empty(0, device=array.device))
+        floating = torch.float64 if has_float64(moved) else torch.float32
+        dtype = floating if array.is_floating_point() else array.dtype
+        return array.to(device=moved.device, dtype=dtype)
+
+    return move
 
 
 class _Exportable(TorchFunctionMode):
-    """Replaces ``take_along_dim`` by ``gather``: exporting the first would fix the batch size."""
+    """Replaces two functions that ONNX and ``torch.export`` get wrong.
+
+    ``take_along_dim`` fixes the batch size. ``logaddexp`` overflows in one exporter to ONNX and is
+    unknown to the other.
+    """
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        kwargs = kwargs or {}
-        return (_gathered if func is torch.take_along_dim else func)(*args, **kwargs)
+        replaced = {torch.take_along_dim: _gathered, torch.logaddexp: _log_sum}
+        return replaced.get(func, func)(*args, **(kwargs or {}))
 
 
 def _gathered(values: Tensor, indices: Tensor, dim: int) -> Tensor:
@@ -146,12 +160,21 @@ def _gathered(values: Tensor, indices: Tensor, dim: int) -> Tensor:
     return torch.gather(values.expand(sizes[0]), dim, indices.expand(sizes[1]))
 
 
+def _log_sum(a: Tensor, b: Tensor) -> Tensor:
+    return torch.maximum(a, b) + torch.log1p(torch.exp(-torch.abs(a - b)))
+
+
 @contextlib.contextmanager
 def _computing(device: str) -> Iterator[None]:
-    """Switch autocast off, which would round a calibrator's matrix to bfloat16."""
+    """Switch autocast off, which would round a calibrator's matrix to bfloat16; allow export."""
     with contextlib.ExitStack() as stack:
         if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
             stack.enter_context(torch.autocast(device, enabled=False))
-        if torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling():
+        traced = is_tracing()  # type: ignore[no-untyped-call]
+        if traced:  # its warnings are about shapes, of which only the batch size varies
+            stack.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore", TracerWarning)
+        exported = torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling()
+        if traced or exported:
             stack.enter_context(_Exportable())
         yield

@@ -20,6 +20,7 @@ from calibrant.cli.demo import demo
 from calibrant.cli.evaluate import evaluate
 from calibrant.cli.export import export
 from calibrant.cli.fit import fit
+from calibrant.cli.info import info
 from calibrant.cli.report import report
 from calibrant.cli.theory import theory
 from calibrant.cli.train import train
@@ -118,8 +119,9 @@ def main() -> None:
       calibrant compare network.npz::val network.npz::test
     Write the comparison as an HTML page:
       calibrant report network.npz::val network.npz::test -o report.html
-    Fit a calibrator on held-out samples, apply it to others, export it:
+    Fit a calibrator on held-out samples, look at it, apply it to others, export it:
       calibrant fit network.npz::val --method temperature -o cal.json
+      calibrant info cal.json
       calibrant apply cal.json network.npz::test -o calibrated.npz
       calibrant export cal.json --format onnx
     Train a network with a paper's recipe, and calibrate it:
@@ -130,5 +132,5 @@ def main() -> None:
     """
 
 
-for command in (evaluate, compare, report, fit, apply, export, theory, demo, train):
+for command in (evaluate, compare, report, fit, info, apply, export, theory, demo, train):
     main.add_command(command)

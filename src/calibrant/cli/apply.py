@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
+import functools
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,14 +28,22 @@ from calibrant.cli.data_sets import (
     scheduler_option,
     skip_bad_option,
 )
-from calibrant.cli.inputs import refuse_overwriting, scores_of
-from calibrant.cli.options import INPUT, OUTPUT
+from calibrant.cli.inputs import refuse_named_columns, refuse_overwriting, scores_of
+from calibrant.cli.options import INPUT, OUTPUT, column_options, plugin_option
 from calibrant.cli.progress import batches_bar, passes_bar
 from calibrant.errors import CalibrantError
 from calibrant.files import Predictions, iter_predictions, write_predictions
 from calibrant.files.columns import arrow
+from calibrant.files.jsonl import JsonlSource
+from calibrant.files.layout import Asked
 from calibrant.files.parquet import is_truncated
-from calibrant.files.parquet.tables import score_table, write_tables
+from calibrant.files.parquet.tables import (
+    arrow_table,
+    score_columns,
+    score_table,
+    write_csv,
+    write_tables,
+)
 
 BATCH_ROWS = 65_536
 BATCH_NUMBERS = 1 << 23
@@ -53,11 +63,14 @@ Batch: TypeAlias = dict[str, Any]
     type=OUTPUT,
     metavar="OUT",
     help="File to write: .npz, .parquet or .csv. Overwritten if it exists. If FILE is a folder, "
-    "OUT may be a new folder, which gets a file for each.",
+    "OUT may be a new folder, which gets a file for each. If FILE is .jsonl, OUT may be .jsonl: "
+    "its lines with probs.",
 )
 @scheduler_option
 @skip_bad_option
 @classes_option
+@plugin_option
+@column_options
 def apply(
     calibrator_path: str,
     file: str,
@@ -65,18 +78,20 @@ def apply(
     scheduler: str | None,
     skip_bad: bool,
     classes: int | None,
+    columns: dict[str, Any],
 ) -> None:
     """Write calibrated probabilities for the predictions in FILE.
 
     CALIBRATOR is a file written by `calibrant fit`. FILE is a .npz, .parquet or .csv file, or a
-    folder of .parquet files, with logits or probabilities of the same model. Labels are not
-    needed; labels, ids and class names are copied to OUT. FILE may be larger than memory if OUT is
-    .parquet or .csv.
+    folder of .parquet files, with logits, probabilities or confidences of the same model. Labels
+    are not needed; labels, ids and class names are copied to OUT. From a table to .parquet or .csv,
+    every column but the scores is copied, and FILE may be larger than memory.
 
     \b
     Examples:
       calibrant apply cal.json network.npz::test -o calibrated.npz
       calibrant apply cal.json new.parquet -o calibrated.parquet
+      calibrant apply cal.json answers.jsonl --options A,B,C,D -o calibrated.jsonl
       calibrant apply cal.json logs/ -o calibrated/ --scheduler local
     """
     truncated = is_truncated(Path(file))
@@ -84,6 +99,7 @@ def apply(
     if not output.suffix and (to_folder or Path(file).is_dir()):
         from calibrant import scale
 
+        refuse_named_columns(columns)
         alone = _thresholds.ROWS_IN_ONE_PROCESS
         where = scheduler_of(file, scheduler, skip_bad=skip_bad, rows_in_memory=alone)
         with passes_bar(f"calibrating {Path(file).name}") as show:
@@ -105,31 +121,34 @@ def apply(
             "Name a new folder, without an extension"
         )
     write = WRITERS.get(output.suffix.lower())
+    if output.suffix.lower() == Path(file).suffix.lower() == ".jsonl":
+        log = JsonlSource(Path(file), None, file, Asked(source=columns["source"]))
+        write = functools.partial(_write_jsonl, log)
     if write is None:
         raise CalibrantError(
             f"-o must end in {', '.join(WRITERS)}; found {str(output)!r}. Rename it"
         )
-    if write is not _write_npz:
+    keep = output.suffix.lower() in (".parquet", ".csv")
+    if keep:
         arrow("writing")  # fail before the first rows
     calibrator = load(calibrator_path)
     check_classes(calibrator_path, calibrator.n_classes_, classes)
     refuse_overwriting(output, calibrator_path, file)
     batch_rows = max(1, min(BATCH_ROWS, BATCH_NUMBERS // calibrator.n_classes_))
-    rows = iter_predictions(file, batch_rows=batch_rows)
+    rows = iter_predictions(file, batch_rows=batch_rows, keep=keep, **columns)
     tally = _Tally()
     with (
         written_whole(output) as temporary,
         batches_bar(f"calibrating {Path(file).name}", rows, file, batch_rows) as batches,
     ):
-        write(temporary, _calibrated(calibrator, batches, file, tally))
+        digest = hashlib.sha256(Path(calibrator_path).read_bytes()).hexdigest()
+        write(temporary, _calibrated(calibrator, batches, file, tally), digest)
     changed = f", {tally.changed} predicted classes changed" if tally.changed else ""
     click.echo(
         f"{tally.rows} rows of {calibrator.n_classes_} classes calibrated by {calibrator.NAME}: "
         f"mean confidence {tally.before / tally.rows:.2%} before, "
         f"{tally.after / tally.rows:.2%} after{changed}. Written to {output}"
     )
-    if tally.class_names and output.suffix.lower() == ".csv":
-        click.echo("The class names were left out: CSV cannot store them.")
 
 
 @dataclass
@@ -140,7 +159,6 @@ class _Tally:
     before: float = 0.0
     after: float = 0.0
     changed: int = 0
-    class_names: bool = False
 
     def count(self, kind: str, scores: npt.NDArray[Any], probs: npt.NDArray[Any]) -> None:
         self.rows += len(probs)
@@ -154,16 +172,21 @@ def _calibrated(
 ) -> Iterator[Batch]:
     for batch in batches:
         with _inputs.naming(f"{file}, counting from row {tally.rows}" if tally.rows else file):
-            kind, scores = scores_of(batch)
-            probs = calibrator.predict_proba(**{kind: scores})
+            kind, scores = scores_of(batch.with_scores())
+            order = calibrator.order_of(
+                batch.with_scores().class_names, scores, single=batch.with_scores().single
+            )
+            probs = calibrator.predict_proba(**{kind: scores[:, order]})[:, np.argsort(order)]
             labels = None if batch.labels is None else _inputs.labels(batch.labels, probs)
         tally.count(kind, scores, probs)
-        tally.class_names = batch.class_names is not None
         yield {
-            "probs": probs,
+            "probs": probs[:, 1] if batch.with_scores().single else probs,
             "labels": labels,
             "ids": batch.ids,
             "class_names": batch.class_names,
+            "confidence": batch.confidence is not None,
+            "correct": batch.correct,
+            "others": batch.others,
         }
 
 
@@ -177,31 +200,63 @@ def _confidence(kind: str, scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.asarray(np.exp(np.concatenate(parts)))
 
 
-def _write_npz(target: Path, batches: Iterator[Batch]) -> None:
+def _write_npz(target: Path, batches: Iterator[Batch], calibrator: str) -> None:
     held = list(batches)
     joined = {
         field: None if held[0][field] is None else np.concatenate([part[field] for part in held])
-        for field in ("probs", "labels", "ids")
+        for field in ("probs", "labels", "ids", "correct")
     }
-    write_predictions(target, **joined, class_names=held[0]["class_names"])
+    correct = joined.pop("correct")
+    if held[0]["confidence"]:
+        arrays = {"confidence": joined["probs"], "correct": correct, "ids": joined["ids"]}
+        given = {name: array for name, array in arrays.items() if array is not None}
+        with target.open("wb") as file:
+            np.savez(file, allow_pickle=False, **given, calibrator=np.array(calibrator))
+    else:
+        names = held[0]["class_names"]
+        write_predictions(target, **joined, class_names=names, calibrator=calibrator)
 
 
-def _write_csv(target: Path, batches: Iterator[Batch]) -> None:
-    batch_file = target.with_name(f"part-{target.name}")
+def _write_csv(target: Path, batches: Iterator[Batch], _: str) -> None:
     with target.open("wb") as whole:
         for number, batch in enumerate(batches):
-            write_predictions(batch_file, **{**batch, "class_names": None})
-            with batch_file.open("rb") as part:
-                if number > 0:
-                    part.readline()  # the header is written once
-                shutil.copyfileobj(part, whole)
+            write_csv(_table(batch, for_csv=True), whole, header=number == 0)
 
 
-def _write_parquet(target: Path, batches: Iterator[Batch]) -> None:
-    write_tables(target, (score_table(batch.pop("probs"), **batch) for batch in batches))
+def _write_parquet(target: Path, batches: Iterator[Batch], calibrator: str) -> None:
+    tables = (_table(batch, for_csv=False) for batch in batches)
+    write_tables(target, tables, calibrator=calibrator)
 
 
-WRITERS: dict[str, Callable[[Path, Iterator[Batch]], None]] = {
+def _table(batch: Batch, *, for_csv: bool) -> Any:
+    """The columns to write: the other columns of the file as they are, and the probabilities."""
+    probs, names = batch["probs"], batch["class_names"]
+    others = batch["others"] or {"id": batch["ids"], "label": batch["labels"]}
+    if batch["confidence"]:
+        return arrow_table({"correct": batch["correct"], **others, "confidence": probs})
+    if probs.ndim == 1:
+        return arrow_table({**others, "prob": probs})
+    if for_csv:
+        probs = probs.astype(np.float64)  # of which the shortest digits are read back the same
+        return arrow_table({**others, **score_columns(probs, "probs", names)})
+    return score_table(probs, others=others, class_names=names)
+
+
+def _write_jsonl(log: JsonlSource, target: Path, batches: Iterator[Batch], digest: str) -> None:
+    """The lines of the log with calibrated probabilities of the options, or confidences."""
+    rows = ((batch["class_names"], row) for batch in batches for row in batch["probs"])
+    with target.open("w", encoding="utf-8") as file:
+        for (_, line), (names, row) in zip(log.lines(), rows, strict=True):
+            if row.ndim == 0:
+                line["confidence"] = float(row)
+            else:
+                texts = names or map(str, range(len(row)))
+                line["probs"] = dict(zip(texts, row.tolist(), strict=True))
+            line["calibrator"] = digest
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+WRITERS: dict[str, Callable[[Path, Iterator[Batch], str], None]] = {
     ".npz": _write_npz,
     ".parquet": _write_parquet,
     ".csv": _write_csv,

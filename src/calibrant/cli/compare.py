@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from calibrant.calibrators import CALIBRATORS
@@ -14,12 +16,16 @@ from calibrant.cli.options import (
     Names,
     bins_option,
     chosen_methods,
+    column_options,
+    further_metrics_option,
     gamma_option,
     json_option,
     level_option,
+    plugin_option,
     seed_option,
 )
 from calibrant.cli.progress import fitting_bar
+from calibrant.files.layout import as_options
 
 
 @click.command(cls=MethodsCommand)
@@ -50,10 +56,13 @@ from calibrant.cli.progress import fitting_bar
     help="Metric to sort by, shown with its interval (--json has all intervals): "
     f"{', '.join(SORTABLE)}.  [default: {SORTABLE[0]}; for two classes {POSITIVE[0]}]",
 )
+@further_metrics_option
 @bins_option
 @level_option
 @seed_option
 @json_option
+@plugin_option
+@column_options
 def compare(
     val: str,
     test: str,
@@ -61,10 +70,12 @@ def compare(
     gamma: float | None,
     against: str,
     sort: str | None,
+    metrics: tuple[str, ...],
     n_bins: int,
     level: float,
     seed: int,
     as_json: bool,
+    columns: dict[str, Any],
 ) -> None:
     """Fit every method on VAL and measure each on TEST.
 
@@ -81,9 +92,11 @@ def compare(
       calibrant compare network.npz::val network.npz::test
       calibrant compare val.parquet test.parquet --method identity,temperature --sort nll
       calibrant compare val.csv test.csv --gamma 3 --json
+      calibrant compare val.csv test.csv --metric aurc --metric smooth_ece
     """
     methods = chosen_methods(names, gamma, against=against)
-    fit_on, measure_on = read_labelled(val, to_fit=True), read_labelled(test)
+    fit_on = read_labelled(val, columns=columns, to_fit=True)
+    measure_on = read_labelled(test, columns=columns)
     with fitting_bar(val, len(methods)) as show:
         result = compare_samples(
             fit_on,
@@ -91,6 +104,7 @@ def compare(
             methods=methods,
             against=against,
             sort=sort,
+            metrics=metrics,
             n_bins=n_bins,
             level=level,
             random_state=seed,
@@ -100,4 +114,4 @@ def compare(
         click.echo(result.to_json())
         return
     click.echo(f"{result}\n")
-    click.echo(f"To fit one: calibrant fit {val} --method NAME -o cal.json")
+    click.echo(f"To fit one: calibrant fit {val}{as_options(columns)} --method NAME -o cal.json")

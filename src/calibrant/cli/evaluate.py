@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -19,18 +20,22 @@ from calibrant.cli.data_sets import (
     scheduler_option,
     skip_bad_option,
 )
+from calibrant.cli.inputs import refuse_named_columns
 from calibrant.cli.options import (
     INPUT,
     OUTPUT,
     Name,
     bins_option,
+    column_options,
     json_option,
     level_option,
+    plugin_option,
     seed_option,
 )
 from calibrant.cli.progress import batches_bar, passes_bar
 from calibrant.files import Predictions, iter_predictions
 from calibrant.metrics.evaluation import evaluate_samples
+from calibrant.metrics.missing_options import with_upper
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.samples import ScoredSamples, samples_of_confidence, summarise
 from calibrant.metrics.streaming import StreamedEvaluation
@@ -46,7 +51,8 @@ BATCH_ROWS = 65_536
     type=Name(METRICS),
     multiple=True,
     metavar="NAME",
-    help=f"Metric to measure instead of the default set, one of {', '.join(METRICS)}. Repeatable.",
+    help="Metric to measure instead of the default set. Repeatable. One of "
+    f"{', '.join(METRICS)}, or of a plug-in.",
 )
 @bins_option
 @level_option
@@ -68,6 +74,8 @@ BATCH_ROWS = 65_536
 @scheduler_option
 @skip_bad_option
 @classes_option
+@plugin_option
+@column_options
 def evaluate(
     files: tuple[str, ...],
     metrics: tuple[str, ...],
@@ -80,23 +88,28 @@ def evaluate(
     scheduler: str | None,
     skip_bad: bool,
     classes: int | None,
+    columns: dict[str, Any],
 ) -> None:
     """Measure the calibration of the probabilities in FILE.
 
     FILE is a .npz, .parquet or .csv file, or a folder of .parquet files, with logits or
-    probabilities and labels. FILE.npz::test reads test_logits and test_labels. A file with only
-    confidence and correct also works. Prints calibration errors with intervals, and the noise
-    floor: the error that a perfectly calibrated model would show with as many samples. For two
-    classes, measures of the probability of class 1 come first. The verdict names what is off:
-    the confidence, the prevalence or single classes. Files larger than memory are read in parts,
-    large folders of Parquet files on all cores or on a cluster.
+    probabilities and labels. FILE.npz::test reads test_logits and test_labels. One column, called
+    score, y_score or prob, is the positive class. A file with only confidence and correct also
+    works. Prints calibration errors with intervals, and the noise floor: the error that a
+    perfectly calibrated model would show with as many samples. For two classes, measures of the
+    probability of class 1 come first. The verdict names what is off: the confidence, the
+    prevalence or single classes. Files larger than memory are read in parts, large folders of
+    Parquet files on all cores or on a cluster. A .jsonl file is the log of a language model; if it
+    leaves out options, the verdict is given at both ends of what they can be.
 
     \b
     Examples:
       calibrant evaluate predictions.npz
       calibrant evaluate network.npz::val network.npz::test --json
       calibrant evaluate predictions.parquet --plot reliability.png
+      calibrant evaluate predictions.csv --label outcome --score risk --positive yes
       calibrant evaluate predictions.csv --metric nll --metric smooth_ece
+      calibrant evaluate answers.jsonl --options A,B,C,D
       calibrant evaluate logs/ --scheduler tcp://head:8786 --skip-bad
     """
     if plot_path is not None and len(files) > 1:
@@ -109,11 +122,12 @@ def evaluate(
         where = scheduler_of(file, scheduler, skip_bad=skip_bad, rows_in_memory=most)
         notes: tuple[str, ...] = ()
         if where is None:
-            stream, samples = _read(file, n_bins, classes)
+            stream, samples = _read(file, n_bins, classes, columns)
         else:
             from calibrant.scale.evaluation import stream_files
 
             samples = None
+            refuse_named_columns(columns)
             with passes_bar(f"evaluating {Path(file).name}") as show:
                 stream, notes = stream_files(
                     file,
@@ -148,13 +162,13 @@ def evaluate(
 
 
 def _read(
-    file: str, n_bins: int, classes: int | None
+    file: str, n_bins: int, classes: int | None, columns: dict[str, Any]
 ) -> tuple[StreamedEvaluation, ScoredSamples | None]:
     """The sums over all rows, and the rows themselves if they fit into memory."""
     stream = StreamedEvaluation(n_bins=n_bins)
     kept: list[ScoredSamples] | None = []
     numbers = first = 0
-    rows = iter_predictions(file, batch_rows=BATCH_ROWS)
+    rows = iter_predictions(file, batch_rows=BATCH_ROWS, **columns)
     with batches_bar(f"reading {Path(file).name}", rows, file, BATCH_ROWS) as batches:
         for batch in batches:
             with _inputs.naming(f"{file}, counting from row {first}"):
@@ -164,12 +178,14 @@ def _read(
             stream.count(samples)
             first += len(batch)
             numbers += samples.confidence.size if samples.scores is None else samples.scores.size
-            if kept is not None:
+            if kept is not None and samples.upper is None:  # for the ends, all rows are needed
                 small = (
                     numbers <= _thresholds.NUMBERS_TO_EVALUATE_IN_MEMORY
                     and stream.n <= _thresholds.ROWS_TO_EVALUATE_IN_MEMORY
                 )
-                kept = [*kept, samples] if small else None
+                kept = kept if small else None
+            if kept is not None:
+                kept.append(samples)
     return stream, None if kept is None else _joined(kept)
 
 
@@ -179,7 +195,8 @@ def _samples(batch: Predictions) -> ScoredSamples:
     if batch.top_logits is not None:
         _inputs.every_class_known("an evaluation of this kind of file")
     _inputs.some_labels(batch.labels)
-    return summarise(batch.probs, batch.labels, logits=batch.logits)
+    samples = summarise(batch.probs, batch.labels, logits=batch.logits)
+    return with_upper(replace(samples, classes=batch.class_names), batch.upper_logits)
 
 
 def _joined(parts: list[ScoredSamples]) -> ScoredSamples:
@@ -187,6 +204,7 @@ def _joined(parts: list[ScoredSamples]) -> ScoredSamples:
         return parts[0]
     scores = [part.scores for part in parts if part.scores is not None]
     labels = [part.labels for part in parts if part.labels is not None]
+    upper = [part.upper for part in parts if part.upper is not None]
     return ScoredSamples(
         confidence=np.concatenate([part.confidence for part in parts]),
         correct=np.concatenate([part.correct for part in parts]),
@@ -194,6 +212,8 @@ def _joined(parts: list[ScoredSamples]) -> ScoredSamples:
         scores=np.concatenate(scores) if scores else None,
         labels=np.concatenate(labels) if labels else None,
         from_logits=parts[0].from_logits,
+        classes=parts[0].classes,
+        upper=np.concatenate(upper) if upper else None,
     )
 
 

@@ -8,7 +8,7 @@ import click
 
 from calibrant.calibrators import load
 from calibrant.calibrators.export import DTYPES, FORMATS, export as write, format_of
-from calibrant.cli.options import OUTPUT, Name, force_option
+from calibrant.cli.options import OUTPUT, Name, force_option, plugin_option
 
 USES = {
     "numpy": "from {stem} import predict_proba",
@@ -42,6 +42,7 @@ ANY_NAME = 'runpy.run_path("{name}")["predict_proba"](logits)'
     help="Data type of the logits of an .onnx or .pt2 file.  [default: float32]",
 )
 @force_option
+@plugin_option
 def export(
     calibrator: Path, kind: str | None, out: Path | None, dtype: str | None, force: bool
 ) -> None:

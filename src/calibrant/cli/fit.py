@@ -14,6 +14,7 @@ from calibrant import _inputs, _thresholds
 from calibrant._registry import Registry
 from calibrant._writing import refuse_foreign, refuse_unwritable
 from calibrant.calibrators import CALIBRATORS, AutoCalibration, CalibrationWarning, Calibrator
+from calibrant.calibrators.origin import check_metadata
 from calibrant.calibrators.registry import required_params
 from calibrant.calibrators.saving import is_calibrator
 from calibrant.calibrators.temperature.methods import CRITERIA
@@ -25,18 +26,21 @@ from calibrant.cli.data_sets import (
     scheduler_option,
     skip_bad_option,
 )
-from calibrant.cli.inputs import read_labelled, refuse_overwriting
+from calibrant.cli.inputs import read_labelled, refuse_named_columns, refuse_overwriting
 from calibrant.cli.options import (
     INPUT,
     OUTPUT,
     MethodsCommand,
     Name,
+    column_options,
     force_option,
     json_option,
     parse_setting,
+    plugin_option,
 )
 from calibrant.cli.progress import passes_bar
 from calibrant.errors import CalibrantError
+from calibrant.files.layout import as_options
 from calibrant.files.parquet import is_truncated
 
 NAMED = {"criterion": Registry("criterion", dict.fromkeys(CRITERIA))}
@@ -73,38 +77,52 @@ NAMED = {"criterion": Registry("criterion", dict.fromkeys(CRITERIA))}
     metavar="FILE",
     help="Calibrator to write, a small .json file. An earlier calibrator is overwritten.",
 )
+@click.option(
+    "--metadata",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Keep a value in the file, such as --metadata model=resnet50. Repeatable.",
+)
 @force_option
 @json_option
 @scheduler_option
 @skip_bad_option
 @classes_option
+@plugin_option
+@column_options
 def fit(
     val: str,
     method: str,
     settings: tuple[str, ...],
     keep_class: bool,
     output: Path,
+    metadata: tuple[str, ...],
     force: bool,
     as_json: bool,
     scheduler: str | None,
     skip_bad: bool,
     classes: int | None,
+    columns: dict[str, Any],
 ) -> None:
     """Fit a calibrator on the predictions in VAL and save it.
 
     VAL is a .npz, .parquet or .csv file, or a folder of .parquet files, with logits or
-    probabilities and labels. FILE.npz::val reads val_logits and val_labels. Use held-out samples:
-    on its training samples a model is more confident than on others. The default method, auto,
-    selects by cross-validation how far to go beyond one temperature. It may change the predicted
-    class where that helps, unless --keep-class is given. Prints the evidence for that choice, how
-    the fit went, and any warnings.
+    probabilities and labels, or with confidence and correct, or a .jsonl log of a language model.
+    FILE.npz::val reads val_logits and
+    val_labels. One column, called score, y_score or prob, is the positive class. Use held-out
+    samples: on its training samples a model is more confident than on others. The default method,
+    auto, selects by cross-validation how far to go beyond one temperature. It may change the
+    predicted class where that helps, unless --keep-class is given. Prints the evidence for that
+    choice, how the fit went, and any warnings.
 
     \b
     Examples:
       calibrant fit network.npz::val -o cal.json
       calibrant fit network.npz::val --keep-class -o cal.json
       calibrant fit val.parquet --method temperature --set criterion=ada_ece -o cal.json
+      calibrant fit val.csv --label outcome --score risk --positive yes -o cal.json
       calibrant fit val.csv --method focal --set gamma=3 -o cal.json --json
+      calibrant fit answers.jsonl --options A,B,C,D -o cal.json
       calibrant fit logs/ --method temperature --scheduler local -o cal.json
     """
     if output.suffix.lower() != ".json":
@@ -118,19 +136,25 @@ def fit(
             raise click.UsageError(f"--keep-class is for the method auto; found {method}")
         settings = (*settings, "keep_class=true")
     calibrator = _make_calibrator(method, settings)
+    kept = check_metadata(
+        dict(parse_setting(each, "model=resnet50", "--metadata") for each in metadata)
+    )
     most = _thresholds.ROWS_TO_FIT_IN_MEMORY
     where = scheduler_of(val, scheduler, skip_bad=skip_bad, rows_in_memory=most)
     # The warnings of the fit are in its report, which is printed below.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         if where is None:
-            samples = read_labelled(val, to_fit=True)
+            samples = read_labelled(val, columns=columns, to_fit=True)
             check_classes(val, samples.scores.shape[1], classes)
             with _inputs.naming(val):
                 calibrator.fit_samples(samples.fit_data())
+            calibrator.classes_ = samples.classes or calibrator.classes_
+            calibrator.origin_ = calibrator.origin_.with_data(*samples[:3])
         else:
             from calibrant import scale
 
+            refuse_named_columns(columns)
             with passes_bar(f"fitting on {Path(val).name}") as show:
                 scale.fit(
                     calibrator,
@@ -140,15 +164,17 @@ def fit(
                     n_classes=classes,
                     progress=show,
                 )
-    calibrator.save(output)
+    calibrator.save(output, metadata=kept)
     if as_json:
         click.echo(json.dumps(calibrator.report_.to_dict(), indent=2, allow_nan=False))
         return
     click.echo(f"{calibrator.report_}\nWritten to {output}\n")
     # Truncated rows are only written as a folder.
     calibrated = "calibrated" if is_truncated(Path(val)) else "calibrated.npz"
-    click.echo(f"To use it:     calibrant apply {output} FILE -o {calibrated}")
+    named = as_options(columns)
+    click.echo(f"To use it:     calibrant apply {output} FILE{named} -o {calibrated}")
     click.echo(f"To measure it: calibrant evaluate {calibrated}")
+    click.echo(f"To look at it: calibrant info {output}")
 
 
 def _make_calibrator(method: str, settings: tuple[str, ...]) -> Calibrator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,20 @@ from calibrant.errors import CalibrantError
 from calibrant.files import Predictions, read_predictions
 
 
-def read_labelled(file: str, *, to_fit: bool = False) -> LabelledScores:
+def read_labelled(file: str, *, columns: Mapping[str, Any], to_fit: bool = False) -> LabelledScores:
     """The checked scores and labels of a file; an error message names the file."""
-    predictions = read_predictions(file)
+    predictions = read_predictions(file, **columns).with_scores()
     with _inputs.naming(file):
         kind, scores = scores_of(predictions)
         _inputs.some_labels(predictions.labels)
-        return labelled_scores(predictions.labels, to_fit=to_fit, **{kind: scores})
+        checked = labelled_scores(predictions.labels, to_fit=to_fit, **{kind: scores})
+        return checked._replace(
+            classes=predictions.class_names, upper_logits=predictions.upper_logits
+        )
 
 
 def scores_of(predictions: Predictions) -> tuple[str, npt.NDArray[Any]]:
-    """``"logits"`` or ``"probs"``, and the array. Confidences alone cannot be calibrated."""
+    """``"logits"`` or ``"probs"``, and the array."""
     if predictions.top_logits is not None:
         _inputs.every_class_known("this command, on this file,")
     _inputs.some_scores(predictions.logits, predictions.probs)
@@ -32,6 +36,16 @@ def scores_of(predictions: Predictions) -> tuple[str, npt.NDArray[Any]]:
         return "logits", predictions.logits
     assert predictions.probs is not None
     return "probs", predictions.probs
+
+
+def refuse_named_columns(columns: Mapping[str, Any]) -> None:
+    """Refuse names of columns for folders that are read in parts."""
+    given = [f"--{name}" for name, value in columns.items() if value is not None]
+    if given:
+        raise CalibrantError(
+            f"{' and '.join(given)} need a file that is read in one process; found a folder that "
+            "is read in parts. Rename the columns: label, and prob or logit"
+        )
 
 
 def refuse_overwriting(output: Path, *sources: str) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from calibrant._registry import Registry
 from calibrant.calibrators import CALIBRATORS, Calibrator
 from calibrant.calibrators.registry import make_calibrators, required_params
 from calibrant.errors import CalibrantError
+from calibrant.metrics.registry import METRICS
 
 SEEDS = range(2**63)
 
@@ -86,6 +89,83 @@ gamma_option = click.option(
     type=float,
     help="Gamma that the model was trained with. Adds the methods that need it (focal).",
 )
+further_metrics_option = click.option(
+    "--metric",
+    "metrics",
+    type=Name(METRICS),
+    multiple=True,
+    metavar="NAME",
+    help="Further metric to measure, as in `calibrant evaluate`. Repeatable.",
+)
+
+
+def _import_plugins(ctx: click.Context, _param: click.Parameter, modules: tuple[str, ...]) -> None:
+    for module in modules:
+        if not _inputs.is_found(module):
+            raise CalibrantError(
+                f"--plugin takes the name of a module; found none called {module!r}. Install its "
+                "package, or set PYTHONPATH to its folder"
+            )
+        with _inputs.refusing(f"the plug-in {module} cannot be imported", "Repair it"):
+            import_module(module)
+
+
+plugin_option = click.option(
+    "--plugin",
+    multiple=True,
+    metavar="MODULE",
+    is_eager=True,  # the names of methods and metrics are looked up afterwards
+    expose_value=False,
+    callback=_import_plugins,
+    help="Python module that registers methods, metrics or losses. Repeatable. Plug-ins that are "
+    "installed as packages are found without it.",
+)
+
+
+def column_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add options that name columns; the command gets ``columns`` for ``read_predictions``."""
+
+    @click.option(
+        "--label",
+        metavar="NAME",
+        help="Column of the labels, if not label or y_true; in a log a field such as meta.key.",
+    )
+    @click.option(
+        "--score",
+        metavar="NAME,...",
+        help="Column of the scores of the positive class, or the columns of all classes.",
+    )
+    @click.option("--positive", metavar="LABEL", help="Label of the positive class.")
+    @click.option(
+        "--options",
+        metavar="A,B,...",
+        help="Possible answers in the log of a language model (.jsonl): the classes.",
+    )
+    @click.option("--source", metavar="NAME", help="Lines of a log to read, by their field source.")
+    @functools.wraps(command)
+    def with_columns(
+        *args: Any,
+        label: str | None,
+        score: str | None,
+        positive: str | None,
+        options: str | None,
+        source: str | None,
+        **others: Any,
+    ) -> Any:
+        columns = {
+            "label": label,
+            "score": _separated(score),
+            "positive": positive,
+            "options": _separated(options),
+            "source": source,
+        }
+        return command(*args, columns=columns, **others)
+
+    return with_columns
+
+
+def _separated(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",")]
 
 
 class MethodsCommand(click.Command):
@@ -94,7 +174,8 @@ class MethodsCommand(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The methods, with a description and parameters of each."""
         with formatter.section("Methods"):
-            formatter.write_dl([(name, _described(cls)) for name, cls in CALIBRATORS.items()])
+            methods = CALIBRATORS.with_plugins()
+            formatter.write_dl([(name, _described(cls)) for name, cls in methods.items()])
 
 
 def chosen_methods(
@@ -112,12 +193,13 @@ def chosen_methods(
     return chosen
 
 
-def parse_setting(setting: str, example: str) -> tuple[str, Any]:
+def parse_setting(setting: str, example: str, option: str = "--set") -> tuple[str, Any]:
     """Name and value of ``--set NAME=VALUE``. The value is JSON; any other text is a string."""
     name, equals, text = setting.partition("=")
     if not equals:
         raise CalibrantError(
-            f"--set takes NAME=VALUE; found {setting[:60]!r}. Write for example --set {example}"
+            f"{option} takes NAME=VALUE; found {setting[:60]!r}. "
+            f"Write for example {option} {example}"
         )
     try:
         return name, json.loads(text)

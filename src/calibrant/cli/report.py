@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,8 +17,11 @@ from calibrant.cli.options import (
     Names,
     bins_option,
     chosen_methods,
+    column_options,
+    further_metrics_option,
     gamma_option,
     level_option,
+    plugin_option,
     seed_option,
 )
 from calibrant.cli.progress import fitting_bar
@@ -46,9 +50,12 @@ from calibrant.cli.progress import fitting_bar
     help="Methods to compare. Repeatable.  [default: all that finish within a minute]",
 )
 @gamma_option
+@further_metrics_option
 @bins_option
 @level_option
 @seed_option
+@plugin_option
+@column_options
 def report(
     val: str,
     test: str,
@@ -56,9 +63,11 @@ def report(
     title: str | None,
     names: tuple[list[str], ...],
     gamma: float | None,
+    metrics: tuple[str, ...],
     n_bins: int,
     level: float,
     seed: int,
+    columns: dict[str, Any],
 ) -> None:
     """Write an HTML page: can the model be trusted, and what does calibration gain?
 
@@ -73,6 +82,7 @@ def report(
       calibrant report network.npz::val network.npz::test
       calibrant report val.parquet test.parquet -o page.html --title "Our network"
       calibrant report val.csv test.csv --method auto,temperature
+      calibrant report val.jsonl test.jsonl --options A,B,C,D
     """
     _inputs.page_path(output)
     refuse_overwriting(output, val, test)
@@ -87,9 +97,11 @@ def report(
             title=title,
             methods=methods if names else None,
             gamma=gamma,
+            metrics=metrics,
             n_bins=n_bins,
             level=level,
             random_state=seed,
+            columns=columns,
             progress=show,
         )
     click.echo(summary.verdict())

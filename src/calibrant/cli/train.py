@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from calibrant import _inputs
-from calibrant.cli.options import INPUT, json_option, parse_setting
+from calibrant.cli.options import INPUT, json_option, parse_setting, plugin_option
 from calibrant.cli.progress import progress_bar
 from calibrant.errors import CalibrantError, UnknownNameError
 
@@ -65,7 +65,11 @@ class NamesCommand(click.Command):
         from calibrant.training.models import MODELS
 
         with formatter.section("Names"):
-            named = (("data sets", DATASETS), ("networks", MODELS), ("losses", LOSSES))
+            named = (
+                ("data sets", DATASETS),
+                ("networks", MODELS),
+                ("losses", LOSSES.with_plugins()),
+            )
             formatter.write_dl([(what, ", ".join(names)) for what, names in named])
 
 
@@ -122,6 +126,7 @@ class NamesCommand(click.Command):
 )
 @click.option("--processes", type=int, help="Parallel runs of a grid.  [default: one per core]")
 @json_option
+@plugin_option
 def train(
     data: str | None,
     output: str | None,

@@ -1,7 +1,8 @@
 """Prediction files: read whole or in batches, written whole.
 
-Formats are ``.npz``, Parquet (a file or a folder of them) and CSV. Names in the file (``logits`` or
-``probs``, ``labels``) say what it holds; values are never used to guess.
+Formats are ``.npz``, Parquet (a file or a folder of them), CSV, and ``.jsonl`` logs of language
+models. Names in the file (``logits`` or ``probs``, ``labels``) say what it holds; values are never
+used to guess.
 """
 
 from calibrant._writing import written_whole

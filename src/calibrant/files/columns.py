@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from calibrant.errors import CalibrantError, MissingExtraError
 from calibrant.files.layout import BFLOAT16, Layout
-from calibrant.files.predictions import Block, decoding
+from calibrant.files.predictions import OTHER, Block, decoding
 
 
 def arrow(doing: str = "reading") -> Any:
@@ -48,7 +48,7 @@ class Columns:
         elif layout.scores:
             raw["scores"] = self._joined_lists(layout, dtype, width)
         for role, name in layout.roles.items():
-            if role == "ids":
+            if role == "ids" or (role == "labels" and self._is_text(name)):
                 raw[role] = self._ids(name)
             elif role == "classes":
                 raw[role] = self._lists(name, raw["scores"].shape[1])
@@ -56,7 +56,7 @@ class Columns:
                 raw[role] = self._numbers_or_nan(name)
             else:
                 raw[role] = self._numbers(name, truth=True)
-        return raw
+        return raw | {OTHER + name: self.columns[name] for name in layout.kept}
 
     def _joined_lists(
         self, layout: Layout, dtype: np.dtype[Any], width: int | None
@@ -100,6 +100,11 @@ class Columns:
             column = column.dictionary_decode()
         self._refuse_nulls(column, f"the column {name} must have a value in every row", 1)
         return column
+
+    def _is_text(self, name: str) -> bool:
+        types, kind = arrow().types, self.columns[name].type
+        kind = kind.value_type if types.is_dictionary(kind) else kind
+        return bool(types.is_string(kind) or types.is_large_string(kind))
 
     def _numbers(self, name: str, *, truth: bool = False) -> NDArray[Any]:
         return _to_numpy(self._plain(name), f"{self.where}: the column {name}", truth=truth)

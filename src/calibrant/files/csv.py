@@ -12,8 +12,8 @@ import numpy as np
 
 from calibrant.errors import CalibrantError
 from calibrant.files.columns import Columns, arrow
-from calibrant.files.layout import find_layout
-from calibrant.files.predictions import Block, cleaned, decoding, refuse_rows
+from calibrant.files.layout import Asked, find_layout
+from calibrant.files.predictions import OTHER, Block, cleaned, decoding, refuse_rows
 
 _BLOCK = 1 << 22  # bytes parsed at once; a line must fit into it
 _MISSING = ["", "NA", "N/A", "#N/A", "null", "NULL", "None"]  # not nan: it is a number
@@ -29,22 +29,24 @@ class CsvSource:
     class_names: tuple[str, ...] | None = None  # no place for them
     n_classes: int | None = None
 
-    def __init__(self, path: Path, part: str | None, where: str) -> None:
+    def __init__(self, path: Path, part: str | None, where: str, asked: Asked) -> None:
         arrow()
         self.path = path
         self.where = where
         self.header: list[str] = []
         with self._explained(), self._reader([], {}) as reader:
             self.header = list(reader.schema.names)
-        self.layout = find_layout(self.header, part=part, where=where, table=True)
+        self.layout = find_layout(self.header, part=part, where=where, table=True, asked=asked)
 
     def blocks(self, rows: int | None) -> Iterator[Block]:
         """The rows in order, a few megabytes of text at a time."""
         names, roles = list(self.layout.names), self.layout.roles
         types = dict.fromkeys(names, arrow().float64())
-        as_text = [roles[role] for role in ("ids", "correct") if role in roles]
+        in_text = ("ids", "correct") if "confidence" in roles else ("ids", "correct", "labels")
+        as_text = [roles[role] for role in in_text if role in roles]
         lists = "" if self.layout.numbered else "".join(self.layout.scores)
-        types |= dict.fromkeys([*as_text, *filter(None, [lists])], arrow().string())
+        text = [*self.layout.kept, *as_text, *filter(None, [lists])]
+        types |= dict.fromkeys(text, arrow().string())
         whole_ids = "ids" in roles and self._all_whole_numbers(roles["ids"])
         width: int | None = None
         start = 0
@@ -58,6 +60,7 @@ class CsvSource:
                 columns[roles["ids"]] = columns[roles["ids"]].cast(arrow().int64())
             given = Columns(columns, where=self.where, first_row=start)
             raw = given.by_role(self.layout, np.dtype(np.float64), width)
+            raw |= {OTHER + name: batch.column(name) for name in self.layout.kept}  # as text
             width = raw["scores"].shape[1] if "scores" in raw else None
             yield cleaned(raw, self.layout, where=self.where, first_row=start)
             start += batch.num_rows

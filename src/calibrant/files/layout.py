@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from calibrant import _inputs
 from calibrant.errors import CalibrantError
 
 SCORES = {"logits": "logit", "probs": "prob"}
@@ -15,8 +18,23 @@ SCORES = {"logits": "logit", "probs": "prob"}
 TRUNCATED_SCORES = {"top_logits": "label_logit", "top_logprobs": "label_logprob"}
 """Names of the largest scores of each row, and of the label's own score."""
 
-LABELS = ("label", "labels")
+LABELS = ("label", "labels", "target", "y_true")
+ONE_COLUMN = {
+    "prob": "probs",
+    "probability": "probs",
+    "y_prob": "probs",
+    "y_proba": "probs",
+    "predicted_probability": "probs",
+    "logit": "logits",
+    "score": "score",
+    "y_score": "score",
+}
+"""Names of a column for the positive class, and its kind. A score is a probability if all of the
+file's scores are between 0 and 1, else a logit."""
 IDS = ("id", "ids")
+
+STEMS = {"prob": "probs", "logit": "logits"}
+"""What is in the name of a column that says its kind."""
 
 BFLOAT16 = "_bfloat16"
 """Suffix of columns that hold the 16 bits of bfloat16 numbers, a type Parquet does not have."""
@@ -30,12 +48,42 @@ _PART = re.compile(
 
 
 @dataclass(frozen=True)
+class Asked:
+    """The columns that a user names, instead of those that are found by their names."""
+
+    label: str | None = None
+    score: tuple[str, ...] = ()
+    """One column of the positive class, or one for each class."""
+    positive: str | None = None
+    """The label of the positive class."""
+    keep: bool = False
+    """Whether to read the other columns of a table, to pass them on."""
+    options: tuple[str, ...] | None = None
+    """The possible answers in a language model's log: the classes."""
+    source: str | None = None
+    """The lines of a log to read."""
+
+
+def as_options(columns: Mapping[str, Any]) -> str:
+    """Arguments of ``read_predictions`` on the command line, each after a space.
+
+    Examples:
+        >>> as_options({"label": "key", "score": None, "options": ("A", "B")})
+        ' --label key --options A,B'
+    """
+    given = {name: value for name, value in columns.items() if value is not None}
+    texts = {name: v if isinstance(v, str) else ",".join(v) for name, v in given.items()}
+    return "".join(f" --{name} {shlex.quote(text)}" for name, text in texts.items())
+
+
+@dataclass(frozen=True)
 class Layout:
     """The names to read: ``scores`` (one array, or columns in order), and the others by role.
 
-    ``kind`` is ``"logits"``, ``"probs"``, ``"top_logits"`` (truncated rows, log-probabilities too)
-    or ``"confidence"``, which has no ``scores``. Columns are ``numbered`` if each holds one class;
-    otherwise each holds lists, of all classes or of a chunk of them.
+    ``kind`` is ``"logits"``, ``"probs"``, ``"score"`` (logits or probs: the numbers decide),
+    ``"top_logits"`` (truncated rows, log-probabilities too) or ``"confidence"``, which has no
+    ``scores``. Columns are ``numbered`` if each holds one class; otherwise each holds lists, of all
+    classes or of a chunk of them. A ``single`` column holds the positive class.
     """
 
     kind: str
@@ -45,14 +93,26 @@ class Layout:
     """Whether the numbers are the bits of bfloat16."""
     roles: dict[str, str] = field(default_factory=dict)
     class_names: str | None = None
+    single: bool = False
+    column_classes: tuple[str, ...] | None = None
+    """The classes that the columns are named after."""
+    kept: tuple[str, ...] = ()
+    """Columns to pass on: all but the scores."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """All names with one entry per row."""
-        return (*self.scores, *self.roles.values())
+        return tuple(dict.fromkeys((*self.scores, *self.roles.values(), *self.kept)))
 
 
-def find_layout(names: Sequence[str], *, part: str | None, where: str, table: bool) -> Layout:
+def find_layout(
+    names: Sequence[str],
+    *,
+    part: str | None,
+    where: str,
+    table: bool,
+    asked: Asked = Asked(),  # noqa: B008 (frozen)
+) -> Layout:
     """The layout of a file with arrays (or, in a table, columns) called ``names``.
 
     ``part`` is the ``val`` of ``FILE.npz::val``: only names that start with ``val_`` count, except
@@ -62,13 +122,16 @@ def find_layout(names: Sequence[str], *, part: str | None, where: str, table: bo
     truncated = _truncated_layout(found)
     if truncated is not None:
         return truncated
-    layout = _scores(found, table)
+    labels = LABELS if asked.label is None else (found.known(asked.label),)
+    layout = _asked_scores(found, asked, table) if asked.score else _scores(found, table)
     if layout is None:
         layout = Layout("confidence", roles=_confidence_roles(found))
     else:
-        layout = replace(layout, roles=found.roles(labels=LABELS, ids=IDS))
+        layout = replace(layout, roles=found.roles(labels=labels, ids=IDS))
     if table:
-        return layout
+        used = (*layout.scores, layout.roles.get("confidence"))
+        kept = tuple(name for name in names if name not in used) if asked.keep else ()
+        return replace(layout, kept=kept)
     shared = "class_names" if "class_names" in names else None
     return replace(layout, class_names=found.one("class_names") or shared)
 
@@ -106,6 +169,15 @@ class _Names:
             self.refuse_twice(there[0])
         return there[0] if there else None
 
+    def known(self, name: str) -> str:
+        """A name that a user asks for, without the prefix of the part."""
+        if name not in self.full:
+            raise CalibrantError(
+                f"{self.where} has no {self.thing} {name}; found {listed(list(self.full))}. "
+                "Check the name"
+            )
+        return name
+
     def roles(self, **aliases: tuple[str, ...]) -> dict[str, str]:
         """Role to full name, for the roles that are there."""
         named = {role: self.one(*names) for role, names in aliases.items()}
@@ -141,6 +213,19 @@ class _Names:
                 )
         return tuple(by_number[number] for number in sorted(by_number))
 
+    def named_columns(self, kind: str, stem: str) -> list[Layout]:
+        """The layout of columns named after classes, ``stem_cat``, ``stem_dog``, if there are."""
+        columns = {
+            short.removeprefix(f"{stem}_"): name
+            for short, name in self.full.items()
+            if short.startswith(f"{stem}_")
+        }
+        if len(columns) < 2:
+            return []
+        for name in columns.values():
+            self.refuse_twice(name)
+        return [Layout(kind, tuple(columns.values()), True, column_classes=tuple(columns))]
+
     def nothing_to_read(self) -> CalibrantError:
         """The error for a file with neither scores nor confidence: the likeliest reason."""
         here = f"{self.where} has the {self.thing}s {listed(self.all)}"
@@ -163,8 +248,9 @@ class _Names:
             "one list column, or logit_0, logit_1, ..." if self.thing == "column" else "(N, K)"
         )
         return CalibrantError(
-            f"{here}: neither logits nor probs. Name the scores logits or probs ({numbered}), "
-            "or give confidence and correct"
+            f"{here}: neither logits nor probs. Name the scores logits or probs ({numbered}), or "
+            "score or prob for one column of the positive class, or give confidence and correct; "
+            "or say which they are: --label NAME --score NAME"
         )
 
 
@@ -182,13 +268,37 @@ def _scores(found: _Names, table: bool) -> Layout | None:
         columns = found.numbered(stem) if table else ()
         if columns:
             there.append(Layout(kind, columns, numbered=True))
+        elif table:
+            there += found.named_columns(kind, stem)
     if len(there) > 1:
         first, second = there[0].scores[0], there[1].scores[0]
         raise CalibrantError(
             f"{found.where}: a file holds one kind of score; found both {first} and {second}. "
             "Keep one of them, or give them parts (a_logits, b_probs) and ask for ::a"
         )
-    return there[0] if there else None
+    if there:
+        return there[0]
+    column = found.one(*ONE_COLUMN)
+    if column is None:
+        return None
+    kind = next(kind for name, kind in ONE_COLUMN.items() if found.full.get(name) == column)
+    return Layout(kind, (column,), numbered=table, single=True)
+
+
+def _asked_scores(found: _Names, asked: Asked, table: bool) -> Layout:
+    """The layout of the columns that a user names."""
+    names = tuple(found.full[found.known(name)] for name in asked.score)
+    kinds = {kind for stem, kind in STEMS.items() if all(stem in name for name in asked.score)}
+    kind = kinds.pop() if len(kinds) == 1 else "score"
+    if len(names) == 1:
+        return Layout(kind, names, numbered=table, single=True)
+    if not table:
+        raise CalibrantError(
+            f"{found.where}: an .npz file holds one array of scores; found {len(names)} names. "
+            "Name one array"
+        )
+    classes = tuple(map(str, _inputs.class_names(asked.score) or ())) or None
+    return Layout(kind, names, numbered=True, column_classes=classes)
 
 
 def _truncated_layout(found: _Names) -> Layout | None:

@@ -8,6 +8,7 @@ import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import CalibrantError
-from calibrant.files.layout import find_layout
+from calibrant.files.layout import Asked, find_layout
 from calibrant.files.predictions import Block, cleaned, decoding
 
 _ZIP = "an .npz file"
@@ -27,14 +28,16 @@ class NpzSource:
 
     n_classes: int | None = None  # no place for it
 
-    def __init__(self, path: Path, part: str | None, where: str) -> None:
+    def __init__(self, path: Path, part: str | None, where: str, asked: Asked) -> None:
         self.path = path
         self.where = where
         with ExitStack() as stack:
             archive = stack.enter_context(_opened(path, where))
             arrays = [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
-            self.layout = find_layout(arrays, part=part, where=where, table=False)
+            self.layout = find_layout(arrays, part=part, where=where, table=False, asked=asked)
             members = self._members(archive, stack)
+            if "scores" in members and members["scores"].shape[1:] in ((), (1,)):
+                self.layout = replace(self.layout, single=True)
             self.rows: int | None = self._checked_rows(members)
             self.class_names = self._class_names(archive, members)
 
@@ -64,6 +67,8 @@ class NpzSource:
         first = members["scores" if "scores" in members else "confidence"]
         for role, member in members.items():
             wanted = 2 if role in ("scores", "classes") else 1
+            if role == "scores" and self.layout.single:
+                wanted = len(member.shape)
             if len(member.shape) != wanted:
                 axes = "(rows, classes)" if wanted == 2 else "(rows,)"
                 raise CalibrantError(
@@ -86,7 +91,9 @@ class NpzSource:
         if self.layout.class_names is None:
             return None
         with _Member(archive, self.layout.class_names, self.where) as member:
-            n_classes = members["scores"].shape[1] if "scores" in members else None
+            n_classes = None
+            if "scores" in members:
+                n_classes = 2 if self.layout.single else members["scores"].shape[1]
             if len(member.shape) != 1 or n_classes not in (None, member.shape[0]):
                 raise CalibrantError(
                     f"{self.where}: {member.name} must have one name per class"

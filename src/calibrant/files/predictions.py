@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,8 +14,11 @@ from numpy.typing import NDArray
 from calibrant.errors import CalibrantError
 from calibrant.files.layout import Layout
 
-Block: TypeAlias = dict[str, NDArray[Any]]
-"""Some rows of a file, by role or by field."""
+Block: TypeAlias = dict[str, Any]
+"""Some rows of a file, by role or by field: arrays, and Arrow columns of names that start with
+``OTHER``."""
+OTHER = "other:"
+"""Prefix of columns that are passed on as they are."""
 
 _EXACT = np.float64(2.0**53)  # floats below it are whole numbers one apart
 
@@ -42,6 +45,11 @@ class Predictions:
             log-probabilities, which have 0.
         label_logits: (N,) floats, the logit of each label; NaN where it is missing.
         n_classes: number of classes, if ``top_logits`` are given and the file says it.
+        upper_logits: (N, K) floats, the largest possible logits where a language model's log leaves
+            out options, and ``logits`` elsewhere; None if it leaves out none.
+        single: whether the file has one column, of the positive class; ``logits`` or ``probs``
+            have two.
+        others: if asked for, every column of a table but the scores, as Arrow columns.
     """
 
     logits: NDArray[Any] | None = None
@@ -56,11 +64,32 @@ class Predictions:
     normaliser: NDArray[Any] | None = None
     label_logits: NDArray[Any] | None = None
     n_classes: int | None = None
+    upper_logits: NDArray[Any] | None = None
+    single: bool = False
+    others: Mapping[str, Any] = field(default_factory=dict)
+
+    def with_scores(self) -> Predictions:
+        """These predictions, with a confidence as probabilities of the classes wrong and correct.
+
+        Examples:
+            >>> known = Predictions(confidence=np.array([0.75]), correct=np.array([True]))
+            >>> known.with_scores().probs, known.with_scores().labels
+            (array([[0.25, 0.75]]), array([1]))
+        """
+        if self.confidence is None or self.probs is not None:
+            return self
+        return replace(
+            self,
+            probs=np.stack([1.0 - self.confidence, self.confidence], axis=-1),
+            labels=None if self.correct is None else self.correct.astype(np.int64),
+            class_names=("wrong", "correct"),
+            single=True,
+        )
 
     def __len__(self) -> int:
-        for field in (self.logits, self.probs, self.confidence, self.top_logits):
-            if field is not None:
-                return len(field)
+        for rows in (self.logits, self.probs, self.confidence, self.top_logits):
+            if rows is not None:
+                return len(rows)
         return 0
 
 
@@ -81,7 +110,10 @@ def cleaned(raw: Block, layout: Layout, *, where: str, first_row: int) -> Block:
             fields[role] = _floats(raw[role], names[role], where)
     for role in ("labels", "predicted"):
         if role in raw:
-            fields[role] = _whole_numbers(raw[role], names[role], where, first_row)
+            text = role == "labels" and "confidence" not in raw and raw[role].dtype.kind == "U"
+            fields[role] = (
+                raw[role] if text else _whole_numbers(raw[role], names[role], where, first_row)
+            )
     if "confidence" in raw:
         fields["confidence"] = _floats(raw["confidence"], names["confidence"], where)
     if "correct" in raw:
@@ -90,7 +122,7 @@ def cleaned(raw: Block, layout: Layout, *, where: str, first_row: int) -> Block:
         fields["correct"] = fields.pop("predicted") == fields["labels"]
     if "ids" in raw:
         fields["ids"] = _native(raw["ids"])
-    return fields
+    return fields | {name: column for name, column in raw.items() if name.startswith(OTHER)}
 
 
 def regrouped(blocks: Iterable[Block], rows: int | None) -> Iterator[Block]:
@@ -192,10 +224,18 @@ def _native(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _sliced(block: Block, start: int, end: int) -> Block:
-    return {field: array[start:end] for field, array in block.items()}
+    return {name: array[start:end] for name, array in block.items()}
 
 
 def _concatenated(blocks: list[Block]) -> Block:
     if len(blocks) == 1:
         return blocks[0]
-    return {field: np.concatenate([block[field] for block in blocks]) for field in blocks[0]}
+    return {name: _joined([block[name] for block in blocks]) for name in blocks[0]}
+
+
+def _joined(parts: list[Any]) -> Any:
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)
+    import pyarrow as pa
+
+    return pa.chunked_array(parts).combine_chunks()

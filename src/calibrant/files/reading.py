@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from calibrant import _inputs
 from calibrant.errors import CalibrantError
 from calibrant.files.csv import CsvSource
+from calibrant.files.jsonl import JsonlSource
+from calibrant.files.jsonl.options import checked_options
+from calibrant.files.layout import Asked, Layout
+from calibrant.files.meaning import Meaning, is_settled, meaning_of
 from calibrant.files.npz import NpzSource
 from calibrant.files.parquet.folder import ParquetSource
 from calibrant.files.predictions import Block, Predictions, regrouped
@@ -19,7 +25,9 @@ from calibrant.files.predictions import Block, Predictions, regrouped
 class Source(Protocol):
     """A file, or one part of it, whose names and shapes have been checked."""
 
+    where: str
     rows: int | None
+    layout: Layout
     class_names: tuple[str, ...] | None
     n_classes: int | None
     """For truncated rows, if the file says it."""
@@ -28,16 +36,25 @@ class Source(Protocol):
         """The rows in order, at most about ``rows`` at a time (None: what suits the format)."""
 
 
-KINDS: dict[str, Callable[[Path, str | None, str], Source]] = {
+KINDS: dict[str, Callable[[Path, str | None, str, Asked], Source]] = {
     ".npz": NpzSource,
     ".parquet": ParquetSource,
     ".csv": CsvSource,
     ".csv.gz": CsvSource,
+    ".jsonl": JsonlSource,
 }
 """What reads a file, by its extension; a folder is read as Parquet."""
 
 
-def read_predictions(path: str | os.PathLike[str]) -> Predictions:
+def read_predictions(
+    path: str | os.PathLike[str],
+    *,
+    label: str | None = None,
+    score: str | Sequence[str] | None = None,
+    positive: str | None = None,
+    options: Sequence[str] | None = None,
+    source: str | None = None,
+) -> Predictions:
     """All rows of a prediction file.
 
     Args:
@@ -47,7 +64,17 @@ def read_predictions(path: str | os.PathLike[str]) -> Predictions:
             ``logit_0, logit_1, ...`` or ``prob_0, ...``, or one column of lists named ``logits``
             or ``probs``. A file may also have only ``confidence`` and ``correct`` (or
             ``true_label`` and ``pred_label``). ``FILE.npz::val`` reads ``val_logits``,
-            ``val_labels`` and so on. Nothing is ever unpickled.
+            ``val_labels`` and so on. Nothing is ever unpickled. One column ``score``, ``y_score``,
+            ``prob`` or ``logit`` holds the positive class. Columns may be named after classes,
+            ``prob_cat``, ``prob_dog``, and labels may be names. A ``.jsonl`` file is the log of a
+            language model.
+        label: The column of the labels, if it is not called label, target or y_true. In a log, a
+            field such as ``meta.key``; by default label, answer or target.
+        score: The column of the positive class, or the columns of all classes.
+        positive: The label of the positive class, if the labels are not 0 and 1.
+        options: The possible answers in a log, such as A, B, C and D: the classes, in this order.
+            Plain lines and those of lm-evaluation-harness name them themselves.
+        source: The lines of a log to read, by their field ``source``, if there are several.
 
     Returns:
         Predictions: the arrays; None for those that the file does not have.
@@ -63,17 +90,27 @@ def read_predictions(path: str | os.PathLike[str]) -> Predictions:
         Traceback (most recent call last):
         calibrant.errors.CalibrantError: ...net.npz holds the parts val, test: add ::val or ::test
     """
-    return next(_predictions_of(_source(path), None))
+    asked = _asked(label, score, positive, options, source)
+    return next(_predictions_of(_source(path, asked), None, asked))
 
 
 def iter_predictions(
-    path: str | os.PathLike[str], *, batch_rows: int = 65536
+    path: str | os.PathLike[str],
+    *,
+    batch_rows: int = 65536,
+    label: str | None = None,
+    score: str | Sequence[str] | None = None,
+    positive: str | None = None,
+    options: Sequence[str] | None = None,
+    source: str | None = None,
+    keep: bool = False,
 ) -> Iterator[Predictions]:
     """The rows of :func:`read_predictions` in batches, without holding the whole file.
 
-    Every batch has ``batch_rows`` rows, the last one the remainder. Names and shapes are checked
-    before this returns; damaged rows are found when they are reached. Only an array stored in
-    Fortran order is held whole.
+    With ``keep``, batches of a table have its other columns too. Every batch has ``batch_rows``
+    rows, the last one the remainder. Names and shapes are checked before this returns; damaged
+    rows are found when they are reached. Only an array stored in Fortran order and the numbers of
+    a ``.jsonl`` file are held whole.
 
     Examples:
         >>> import tempfile
@@ -84,11 +121,12 @@ def iter_predictions(
         [[0, 1], [2, 0], [1]]
     """
     rows = _inputs.whole_number(batch_rows, "batch_rows", allowed=range(1, 1 << 31))
-    return _predictions_of(_source(path), rows)
+    asked = replace(_asked(label, score, positive, options, source), keep=keep)
+    return _predictions_of(_source(path, asked), rows, asked)
 
 
 def count_rows(path: str | os.PathLike[str]) -> int | None:
-    """The number of rows of a file, from its headers alone; None for CSV, which has none.
+    """The number of rows of a file, from its headers alone; None for CSV and JSONL.
 
     Examples:
         >>> import tempfile
@@ -98,27 +136,61 @@ def count_rows(path: str | os.PathLike[str]) -> int | None:
         >>> count_rows(file)
         5
     """
-    return _source(path).rows
+    return _source(path, Asked()).rows
 
 
-def _predictions_of(source: Source, rows: int | None) -> Iterator[Predictions]:
-    for fields in regrouped(source.blocks(rows), rows):
-        yield Predictions(**fields, class_names=source.class_names, n_classes=source.n_classes)
+def _asked(
+    label: str | None,
+    score: str | Sequence[str] | None,
+    positive: str | None,
+    options: Sequence[str] | None,
+    source: str | None,
+) -> Asked:
+    columns = (score,) if isinstance(score, str) else tuple(score or ())
+    answers = None if options is None else checked_options(options)
+    return Asked(label, columns, positive, options=answers, source=source)
 
 
-def _source(path: Any) -> Source:
+def _predictions_of(source: Source, rows: int | None, asked: Asked) -> Iterator[Predictions]:
+    blocks = regrouped(source.blocks(rows), rows)
+    first = next(blocks)
+    meaning = Meaning(source.layout, source.layout.kind, _names(source), where=source.where)
+    if asked.positive is not None or not is_settled(source.layout, first):
+        # If all rows are one block, they need not be read a second time.
+        all_rows = [first] if rows is None else source.blocks(rows)
+        meaning = meaning_of(
+            all_rows,
+            source.layout,
+            class_names=source.class_names,
+            positive=asked.positive,
+            where=source.where,
+        )
+    for block in itertools.chain([first], blocks):
+        yield meaning.predictions(block, source.n_classes)
+
+
+def _names(source: Source) -> tuple[str, ...] | None:
+    return source.layout.column_classes or source.class_names
+
+
+def _source(path: Any, asked: Asked) -> Source:
     _inputs.path(path, "a prediction file")
     where = os.fsdecode(path)
     file, part = _split(where)
     if not file.exists():
         raise FileNotFoundError(_missing(file))
+    if (asked.options, asked.source) != (None, None) and file.suffix.lower() != ".jsonl":
+        raise CalibrantError(
+            f"options and source are for .jsonl files, the logs of language models; found {file}. "
+            "Leave them out"
+        )
     if file.is_dir():
-        return ParquetSource(file, part, where)
+        return ParquetSource(file, part, where, asked)
     for ending, open_source in KINDS.items():
         if file.name.lower().endswith(ending):
             if file.stat().st_size == 0:
                 raise CalibrantError(f"{file} is empty (0 bytes). Write it again")
-            return open_source(file, part, where)
+            return open_source(file, part, where, asked)
     raise CalibrantError(
         f"{file} must end in one of {', '.join(KINDS)} (or be a folder of .parquet files); found "
         f"{file.suffix or 'no extension'!r}. Save it as one of these"

@@ -15,12 +15,12 @@ from calibrant import _inputs
 from calibrant._types import Array
 from calibrant._writing import written_whole
 from calibrant.errors import CalibrantError
-from calibrant.files.columns import arrow
 from calibrant.files.parquet.tables import (
     Given,
     arrow_table,
     score_columns,
     score_table,
+    write_csv,
     write_tables,
 )
 
@@ -33,17 +33,21 @@ def write_predictions(
     labels: Array | None = None,
     ids: Array | None = None,
     class_names: Sequence[str] | None = None,
+    calibrator: str | None = None,
 ) -> None:
     """Write probabilities or logits so that :func:`read_predictions` gives the same arrays back.
 
     Args:
         path: ends in ``.npz``, ``.parquet`` or ``.csv``; overwritten if it exists.
-        probs: (N, K) probabilities; half precision is written as float32.
+        probs: (N, K) probabilities, or (N,) of the positive class; half precision is written as
+            float32.
         logits: (N, K) logits, instead of ``probs``. In Parquet, float16 and bfloat16 keep their
             type, and are read as float16 and float32.
         labels: (N,) class indices.
         ids: (N,) integers or strings that name the rows.
-        class_names: one name per class. CSV cannot store them.
+        class_names: one name per class. In CSV they are the names of the columns.
+        calibrator: SHA-256 of the calibrator file that made ``probs``, as an array of that name in
+            ``.npz`` and as ``calibrant.calibrator`` in the metadata of Parquet; CSV has no place.
 
     Parquet files have one column per class, or, for more than 1000 classes, one column of lists.
     CSV has no types: floats are read back as float64 with exactly the same value, and ids that all
@@ -65,7 +69,8 @@ def write_predictions(
             f"{target.suffix or 'no extension'!r}. Choose one of these"
         )
     kind, given = _inputs.one_of(probs=probs, logits=logits)
-    checked = _inputs.probs(given) if kind == "probs" else _inputs.logits(given)
+    found = _inputs.scores(kind, given)
+    checked = found.checked()
     scores = _inputs.as_numpy(checked)
     if scores.ndim != 2 or len(scores) == 0:
         raise CalibrantError(
@@ -74,10 +79,15 @@ def write_predictions(
         )
     writer(
         target,
-        _Scores(scores, kind, str(getattr(given, "dtype", "")).rpartition(".")[2]),
+        _Scores(
+            scores[:, 1] if found.one_column else scores,
+            kind,
+            str(getattr(given, "dtype", "")).rpartition(".")[2],
+        ),
         None if labels is None else _inputs.as_numpy(_inputs.labels(labels, checked)),
         None if ids is None else checked_ids(ids, len(scores)),
         None if class_names is None else _checked_names(class_names, scores.shape[1]),
+        calibrator,
     )
 
 
@@ -126,10 +136,16 @@ def _checked_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:
 
 
 def _write_npz(
-    target: Path, scores: _Scores, labels: Given, ids: Given, names: tuple[str, ...] | None
+    target: Path,
+    scores: _Scores,
+    labels: Given,
+    ids: Given,
+    names: tuple[str, ...] | None,
+    calibrator: str | None,
 ) -> None:
     # In C order, so that the rows can be read in batches.
     arrays = {scores.kind: np.ascontiguousarray(scores.narrow), "labels": labels, "ids": ids}
+    arrays["calibrator"] = None if calibrator is None else np.array(calibrator)
     given = {name: array for name, array in arrays.items() if array is not None}
     if names is not None:
         given["class_names"] = np.array(names, dtype=str)
@@ -138,29 +154,38 @@ def _write_npz(
 
 
 def _write_parquet(
-    target: Path, scores: _Scores, labels: Given, ids: Given, names: tuple[str, ...] | None
+    target: Path,
+    scores: _Scores,
+    labels: Given,
+    ids: Given,
+    names: tuple[str, ...] | None,
+    calibrator: str | None,
 ) -> None:
     bfloat16 = scores.kind == "logits" and scores.given == "bfloat16"
-    table = score_table(
-        scores.narrow, labels, ids, kind=scores.kind, bfloat16=bfloat16, class_names=names
-    )
+    if scores.values.ndim == 1:
+        columns = score_columns(scores.values, scores.kind)
+        table = arrow_table({"id": ids, "label": labels, **columns})
+    else:
+        table = score_table(
+            scores.narrow, labels, ids, kind=scores.kind, bfloat16=bfloat16, class_names=names
+        )
     with written_whole(target) as temporary:
-        write_tables(temporary, [table])
+        write_tables(temporary, [table], calibrator=calibrator)
 
 
 def _write_csv(
-    target: Path, scores: _Scores, labels: Given, ids: Given, names: tuple[str, ...] | None
+    target: Path,
+    scores: _Scores,
+    labels: Given,
+    ids: Given,
+    names: tuple[str, ...] | None,
+    _: str | None,
 ) -> None:
-    if names is not None:
-        raise CalibrantError(
-            f"cannot write {target}: CSV cannot store class_names. Write .npz or .parquet, or "
-            "leave them out"
-        )
     # Widened first: the shortest digits of a float64 are read back as the same number.
-    columns = score_columns(scores.values.astype(np.float64), scores.kind)
+    columns = score_columns(scores.values.astype(np.float64), scores.kind, names)
     table = arrow_table({"id": ids, "label": labels, **columns})
     with written_whole(target) as temporary:
-        arrow("writing").csv.write_csv(table, temporary)
+        write_csv(table, temporary)
 
 
 _WRITERS = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from calibrant import _inputs
+from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import (
     TopSplit,
     keep_argmax,

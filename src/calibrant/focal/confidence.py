@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from calibrant import _inputs
+from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import split_probs
 from calibrant._types import Array
 from calibrant.errors import CalibrantError

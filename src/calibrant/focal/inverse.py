@@ -18,9 +18,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from calibrant import _inputs
+from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import (
     TopSplit,
     detach,

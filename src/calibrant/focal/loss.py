@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from calibrant import _inputs
+from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import TopSplit, split_probs, split_top
 from calibrant._types import Array
 from calibrant.focal import of_cross_entropy

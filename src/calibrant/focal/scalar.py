@@ -14,9 +14,9 @@ large q, and their gradients.
 from __future__ import annotations
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from calibrant import _inputs
+from calibrant._array_api import array_namespace
 from calibrant._types import Array
 
 SERIES_BELOW = 0.125

@@ -1,1 +1,1 @@
-"""Adapters for scikit-learn, Lightning and Hugging Face."""
+"""Adapters for scikit-learn, PyTorch, torchmetrics, Lightning and Hugging Face."""

@@ -49,7 +49,7 @@ from calibrant import _inputs
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.data import to_logits
 from calibrant.calibrators.fit_report import CalibrationWarning, FitReport
-from calibrant.calibrators.registry import CALIBRATORS, required_params
+from calibrant.calibrators.registry import new_calibrator
 from calibrant.errors import CalibrantError
 
 Floats = npt.NDArray[Any]
@@ -135,7 +135,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
                 are split like the rows.
         """
         _inputs.choice(self.scores, "scores", SCORES)
-        calibrator = _calibrator(self.method)
+        calibrator = new_calibrator(self.method)
         X, y = indexable(X, y)  # noqa: N806
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
@@ -159,7 +159,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         labels = np.array([index[label] for label in y.tolist()])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)
-            self.calibrator_ = calibrator.fit(logits, labels, weight)
+            self.calibrator_ = calibrator.fit(logits=logits, labels=labels, sample_weight=weight)
         for message in self.report_.warnings:  # again, for the line that called this method
             warnings.warn(f"{calibrator.NAME}: {message}", CalibrationWarning, stacklevel=2)
         for name in ("n_features_in_", "feature_names_in_"):
@@ -177,19 +177,19 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def predict_proba(self, X: Any) -> Floats:  # noqa: N803
         """Calibrated probabilities, one column for each of ``classes_``."""
         scores = self._scores_of(X)
-        probs: Floats = self.calibrator_.predict_proba(scores)
+        probs: Floats = self.calibrator_.predict_proba(logits=scores)
         return probs
 
     def predict_log_proba(self, X: Any) -> Floats:  # noqa: N803
         """Calibrated log-probabilities, exact also where the probability rounds to 0 or 1."""
         scores = self._scores_of(X)
-        log_probs: Floats = self.calibrator_.predict_log_proba(scores)
+        log_probs: Floats = self.calibrator_.predict_log_proba(logits=scores)
         return log_probs
 
     def predict(self, X: Any) -> npt.NDArray[Any]:  # noqa: N803
         """The most probable class of each row."""
         scores = self._scores_of(X)
-        labels: npt.NDArray[Any] = self.classes_[self.calibrator_.predict(scores)]
+        labels: npt.NDArray[Any] = self.classes_[self.calibrator_.predict(logits=scores)]
         return labels
 
     def get_metadata_routing(self) -> MetadataRouter:
@@ -297,22 +297,6 @@ def _fold_scores(
     estimator.fit(*_safe_split(estimator, X, y, train), **given)
     rows, _ = _safe_split(estimator, X, None, test, train)
     return class_scores(estimator, rows, output, classes)
-
-
-def _calibrator(method: str | Calibrator) -> Calibrator:
-    """A new, unfitted calibrator."""
-    if isinstance(method, Calibrator):
-        copied: Calibrator = clone(method)
-        return copied
-    kind = CALIBRATORS[method]
-    missing = required_params(kind)
-    if missing:
-        arguments = ", ".join(f"{name}=..." for name in missing)
-        raise CalibrantError(
-            f"{kind.NAME} needs {' and '.join(missing)}; found only the name {method!r}. "
-            f"Pass a calibrator: method={kind.__name__}({arguments})"
-        )
-    return kind()
 
 
 def _output(estimator: Any, wanted: str) -> str:

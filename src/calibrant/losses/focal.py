@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (its name everywhere)
-from array_api_compat import array_namespace
 from torch import Tensor
 
 from calibrant import _inputs
+from calibrant._array_api import array_namespace
 from calibrant._types import Array
 from calibrant.errors import CalibrantError
 from calibrant.focal import focal_log_probs

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from calibrant import _inputs
 from calibrant._registry import Registry
+from calibrant.errors import CalibrantError
 from calibrant.losses.adafocal import AdaFocal
 from calibrant.losses.base import Loss
 from calibrant.losses.focal import FocalLoss
@@ -23,6 +25,15 @@ def _focal_with(policy: Callable[[], GammaPolicy]) -> Callable[..., Loss]:
         return FocalLoss(gamma=policy(), **options)
 
     return make
+
+
+def check_loss(name: str, entry: Any) -> None:
+    """Refuse what does not make losses; a gamma policy is only a part of one."""
+    if not callable(entry) or (isinstance(entry, type) and issubclass(entry, GammaPolicy)):
+        raise CalibrantError(
+            f"expected a function or class that makes a Loss, got {_inputs.described(entry)}. "
+            "Write a function that returns FocalLoss(gamma=...) for a policy"
+        )
 
 
 LOSSES: Registry[Callable[..., Loss]] = Registry(
@@ -46,6 +57,8 @@ LOSSES: Registry[Callable[..., Loss]] = Registry(
         "adafocal": _focal_with(AdaFocal),
         "proper-focal": partial(ProperFocalLoss, gamma=2.0),
     },
+    plugins="calibrant.losses",
+    check=check_loss,
 )
 """Factories of losses by name; they take options of the loss such as ``reduction`` and ``weight``.
 

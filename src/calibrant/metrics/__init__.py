@@ -17,6 +17,7 @@ from calibrant.metrics.calibration_test import NoiseFloor
 from calibrant.metrics.comparison import Comparison, Difference, paired_difference
 from calibrant.metrics.evaluation import Evaluation, Measured, evaluate
 from calibrant.metrics.kernel_errors import mmce, mmce_weighted, smooth_ece
+from calibrant.metrics.model_selection import scorer
 from calibrant.metrics.positive import (
     calibration_intercept,
     calibration_slope,
@@ -24,7 +25,8 @@ from calibrant.metrics.positive import (
     positive_ece,
     prevalence_gap,
 )
-from calibrant.metrics.registry import METRICS, Metric
+from calibrant.metrics.registry import METRICS, Metric, metric
+from calibrant.metrics.samples import ScoredSamples
 from calibrant.metrics.scores import (
     BrierParts,
     aurc,
@@ -59,6 +61,7 @@ __all__ = [
     "Measured",
     "Metric",
     "NoiseFloor",
+    "ScoredSamples",
     "StreamedEvaluation",
     "Verdict",
     "ada_ece",
@@ -80,6 +83,7 @@ __all__ = [
     "kl_to_posterior",
     "ks_error",
     "mce",
+    "metric",
     "mmce",
     "mmce_weighted",
     "n_impossible",
@@ -92,6 +96,7 @@ __all__ = [
     "prevalence_gap",
     "s99",
     "s99_accuracy",
+    "scorer",
     "smooth_ece",
     "top_k_error",
     "true_prob_correct",

@@ -43,7 +43,7 @@ def error_of_table(table: BinTable, norm: str) -> float:
     return float(np.sqrt((share * gap**2).sum())) if norm == "l2" else float(gap.max())
 
 
-@metric
+@metric(lower_is_better=True)
 def ece(samples: ScoredSamples, *, n_bins: int = 15, norm: str = "l1") -> float:
     r"""Expected calibration error over equal-width bins of confidence.
 
@@ -63,7 +63,7 @@ def ece(samples: ScoredSamples, *, n_bins: int = 15, norm: str = "l1") -> float:
     return error_of_table(width_table(samples, n_bins), norm)
 
 
-@metric
+@metric(lower_is_better=True)
 def mce(samples: ScoredSamples, *, n_bins: int = 15) -> float:
     r"""Maximum calibration error: the largest gap of any non-empty equal-width bin.
 
@@ -82,7 +82,7 @@ def mce(samples: ScoredSamples, *, n_bins: int = 15) -> float:
     return error_of_table(width_table(samples, n_bins), "max")
 
 
-@metric
+@metric(lower_is_better=True)
 def ada_ece(samples: ScoredSamples, *, n_bins: int = 15, norm: str = "l1") -> float:
     r"""Calibration error over equal-mass bins: each holds the same number of samples.
 
@@ -102,7 +102,7 @@ def ada_ece(samples: ScoredSamples, *, n_bins: int = 15, norm: str = "l1") -> fl
     return error_of_table(mass_table(samples, n_bins), norm)
 
 
-@metric
+@metric(lower_is_better=True)
 def classwise_ece(samples: ScoredSamples, *, n_bins: int = 15) -> float:
     r"""Equal-width calibration error of each class's probability, averaged over the classes.
 
@@ -162,7 +162,7 @@ def total(samples: ScoredSamples) -> float:
     return float(len(samples)) if samples.weight is None else float(samples.weight.sum())
 
 
-@metric
+@metric(lower_is_better=True)
 def debiased_ece(samples: ScoredSamples, *, n_bins: int = 15) -> float:
     r"""Root-mean-square error over equal-mass bins, corrected for sampling noise.
 
@@ -187,7 +187,7 @@ def debiased_ece(samples: ScoredSamples, *, n_bins: int = 15) -> float:
     return float(np.sqrt(max(0.0, float((table.share * squared).sum()))))
 
 
-@metric
+@metric(lower_is_better=True)
 def ks_error(samples: ScoredSamples) -> float:
     r"""Kolmogorov-Smirnov calibration error: the largest gap between two running sums.
 

@@ -11,6 +11,7 @@ from calibrant import _inputs
 from calibrant._tables import json_value
 from calibrant._types import Array, RandomState
 from calibrant.metrics import intervals
+from calibrant.metrics.registry import METRICS
 from calibrant.metrics.resampling import (
     BINNED,
     Plan,
@@ -24,22 +25,6 @@ from calibrant.metrics.resampling import (
 from calibrant.metrics.samples import ScoredSamples, summarise
 
 PAIRED_METRICS = ("ece", "ada_ece", "nll", "brier", "error_rate")
-LOWER_IS_BETTER = (
-    *PAIRED_METRICS,
-    "mce",
-    "classwise_ece",
-    "positive_ece",
-    "positive_ada_ece",
-    "debiased_ece",
-    "smooth_ece",
-    "ks_error",
-    "mmce",
-    "mmce_weighted",
-    "focal_loss",
-    "top_k_error",
-    "aurc",
-)
-
 FIGURES = ("a", "b", "difference", "low", "high")
 
 
@@ -122,6 +107,8 @@ def paired_difference(
     n_bins: int = 15,
     sample_weight: Array = None,
     ignore_label: int | None = None,
+    positive: Any = None,
+    classes: Any = None,
     level: float = 0.95,
     n_resamples: int = 1000,
     random_state: RandomState = 0,
@@ -138,13 +125,15 @@ def paired_difference(
     Args:
         probs_a: Probabilities of model a, or pass ``logits_a``.
         probs_b: Probabilities of model b for the same rows, or pass ``logits_b``.
-        labels: Class indices, one per row.
+        labels: One per row: class indices, or names.
         logits_a: Logits of model a.
         logits_b: Logits of model b.
         metrics: Names of metrics for which lower is better.
         n_bins: Number of bins of the calibration errors.
         sample_weight: Weight of each row.
         ignore_label: Rows with this label are left out.
+        positive: The positive class, if the scores are one column and the labels not 0 and 1.
+        classes: The label of each column, if labels are neither indices nor names of columns.
         level: Confidence level of the intervals.
         n_resamples: Number of bootstrap resamples.
         random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
@@ -159,7 +148,12 @@ def paired_difference(
         >>> calibrant.paired_difference(honest, bold, labels)["ece"].verdict
         'better'
     """
-    options = {"sample_weight": sample_weight, "ignore_label": ignore_label}
+    options: dict[str, Any] = {
+        "sample_weight": sample_weight,
+        "ignore_label": ignore_label,
+        "positive": positive,
+        "classes": classes,
+    }
     a = summarise(probs_a, labels, logits=logits_a, **options)
     b = summarise(probs_b, labels, logits=logits_b, **options)
     return difference_of_samples(
@@ -184,9 +178,10 @@ def difference_of_samples(
     random_state: RandomState = 0,
 ) -> Comparison:
     """:func:`paired_difference` of samples that were checked before."""
-    for name in metrics:
-        _inputs.choice(name, "metrics", LOWER_IS_BETTER)
     todo = plan(metrics, n_bins, level, n_resamples, random_state, len(a))
+    comparable = [name for name, each in METRICS.items() if each.lower_is_better]
+    for name in todo.names:
+        _inputs.choice(name, "metrics", comparable)
     drawn = resample(a, todo), resample(b, todo)
     differences = tuple(_difference(name, (a, b), todo, drawn) for name in todo.names)
     return Comparison(len(a), todo.level, todo.n_resamples, todo.seed, differences)

@@ -12,6 +12,7 @@ from calibrant._tables import html_table, json_value, text_table
 from calibrant._types import Array, RandomState
 from calibrant.metrics import intervals
 from calibrant.metrics.calibration_test import CalibrationTest, NoiseFloor
+from calibrant.metrics.missing_options import Ends, judge_ends, with_upper
 from calibrant.metrics.positive import COEFFICIENTS, coefficient_of
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.resampling import (
@@ -95,6 +96,8 @@ class Evaluation:
     """Rows whose true class has probability 0, which makes the NLL infinite."""
     notes: tuple[str, ...] = ()
     """Remarks on how the numbers were computed."""
+    ends: Ends | None = None
+    """The verdicts at both ends of what the options can be that a log leaves out."""
 
     def __getitem__(self, name: str) -> Measured:
         for row in self.measured:
@@ -109,8 +112,9 @@ class Evaluation:
         """What is off, in a word: ``calibrated`` if there is no evidence that anything is.
 
         ``over-confident``, ``under-confident``, ``prevalence off`` (two classes), ``classes off``
-        (right on the whole, but not about single classes) or ``miscalibrated``. All tests together
-        have the level of the intervals: a calibrated model is called something else in 5%.
+        (right on the whole, but not about single classes) or ``miscalibrated``; ``undecided`` if it
+        depends on options that a log leaves out. All tests together have the level of the
+        intervals: a calibrated model is called something else in 5%.
         """
         return self.judged.side
 
@@ -148,6 +152,7 @@ class Evaluation:
             "side": self.side,
             "p_value": self.judged.p_value,
             "classes_off": [each._asdict() for each in self.classes_off],
+            "missing_options": None if self.ends is None else self.ends.to_dict(),
             "verdict": self.verdict(),
         }
 
@@ -176,6 +181,8 @@ class Evaluation:
         lines += text_table(table, "<><>", gap="   ", widths=(16, 6, 17, 11))
         if self.n_impossible:
             lines += ["", f"{self.n_impossible} rows give their true class probability 0."]
+        if self.ends is not None:
+            lines += ["", str(self.ends)]
         return "\n".join([*lines, *self.notes, "", self.verdict()])
 
     def _repr_html_(self) -> str:
@@ -187,10 +194,13 @@ def evaluate(
     labels: Array = None,
     *,
     logits: Array = None,
+    upper_logits: Array = None,
     metrics: Sequence[str] | None = None,
     n_bins: int = 15,
     sample_weight: Array = None,
     ignore_label: int | None = None,
+    positive: Any = None,
+    classes: Any = None,
     level: float = 0.95,
     n_resamples: int = 1000,
     random_state: RandomState = 0,
@@ -203,14 +213,18 @@ def evaluate(
     nothing if the floor is 1.1%.
 
     Args:
-        probs: Probabilities, classes on the last axis.
-        labels: Class indices, one per row.
+        probs: Probabilities, classes on the last axis; one column is the positive class.
+        labels: One per row: class indices, or names.
         logits: Scores before the softmax, instead of ``probs``.
+        upper_logits: Largest possible logits, if a language model's log leaves out options: the
+            verdict is also given at both ends of what these can be.
         metrics: Names of ``METRICS``; by default ``DEFAULT_METRICS``, and for two classes measures
             of P(class 1) before them.
         n_bins: Number of bins of the calibration errors.
         sample_weight: Weight of each row.
         ignore_label: Rows with this label are left out.
+        positive: The positive class, if the scores are one column and the labels not 0 and 1.
+        classes: The label of each column, if labels are neither indices nor names of columns.
         level: Confidence level of the intervals.
         n_resamples: Number of bootstrap resamples; fewer are used for very large samples.
         random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
@@ -226,10 +240,16 @@ def evaluate(
         True
     """
     samples = summarise(
-        probs, labels, logits=logits, sample_weight=sample_weight, ignore_label=ignore_label
+        probs,
+        labels,
+        logits=logits,
+        sample_weight=sample_weight,
+        ignore_label=ignore_label,
+        positive=positive,
+        classes=classes,
     )
     return evaluate_samples(
-        samples,
+        with_upper(samples, upper_logits),
         metrics=metrics,
         n_bins=n_bins,
         level=level,
@@ -254,6 +274,7 @@ def evaluate_samples(
     todo = plan(names, n_bins, level, n_resamples, random_state, len(samples))
     drawn = resample(samples, todo)
     judged, test = judge(samples, todo.n_bins, todo.n_resamples, todo.seed, todo.level)
+    ends = judge_ends(samples, judged, todo.n_bins, todo.n_resamples, todo.seed, todo.level)
     return Evaluation(
         n=len(samples),
         n_classes=n_classes,
@@ -266,7 +287,8 @@ def evaluate_samples(
             for name in todo.names
             if name in TESTED and not (name == "classwise_ece" and n_classes == 2)
         ),
-        judged=judged,
+        judged=judged if ends is None else ends.verdict,
+        ends=ends,
         n_impossible=int(METRICS["n_impossible"].of(samples)) if known else 0,
     )
 

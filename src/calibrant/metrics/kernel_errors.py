@@ -35,7 +35,7 @@ def _root_energy(confidence: Floats, masses: Floats) -> float:
     return float(np.sqrt(max(0.0, energy)))
 
 
-@metric
+@metric(lower_is_better=True)
 def mmce(samples: ScoredSamples) -> float:
     r"""Maximum mean calibration error, the kernel measure behind the MMCE loss.
 
@@ -54,7 +54,7 @@ def mmce(samples: ScoredSamples) -> float:
     return _root_energy(samples.confidence, samples.weights * samples.gap) / total(samples)
 
 
-@metric
+@metric(lower_is_better=True)
 def mmce_weighted(samples: ScoredSamples) -> float:
     r"""Weighted MMCE: correct and wrong predictions count as two groups of equal size.
 
@@ -84,7 +84,7 @@ def mmce_weighted(samples: ScoredSamples) -> float:
     return _root_energy(samples.confidence, masses)
 
 
-@metric
+@metric(lower_is_better=True)
 def smooth_ece(samples: ScoredSamples) -> float:
     r"""Smooth calibration error: without bins, at the kernel width that equals the error.
 

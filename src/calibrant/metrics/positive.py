@@ -164,7 +164,7 @@ def recalibration_of(samples: ScoredSamples, *, free: str = BOTH) -> Recalibrati
     return recalibration(log_odds(samples), weight, weight * positive(samples).correct, free=free)
 
 
-@metric
+@metric(lower_is_better=True)
 def positive_ece(samples: ScoredSamples, *, n_bins: int = 15) -> float:
     r"""Expected calibration error of P(positive) over equal-width bins of the whole of 0 to 1.
 
@@ -180,7 +180,7 @@ def positive_ece(samples: ScoredSamples, *, n_bins: int = 15) -> float:
     return error_of_table(width_table(positive(samples), n_bins), "l1")
 
 
-@metric
+@metric(lower_is_better=True)
 def positive_ada_ece(samples: ScoredSamples, *, n_bins: int = 15) -> float:
     r"""Calibration error of P(positive) over equal-mass bins: each holds as many samples.
 

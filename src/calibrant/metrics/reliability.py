@@ -197,6 +197,8 @@ def reliability_curve(
     top_class: bool = False,
     sample_weight: Array = None,
     ignore_label: int | None = None,
+    positive: Any = None,
+    classes: Any = None,
     level: float = 0.95,
 ) -> ReliabilityCurve:
     r"""Accuracy against confidence in bins, with Wilson's interval for each accuracy.
@@ -209,13 +211,15 @@ def reliability_curve(
 
     Args:
         probs: Probabilities, classes on the last axis.
-        labels: Class indices, one per row.
+        labels: One per row: class indices, or names.
         logits: Scores before the softmax, instead of ``probs``.
         n_bins: Number of bins; with equal mass at most the number of samples.
         binning: ``"width"`` as :func:`calibrant.ece`, ``"mass"`` as :func:`calibrant.ada_ece`.
         top_class: For two classes too, the confidence of the predicted class, as papers show it.
         sample_weight: Weight of each row. It counts as a number of samples, in the interval too.
         ignore_label: Rows with this label are left out.
+        positive: The positive class, if the scores are one column and the labels not 0 and 1.
+        classes: The label of each column, if labels are neither indices nor names of columns.
         level: Confidence level of the intervals, from 0 to 1.
 
     Returns:
@@ -238,7 +242,13 @@ def reliability_curve(
         0.3833
     """
     samples = summarise(
-        probs, labels, logits=logits, sample_weight=sample_weight, ignore_label=ignore_label
+        probs,
+        labels,
+        logits=logits,
+        sample_weight=sample_weight,
+        ignore_label=ignore_label,
+        positive=positive,
+        classes=classes,
     )
     return reliability_of(samples, n_bins=n_bins, binning=binning, top_class=top_class, level=level)
 
@@ -336,6 +346,8 @@ def classwise_curves(
     n_bins: int = 15,
     sample_weight: Array = None,
     ignore_label: int | None = None,
+    positive: Any = None,
+    classes: Any = None,
     level: float = 0.95,
 ) -> tuple[ReliabilityCurve, ...]:
     r"""One curve per class: its frequency against its probability, in equal-width bins.
@@ -358,7 +370,13 @@ def classwise_curves(
     """
     n_bins = _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
     samples = summarise(
-        probs, labels, logits=logits, sample_weight=sample_weight, ignore_label=ignore_label
+        probs,
+        labels,
+        logits=logits,
+        sample_weight=sample_weight,
+        ignore_label=ignore_label,
+        positive=positive,
+        classes=classes,
     )
     curves = []
     for k, p in enumerate(samples.probs().T):
@@ -379,6 +397,8 @@ def confidence_histogram(
     top_class: bool = False,
     sample_weight: Array = None,
     ignore_label: int | None = None,
+    positive: Any = None,
+    classes: Any = None,
 ) -> ConfidenceHistogram:
     r"""Numbers of correct and of wrong predictions in equal-width bins of confidence.
 
@@ -400,7 +420,13 @@ def confidence_histogram(
         ([0.0, 2.0], [0.0, 1.0])
     """
     samples = summarise(
-        probs, labels, logits=logits, sample_weight=sample_weight, ignore_label=ignore_label
+        probs,
+        labels,
+        logits=logits,
+        sample_weight=sample_weight,
+        ignore_label=ignore_label,
+        positive=positive,
+        classes=classes,
     )
     return histogram_of(samples, n_bins=n_bins, top_class=top_class)
 
@@ -430,6 +456,8 @@ def risk_coverage_curve(
     logits: Array = None,
     sample_weight: Array = None,
     ignore_label: int | None = None,
+    positive: Any = None,
+    classes: Any = None,
 ) -> RiskCoverageCurve:
     r"""Error rate among the most confident samples, by the share of samples kept.
 
@@ -449,7 +477,13 @@ def risk_coverage_curve(
         ([0.5, 1.0], [0.0, 0.5], 0.25)
     """
     samples = summarise(
-        probs, labels, logits=logits, sample_weight=sample_weight, ignore_label=ignore_label
+        probs,
+        labels,
+        logits=logits,
+        sample_weight=sample_weight,
+        ignore_label=ignore_label,
+        positive=positive,
+        classes=classes,
     )
     return risk_coverage_of(samples)
 

@@ -159,7 +159,7 @@ def resampled_values(
     n_resamples = min(todo.n_resamples, SLOW_RESAMPLES)
     return np.array(
         [
-            METRICS[name].of(samples.weighted_by(samples.weights * counts))
+            value_of(name, samples.weighted_by(samples.weights * counts), todo.n_bins)
             for chunk in intervals.resample_counts(len(samples), n_resamples, todo.seed)
             for counts in chunk
         ]

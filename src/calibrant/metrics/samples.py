@@ -41,6 +41,10 @@ class ScoredSamples:
     """Log-probability of the label, if it is known although the scores of all classes are not."""
     sum_of_squares: Floats | None = None
     """Sum of the squared probabilities of each row, likewise."""
+    classes: _inputs.Classes | None = None
+    """The label of each class."""
+    upper: npt.NDArray[Any] | None = None
+    """Largest possible logits, (n, K), if a log leaves out options; see ``missing_options``."""
 
     def __len__(self) -> int:
         return len(self.confidence)
@@ -154,7 +158,9 @@ class ScoredSamples:
         return scores
 
 
-ROW_ARRAYS = tuple(field.name for field in fields(ScoredSamples) if field.name != "from_logits")
+ROW_ARRAYS = tuple(
+    field.name for field in fields(ScoredSamples) if field.name not in ("from_logits", "classes")
+)
 """Fields with one entry for each row."""
 
 
@@ -165,17 +171,24 @@ def summarise(
     logits: Array = None,
     sample_weight: Array = None,
     ignore_label: int | None = None,
+    positive: Any = None,
+    classes: Any = None,
 ) -> ScoredSamples:
     """Check the arguments of a metric and reduce them to what it needs, in one pass."""
     from calibrant.metrics import kernels
 
     kind, given = _inputs.one_of(probs=probs, logits=logits)
-    given = _inputs.as_array(given, kind)
-    scores = _inputs.as_numpy(_inputs.unchecked_scores(given, kind))
+    found = _inputs.scores(kind, given)
+    if found.one_column:
+        found.checked()
+    scores = _inputs.as_numpy(found.values)
     if scores.dtype.itemsize > 8:
         scores = scores.astype(np.float64)  # kernels have no longer floats
     ignored = _inputs.ignored_label(ignore_label)
-    labels = _inputs.labels(labels, scores, ignored=ignored).reshape(-1)
+    indices, names = _inputs.class_indices(
+        labels, found, classes=classes, positive=positive, ignored=ignored
+    )
+    labels = _inputs.as_numpy(indices).reshape(-1)
     weight = _inputs.sample_weight(sample_weight, scores)
     weight = None if weight is None else weight.reshape(-1)
     flat = scores.reshape(-1, scores.shape[-1])
@@ -190,7 +203,7 @@ def summarise(
     _inputs.something_to_measure(len(flat))
     confidence = np.empty(len(flat))
     correct = np.empty(len(flat), dtype=np.bool_)
-    tolerance = _inputs.sum_tolerance(given)
+    tolerance = found.tolerance
     if kind == "logits":
         bad = kernels.top_of_logits(flat, labels, confidence, correct)
     else:
@@ -203,7 +216,7 @@ def summarise(
             _inputs.logits(shown)
         else:
             _inputs.probs(shown, tolerance=tolerance)
-    return ScoredSamples(confidence, correct, weight, flat, labels, kind == "logits")
+    return ScoredSamples(confidence, correct, weight, flat, labels, kind == "logits", classes=names)
 
 
 def samples_of_confidence(confidence: Array, correct: Array) -> ScoredSamples:

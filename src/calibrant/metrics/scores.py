@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ SURE = 0.99
 """Confidence above which a prediction counts as sure (Mukhoti et al. 2020)."""
 
 
-@metric
+@metric(lower_is_better=True)
 def nll(samples: ScoredSamples) -> float:
     r"""Negative log-likelihood: mean of -log p of the true class, in nats.
 
@@ -46,7 +47,7 @@ def n_impossible(samples: ScoredSamples) -> float:
     return float((samples.true_log_prob == -np.inf).sum())
 
 
-@metric
+@metric(lower_is_better=True)
 def brier(samples: ScoredSamples) -> float:
     r"""Brier score, summed over the classes.
 
@@ -67,7 +68,7 @@ def brier_rows(samples: ScoredSamples) -> Floats:
     return samples.squares - 2.0 * np.exp(samples.true_log_prob) + 1.0
 
 
-@metric
+@metric(lower_is_better=True)
 def focal_loss(samples: ScoredSamples, *, gamma: float = 3.0) -> float:
     r"""Mean focal loss.
 
@@ -83,7 +84,7 @@ def focal_loss(samples: ScoredSamples, *, gamma: float = 3.0) -> float:
     return samples.mean_of_present(focal_losses.focal_of_cross_entropy(cross_entropy, gamma))
 
 
-@metric
+@metric(lower_is_better=True)
 def error_rate(samples: ScoredSamples) -> float:
     """Share of rows whose largest probability is not at the label; ties go to the first class.
 
@@ -95,7 +96,7 @@ def error_rate(samples: ScoredSamples) -> float:
     return 1.0 - samples.mean(samples.correct)
 
 
-@metric
+@metric(lower_is_better=True)
 def top_k_error(samples: ScoredSamples, *, k: int = 5) -> float:
     """Share of rows whose label is not among the k largest; ties go to the earlier class.
 
@@ -188,7 +189,7 @@ def true_prob_wrong(samples: ScoredSamples) -> float:
     return samples.mean(np.exp(samples.true_log_prob), where=~samples.correct)
 
 
-@metric
+@metric(lower_is_better=True)
 def aurc(samples: ScoredSamples) -> float:
     r"""Area under the risk-coverage curve: the mean selective error rate over all coverages.
 
@@ -261,6 +262,8 @@ def brier_decomposition(
     n_bins: int = 15,
     sample_weight: Array = None,
     ignore_label: int | None = None,
+    positive: Any = None,
+    classes: Any = None,
 ) -> BrierParts:
     r"""Murphy's parts of the Brier score, over equal-width bins of each class's probability.
 
@@ -280,7 +283,13 @@ def brier_decomposition(
     """
     n_bins = _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
     samples = summarise(
-        probs, labels, logits=logits, sample_weight=sample_weight, ignore_label=ignore_label
+        probs,
+        labels,
+        logits=logits,
+        sample_weight=sample_weight,
+        ignore_label=ignore_label,
+        positive=positive,
+        classes=classes,
     )
     weight = samples.weights / samples.weights.sum()
     reliability = resolution = uncertainty = 0.0

@@ -90,10 +90,20 @@ class StreamedEvaluation:
         *,
         logits: Array = None,
         ignore_label: int | None = None,
+        positive: Any = None,
+        classes: Any = None,
     ) -> None:
         """Count one more batch; a batch without labels to count is allowed."""
         if not _inputs.all_ignored(labels, ignore_label):
-            self.count(summarise(probs, labels, logits=logits, ignore_label=ignore_label))
+            samples = summarise(
+                probs,
+                labels,
+                logits=logits,
+                ignore_label=ignore_label,
+                positive=positive,
+                classes=classes,
+            )
+            self.count(samples)
 
     def count(self, samples: ScoredSamples) -> None:
         """Count samples that are already checked."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from calibrant._inputs import Classes
 from calibrant.metrics.calibration_test import (
     MOST_LABELS,
     CalibrationTest,
@@ -33,8 +34,9 @@ SIDES = (
     "prevalence off",
     "classes off",
     "miscalibrated",
+    "undecided",
 )
-NAMES = {"ece": "ECE", "positive_ece": "ECE of P(class 1)", "classwise_ece": "classwise ECE"}
+NAMES = {"ece": "ECE", "positive_ece": "ECE of P({})", "classwise_ece": "classwise ECE"}
 MOST_NAMED = 3
 """Most classes that the sentence names."""
 
@@ -71,11 +73,13 @@ def judge(
     n, fewest = len(samples), simulations_for(level)
     if is_one_column(samples):
         evidence = column_evidence(samples, n_bins, max(n_resamples, fewest), seed)
-        judge_column = judge_confidence if samples.scores is None else judge_positive
-        return judge_column(evidence, n, level), evidence.test
+        if samples.scores is None:
+            return judge_confidence(evidence, n, level), evidence.test
+        return judge_positive(evidence, n, level, samples.classes), evidence.test
     n_simulations = max(min(n_resamples, MOST_LABELS // n), fewest)
     test, means = class_test(samples, n_bins, n_simulations, seed)
-    return judge_classes(test, means, samples.mean(samples.gap), n, level), test
+    gap = samples.mean(samples.gap)
+    return judge_classes(test, means, gap, n, level, samples.classes), test
 
 
 @dataclass(frozen=True)
@@ -123,20 +127,22 @@ def evidence_of(
     )
 
 
-def judge_positive(evidence: ColumnEvidence, n: int, level: float) -> Verdict:
+def judge_positive(
+    evidence: ColumnEvidence, n: int, level: float, classes: Classes | None = None
+) -> Verdict:
     """Two classes: over- or under-confident by the slope, prevalence off by the mean."""
-    test, alpha = evidence.test, 1.0 - level
+    test, alpha, name = evidence.test, 1.0 - level, called(1, classes)
     if test.overall >= alpha:
-        return _calibrated(test, evidence.error, n)
+        return _calibrated(test, evidence.error, n, name)
     slope_off = test.adjusted_p_value("slope") < alpha
     mean_off = test.adjusted_p_value("mean") < alpha
     mean = (
-        f"the mean P(class 1) is {evidence.mean:.3f}, where {evidence.rate:.1%} of the samples are "
-        "of class 1"
+        f"the mean P({name}) is {evidence.mean:.3f}, where {evidence.rate:.1%} of the samples are "
+        f"of {'' if name.startswith('class ') else 'class '}{name}"
     )
     if mean_off and not (slope_off and evidence.by_scale):
         return _found("prevalence off", test, f"{mean} (p = {test.overall:.2g})")
-    slope = f"slope {evidence.slope:.2f} (1 is calibrated), {_error(test, evidence.error)}"
+    slope = f"slope {evidence.slope:.2f} (1 is calibrated), {_error(test, evidence.error, name)}"
     side = "miscalibrated"
     if slope_off:
         side = "over-confident" if evidence.slope < 1.0 else "under-confident"
@@ -153,18 +159,24 @@ def judge_confidence(evidence: ColumnEvidence, n: int, level: float) -> Verdict:
 
 
 def judge_classes(
-    test: CalibrationTest, means: ClassMeans, confidence_gap: float, n: int, level: float
+    test: CalibrationTest,
+    means: ClassMeans,
+    confidence_gap: float,
+    n: int,
+    level: float,
+    classes: Classes | None = None,
 ) -> Verdict:
     """More than two classes: the confidence first, then every class."""
     alpha = 1.0 - level
     if test.overall >= alpha:
         return _calibrated(test, "ece", n)
     off = _classes_off(test, means, alpha)
+    named = _named(off, classes)
     if test.adjusted_p_value("ece", "mean") < alpha:
         side = _side_of_gap(test, confidence_gap, alpha)
         words = _error(test, "ece")
-        return _found(side, test, f"{words}. Wrong about {_named(off)}" if off else words, off)
-    words = f"Right on the whole, but wrong about {_named(off)}"
+        return _found(side, test, f"{words}. Wrong about {named}" if off else words, off)
+    words = f"Right on the whole, but wrong about {named}"
     if not off:
         words = f"Right on the whole, but not about the classes: {_error(test, 'classwise_ece')}"
     return Verdict("classes off", test.overall, f"{words}.", off)
@@ -187,25 +199,36 @@ def _classes_off(test: CalibrationTest, means: ClassMeans, alpha: float) -> tupl
     return tuple(found)
 
 
-def _named(off: tuple[ClassOff, ...]) -> str:
+def called(k: int, classes: Classes | None) -> str:
+    """What class ``k`` is called in a sentence.
+
+    Examples:
+        >>> called(1, None), called(1, ("cat", "dog")), called(1, (False, True))
+        ('class 1', 'dog', 'class True')
+    """
+    name = k if classes is None else classes[k]
+    return name if isinstance(name, str) else f"class {name}"
+
+
+def _named(off: tuple[ClassOff, ...], classes: Classes | None) -> str:
     named = [
-        f"class {each.class_index} (mean probability {each.predicted:.1%}, rate {each.observed:.1%}"
-        f", p = {each.p_value:.2g})"
+        f"{called(each.class_index, classes)} (mean probability {each.predicted:.1%}, "
+        f"rate {each.observed:.1%}, p = {each.p_value:.2g})"
         for each in off[:MOST_NAMED]
     ]
     more = len(off) - len(named)
     return ", ".join(named) + (f" and {more} more" if more else "")
 
 
-def _error(test: CalibrationTest, name: str) -> str:
+def _error(test: CalibrationTest, name: str, positive: str = "") -> str:
     return (
-        f"{NAMES[name]} {test.observed[name]:.2%}, where a calibrated model would show "
-        f"{test.floor(name).expected:.2%} (p = {test.overall:.2g})"
+        f"{NAMES[name].format(positive)} {test.observed[name]:.2%}, where a calibrated model "
+        f"would show {test.floor(name).expected:.2%} (p = {test.overall:.2g})"
     )
 
 
-def _calibrated(test: CalibrationTest, name: str, n: int) -> Verdict:
-    words = NAMES[name]
+def _calibrated(test: CalibrationTest, name: str, n: int, positive: str = "") -> Verdict:
+    words = NAMES[name].format(positive)
     sentence = (
         f"No miscalibration that {n} samples can show: {words} {test.observed[name]:.2%}, and a "
         f"calibrated model would show {test.floor(name).expected:.2%}."

@@ -42,16 +42,16 @@ class Explorer:
     count: Floats
     """(gammas, temperatures, bins): number of samples in the bin."""
     confidence: Floats
-    """Sum of their confidences."""
+    """Sum of their confidences; for two classes, of P(class 1)."""
     correct: Floats
-    """Number of correct ones."""
+    """Number of correct ones; for two classes, of those of class 1."""
     marks: Mapping[str, tuple[int, int]]
     """Points by name: the model as it is, and the fitted methods."""
 
     @property
     def start(self) -> tuple[int, int]:
-        """The point shown at first: the last of the marks."""
-        return list(self.marks.values())[-1]
+        """The point shown at first: temperature scaling, the one that readers know best."""
+        return self.marks.get("temperature", self.marks["as it is"])
 
     @property
     def ticks(self) -> tuple[int, ...]:
@@ -87,12 +87,15 @@ def explore(test: LabelledScores, fitted: Mapping[str, Calibrator], n_bins: int)
     found = fitted_points(fitted)
     gammas = tuple(sorted({*GAMMAS, *(gamma for gamma, _ in found.values())}))
     temperatures = temperature_grid([t for _, t in found.values()])
+    two = data.n_classes == 2
+    top_sign = np.where(data.logits.argmax(axis=1) == 1, 1.0, -1.0) if two else 1.0
+    correct = data.labels == 1 if two else data.correct
     sums = np.empty((3, len(gammas), len(temperatures), n_bins))
     for g, gamma in enumerate(gammas):
         for t, temperature in enumerate(temperatures):
-            confidence = sigmoid(log_odds_of(data, gamma, 1.0 / temperature))
+            confidence = sigmoid(top_sign * log_odds_of(data, gamma, 1.0 / temperature))
             bins = EqualWidthBins(n_bins)
-            bins.update(confidence, data.correct)
+            bins.update(confidence, correct)
             table = bins.table()
             sums[:, g, t] = table.weight, table.confidence_sum, table.correct_sum
     points = {"as it is": (0.0, 1.0), **found}

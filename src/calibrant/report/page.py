@@ -6,13 +6,14 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from calibrant import _inputs
 from calibrant._types import RandomState
 from calibrant._writing import refuse_unwritable, write_whole
 from calibrant.calibrators.base import Calibrator
 from calibrant.files import Predictions, read_predictions
+from calibrant.files.layout import as_options
 from calibrant.report.render import render
 from calibrant.report.samples import Part, checked_part
 from calibrant.report.summarise import summarise
@@ -30,11 +31,13 @@ def write_report(
     title: str | None = None,
     notes: Iterable[str] = (),
     methods: Iterable[str] | Mapping[str, Calibrator] | None = None,
+    metrics: Iterable[str] = (),
     gamma: float | None = None,
     n_bins: int = 15,
     level: float = 0.95,
     n_resamples: int = 1000,
     random_state: RandomState = 0,
+    columns: Mapping[str, Any] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Summary:
     """Fit every method on ``val``, measure each on ``test``, and write an HTML page.
@@ -50,11 +53,14 @@ def write_report(
         methods: Names out of ``CALIBRATORS``, or unfitted calibrators by names of your own. None
             is all methods that need no parameter and whose fit does not take minutes; the page
             lists those left out.
+        metrics: Names in ``METRICS`` to measure beside the usual ones, as columns of the table.
         gamma: Gamma that the model was trained with, for named methods that need it (focal).
         n_bins: Bins of the calibration errors and diagrams.
         level: Confidence level of the intervals.
         n_resamples: Number of bootstrap resamples; fewer for many samples.
         random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
+        columns: ``label``, ``score``, ``positive``, ``options`` and ``source``, as
+            ``read_predictions`` takes them.
         progress: Called with the name of each step: the methods, then ``"page"``.
 
     Returns:
@@ -78,12 +84,14 @@ def write_report(
     _inputs.installed("jinja2", "markupsafe", extra="report", purpose="writing a report")
     target = _inputs.page_path(_inputs.path(path, "the output"))
     refuse_unwritable(target)
-    parts = _read(val, "val", to_fit=True), _read(test, "test", to_fit=False)
+    named = columns or {}
+    parts = _read(val, "val", named, to_fit=True), _read(test, "test", named, to_fit=False)
     summary = summarise(
         *parts,
         title=title,
         notes=notes,
         methods=methods,
+        metrics=metrics,
         gamma=gamma,
         n_bins=n_bins,
         level=level,
@@ -99,12 +107,12 @@ def write_report(
     return summary
 
 
-def _read(source: Source, name: str, *, to_fit: bool) -> Part:
+def _read(source: Source, name: str, columns: Mapping[str, Any], *, to_fit: bool) -> Part:
     if isinstance(source, Predictions):
         with _inputs.naming(name):
             return checked_part(source, to_fit=to_fit)
     file = os.fsdecode(source)
-    predictions = read_predictions(file)
+    predictions = read_predictions(file, **columns)
     with _inputs.naming(file):
         part = checked_part(predictions, to_fit=to_fit)
-    return replace(part, file=file, quoted=shlex.quote(file))
+    return replace(part, file=file, quoted=shlex.quote(file), columns=as_options(columns))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibrant._tables import score_text
+from calibrant.calibrators.comparison import PERCENT
 from calibrant.focal.simplex import CORNERS
 from calibrant.metrics.binning import BinTable, width_edges
 from calibrant.metrics.evaluation import Measured
@@ -94,11 +95,12 @@ def explored_curve(summary: Summary, gamma: int, temperature: int) -> Reliabilit
 
 
 def _columns(summary: Summary) -> dict[str, str]:
+    titles = METRICS | {name: name for name in summary.comparison.metrics}
     if summary.comparison.n_classes != 2:
-        return METRICS
+        return titles
     probability, _ = summary.axes
     positive = {name: title.format(probability) for name, title in POSITIVE_METRICS.items()}
-    return positive | METRICS
+    return positive | titles
 
 
 def _corner_names(summary: Summary) -> list[str]:
@@ -177,10 +179,8 @@ def interval(measured: Measured) -> str:
 
 def _shown(name: str, value: float) -> str:
     if not math.isfinite(value):
-        return "infinite"
-    if name in ("nll", "brier"):
-        return score_text(value)
-    return percent(value)
+        return "none" if math.isnan(value) else "infinite"
+    return percent(value) if name in PERCENT else score_text(value)
 
 
 def sort_key(value: float) -> str:

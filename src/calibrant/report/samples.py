@@ -34,6 +34,8 @@ class Part:
     """The file that they were read from."""
     quoted: str | None = None
     """The file, quoted for a shell."""
+    columns: str = ""
+    """The options that name its columns, quoted likewise, after a space."""
 
     def __len__(self) -> int:
         return len(self.samples.labels)
@@ -59,11 +61,15 @@ def shortened(text: str) -> str:
 
 def checked_part(predictions: Predictions, *, to_fit: bool) -> Part:
     """Check the scores, labels and names of predictions."""
+    predictions = predictions.with_scores()
     _inputs.some_scores(predictions.logits, predictions.probs)
     _inputs.some_labels(predictions.labels)
     samples = labelled_scores(
-        predictions.labels, to_fit=to_fit, logits=predictions.logits, probs=predictions.probs
-    )
+        predictions.labels,
+        to_fit=to_fit,
+        logits=predictions.logits,
+        probs=predictions.probs,
+    )._replace(upper_logits=predictions.upper_logits)
     names = predictions.class_names
     check_one_name_each(names, "class_names", "classes", samples.scores.shape[1])
     check_one_name_each(predictions.ids, "ids", "rows", len(samples.labels))

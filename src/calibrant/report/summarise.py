@@ -51,6 +51,7 @@ def summarise(
     title: str | None = None,
     notes: Iterable[str] = (),
     methods: Iterable[str] | Mapping[str, Calibrator] | None = None,
+    metrics: Iterable[str] = (),
     gamma: float | None = None,
     n_bins: int = 15,
     level: float = 0.95,
@@ -77,6 +78,7 @@ def summarise(
         val.samples,
         test.samples,
         methods=chosen,
+        metrics=metrics,
         against=BEFORE,
         sort="nll",  # a method that gives up accuracy can have a small calibration error
         progress=progress,
@@ -136,12 +138,12 @@ def _best(
     """By metric, the methods with the best value, if the next best is significantly worse."""
     pairs: dict[tuple[str, str], list[str]] = {}
     groups: dict[str, tuple[str, ...]] = {}
-    for metric in columns(comparison):
+    for metric in columns(replace(comparison, metrics=())):  # others may need all scores
         group, others = comparison.best_and_others(metric)
         groups[metric] = group
         if others:
             pairs.setdefault((group[0], others[0]), []).append(metric)
-    marked: dict[str, tuple[str, ...]] = dict.fromkeys(groups, ())
+    marked: dict[str, tuple[str, ...]] = dict.fromkeys(columns(comparison), ())
     for pair, metrics in pairs.items():
         names = {"error_rate" if metric == "accuracy" else metric: metric for metric in metrics}
         samples = (outcomes[name].samples for name in pair)

@@ -207,6 +207,8 @@ class Summary:
             off = len(self.evaluation(self.before).classes_off)
             which = f"{off} of {self.comparison.n_classes} classes" if off else "single classes"
             return f"right on the whole, but wrong about {which}"
+        if self.side == "undecided":
+            return "the verdict depends on options that the log leaves out"
         if two and self.side in ("over-confident", "under-confident"):
             slope = self[self.before].row["calibration_slope"].value
             return f"its probabilities have a slope of {slope:.2f}, where 1 is calibrated"
@@ -227,6 +229,8 @@ class Summary:
             if self.comparison.n < ENOUGH:
                 return f"{n} cannot tell: only gross errors would show."
             return f"Yes, as far as {n} can tell."
+        if self.side == "undecided":
+            return self.evaluation(self.before).verdict()
         curve, (probability, rate) = self.curve(self.before), self.axes
         points = 100.0 * (curve.overall_confidence - curve.overall_accuracy)
         direction = "above" if points > 0.0 else "below"
@@ -273,7 +277,7 @@ class Summary:
                 f"cal.fit({kind}={kind}, labels=labels)",
                 f"cal.predict_proba({kind}=new)",
             )
-        words = ["calibrant fit", self.val.quoted]
+        words = ["calibrant fit", self.val.quoted + self.val.columns]
         if calibrator.NAME != AutoCalibration.NAME:
             words += ["--method", calibrator.NAME]
         for each, value in settings.items():
@@ -281,7 +285,7 @@ class Summary:
             words.append(f"--set {shlex.quote(f'{each}={text}')}")
         return (
             " ".join([*words, "-o cal.json"]),
-            "calibrant apply cal.json FILE -o calibrated.npz",
+            f"calibrant apply cal.json FILE{self.val.columns} -o calibrated.npz",
         )
 
     @property
@@ -289,7 +293,7 @@ class Summary:
         """The command, or Python code, that fits ``auto`` without changing a predicted class."""
         if self.val.quoted is None:
             return "cal = calibrant.AutoCalibration(keep_class=True)"
-        return f"calibrant fit {self.val.quoted} --keep-class -o cal.json"
+        return f"calibrant fit {self.val.quoted}{self.val.columns} --keep-class -o cal.json"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as embedded in the page for its script and for other programs."""
@@ -301,6 +305,7 @@ class Summary:
             "version": self.version,
             "before": self.before,
             "after": self.after,
+            "axes": list(self.axes),
             "side": self.side,
             "comparison": self.comparison.to_dict(),
             "best": {metric: list(names) for metric, names in self.best.items()},

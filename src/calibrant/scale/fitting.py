@@ -102,6 +102,9 @@ def fit(
         samples = SamplesInFiles.of(folder, engine)
         calibrator.fit_samples(samples)
         tail = tail_bounds(samples, calibrator) if folder.truncated else None
+    calibrator.classes_ = folder.class_names or calibrator.classes_
+    kind = "probs" if folder.layout.kind == "probs" else "logits"
+    calibrator.origin_ = replace(calibrator.origin_, input=kind)
     calibrator.report_ = replace(
         calibrator.report_,
         passes=len(samples.passes),

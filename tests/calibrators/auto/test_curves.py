@@ -158,7 +158,7 @@ def test_small_samples_are_not_worse_than_temperature():
     truths = {"scaled": lambda x: x / 2, "shifted": lambda x: x / 2 - 1.5}
     for name, truth in truths.items():
         rows[name], answers[name] = drawn(4000, truth, 999)
-    for (name, truth), n in itertools.product(truths.items(), (20, 50, 200)):
+    for (name, truth), n in itertools.product(truths.items(), (20, 200)):
         excess = []
         for seed in range(25):
             logits, labels = drawn(n, truth, seed)

@@ -12,6 +12,7 @@ import calibrant
 from calibrant import AutoCalibration, TemperatureScaling, TopRestScaling
 from calibrant.calibrators import CalibrationWarning, Evidence
 from calibrant.calibrators.auto import keeping
+from calibrant.calibrators.folds import standard_errors
 from tests.reference import top_rest_slow as slow
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
@@ -43,8 +44,7 @@ def wrong_about_a_class(n=2000, k=5, by=3.0):
 # --- the choice ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [100, 1000, 12_000])
-@pytest.mark.parametrize("factor", [0.3, 1.0, 5.0])
+@pytest.mark.parametrize(("n", "factor"), [(100, 0.3), (100, 5.0), (1000, 0.3), (12_000, 1.0)])
 def test_temperature_where_it_is_the_truth(n, factor):
     for seed in range(5):
         logits, labels = honest(n, 6, seed)
@@ -209,12 +209,18 @@ def step(**changes):
 )
 def test_what_a_step_needs(changes, better):
     temperature = step(gain=None, gain_error=None, moved_confidence=0.0)
-    assert keeping.is_better(step(**changes), temperature, before=step()) is better
+    assert keeping.is_better(step(**changes), temperature, 1.0, before=step()) is better
+
+
+@pytest.mark.parametrize(("n", "better"), [(50, False), (100, False), (101, True), (5000, True)])
+def test_few_samples_must_show_more(n, better):
+    """A gain of two standard errors."""
+    assert keeping.is_better(step(), step(gain=None), standard_errors(n)) is better
 
 
 def test_without_class_terms_the_confidence_may_be_moved():
     temperature = step(gain=None, gain_error=None, moved_confidence=0.0)
-    assert keeping.is_better(step(moved_confidence=0.5), temperature, before=temperature)
+    assert keeping.is_better(step(moved_confidence=0.5), temperature, 1.0, before=temperature)
 
 
 # --- the evidence --------------------------------------------------------------------------------

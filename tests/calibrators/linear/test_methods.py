@@ -543,8 +543,12 @@ HOSTILE = {
 
 @every_method
 @pytest.mark.parametrize("case", HOSTILE)
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_hostile_samples_are_no_obstacle(method, case, dtype, tmp_path):
+def test_hostile_samples_are_no_obstacle(method, case, tmp_path):
+    for dtype in (np.float16, np.float32, np.float64):
+        check_hostile_samples(method, case, dtype, tmp_path / "cal.json")
+
+
+def check_hostile_samples(method, case, dtype, file):
     logits, labels = HOSTILE[case]
     limits = np.finfo(dtype)
     logits = np.where(np.isneginf(logits), logits, np.clip(logits, limits.min, limits.max))
@@ -564,8 +568,8 @@ def test_hostile_samples_are_no_obstacle(method, case, dtype, tmp_path):
     others = np.concatenate([others, np.zeros((3, logits.shape[1] - 3), dtype=dtype)], axis=1)
     assert found.predict_proba(others).sum(axis=1) == pytest.approx(1.0, abs=1e-5)
     if case != "at the end of float64":
-        found.save(tmp_path / "cal.json")
-        assert (load(tmp_path / "cal.json").predict_log_proba(logits) == log_probs).all()
+        found.save(file)
+        assert (load(file).predict_log_proba(logits) == log_probs).all()
 
 
 @every_method
@@ -659,21 +663,11 @@ def test_gradients_pass_to_the_logits(method):
 
 
 @every_method
-def test_the_map_can_be_exported(method):
-    logits, labels = draw_tilted(n=60, k=3, masked=0.1)
-    layer = method().fit(logits, labels).as_module()
-    batch = torch.export.Dim("batch")
-    program = torch.export.export(layer, (torch.from_numpy(logits),), dynamic_shapes=({0: batch},))
-    some = torch.from_numpy(logits[:7])
-    torch.testing.assert_close(program.module()(some), layer(some))
-
-
-@every_method
 def test_memory_stays_at_one_copy_in_double_precision(method, monkeypatch):
     monkeypatch.setattr(linear_solver, "STEPS", 2)
     monkeypatch.setattr(linear_solver, "MOST_ROUNDS", 2)
     monkeypatch.setattr("calibrant.calibrators.data.BLOCK_ENTRIES", 1 << 14)
-    logits, labels = draw_tilted(n=50_000, k=20)
+    logits, labels = draw_tilted(n=10_000, k=20)
     data = FitData(logits.astype(np.float32), labels, None)
     method()._fit(data)  # imports and compilation are not counted
     tracemalloc.start()
@@ -686,7 +680,7 @@ def test_memory_stays_at_one_copy_in_double_precision(method, monkeypatch):
 @pytest.mark.parametrize("method", [VectorScaling, BiasCorrectedTemperatureScaling])
 def test_a_thousand_classes(method):
     rng = np.random.default_rng(7)
-    scores = 3.0 * rng.normal(size=(1000, 1000))
+    scores = 3.0 * rng.normal(size=(300, 1000))
     labels = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
     found = method().fit((2 * scores).astype(np.float32), labels)
     assert found.report_.gradient < 1e-7

@@ -77,7 +77,7 @@ def cases() -> dict[str, Case]:
     }
 
 
-QUICK = ("one row of two, correct", "two rows", "saturated", "masked classes", "weights with zeros")
+QUICK = ("one row of two, correct", "saturated", "masked classes", "weights with zeros")
 assert set(QUICK) <= set(cases())
 CASES = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in cases()]
 """A table of 5000 points takes seconds for each, so most are slow tests."""
@@ -209,14 +209,6 @@ def test_a_result_inside_the_grid_has_no_bound():
     assert found.report_.at_bound is None
 
 
-@pytest.mark.slow
-def test_focal_temperature_scaling_is_never_worse_than_temperature_scaling_on_the_grid():
-    for name, criterion in itertools.product(cases(), CRITERIA):
-        table = tables(name)[criterion]
-        found = FocalTemperatureScaling(criterion=criterion).fit(*cases()[name])
-        assert found.report_.after <= table[slow.PAPER_GAMMAS.index(0.0)].min() + 1e-9
-
-
 # --- one temperature -----------------------------------------------------------------------------
 
 
@@ -262,7 +254,7 @@ def small_cases() -> dict[str, Case]:
 )
 def test_the_temperature_is_that_of_mpmath(name, criterion):
     case = small_cases()[name]
-    exact = slow.best_temperature(criterion, *case)
+    exact = slow.best_temperature(criterion, *case, digits=12)
     assert 0 < exact < INF
     found = TemperatureScaling(criterion=criterion).fit(*case)
     assert found.temperature_ == pytest.approx(float(exact), rel=1e-6)
@@ -276,7 +268,7 @@ def test_the_temperature_is_that_of_mpmath(name, criterion):
 )
 def test_the_focal_criterion_has_its_gamma(focal_gamma):
     case = small_cases()["five classes"]
-    exact = slow.best_temperature("focal", *case, focal_gamma=focal_gamma)
+    exact = slow.best_temperature("focal", *case, focal_gamma=focal_gamma, digits=12)
     found = TemperatureScaling(criterion="focal", focal_gamma=focal_gamma).fit(*case)
     assert found.temperature_ == pytest.approx(float(exact), rel=1e-6)
     expected = value_at(case, "focal", 0.0, found.temperature_, focal_gamma=focal_gamma)

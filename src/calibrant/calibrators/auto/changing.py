@@ -22,7 +22,7 @@ from calibrant.calibrators.auto.keeping import (
 )
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.data import FitData, Floats
-from calibrant.calibrators.folds import Folds, mean_and_error
+from calibrant.calibrators.folds import Folds, mean_and_error, standard_errors
 from calibrant.calibrators.linear.methods import BiasCorrectedTemperatureScaling
 from calibrant.calibrators.linear.structured import (
     MOST_CLASSES,
@@ -58,7 +58,8 @@ def floored(best: Candidate, folds: Folds) -> Candidate | None:
     gap = floor.typical_gap(samples)
     if floor.label_gaps(samples).max() <= HUGE_GAP * gap:
         return None
-    raised = replace(samples, logits=floor.floored(samples.logits, floor.floor_of(gap)))
+    with np.errstate(over="ignore"):
+        raised = replace(samples, logits=floor.floored(samples.logits, floor.floor_of(gap)))
     here = NLL(raised, best.problem.inverse_temperature)
     # Newton's method for T lowers this by half as much.
     if here.value - here.gradient**2 / max(here.curvature, SMALLEST) >= best.steps[0].nll:
@@ -68,7 +69,7 @@ def floored(best: Candidate, folds: Folds) -> Candidate | None:
     raised = changed_data(samples, part)
     losses = temperature_rows(raised, 1.0)[0][folds.row]
     gain, error = mean_and_error(best.temperature_losses() - losses, folds.count)
-    if gain <= error:
+    if gain <= standard_errors(folds.count.sum()) * error:
         return None
     problem = Problem.of(raised)
     return best_of_steps(problem, pieces_of(problem, folds), folds, first=(part,))
@@ -88,7 +89,7 @@ def class_changing(best: Candidate, folds: Folds) -> Candidate | None:
         before = best.temperature_losses() if before is None else before
         losses = _losses(outputs, samples, folds)
         gain, error = mean_and_error(before - losses, folds.count)
-        if gain <= error:
+        if gain <= standard_errors(folds.count.sum()) * error:
             break
         chosen, before = (part, outputs), losses
     if chosen is None:

@@ -19,7 +19,7 @@ from calibrant._numerics.logspace import sigmoid, softplus
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.data import FitData, Floats
 from calibrant.calibrators.fit_report import Evidence
-from calibrant.calibrators.folds import Folds, mean_and_error, order_by
+from calibrant.calibrators.folds import Folds, mean_and_error, order_by, standard_errors
 from calibrant.calibrators.one_vs_rest.base import MOST_LOG_ODDS, OneVsRest, Problems
 from calibrant.calibrators.one_vs_rest.nonparametric import IsotonicCalibration
 from calibrant.calibrators.one_vs_rest.parametric import BetaCalibration, PlattScaling
@@ -40,7 +40,7 @@ class Step(NamedTuple):
 
     curve: type[OneVsRest]
     standard_errors: float = 1.0
-    """By how many of them it must lower the log-loss."""
+    """By how many of them it must lower the log-loss of many samples."""
     fewest: int = FEWEST
     """Below this many samples it is not tried."""
 
@@ -69,8 +69,8 @@ def choose_curve(data: FitData) -> tuple[Calibrator, list[Evidence]]:
     from 10,000 samples on. (From 1,000 on, T is that of all samples.) Starting with temperature
     scaling, a step to a more complex curve is taken if it
 
-    - lowers the mean log-loss of the best so far by more than its standard error over samples (for
-      the spline, which shrinks itself, at all), and
+    - lowers the mean log-loss of the best so far by more than 1 + 100 / n standard errors over the
+      n samples (for the spline, which shrinks itself, 100 / n), and
     - does not raise the equal-mass calibration error of P(class 1) under temperature scaling by
       more than two standard errors.
 
@@ -84,12 +84,12 @@ def choose_curve(data: FitData) -> tuple[Calibrator, list[Evidence]]:
 
     Examples:
         >>> import numpy as np
-        >>> from calibrant.calibrators.data import checked_samples
+        >>> from calibrant.calibrators.data import FitData
         >>> rng = np.random.default_rng(0)
         >>> x = rng.normal(size=2000)
         >>> labels = (rng.random(2000) < 1 / (1 + np.exp(3 - x))).astype(int)  # 8% positives
         >>> balanced = np.stack([np.zeros(2000), x], axis=1)
-        >>> calibrator, evidence = choose_curve(checked_samples(balanced, labels))
+        >>> calibrator, evidence = choose_curve(FitData(balanced, labels, None))
         >>> calibrator.NAME, calibrator.predict_proba(balanced)[:, 1].mean().round(3)
         ('platt', np.float64(0.066))
     """
@@ -110,18 +110,19 @@ def choose_curve(data: FitData) -> tuple[Calibrator, list[Evidence]]:
         held_out, lines = samples.by_curve(step.curve(), lines)
         losses = samples.losses(held_out)
         found = samples.evidence(step.curve.NAME, held_out, losses, simpler=best)
-        if _is_better(found, evidence[0], step.standard_errors):
+        errors = standard_errors(samples.n, step.standard_errors)
+        if _is_better(found, evidence[0], errors):
             chosen, best = len(evidence), losses
         evidence.append(found)
     evidence[chosen] = replace(evidence[chosen], chosen=True)
     return samples.fitted(steps[chosen - 1].curve()) if chosen else simplest, evidence
 
 
-def _is_better(found: Evidence, simplest: Evidence, standard_errors: float) -> bool:
+def _is_better(found: Evidence, simplest: Evidence, errors: float) -> bool:
     assert found.gain is not None
     assert found.gain_error is not None
     calibrated = found.ada_ece <= simplest.ada_ece + 2.0 * found.ada_ece_error
-    return found.gain > standard_errors * found.gain_error and calibrated
+    return found.gain > errors * found.gain_error and calibrated
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from calibrant._numerics.logspace import sigmoid
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.data import FitData, Floats
 from calibrant.calibrators.fit_report import Evidence
-from calibrant.calibrators.folds import Folds, mean_and_error, order_by
+from calibrant.calibrators.folds import Folds, mean_and_error, order_by, standard_errors
 from calibrant.calibrators.top_rest.solver import Losses, Problem, TopRest, cross_fit, fit
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.samples import ScoredSamples
@@ -97,7 +97,7 @@ def best_of_steps(
         losses = _in_one([part.losses(fit) for part, fit in zip(parts, fits, strict=True)], folds)
         evaluations += whole.evaluations + sum(fit.evaluations + 1 for fit in fits)
         step = evidence_of(name, HeldOut(pieces, losses), held_out)
-        if is_better(step, steps[0], before=steps[-1]):
+        if is_better(step, steps[0], standard_errors(problem.n_counted), before=steps[-1]):
             best, found, has_classes = len(steps), whole, with_classes
             held_out = HeldOut(pieces, losses)
         steps.append(step)
@@ -148,15 +148,20 @@ def evidence_of(name: str, method: HeldOut, simpler: HeldOut | None = None) -> E
     )
 
 
-def gains(step: Evidence) -> bool:
-    """Whether a step lowers the log-loss by more than its standard error."""
-    return step.gain is not None and step.gain_error is not None and step.gain > step.gain_error
+def gains(step: Evidence, errors: float) -> bool:
+    """Whether a step lowers the log-loss by more than so many standard errors."""
+    if step.gain is None or step.gain_error is None:
+        return False
+    return step.gain > errors * step.gain_error
 
 
-def is_better(step: Evidence, temperature: Evidence, before: Evidence | None = None) -> bool:
+def is_better(
+    step: Evidence, temperature: Evidence, errors: float, before: Evidence | None = None
+) -> bool:
     """Whether held-out samples support a step away from the simpler methods.
 
-    ``before`` is the step before it, if both keep the predicted class.
+    ``errors`` is the number of standard errors that a gain must exceed, ``before`` the step before
+    it, if both keep the predicted class.
     """
     calibrated = step.ada_ece <= temperature.ada_ece + 2.0 * step.ada_ece_error
     # No limit for the first step: temperature scaling keeps the predicted class by its form.
@@ -165,7 +170,7 @@ def is_better(step: Evidence, temperature: Evidence, before: Evidence | None = N
         and before is not temperature
         and step.moved_confidence > before.moved_confidence + MOST_MOVED
     )
-    return gains(step) and calibrated and not moved
+    return gains(step, errors) and calibrated and not moved
 
 
 def folds_of(problem: Problem) -> Folds:

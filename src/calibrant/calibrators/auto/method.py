@@ -12,6 +12,7 @@ from calibrant import _inputs
 from calibrant.calibrators.auto.changing import class_changing, floored
 from calibrant.calibrators.auto.curves import choose_curve
 from calibrant.calibrators.auto.keeping import (
+    FEWEST,
     STEPS,
     best_of_steps,
     evidence_of,
@@ -23,15 +24,12 @@ from calibrant.calibrators.auto.keeping import (
 from calibrant.calibrators.base import Calibrator, Fitted
 from calibrant.calibrators.data import FitData, Samples
 from calibrant.calibrators.fit_report import Evidence
+from calibrant.calibrators.folds import standard_errors
 from calibrant.calibrators.parts import InParts
 from calibrant.calibrators.temperature.methods import TemperatureScaling
 from calibrant.calibrators.temperature.rows import temperature_rows
 from calibrant.calibrators.top_rest.methods import TopRestScaling
 from calibrant.calibrators.top_rest.solver import Problem
-
-FEWEST_TO_CHANGE = 100
-"""Below this many samples of three or more classes the predicted class is kept: a lucky fold can
-support a matrix that is wrong."""
 
 
 class AutoCalibration(InParts):
@@ -48,16 +46,15 @@ class AutoCalibration(InParts):
 
     A more complex candidate is taken if it
 
-    - lowers the mean log-loss by more than its standard error over samples,
+    - lowers the mean log-loss by more than 1 + 100 / n standard errors over the n samples,
     - does not raise the equal-mass calibration error of temperature scaling by more than two
       standard errors, and
     - has no class terms that move the confidence by more than 2 points, on average, to keep the
       predicted class. They do so where the model is wrong about whole classes.
 
-    Otherwise the simpler method is kept. Below 20 samples it is temperature scaling, and below 100
-    the class is kept (for three or more classes). The selected method is fitted on all samples.
-    ``report_.evidence`` lists the results on held-out samples: what each candidate gains, how many
-    predictions it changes, and what that does to the accuracy.
+    Otherwise the simpler method is kept. Below 20 samples it is temperature scaling. The selected
+    method is fitted on all samples. ``report_.evidence`` lists the results on held-out samples:
+    what each candidate gains, how many predictions it changes, and what that does to the accuracy.
 
     Args:
         keep_class: Only consider methods that never change the predicted class.
@@ -107,13 +104,14 @@ class AutoCalibration(InParts):
         folds = folds_of(problem)
         best = simple = best_of_steps(problem, pieces_of(problem, folds), folds)
         evidence = list(simple.steps)
-        enough = round(problem.n_counted) >= FEWEST_TO_CHANGE
-        for other in (floored, class_changing) if enough and not self.keep_class else ():
+        n = problem.n_counted
+        others = () if self.keep_class or round(n) < FEWEST else (floored, class_changing)
+        for other in others:
             candidate = other(best, folds)
             if candidate is None:
                 continue
             step = evidence_of(candidate.name, candidate.held_out, best.held_out)
-            if is_better(step, evidence[0]):
+            if is_better(step, evidence[0], standard_errors(n)):
                 evidence = [replace(each, chosen=False) for each in evidence]
                 best, step = candidate, replace(step, chosen=True)
             evidence.append(step)
@@ -123,7 +121,7 @@ class AutoCalibration(InParts):
             fitted,
             state={},
             parts=(*best.first, last),
-            warnings=(*fitted.warnings, *_warnings(evidence)),
+            warnings=(*fitted.warnings, *_warnings(evidence, standard_errors(n))),
             evidence=tuple(evidence),
         )
         if best.first:
@@ -161,10 +159,10 @@ def _measured(parts: tuple[Calibrator, ...], data: FitData) -> dict[str, Any]:
     }
 
 
-def _warnings(evidence: list[Evidence]) -> Iterator[str]:
+def _warnings(evidence: list[Evidence], errors: float) -> Iterator[str]:
     """Why class terms that lower the log-loss were not selected, if nothing else helps."""
     last = evidence[-1]
-    if last.method in STEPS and not last.chosen and gains(last):
+    if last.method in STEPS and not last.chosen and gains(last, errors):
         yield (
             f"class terms would lower the nll by {last.gain:.3g} but raise the calibration error, "
             "because the predicted class must not change; use top-rest if the nll matters more, or "

@@ -8,9 +8,10 @@ from calibrant.calibrators.comparison.run import (
     compare_samples,
     without_many_scores,
 )
-from calibrant.calibrators.comparison.table import SORTABLE, columns
+from calibrant.calibrators.comparison.table import PERCENT, SORTABLE, columns
 
 __all__ = [
+    "PERCENT",
     "POSITIVE",
     "REFERENCE",
     "SORTABLE",

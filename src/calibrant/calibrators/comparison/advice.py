@@ -48,7 +48,9 @@ class Recommendation:
 
     @property
     def advice(self) -> str:
-        """``calibrate``, ``leave``, ``avoid`` or ``look`` (the metrics disagree)."""
+        """``calibrate``, ``leave``, ``avoid`` or ``look`` (metrics disagree, or undecided)."""
+        if self.verdict.side == "undecided":
+            return "look"
         gains = {self.gain(self.error), self.gain("nll")}
         if "worse" in gains:
             return "look" if "better" in gains else "avoid"
@@ -77,6 +79,8 @@ class Recommendation:
     @property
     def action(self) -> str:
         """What to do, in a sentence."""
+        if self.verdict.side == "undecided":
+            return "Log more alternatives and measure again: the missing options decide."
         name = self.after.name
         chosen = getattr(self.after.calibrator, "chosen_", name)
         called = name if chosen == name else f"{name} (it selected {chosen})"

@@ -12,7 +12,7 @@ from calibrant import _inputs
 from calibrant._tables import json_value
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.comparison.advice import Recommendation
-from calibrant.calibrators.comparison.table import columns, to_html, to_text
+from calibrant.calibrators.comparison.table import columns, main_error, to_html, to_text
 from calibrant.calibrators.fit_report import FitReport
 from calibrant.metrics.calibration_test import NoiseFloor
 from calibrant.metrics.comparison import Comparison
@@ -59,7 +59,7 @@ class ComparedMethod:
     @property
     def noise_floor(self) -> NoiseFloor | None:
         """The main calibration error of a calibrated model with the same confidences."""
-        return None if self.evaluation is None else self.floor(columns(self.evaluation)[0])
+        return None if self.evaluation is None else self.floor(main_error(self.evaluation))
 
     def floor(self, metric: str) -> NoiseFloor | None:
         """The value of a calibration error that a calibrated model would show."""
@@ -67,10 +67,15 @@ class ComparedMethod:
         return next((floor for floor in floors if floor.name == metric), None)
 
     def verdict(self, metric: str) -> str | None:
-        """``better`` or ``worse`` than the reference, or ``not distinguishable``."""
+        """``better`` or ``worse`` than the reference, or ``not distinguishable``.
+
+        None for the reference, and for a metric that does not say what is better.
+        """
         if self.differences is None:
             return None
-        return self.differences["error_rate" if metric == "accuracy" else metric].verdict
+        name = "error_rate" if metric == "accuracy" else metric
+        found = [each for each in self.differences.differences if each.name == name]
+        return found[0].verdict if found else None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; infinity and NaN become None."""
@@ -107,6 +112,8 @@ class MethodComparison:
     """The method that the others are compared with."""
     sort: str
     """The metric that the rows are sorted by."""
+    metrics: tuple[str, ...] = ()
+    """Metrics that were measured beside the usual ones."""
     rows: tuple[ComparedMethod, ...]
     notes: tuple[str, ...] = ()
     """Caveats about the figures."""
@@ -147,6 +154,7 @@ class MethodComparison:
         rows = values.pop("rows")
         return {
             **values,
+            "metrics": list(self.metrics),
             "notes": list(self.notes),
             "recommendation": self.recommendation and self.recommendation.to_dict(),
             "methods": {row.name: row.to_dict() for row in rows},
@@ -168,7 +176,7 @@ def _rank(row: ComparedMethod, metric: str) -> tuple[float, ...]:
     if row.evaluation is None:
         return (1.0,)
     value = row[metric].value
-    first = columns(row.evaluation)[0]
+    first = main_error(row.evaluation)
     return 0.0, -value if metric == "accuracy" else value, row[first].value
 
 

@@ -29,8 +29,11 @@ from calibrant.calibrators.data import (
 )
 from calibrant.calibrators.fit_report import CalibrationWarning
 from calibrant.calibrators.registry import CALIBRATORS, make_calibrators
+from calibrant.calibrators.temperature.methods import Identity
 from calibrant.metrics.comparison import difference_of_samples
 from calibrant.metrics.evaluation import evaluate_samples
+from calibrant.metrics.missing_options import with_upper
+from calibrant.metrics.registry import METRICS
 from calibrant.metrics.resampling import Plan, plan
 from calibrant.metrics.samples import ScoredSamples, summarise
 
@@ -51,6 +54,7 @@ def compare(
     val_probs: Array = None,
     test_probs: Array = None,
     methods: Iterable[str] | Mapping[str, Calibrator] | None = None,
+    metrics: Iterable[str] = (),
     gamma: float | None = None,
     against: str = REFERENCE,
     sort: str | None = None,
@@ -75,11 +79,14 @@ def compare(
         test_probs: Probabilities to measure on.
         methods: Names in ``CALIBRATORS``, or unfitted calibrators by any name, which are copied.
             None selects every method whose parameters have defaults, or are ``gamma``.
+        metrics: Names in ``METRICS`` to measure beside the usual ones. Methods are compared by
+            those for which lower is better.
         gamma: The gamma that the model was trained with, for methods by name that need one
             (focal). Without it, ``methods=None`` leaves them out.
         against: The method that the others are compared with; added if ``methods`` lacks it.
         sort: ``ada_ece``, ``ece``, ``nll``, ``brier`` or ``accuracy``, for two classes also
-            ``positive_ada_ece``, the default, or ``positive_ece``; the best comes first.
+            ``positive_ada_ece``, the default, or ``positive_ece``; or one of ``metrics`` for which
+            lower is better. The best comes first.
         n_bins: Bins of the calibration errors.
         level: Confidence level of the intervals.
         n_resamples: Number of bootstrap resamples; fewer for many methods on many samples.
@@ -113,6 +120,7 @@ def compare(
         fit_on,
         test,
         methods=methods,
+        metrics=metrics,
         gamma=gamma,
         against=against,
         sort=sort,
@@ -129,6 +137,7 @@ def compare_samples(
     test: LabelledScores,
     *,
     methods: Iterable[str] | Mapping[str, Calibrator] | None = None,
+    metrics: Iterable[str] = (),
     gamma: float | None = None,
     against: str = REFERENCE,
     sort: str | None = None,
@@ -145,13 +154,15 @@ def compare_samples(
     are dropped before the next method is fitted.
     """
     names = paired_metrics(test.scores.shape[1])
+    further = _further(metrics, names)
     sort = names[0] if sort is None else sort
-    _inputs.choice(sort, "sort", SORTABLE)
+    comparable = [name for name in further if METRICS[name].lower_is_better]
+    _inputs.choice(sort, "sort", (*SORTABLE, *comparable))
     _inputs.same_scores(fit_on.kind, fit_on.scores, test.kind, test.scores)
     chosen = _with_reference(methods, gamma, against)
     # The bound on the work holds for all methods together.
     work = len(test.labels) * len(chosen)
-    todo = plan(names, n_bins, level, n_resamples, random_state, work)
+    todo = plan((*names, *further), n_bins, level, n_resamples, random_state, work)
     fit_data = fit_on.fit_data()
     rows: dict[str, ComparedMethod] = {}
     reference: ScoredSamples | None = None
@@ -176,11 +187,19 @@ def compare_samples(
         seed=todo.seed,
         against=against,
         sort=sort,
+        metrics=further,
         rows=tuple(rows[name] for name in chosen),
-        notes=tuple(_notes(fit_on, test)),
+        notes=(*_notes(fit_on, test), *_notes_on_ends(rows.values())),
     ).sorted_by(sort)
     in_order = {name: kept[name] for name in chosen if name in kept}
     return replace(result, recommendation=recommend(result, in_order, todo))
+
+
+def _further(metrics: Iterable[str], names: Iterable[str]) -> tuple[str, ...]:
+    """The names of ``metrics`` as registered, without those that are measured anyway."""
+    wanted = [metrics] if isinstance(metrics, str) else metrics
+    known = dict.fromkeys(METRICS.key(name, "metrics") for name in wanted)
+    return tuple(name for name in known if name not in names)
 
 
 def without_many_scores(samples: ScoredSamples) -> ScoredSamples:
@@ -226,10 +245,12 @@ def _compared(
         fitted, seconds = _fitted(method, fit_data)
         samples = _calibrated(fitted, test)
         more = OF_POSITIVE if samples.n_classes == 2 else ()
-        evaluation = evaluate_samples(samples, metrics=(*todo.names, *more), **options)
+        names = dict.fromkeys((*todo.names, *more))
+        evaluation = evaluate_samples(samples, metrics=tuple(names), **options)
         differences = None
         if reference is not None:
-            differences = difference_of_samples(samples, reference, metrics=todo.names, **options)
+            paired = [name for name in todo.names if METRICS[name].lower_is_better]
+            differences = difference_of_samples(samples, reference, metrics=paired, **options)
     except REFUSALS as refusal:
         reason = " ".join(str(refusal).split()) or type(refusal).__name__
         return replace(row, failure=reason), None
@@ -257,11 +278,21 @@ def _fitted(method: Calibrator, fit_data: FitData) -> tuple[Calibrator, float]:
 def _calibrated(calibrator: Calibrator, test: LabelledScores) -> ScoredSamples:
     """Calibrated probabilities; log-probabilities where that of a true class rounds to 0."""
     logits = test.double_logits()
+    if isinstance(calibrator, Identity) and test.upper_logits is not None:
+        return with_upper(summarise(logits=logits, labels=test.labels), test.upper_logits)
     probs = calibrator._apply(calibrator._probs, logits)
     if probs[np.arange(len(probs)), test.labels].all():
-        return summarise(probs, test.labels)
-    log_probs = calibrator._apply(calibrator._log_probs, logits)
-    return summarise(logits=log_probs, labels=test.labels)
+        samples = summarise(probs, test.labels)
+    else:
+        log_probs = calibrator._apply(calibrator._log_probs, logits)
+        samples = summarise(logits=log_probs, labels=test.labels)
+    return replace(samples, classes=test.classes)
+
+
+def _notes_on_ends(rows: Iterable[ComparedMethod]) -> Iterator[str]:
+    for row in rows:
+        if row.evaluation is not None and row.evaluation.ends is not None:
+            yield " ".join(str(row.evaluation.ends).splitlines())
 
 
 def _notes(fit_on: LabelledScores, test: LabelledScores) -> Iterator[str]:

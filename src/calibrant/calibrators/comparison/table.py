@@ -45,10 +45,15 @@ def to_html(result: MethodComparison) -> str:
     return html_table(_heads(result), rows, below=[*_legend(result), *footnotes.lines()])
 
 
-def columns(result: MethodComparison | Evaluation) -> tuple[str, ...]:
+def main_error(result: MethodComparison | Evaluation) -> str:
+    """The calibration error that has a noise floor in the table."""
+    return paired_metrics(result.n_classes or 0)[0]
+
+
+def columns(result: MethodComparison) -> tuple[str, ...]:
     """The metrics of the table; the main calibration error comes first."""
-    paired = paired_metrics(result.n_classes or 0)
-    return tuple("accuracy" if name == "error_rate" else name for name in paired)
+    names = (*paired_metrics(result.n_classes), *result.metrics)
+    return tuple("accuracy" if name == "error_rate" else name for name in names)
 
 
 def _columns(result: MethodComparison) -> list[str]:
@@ -68,7 +73,7 @@ def _heads(result: MethodComparison) -> list[list[str]]:
         if metric == result.sort:
             names.append(f"{100 * result.level:g}% interval")
             units.append("")
-        if metric == columns(result)[0]:
+        if metric == main_error(result):
             names.append("floor")
             units.append("%")
     return [[*names, "fit", ""], [*units, "s", ""]]
@@ -83,7 +88,7 @@ def _cells(result: MethodComparison, row: ComparedMethod, footnotes: _Footnotes)
         cells.append(f"{_figure(metric, measured.value)} {SIGNS[row.verdict(metric)]}")
         if metric == result.sort:
             cells.append(_interval(measured))
-        if metric == columns(result)[0]:
+        if metric == main_error(result):
             floor = row.noise_floor
             cells.append("" if floor is None else _figure(metric, floor.expected))
     doubts = [] if row.report is None else list(row.report.warnings)
@@ -107,7 +112,7 @@ def _legend(result: MethodComparison) -> list[str]:
     calibrated = ", ".join(result.calibrated())
     of = "P(class 1)" if result.n_classes == 2 else "the confidence or single classes"
     floor = (
-        f"floor: the {columns(result)[0]} that a calibrated model would show with {result.n} "
+        f"floor: the {main_error(result)} that a calibrated model would show with {result.n} "
         f"samples. No miscalibration of {of} after: {calibrated or 'none of these'}."
     )
     advice = "" if result.recommendation is None else str(result.recommendation)

@@ -34,6 +34,7 @@ from calibrant.calibrators.export.templates import (
     venn_abers,
 )
 from calibrant.calibrators.export.templates.checked import checked
+from calibrant.errors import CalibrantError
 
 WIDTH = 100
 MOST_LITERALS = 10_000
@@ -112,7 +113,7 @@ HEADER = '''"""Calibrated probabilities from logits; needs NumPy only.
     probs = predict_proba(logits)
 
 {method}: {formula}.
-Fitted on {n_samples} samples, written by calibrant {version}.
+Fitted on {n_samples} samples{date}, written by calibrant {version}.
 logits: scores before the softmax, {n_classes} classes on the last axis; -inf masks a class.
 """
 
@@ -143,9 +144,10 @@ def source(calibrator: Calibrator) -> str:
     parts = calibrator.parts_ or (calibrator,)
     header = HEADER.format(
         method=calibrator.NAME,
-        formula=", then ".join(TEMPLATES[part.NAME].formula for part in parts),
+        formula=", then ".join(template_of(part).formula for part in parts),
         n_samples=calibrator.report_.n_samples,
         n_classes=calibrator.n_classes_,
+        date="" if calibrator.origin_.created is None else f" on {calibrator.origin_.created[:10]}",
         version=__version__,
     )
     if len(parts) == 1:
@@ -156,9 +158,22 @@ def source(calibrator: Calibrator) -> str:
     return "\n\n".join([header, *bodies, together])
 
 
+def template_of(calibrator: Calibrator) -> Template:
+    """The template of a method of calibrant, or of a plug-in that has one."""
+    if calibrator.NAME in TEMPLATES:
+        return TEMPLATES[calibrator.NAME]
+    if not calibrator.NUMPY_SOURCE:
+        raise CalibrantError(
+            f"the plug-in {calibrator.NAME!r} has no NumPy source. Export it as onnx or torch, or "
+            "give its class NUMPY_SOURCE"
+        )
+    summary = (inspect.getdoc(calibrator) or "").partition("\n")[0]
+    return Template(summary.rstrip("."), calibrator.NUMPY_SOURCE)
+
+
 def _body(calibrator: Calibrator) -> str:
     """Constants and functions; the last is ``predict_proba``."""
-    template = TEMPLATES[calibrator.NAME]
+    template = template_of(calibrator)
     constants = {
         "N_CLASSES": calibrator.n_classes_,
         **{name.upper(): value for name, value in template.defaults.items()},
@@ -171,7 +186,7 @@ def _body(calibrator: Calibrator) -> str:
 
 def _as_function(name: str, calibrator: Calibrator) -> str:
     """A function with constants and functions of its own, which returns ``predict_proba``."""
-    about = f'"""{calibrator.NAME}: {TEMPLATES[calibrator.NAME].formula}."""'
+    about = f'"""{calibrator.NAME}: {template_of(calibrator).formula}."""'
     body = f"{about}\n{_body(calibrator)}\n\nreturn predict_proba"
     return f"def {name}():\n{textwrap.indent(body, '    ')}\n"
 

@@ -22,8 +22,8 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from array_api_compat import array_namespace
 
+from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import detach
 from calibrant._types import Array
 from calibrant.calibrators.data import FitData, Floats, Samples

@@ -24,9 +24,9 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from calibrant import _inputs
+from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import split_top
 from calibrant._types import Array
 from calibrant.calibrators.base import Shapes, State

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from array_api_compat import array_namespace
 
 from calibrant import _inputs
+from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import detach, split_top
 from calibrant._numerics.newton import Step, damped_newton
 from calibrant._types import Array

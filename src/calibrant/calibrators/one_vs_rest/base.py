@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from array_api_compat import array_namespace
 
+from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import softplus, split_top
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, State

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from array_api_compat import array_namespace, device
 
+from calibrant._array_api import array_namespace, device
 from calibrant._types import Array
 from calibrant.calibrators.base import Shapes, State
 from calibrant.calibrators.data import Floats
@@ -168,7 +168,7 @@ def places(log_odds: Array, knots: Array) -> tuple[Array, Array]:
     first = xp.arange(n_problems, dtype=xp.int64, device=device(log_odds)) * length
     last = first + (length - 1)
     place = xp.broadcast_to(first, log_odds.shape)
-    for power in reversed(range((length - 1).bit_length())):
+    for power in reversed(range((int(length) - 1).bit_length())):
         trial = xp.minimum(place + 2**power, last)
         place = xp.where(taken(knots, trial) < log_odds, trial, place)
     return place, xp.minimum(place + 1, last)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from calibrant import _inputs
+from calibrant._array_api import array_namespace
 from calibrant._numerics.precision import narrowed
 from calibrant._types import Array
 from calibrant.calibrators.base import Shapes, State, state_like
-from calibrant.calibrators.data import Floats, checked_logits
+from calibrant.calibrators.data import Floats, to_logits
 from calibrant.calibrators.one_vs_rest.base import class_log_odds
 from calibrant.calibrators.one_vs_rest.tables import PADDING, Curve, Groups, Table, places, taken
 
@@ -60,15 +60,17 @@ class VennAbers(Table):
     NAME = "venn-abers"
     STATE: ClassVar[Shapes] = {"knots": ("P", "M"), "p0": ("P", "M"), "p1": ("P", "M")}
 
-    def predict_interval(self, logits: Array = None, *, probs: Array = None) -> Array:
+    def predict_interval(
+        self, scores: Any = None, /, *, logits: Any = None, probs: Any = None
+    ) -> Array:
         """p0 and p1 on a last axis of 2: of class 1 for two classes, else of each class.
 
         (n, K) logits give (n, 2) for two classes, (n, K, 2) for more. For more than two classes,
         these are the intervals of each class against the rest, before the division by the sum. A
         masked class has p0 = p1 = 0, and a class whose alternatives are all masked p0 = p1 = 1.
         """
-        given = checked_logits(logits, probs)
-        self._need_fit()
+        found = self._given(scores, logits, probs)
+        given = to_logits(found.kind, found.checked())
         _inputs.same_classes(given, self.n_classes_)
         xp = array_namespace(given)
         inner = self._inner(given)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
-from array_api_compat import array_namespace
 
+from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import split_top
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State
@@ -73,7 +73,8 @@ class FlooredTemperatureScaling(Calibrator):
     def _fit(self, data: Samples) -> Fitted:
         samples = data.in_memory()
         floor = floor_of(typical_gap(samples))
-        raised = replace(samples, logits=floored(samples.logits.astype(np.float64), floor))
+        with np.errstate(over="ignore"):
+            raised = replace(samples, logits=floored(samples.logits.astype(np.float64), floor))
         best = best_temperature(raised, "nll", 0.0)
         return Fitted(
             state={"floor": floor, "temperature": best.temperature},
@@ -96,8 +97,7 @@ class FlooredTemperatureScaling(Calibrator):
 def floored(logits: Array, floor: float) -> Array:
     """Logits minus the largest of their row, raised to ``-floor``; -inf stays."""
     xp = array_namespace(logits)
-    with np.errstate(over="ignore"):
-        below = logits - xp.max(logits, axis=-1, keepdims=True)
+    below = logits - xp.max(logits, axis=-1, keepdims=True)
     return xp.where(logits == -float("inf"), -float("inf"), xp.clip(below, min=-floor))
 
 

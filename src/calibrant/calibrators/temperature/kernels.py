@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._numerics.compiled import kernel, max_of, over_rows, sum_of, sum_of_squares
+from calibrant._numerics.compiled import copy_to, kernel, max_of, over_rows, sum_of, sum_of_squares
 from calibrant.calibrators.row_kernels import (
     difference,
     exponentials,
@@ -57,7 +57,7 @@ def map_row(
     exponentials(x, e)
     log_odds = gap + np.log(counted_sum(e, counts))
     if gamma == 0.0:
-        g[:] = e
+        copy_to(g, e)
         return m, gap, 0.0, log_odds
     odds = np.exp(log_odds)
     shift = gap - np.log1p(odds)

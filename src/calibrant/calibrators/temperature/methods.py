@@ -8,17 +8,18 @@ All of them are one map with gamma or T fixed. None changes the predicted class.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from array_api_compat import array_namespace
+import numpy.typing as npt
 
 from calibrant import _inputs
+from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import keep_argmax, split_top
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State
-from calibrant.calibrators.data import FitData, Samples
+from calibrant.calibrators.data import NUMBERS_TO_COMPILE, FitData, Samples
 from calibrant.calibrators.fit_report import LIMITS
 from calibrant.calibrators.temperature import search as searches
 from calibrant.calibrators.temperature.criterion import BINNED, Evaluator, Point, evaluator_of
@@ -42,6 +43,27 @@ COMPILED_GAMMAS = (-0.9, 100.0)
 """Between these the compiled map is exact to rounding; outside them the general one is used."""
 
 
+def small_softmax(logits: npt.NDArray[Any], temperature: float) -> npt.NDArray[Any]:
+    """softmax(s / T) without compiled code, which would take seconds to compile for a first row.
+
+    The top class stays strictly on top, and classes tied with it have its probability.
+
+    Examples:
+        >>> small_softmax(np.array([[2.0, 2.0, 0.0]]), 2.0).round(4)
+        array([[0.4223, 0.4223, 0.1554]])
+    """
+    top = logits.max(axis=-1, keepdims=True)
+    with np.errstate(over="ignore"):
+        weights = np.exp((logits - top).astype(np.float64, copy=False) / temperature)
+    probs: npt.NDArray[Any] = weights / weights.sum(axis=-1, keepdims=True)
+    probs = probs.astype(logits.dtype, copy=False)
+    highest = probs.max(axis=-1, keepdims=True)
+    if np.count_nonzero(probs == highest) > len(probs):  # a tie, or one by rounding
+        below = highest * (1.0 - np.finfo(probs.dtype).eps)
+        probs = np.where(logits == top, highest, np.minimum(probs, below))
+    return probs
+
+
 class _MapAndTemperature(Calibrator):
     """Psi^gamma(softmax(s / T)); gamma is 0 and T is 1 in subclasses that do not have them."""
 
@@ -60,7 +82,10 @@ class _MapAndTemperature(Calibrator):
 
     def _probs(self, logits: Array, state: State) -> Array:
         gamma, temperature = state.get("gamma", 0.0), state.get("temperature", 1.0)
-        if isinstance(logits, np.ndarray) and self._probs_are_compiled(state):
+        small = isinstance(logits, np.ndarray) and logits.size <= NUMBERS_TO_COMPILE
+        if small and gamma == 0.0:
+            return small_softmax(logits, temperature)
+        if isinstance(logits, np.ndarray) and not small and self._probs_are_compiled(state):
             from calibrant.calibrators.temperature.kernels import map_probs
 
             out = np.empty_like(logits)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from calibrant._numerics.compiled import (
     bin_of,
+    copy_to,
     exp_nonpositive,
     index_of,
     kernel,
@@ -125,6 +126,21 @@ def shifted_sums(sums: Floats, top: Floats, moments: Floats) -> None:
 
 
 @kernel()
+def find_largest(values: Floats, largest: Floats) -> None:
+    """Write the largest entries into ``largest``, in ascending order.
+
+    They are few, so each is inserted; np.partition would take seconds to compile.
+    """
+    largest[:] = -np.inf
+    for k in range(len(values)):
+        j = 0
+        while j + 1 < len(largest) and largest[j + 1] < values[k]:
+            largest[j] = largest[j + 1]
+            j += 1
+        largest[j] = max(largest[j], values[k])
+
+
+@kernel()
 def split_row(row: Any, others: Floats, near: Floats, tail: Floats) -> Any:
     """Write the differences to the runner-up into ``near`` and ``tail``; return s_r - s_m."""
     top = max_of(row)
@@ -138,9 +154,10 @@ def split_row(row: Any, others: Floats, near: Floats, tail: Floats) -> Any:
     for k in range(n_others):
         others[k] -= runner_up
     if len(tail) == 0:
-        near[:] = others
+        copy_to(near, others)
     else:
-        cut = np.partition(others, len(tail))[len(tail)]
+        find_largest(others, near)
+        cut = near[0]
         at_cut = len(near)  # how many of those tied at the cut are near
         for k in range(n_others):
             at_cut -= others[k] > cut
@@ -302,7 +319,7 @@ def node_log_odds(
         for c in range(len(gammas)):
             gamma = gammas[c]
             if gamma == 0.0:
-                g[:] = total
+                copy_to(g, total)
             else:
                 g[:] = 0.0
                 add_mapped_at(x, e, log_rest, top, gamma, g)
@@ -347,7 +364,7 @@ def sort_nearly_sorted(order: Any, keys: Floats) -> None:
         order[j] = row
         moves_left -= i - j
         if moves_left < 0:
-            order[:] = np.argsort(keys)
+            copy_to(order, np.argsort(keys))
             return
 
 

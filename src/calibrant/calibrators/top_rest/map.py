@@ -18,17 +18,19 @@ between a quarter and four times a: the predicted class never changes, and tied 
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from array_api_compat import array_namespace
 
+from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import TopSplit, keep_argmax, softplus, split_top
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Shapes, State
+from calibrant.calibrators.data import NUMBERS_TO_COMPILE
 from calibrant.calibrators.temperature.solver import SMALLEST
 
 KNOTS = (0.0, 2.0, 4.0, 6.0)
@@ -39,6 +41,8 @@ MOST_STRETCH = 4.0
 scaling."""
 LARGEST_ODDS = 1e30
 """Larger log-odds and leads are reduced to this, so that their multiples do not overflow."""
+ROWS_TO_COMPILE = 100
+"""Up to as many rows are mapped one by one, by NumPy."""
 LARGEST_NUMBER = 1e6
 """No fit comes near this; a file with larger numbers is refused because it could overflow."""
 
@@ -100,7 +104,8 @@ class TopAndRest(Calibrator):
 
     def _probs(self, logits: Array, state: State) -> Array:
         if isinstance(logits, np.ndarray):
-            return _compiled_probs(logits, state)
+            few = logits.shape[0] <= ROWS_TO_COMPILE and logits.size <= NUMBERS_TO_COMPILE
+            return _row_by_row(logits, state) if few else _compiled_probs(logits, state)
         split = split_top(widened(logits), state["temperature"])
         probs = array_namespace(logits).exp(self._of_split(split, state))
         return _top_first(narrowed(probs, logits), split)
@@ -124,6 +129,54 @@ class TopAndRest(Calibrator):
             if not (np.abs(state[name]) <= LARGEST_NUMBER).all():
                 return f"its {name} holds numbers beyond {LARGEST_NUMBER:g}"
         return None
+
+
+def _row_by_row(logits: npt.NDArray[Any], state: State) -> npt.NDArray[Any]:
+    """The probabilities of a few rows, for which the compiled map would not be worth compiling."""
+    slopes = [float(slope) - 1.0 for slope in state["slopes"]]
+    biases = np.asarray(state["rest_biases"], dtype=np.float64)
+    wide = logits.astype(np.float64, copy=False)
+    out = np.zeros_like(wide)
+    with np.errstate(over="ignore"):
+        for row, result in zip(wide, out, strict=True):
+            m = int(row.argmax())
+            z = (row - row[m]) / state["temperature"]
+            z[m] = -math.inf
+            gap = float(z.max())
+            if gap == -math.inf:
+                result[m] = 1.0
+                continue
+            crowd = -math.log(np.exp(z - gap).sum())
+            odds = crowd - gap
+            rest = z / state["rest_temperature"] + biases
+            weights = np.exp(rest - rest.max())
+            total = float(weights.sum())
+            top_odds = odds + sum(
+                slope * piece for slope, piece in zip(slopes, _scalar_pieces(odds), strict=True)
+            )
+            top_odds += (
+                state["offset"] + state["contest"] * crowd + float(state["class_offsets"][m])
+            )
+            level = -math.log(total)
+            top_odds = max(top_odds, level - gap / MOST_STRETCH)
+            top_odds = min(top_odds, level - gap * MOST_STRETCH)
+            small = math.exp(-abs(top_odds))
+            sides = 1.0 / (1.0 + small), small / (1.0 + small)
+            top, other = sides if top_odds >= 0.0 else sides[::-1]
+            np.multiply(weights, other / total, out=result)
+            result[m] = top
+        narrow: npt.NDArray[Any] = out.astype(logits.dtype, copy=False)
+        tops = np.take_along_axis(narrow, wide.argmax(axis=1, keepdims=True), axis=1)
+        if np.count_nonzero(narrow >= tops) > len(narrow):
+            narrow = _top_first(narrow, split_top(wide))
+        return narrow
+
+
+def _scalar_pieces(odds: float) -> list[float]:
+    """:func:`pieces` of one number."""
+    above = [max(odds - k, 0.0) + math.log1p(math.exp(-abs(odds - k))) for k in KNOTS]
+    below = KNOTS[0] - (above[0] - (odds - KNOTS[0]))
+    return [below, *(low - high for low, high in pairwise(above)), above[-1]]
 
 
 def _compiled_probs(logits: npt.NDArray[Any], state: State) -> npt.NDArray[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._numerics.compiled import kernel, max_of, over_rows
+from calibrant._numerics.compiled import copy_to, kernel, max_of, over_rows
 from calibrant.calibrators.row_kernels import (
     difference,
     exponentials,
@@ -31,8 +31,8 @@ Floats = npt.NDArray[np.float64]
 @kernel(inline="always")
 def join(known: Floats, stand_ins: Floats, row: Floats) -> None:
     """Write the known log-probabilities and those of the stand-ins into ``row``."""
-    row[: len(known)] = known
-    row[len(known) :] = stand_ins
+    copy_to(row, known)
+    copy_to(row[len(known) :], stand_ins)
 
 
 @over_rows
@@ -109,7 +109,8 @@ def temperature_rows(
         top = max_of(row)
         relative_to(row, top, inverse_temperature, x)
         exponentials(x, e)
-        e[k:] *= counts[i]
+        for j in range(width - k):
+            e[k + j] *= counts[i, j]
         total, first, second, third = moments(x, e)
         of_label = difference(row[labels[i]], top, inverse_temperature)
         cross_entropy_derivatives(total, first, second, third, of_label, out[:, i])

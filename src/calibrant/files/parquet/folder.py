@@ -20,7 +20,8 @@ from calibrant import _inputs, _thresholds
 from calibrant._inputs.skipped import Skipped
 from calibrant.errors import CalibrantError
 from calibrant.files.columns import Columns
-from calibrant.files.layout import Layout
+from calibrant.files.layout import Asked, Layout
+from calibrant.files.meaning import settled
 from calibrant.files.parquet.footer import (
     FORMAT,
     Footer,
@@ -33,7 +34,7 @@ from calibrant.files.parquet.footer import (
     read_footers,
     rows_or_zero,
 )
-from calibrant.files.parquet.listing import files_directly_in
+from calibrant.files.parquet.listing import files_at
 from calibrant.files.predictions import Block, Predictions, cleaned, decoding
 
 Result = TypeVar("Result")
@@ -169,10 +170,9 @@ class ParquetFolder:
         skipped: Skipped,
     ) -> Accepted[Result]:
         try:
-            fields = self.decode(rows, first_row, batch)
-            predictions = Predictions(
-                **fields, class_names=self.class_names, n_classes=self.n_classes
-            )
+            meaning = settled(self.layout, self.class_names, rows.where)
+            block = self.decode(rows, first_row, batch)
+            predictions = meaning.predictions(block, self.n_classes)
             with _inputs.naming(f"{rows.where}, counting from row {first_row}"):
                 result = check(predictions)
         except (ValueError, TypeError) as refusal:
@@ -205,6 +205,7 @@ def open_folder(
     files: list[Path],
     *,
     part: str | None = None,
+    asked: Asked = Asked(),  # noqa: B008 (frozen)
     skip_bad: bool = False,
     most_page_bytes: int | None = None,
     whole_files: bool = False,
@@ -215,6 +216,7 @@ def open_folder(
         where: The path that was given, for messages.
         files: In the order of their rows.
         part: The ``val`` of ``FILE::val``.
+        asked: The columns that a user names.
         skip_bad: Skip and count files, row groups and rows that cannot be used.
         most_page_bytes: Refuse files of which one page of every column takes more.
         whole_files: Read each file as one range, which is faster if row groups are small. Messages
@@ -224,7 +226,7 @@ def open_folder(
     footers: list[Footer] = []
     usable: list[str] = []
     named: Footer | None = None
-    for file, footer in zip(files, read_footers(files, part), strict=True):
+    for file, footer in zip(files, read_footers(files, part, asked), strict=True):
         try:
             if isinstance(footer, Exception):
                 raise footer
@@ -243,7 +245,11 @@ def open_folder(
             skipped.add(str(refusal), files=1, rows=rows_or_zero(file))
     if not footers:
         raise _no_rows(where, skipped.files)
-    layout = footers[0].layout
+    kept = set.intersection(*(set(footer.layout.kept) for footer in footers))
+    layout = replace(
+        footers[0].layout,
+        kept=tuple(name for name in footers[0].layout.kept if name in kept),
+    )
     ranges: list[RowRange] = []
     n_rows = 0
     for footer in footers:
@@ -260,9 +266,9 @@ def open_folder(
         base=str(Path.cwd()),
         layout=layout,
         dtype=common_dtype(footers),
-        n_classes=width,
+        n_classes=2 if layout.single else width,
         width=width,
-        class_names=None if named is None else named.class_names,
+        class_names=layout.column_classes if named is None else named.class_names,
         files=tuple(usable),
         ranges=tuple(ranges),
         rows=n_rows,
@@ -278,12 +284,14 @@ def open_folder(
 
 
 class ParquetSource:
-    """A Parquet file or a flat folder of them, for :func:`calibrant.files.read_predictions`."""
+    """A Parquet file or a folder of them, for :func:`calibrant.files.read_predictions`."""
 
-    def __init__(self, path: Path, part: str | None, where: str) -> None:
-        files = files_directly_in(path) if path.is_dir() else [path]
-        self.folder = open_folder(where, files, part=part, whole_files=True)
+    def __init__(self, path: Path, part: str | None, where: str, asked: Asked) -> None:
+        self.where = where
+        files = files_at(path)
+        self.folder = open_folder(where, files, part=part, asked=asked, whole_files=True)
         self.rows: int | None = self.folder.rows
+        self.layout = self.folder.layout
         self.class_names = self.folder.class_names
         self.n_classes = self.folder.n_classes if self.folder.truncated else None
 

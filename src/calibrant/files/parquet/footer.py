@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from calibrant.errors import CalibrantError
 from calibrant.files.columns import arrow, is_list
-from calibrant.files.layout import Layout, find_layout, listed
+from calibrant.files.layout import Asked, Layout, find_layout, listed
 from calibrant.files.parquet.listing import files_at
 from calibrant.files.predictions import decoding
 
@@ -23,6 +23,8 @@ CLASS_NAMES = b"calibrant.class_names"
 """Key of the file's metadata for the class names, a JSON list."""
 N_CLASSES = b"calibrant.n_classes"
 """Key for the number of classes, where the columns do not show it."""
+CALIBRATOR = b"calibrant.calibrator"
+"""Key for the SHA-256 of the calibrator file that made the probabilities."""
 
 FORMAT = "Parquet"
 COLUMN_BUFFER = 1 << 16
@@ -68,7 +70,7 @@ def open_file(file: Path) -> Any:
         ) from error
 
 
-def read_footer(file: Path, part: str | None = None) -> Footer:
+def read_footer(file: Path, part: str | None = None, asked: Asked = Asked()) -> Footer:  # noqa: B008
     """The footer of one file; of a file with several parts, what concerns ``part``."""
     where = str(file) if part is None else f"{file}::{part}"
     with decoding(where, FORMAT), open_file(file) as opened:
@@ -78,7 +80,7 @@ def read_footer(file: Path, part: str | None = None) -> Footer:
         page_bytes = _page_bytes(metadata)
     if not sum(group_rows):
         return Footer(str(file), Layout("confidence"))
-    layout = find_layout(names, part=part, where=where, table=True)
+    layout = find_layout(names, part=part, where=where, table=True, asked=asked)
     noted = schema.metadata or {}
     with decoding(where, FORMAT):
         class_names = json.loads(noted[CLASS_NAMES]) if CLASS_NAMES in noted else None
@@ -96,13 +98,13 @@ def read_footer(file: Path, part: str | None = None) -> Footer:
     )
 
 
-def read_footers(files: list[Path], part: str | None) -> Iterator[Footer | Exception]:
+def read_footers(files: list[Path], part: str | None, asked: Asked) -> Iterator[Footer | Exception]:
     """The footer of each file, or why it cannot be read; several files at a time."""
     arrow()
 
     def footer_or_refusal(file: Path) -> Footer | Exception:
         try:
-            return read_footer(file, part)
+            return read_footer(file, part, asked)
         except (ValueError, TypeError, OSError) as refusal:
             return refusal
 
@@ -154,7 +156,7 @@ def common_dtype(footers: list[Footer]) -> np.dtype[Any]:
 
 def check_same_columns(footer: Footer, first: Footer) -> None:
     """Refuse a file with other columns, or another number of classes, than the first."""
-    if footer.layout != first.layout:
+    if replace(footer.layout, kept=()) != replace(first.layout, kept=()):
         found, expected = listed(footer.layout.names), listed(first.layout.names)
     elif footer.n_classes != first.n_classes:
         found, expected = f"{footer.n_classes} classes", f"{first.n_classes} classes"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calibrant.files.columns import arrow
 from calibrant.files.layout import BFLOAT16, SCORES
-from calibrant.files.parquet.footer import CLASS_NAMES, N_CLASSES
+from calibrant.files.parquet.footer import CALIBRATOR, CLASS_NAMES, N_CLASSES
 
 Given: TypeAlias = NDArray[Any] | None
 
@@ -33,6 +33,7 @@ def score_table(
     kind: str = "probs",
     bfloat16: bool = False,
     class_names: tuple[str, ...] | None = None,
+    others: Mapping[str, Any] | None = None,
 ) -> Any:
     """The columns of a file with the scores of all classes, in order.
 
@@ -43,24 +44,31 @@ def score_table(
         kind: ``"logits"`` or ``"probs"``.
         bfloat16: Whether to write the 16 bits of each number.
         class_names: One name per class.
+        others: Other columns, instead of labels and ids.
     """
     if bfloat16:
         bits = (scores.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
         columns = {f"{kind}{BFLOAT16}": _lists(bits)}
-    elif scores.shape[1] > MOST_COLUMNS:
+    elif scores.ndim == 2 and scores.shape[1] > MOST_COLUMNS:
         columns = {kind: _lists(scores)}
     else:
         columns = score_columns(scores, kind)
-    table = arrow_table({"id": ids, "label": labels, **columns})
+    others = {"id": ids, "label": labels} if others is None else others
+    table = arrow_table({**others, **columns})
     if class_names is not None:
         table = table.replace_schema_metadata({CLASS_NAMES: json.dumps(class_names)})
     return table
 
 
-def score_columns(scores: NDArray[Any], kind: str) -> dict[str, Any]:
-    """One column per class."""
+def score_columns(
+    scores: NDArray[Any], kind: str, class_names: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """One column per class, named after it, or numbered; one column alone is the positive class."""
     stem = SCORES[kind]
-    return {f"{stem}_{k}": np.ascontiguousarray(scores[:, k]) for k in range(scores.shape[1])}
+    if scores.ndim == 1:
+        return {stem: scores}
+    names = range(scores.shape[1]) if class_names is None else class_names
+    return {f"{stem}_{name}": np.ascontiguousarray(scores[:, k]) for k, name in enumerate(names)}
 
 
 def truncated_table(
@@ -83,14 +91,25 @@ def truncated_table(
     return arrow_table(others | lists).replace_schema_metadata({N_CLASSES: str(n_classes)})
 
 
-def write_tables(target: Path, tables: Iterable[Any]) -> int:
-    """Write tables with the same columns as one Parquet file; returns the number of rows."""
+def write_csv(table: Any, target: Any, *, header: bool = True) -> None:
+    """Write a table as CSV to an open file or a path."""
+    csv = arrow("writing").csv
+    csv.write_csv(table, target, csv.WriteOptions(include_header=header))
+
+
+def write_tables(target: Path, tables: Iterable[Any], *, calibrator: str | None = None) -> int:
+    """Write tables with the same columns as one Parquet file; returns the number of rows.
+
+    ``calibrator`` is the SHA-256 of the calibrator that made them, for the file's metadata.
+    """
     remaining: Iterator[Any] = iter(tables)
     first = next(remaining)
+    about = {} if calibrator is None else {CALIBRATOR: calibrator}
+    schema = first.schema.with_metadata({**(first.schema.metadata or {}), **about} or None)
     rows = 0
     with arrow("writing").parquet.ParquetWriter(
         target,
-        first.schema,
+        schema,
         data_page_size=PAGE_BYTES,
         use_dictionary=False,
         write_page_checksum=True,

@@ -100,6 +100,7 @@ function drawBins(svg, g, t) {
   const counts = grid.count[g][t];
   const most = Math.max(...counts, 1);
   const edges = (i) => percent(i / counts.length);
+  const [probability, rate] = data.axes;
   svg.querySelectorAll(".bin").forEach((bin, i) => {
     const full = Math.max(counts[i], 1);
     const accuracy = grid.correct[g][t][i] / full;
@@ -117,8 +118,8 @@ function drawBins(svg, g, t) {
     gap.classList.toggle("pale", Math.abs(confidence - accuracy) <= data.normal_quantile * noise);
     place(bin.querySelector(".count"), { height: (strip * counts[i]) / most });
     bin.querySelector("title").textContent = counts[i]
-      ? `${edges(i)} to ${edges(i + 1)}: confidence ${percent(confidence)}, ` +
-        `accuracy ${percent(accuracy)}; ${counts[i]} sample${counts[i] === 1 ? "" : "s"}`
+      ? `${edges(i)} to ${edges(i + 1)}: ${probability} ${percent(confidence)}, ` +
+        `${rate} ${percent(accuracy)}; ${counts[i]} sample${counts[i] === 1 ? "" : "s"}`
       : "no samples";
   });
 }

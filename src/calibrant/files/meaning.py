@@ -1,0 +1,186 @@
+"""What the labels and the scores of a file mean, where it takes all of its rows to tell.
+
+Labels may be names, of which the order is needed; a column called score holds probabilities if all
+of them are between 0 and 1; and the labels of a single column may be any two.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant import _inputs
+from calibrant.errors import CalibrantError
+from calibrant.files.layout import Layout
+from calibrant.files.predictions import OTHER, Block, Predictions
+
+_WHOLE = re.compile(r"-?[0-9]{1,18}(\.0*)?")
+_TRUTH = {"false": 0, "true": 1}
+SUM_TOLERANCE = 1e-3
+"""How far from 1 the rows of scores may sum to be probabilities."""
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """How the rows of a file become predictions."""
+
+    layout: Layout
+    kind: str
+    """``"logits"`` or ``"probs"``, or what the layout says of other files."""
+    class_names: tuple[str, ...] | None
+    indices: dict[Any, int] | None = None
+    """The class of each label; None if labels are class indices."""
+    where: str = ""
+
+    def predictions(self, block: Block, n_classes: int | None) -> Predictions:
+        """The rows of a block."""
+        others = {name: column for name, column in block.items() if name.startswith(OTHER)}
+        return Predictions(
+            **self.applied({name: a for name, a in block.items() if name not in others}),
+            others={name.removeprefix(OTHER): column for name, column in others.items()},
+            class_names=self.class_names,
+            n_classes=n_classes,
+            single=self.layout.single,
+        )
+
+    def applied(self, block: Block) -> Block:
+        """Labels as class indices, and a single column as two."""
+        fields = dict(block)
+        scores = fields.pop(self.layout.kind, None)
+        if scores is not None:
+            fields[self.kind] = self._both(scores) if self.layout.single else scores
+        labels = fields.get("labels")
+        if labels is not None and (self.translates_numbers or is_text(labels)):
+            known = self.indices or {}
+            entries = labels.tolist()
+            unknown = next((each for each in entries if each not in known), None)
+            if unknown is not None:
+                raise CalibrantError(
+                    f"{self.where}: labels must be among the classes {_inputs.shown([*known])}; "
+                    f"found {unknown!r}. Correct it, or name the columns after the classes"
+                )
+            fields["labels"] = np.array([known[each] for each in entries], dtype=np.int64)
+        return fields
+
+    @property
+    def translates_numbers(self) -> bool:
+        """Whether labels are numbers, but not class indices."""
+        return self.indices is not None and not any(isinstance(each, str) for each in self.indices)
+
+    def _both(self, column: NDArray[Any]) -> NDArray[Any]:
+        both: NDArray[Any] = _inputs.scores(self.kind, column.reshape(-1)).values
+        return both
+
+
+def is_text(values: NDArray[Any]) -> bool:
+    """Whether an array holds text."""
+    return values.dtype.kind in "US" or values.dtype == object
+
+
+def is_settled(layout: Layout, first: Block) -> bool:
+    """Whether the names and types alone say what the rows mean."""
+    labels = first.get("labels")
+    return (
+        layout.kind != "score"
+        and not (layout.single and labels is not None)
+        and (labels is None or not is_text(labels))
+    )
+
+
+def settled(layout: Layout, class_names: tuple[str, ...] | None, where: str) -> Meaning:
+    """The meaning of files that are read in parts, by their names alone."""
+    if layout.kind == "score":
+        raise CalibrantError(
+            f"{where}: files that are read in parts must say what their scores are; found "
+            f"{layout.scores[0]}. Name the column prob or logit"
+        )
+    names = layout.column_classes or class_names
+    indices = None if names is None else {name: k for k, name in enumerate(names)}
+    return Meaning(layout, layout.kind, names, indices, where)
+
+
+def meaning_of(
+    blocks: Iterable[Block],
+    layout: Layout,
+    *,
+    class_names: tuple[str, ...] | None,
+    positive: str | None,
+    where: str,
+) -> Meaning:
+    """The meaning of a file, from all of its rows."""
+    found: set[Any] = set()
+    probable, n_classes = True, 0
+    for block in blocks:
+        if "labels" in block:
+            found |= set(np.unique(block["labels"]).tolist())
+        if layout.kind == "score":
+            probable = probable and _are_probs(block["score"], single=layout.single)
+        n_classes = _width(block, layout)
+    kind = ("probs" if probable else "logits") if layout.kind == "score" else layout.kind
+    labels: list[Any] = sorted(found)
+    numbers = {each: _value(each) for each in labels}
+    if any(isinstance(value, str) for value in numbers.values()):
+        numbers = {each: each for each in labels}
+    with _inputs.naming(where):
+        classes = _classes(layout, list(numbers.values()), n_classes, class_names, positive)
+    names = layout.column_classes or class_names
+    if classes is None:
+        if all(numbers[each] == each for each in labels):
+            return Meaning(layout, kind, names, None, where)
+        return Meaning(layout, kind, names, numbers, where)
+    indices = {each: classes.index(numbers[each]) for each in labels}
+    return Meaning(layout, kind, tuple(str(each) for each in classes), indices, where)
+
+
+def _value(label: Any) -> Any:
+    """The number that a label is written as, or the truth value as 0 or 1, or the label."""
+    if isinstance(label, str) and _WHOLE.fullmatch(label):
+        return int(float(label))
+    return _TRUTH.get(label.lower(), label) if isinstance(label, str) else label
+
+
+def _classes(
+    layout: Layout,
+    labels: list[Any],
+    n_classes: int,
+    class_names: tuple[str, ...] | None,
+    positive: str | None,
+) -> list[Any] | None:
+    """The label of each class in order; None if labels are class indices."""
+    if layout.single:
+        if not labels:
+            return None
+        named = next((each for each in labels if str(each) == positive), positive)
+        two = _inputs.two_classes(labels, named)
+        return None if two is None else list(two)
+    if positive is not None:
+        raise CalibrantError(
+            f"--positive is for one column of scores; found {n_classes}. Leave it out"
+        )
+    if not labels or not isinstance(labels[0], str):
+        return None
+    names = layout.column_classes or class_names
+    if names is None:
+        return list(_inputs.sorted_classes(labels, n_classes))
+    unknown = [each for each in labels if each not in names]
+    if unknown:
+        raise CalibrantError(
+            f"labels must be among the classes {_inputs.shown(names)}; found {unknown[0]!r}. "
+            "Correct it, or add a column for the class"
+        )
+    return list(names)
+
+
+def _are_probs(scores: NDArray[Any], *, single: bool) -> bool:
+    inside = bool(((scores >= 0) & (scores <= 1)).all())
+    return inside and (single or bool((np.abs(scores.sum(axis=1) - 1) <= SUM_TOLERANCE).all()))
+
+
+def _width(block: Block, layout: Layout) -> int:
+    scores = block.get(layout.kind)
+    return 0 if scores is None else (2 if layout.single else scores.shape[1])

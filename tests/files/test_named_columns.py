@@ -1,0 +1,187 @@
+"""Files with one column of scores, columns named after classes, and labels of any type."""
+
+import csv
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from calibrant import CalibrantError
+from calibrant.cli import main
+from calibrant.files import iter_predictions, read_predictions, write_predictions
+
+N = 200
+RNG = np.random.default_rng(0)
+P = RNG.random(N)
+Y = (RNG.random(N) < P).astype(np.int64)
+TEXT = np.array(["no", "yes"])[Y].tolist()
+L = RNG.normal(size=(N, 3))
+P3 = np.exp(L) / np.exp(L).sum(axis=1, keepdims=True)
+Y3 = (L + RNG.gumbel(size=L.shape)).argmax(axis=1)
+TEXT3 = np.array(["cat", "dog", "owl"])[Y3].tolist()
+YES = {"positive": "yes"}
+
+
+def write(path, columns):
+    if path.suffix == ".csv":
+        with path.open("w", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(columns)
+            rows.writerows(zip(*[list(column) for column in columns.values()], strict=True))
+    elif path.suffix == ".parquet":
+        pq.write_table(pa.table({name: pa.array(list(c)) for name, c in columns.items()}), path)
+    else:
+        np.savez(path, **{name: np.asarray(column) for name, column in columns.items()})
+    return path
+
+
+ONE_COLUMN = {
+    "y_true, y_score": ({"y_true": Y, "y_score": P}, {}, None),
+    "target, prob": ({"target": Y, "prob": P}, {}, None),
+    "logit": ({"label": Y, "logit": np.log(P) - np.log1p(-P)}, {}, None),
+    "score outside 0 to 1": ({"label": Y, "score": np.log(P) - np.log1p(-P)}, {}, None),
+    "signs": ({"label": 2 * Y - 1, "prob": P}, {}, ("-1", "1")),
+    "booleans": ({"label": Y.astype(bool), "prob": P}, {}, None),
+    "text": ({"label": TEXT, "prob": P}, YES, ("no", "yes")),
+    "names of their own": (
+        {"outcome": TEXT, "risk": P},
+        {"label": "outcome", "score": "risk", **YES},
+        ("no", "yes"),
+    ),
+}
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".npz"])
+@pytest.mark.parametrize("what", ONE_COLUMN)
+def test_one_column(tmp_path, ending, what):
+    columns, named, classes = ONE_COLUMN[what]
+    file = write(tmp_path / f"file{ending}", columns)
+    read = read_predictions(file, **named)
+    assert read.single
+    assert read.class_names == classes
+    np.testing.assert_array_equal(read.labels, Y)
+    if read.probs is None:
+        np.testing.assert_allclose(read.logits[:, 1] - read.logits[:, 0], np.log(P / (1 - P)))
+    else:
+        np.testing.assert_allclose(read.probs, np.stack([1 - P, P], axis=-1), rtol=1e-14)
+    batches = list(iter_predictions(file, batch_rows=64, **named))
+    np.testing.assert_array_equal(np.concatenate([batch.labels for batch in batches]), Y)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_columns_named_after_classes(tmp_path, ending):
+    turned = {f"prob_{name}": P3[:, k] for k, name in ((2, "owl"), (0, "cat"), (1, "dog"))}
+    read = read_predictions(write(tmp_path / f"a{ending}", {"label": TEXT3, **turned}))
+    assert read.class_names == ("owl", "cat", "dog")
+    np.testing.assert_allclose(read.probs[np.arange(N), read.labels], P3[np.arange(N), Y3])
+    bare = {name.removeprefix("prob_"): column for name, column in turned.items()}
+    file = write(tmp_path / f"b{ending}", {"label": TEXT3, **bare})
+    again = read_predictions(file, score=["owl", "cat", "dog"])
+    assert again.class_names == read.class_names
+    np.testing.assert_array_equal(again.labels, read.labels)
+    numbered = {f"prob_{k}": P3[:, k] for k in range(3)}
+    sorted_names = read_predictions(write(tmp_path / f"c{ending}", {"label": TEXT3, **numbered}))
+    assert sorted_names.class_names == ("cat", "dog", "owl")
+    np.testing.assert_array_equal(sorted_names.labels, Y3)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".npz"])
+def test_what_is_written_is_read(tmp_path, ending):
+    write_predictions(tmp_path / f"one{ending}", probs=P, labels=Y)
+    one = read_predictions(tmp_path / f"one{ending}")
+    assert one.single
+    np.testing.assert_array_equal(one.probs[:, 1], P)
+    write_predictions(tmp_path / f"all{ending}", probs=P3, labels=Y3, class_names=("a", "b c", "d"))
+    named = read_predictions(tmp_path / f"all{ending}")
+    assert named.class_names == ("a", "b c", "d")
+    np.testing.assert_array_equal(named.probs, P3)
+
+
+REFUSED = {
+    "the positive class is not known": ({"label": TEXT, "prob": P}, {}),
+    "positive must be one of the labels": ({"label": TEXT, "prob": P}, {"positive": "maybe"}),
+    "has no column risk": ({"label": TEXT, "prob": P}, {"score": "risk"}),
+    "--positive is for one column": (
+        {"label": TEXT3, "prob_cat": P3[:, 0], "prob_dog": P3[:, 1], "prob_owl": P3[:, 2]},
+        {"positive": "cat"},
+    ),
+    "among the classes 'cat', 'dog', 'emu'; found 'owl'": (
+        {"label": TEXT3, "prob_cat": P3[:, 0], "prob_dog": P3[:, 1], "prob_emu": P3[:, 2]},
+        {},
+    ),
+    "needs labels of two classes": ({"label": TEXT3, "prob": P}, {}),
+    "mean the same": ({"label": Y, "y_true": Y, "prob": P}, {}),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_refused_in_one_line(tmp_path, message):
+    columns, named = REFUSED[message]
+    file = write(tmp_path / "file.csv", columns)
+    with pytest.raises(CalibrantError) as refusal:
+        read_predictions(file, **named)
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def run(*arguments):
+    result = CliRunner().invoke(main, [str(each) for each in arguments])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_from_a_table_to_calibrated_probabilities(tmp_path, ending):
+    extra = {"customer": [f"c,{i}" for i in range(N)], "outcome": TEXT, "risk": P**2}
+    file = write(tmp_path / f"loans{ending}", extra)
+    named = ("--label", "outcome", "--score", "risk", "--positive", "yes")
+    assert "P(yes)" in run("evaluate", file, *named)
+    run("fit", file, *named, "--method", "platt", "-o", tmp_path / "cal.json")
+    run("apply", tmp_path / "cal.json", file, *named, "-o", tmp_path / f"out{ending}")
+    out = read_predictions(tmp_path / f"out{ending}", label="outcome", positive="yes")
+    assert abs(out.probs[:, 1].mean() - Y.mean()) < 0.01
+    if ending == ".parquet":
+        table = pq.read_table(tmp_path / "out.parquet")
+        assert table.column_names == ["customer", "outcome", "prob"]
+        assert table["customer"].to_pylist() == extra["customer"]
+    else:
+        with (tmp_path / "out.csv").open() as opened:
+            rows = list(csv.DictReader(opened))
+        assert [row["customer"] for row in rows] == extra["customer"]
+    assert "P(yes)" in run("compare", file, file, *named, "--methods", "identity,platt")
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".npz"])
+def test_confidence_and_correct_everywhere(tmp_path, ending):
+    file = write(tmp_path / f"stated{ending}", {"confidence": P**0.5, "correct": Y})
+    run("fit", file, "--method", "platt", "-o", tmp_path / "cal.json")
+    run("apply", tmp_path / "cal.json", file, "-o", tmp_path / f"out{ending}")
+    out = read_predictions(tmp_path / f"out{ending}")
+    assert abs(out.confidence.mean() - Y.mean()) < 0.01
+    np.testing.assert_array_equal(out.correct, Y == 1)
+    assert "P(correct)" in run("compare", file, file, "--methods", "identity,platt")
+    run("report", file, file, "--methods", "identity,platt", "-o", tmp_path / "page.html")
+    assert "P(correct)" in (tmp_path / "page.html").read_text()
+    run("export", tmp_path / "cal.json", "-o", tmp_path / "cal.py")
+
+
+def test_a_calibrator_finds_its_classes_by_name(tmp_path):
+    columns = {f"logit_{name}": L[:, k] for k, name in enumerate(["cat", "dog", "owl"])}
+    file = write(tmp_path / "a.csv", {"label": TEXT3, **columns})
+    turned = {name: columns[name] for name in ("logit_owl", "logit_cat", "logit_dog")}
+    other = write(tmp_path / "b.csv", {"label": TEXT3, **turned})
+    run("fit", file, "--method", "vector", "-o", tmp_path / "cal.json")
+    run("apply", tmp_path / "cal.json", file, "-o", tmp_path / "x.csv")
+    run("apply", tmp_path / "cal.json", other, "-o", tmp_path / "y.csv")
+    x, y = read_predictions(tmp_path / "x.csv"), read_predictions(tmp_path / "y.csv")
+    np.testing.assert_allclose(x.probs, y.probs[:, [1, 2, 0]], rtol=1e-12)
+    wrong = {f"logit_{name}": L[:, k] for k, name in enumerate(["cat", "dog", "emu"])}
+    third = write(tmp_path / "c.csv", wrong)
+    result = CliRunner().invoke(
+        main, ["apply", str(tmp_path / "cal.json"), str(third), "-o", str(tmp_path / "z.csv")]
+    )
+    assert result.exit_code == 2
+    assert "must be the classes 'cat', 'dog', 'owl'" in result.output
+    assert not (tmp_path / "z.csv").exists()

@@ -1,0 +1,194 @@
+"""One column, frames and labels of any type: the same numbers give the same result."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import torch
+
+import calibrant
+from calibrant import CalibrantError, TemperatureScaling, evaluate
+
+N = 300
+RNG = np.random.default_rng(0)
+SCORE = 3.0 * RNG.normal(size=N)
+Y = (RNG.random(N) < 1 / (1 + np.exp(1 - SCORE / 2))).astype(np.int64)
+P = 1 / (1 + np.exp(-SCORE))
+TWO = np.stack([1 - P, P], axis=-1)
+NAMES = np.array(["no", "yes"])[Y]
+LOGITS = 2.0 * RNG.normal(size=(N, 3))
+LABELS = (LOGITS / 2 + RNG.gumbel(size=LOGITS.shape)).argmax(axis=1)
+ANIMALS = np.array(["cat", "dog", "owl"])
+ANIMAL = ANIMALS[LABELS]
+
+COLUMNS = {
+    "array": P,
+    "list": P.tolist(),
+    "(n, 1)": P[:, None],
+    "pandas series": pd.Series(P, index=range(7, 7 + N), name="p"),
+    "polars series": pl.Series("p", P),
+    "pyarrow array": pa.array(P),
+    "pandas frame": pd.DataFrame({"p": P}, index=range(7, 7 + N)),
+    "polars frame": pl.DataFrame({"p": P}),
+    "pyarrow table": pa.table({"p": P}),
+    "tensor": torch.tensor(P),
+}
+TWO_LABELS = {
+    "ints": (Y, {}, (0, 1)),
+    "floats": (Y.astype(float), {}, (0, 1)),
+    "bools": (Y.astype(bool), {}, (False, True)),
+    "signs": (2 * Y - 1, {}, (-1, 1)),
+    "text": (NAMES, {"positive": "yes"}, ("no", "yes")),
+    "list of text": (NAMES.tolist(), {"positive": "yes"}, ("no", "yes")),
+    "pandas text": (pd.Series(NAMES), {"positive": "yes"}, ("no", "yes")),
+    "pandas category": (pd.Series(NAMES, dtype="category"), {"positive": "yes"}, ("no", "yes")),
+    "pandas nullable": (pd.Series(Y, dtype="Int64"), {}, (0, 1)),
+    "polars text": (pl.Series(NAMES), {"positive": "yes"}, ("no", "yes")),
+    "pyarrow text": (pa.array(NAMES.tolist()), {"positive": "yes"}, ("no", "yes")),
+    "tensor": (torch.tensor(Y), {}, (0, 1)),
+    "tuples": ([("a", int(y)) for y in Y], {"positive": ("a", 1)}, (("a", 0), ("a", 1))),
+}
+
+
+def as_column(values: object) -> np.ndarray:
+    if isinstance(values, pa.Table | pd.DataFrame | pl.DataFrame):
+        values = values["p"]
+    return np.asarray(values).reshape(-1)
+
+
+@pytest.mark.parametrize("form", COLUMNS)
+def test_one_column_is_the_positive_class(form):
+    expected = TemperatureScaling().fit(probs=TWO, labels=Y)
+    given = COLUMNS[form]
+    calibrator = TemperatureScaling().fit(probs=given, labels=Y)
+    calibrated = calibrator.predict_proba(probs=given)
+    np.testing.assert_allclose(
+        as_column(calibrated), expected.predict_proba(probs=TWO)[:, 1], rtol=1e-12
+    )
+    same_kind = {"list": np.ndarray, "pyarrow array": pa.ChunkedArray}.get(form, type(given))
+    assert isinstance(calibrated, same_kind)
+    if form.startswith("pandas"):
+        assert calibrated.index.equals(given.index)
+    np.testing.assert_allclose(
+        evaluate(given, Y, n_resamples=50)["positive_ece"].value,
+        calibrant.METRICS["positive_ece"](TWO, Y),
+    )
+
+
+@pytest.mark.parametrize("kind", TWO_LABELS)
+def test_labels_of_any_type(kind):
+    labels, how, classes = TWO_LABELS[kind]
+    calibrator = TemperatureScaling().fit(probs=P, labels=labels, **how)
+    assert calibrator.classes_ == classes
+    assert calibrator.temperature_ == TemperatureScaling().fit(probs=P, labels=Y).temperature_
+    predicted = calibrator.predict(probs=P)
+    assert [classes.index(each) for each in map(_plain, predicted)] == (P > 0.5).tolist()
+    assert calibrant.brier(P, labels, **how) == calibrant.brier(TWO, Y)
+
+
+def _plain(label):
+    return label.item() if hasattr(label, "item") else label
+
+
+FRAMES = {
+    "pandas": lambda columns: pd.DataFrame(columns, index=range(3, 3 + N)),
+    "polars": pl.DataFrame,
+    "pyarrow": pa.table,
+}
+
+
+@pytest.mark.parametrize("library", FRAMES)
+@pytest.mark.parametrize("prefix", ["", "logit_"])
+def test_columns_of_a_frame_are_classes(library, prefix):
+    expected = TemperatureScaling().fit(LOGITS, LABELS).predict_proba(LOGITS)
+    frame = FRAMES[library]({f"{prefix}{name}": LOGITS[:, k] for k, name in enumerate(ANIMALS)})
+    calibrator = TemperatureScaling().fit(frame, ANIMAL)
+    assert calibrator.classes_ == ("cat", "dog", "owl")
+    turned = FRAMES[library]({f"{prefix}{ANIMALS[k]}": LOGITS[:, k] for k in (2, 0, 1)})
+    for given in (frame, turned):
+        calibrated = calibrator.predict_proba(given)
+        assert type(calibrated) is type(frame)
+        for k, name in enumerate(ANIMALS):
+            column = np.asarray(calibrated[f"{prefix}{name}"])
+            np.testing.assert_allclose(column, expected[:, k], rtol=1e-12)
+    assert calibrator.predict(turned)[0] in ANIMALS
+
+
+def test_names_without_an_order_are_sorted():
+    fitted = TemperatureScaling().fit(LOGITS, ANIMAL)
+    assert fitted.classes_ == ("cat", "dog", "owl")
+    assert fitted.temperature_ == TemperatureScaling().fit(LOGITS, LABELS).temperature_
+    some = ANIMAL != "owl"
+    assert calibrant.nll(
+        logits=LOGITS[some], labels=ANIMAL[some], classes=ANIMALS
+    ) == calibrant.nll(logits=LOGITS[some], labels=LABELS[some])
+
+
+def test_a_verdict_uses_the_names():
+    assert "P(yes)" in evaluate(P, NAMES, positive="yes").verdict()
+    shifted = LOGITS + np.array([3.0, 0.0, 0.0])
+    assert "cat (mean" in evaluate(logits=shifted, labels=ANIMAL).verdict()
+
+
+def test_numbered_columns_are_no_names():
+    frame = pd.DataFrame(LOGITS, columns=["logit_0", "logit_1", "logit_2"])
+    assert TemperatureScaling().fit(frame, LABELS).classes_ == (0, 1, 2)
+
+
+def test_probabilities_by_position_are_refused():
+    fitted = TemperatureScaling().fit(probs=TWO, labels=Y)
+    for refused in (
+        lambda: TemperatureScaling().fit(TWO, Y),
+        lambda: TemperatureScaling().fit(P, Y),
+        lambda: fitted.predict_proba(TWO),
+        lambda: fitted.predict(pd.DataFrame(TWO)),
+    ):
+        with pytest.raises(CalibrantError, match=r"look like probabilities.*probs="):
+            refused()
+    assert TemperatureScaling().fit(logits=TWO, labels=Y).temperature_ < 1.0
+    assert TemperatureScaling().fit(TWO * 3, Y).temperature_ > 0.0
+
+
+REFUSED = {
+    "positive class is not known": lambda: evaluate(P, NAMES),
+    "positive must be one of the labels": lambda: evaluate(P, NAMES, positive="maybe"),
+    "of one type; found int and str": lambda: evaluate(P, [1, "a"] * (N // 2)),
+    "3 columns need 3 different labels": lambda: evaluate(
+        logits=LOGITS, labels=np.where(ANIMAL == "owl", "dog", ANIMAL)
+    ),
+    "among the classes 'cat', 'dog', 'emu'; found 'owl'": lambda: TemperatureScaling().fit(
+        pd.DataFrame(LOGITS, columns=["cat", "dog", "emu"]), ANIMAL
+    ),
+    "'dog' 2 times": lambda: TemperatureScaling().fit(
+        pd.DataFrame(LOGITS, columns=["cat", "dog", "dog"]), ANIMAL
+    ),
+    "must not be missing; found None in row 0": lambda: evaluate(
+        P, [None, *NAMES[1:].tolist()], positive="yes"
+    ),
+    "labels of two classes; found 0, 1, 2": lambda: evaluate(P, LABELS),
+    "between 0 and 1; found": lambda: evaluate(1.5 * P, Y),
+    "whole numbers or names; found 0.5": lambda: evaluate(P, Y + 0.5),
+    "found the column 't' of String": lambda: evaluate(pd.DataFrame({"a": P, "t": NAMES}), Y),
+    "frame in memory; found LazyFrame": lambda: evaluate(pl.LazyFrame({"a": P}), Y),
+    "labels must be one column; found 2": lambda: evaluate(P, pd.DataFrame({"a": Y, "b": Y})),
+    "positive= is for one column": lambda: evaluate(logits=LOGITS, labels=LABELS, positive=1),
+    "classes must be one different label": lambda: evaluate(
+        logits=LOGITS, labels=ANIMAL, classes=["cat", "dog"]
+    ),
+    "must be hashable; found dict": lambda: evaluate(P, [{}] * N),
+    "probs must be real numbers": lambda: evaluate(pd.Series(["a"] * N), Y),
+    "the columns must be the classes": lambda: (
+        TemperatureScaling()
+        .fit(pd.DataFrame(LOGITS, columns=ANIMALS), ANIMAL)
+        .predict_proba(pd.DataFrame(LOGITS, columns=["cat", "dog", "emu"]))
+    ),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_refused_in_one_line(message):
+    with pytest.raises(CalibrantError) as refusal:
+        REFUSED[message]()
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
