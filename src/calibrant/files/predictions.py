@@ -17,6 +17,8 @@ from calibrant.files.layout import Layout
 Block: TypeAlias = dict[str, Any]
 """Some rows of a file, by role or by field: arrays, and Arrow columns of names that start with
 ``OTHER``."""
+CORRECTNESS = ("wrong", "correct")
+"""The classes of a confidence: whether the answer is wrong or correct."""
 OTHER = "other:"
 """Prefix of columns that are passed on as they are."""
 
@@ -82,7 +84,7 @@ class Predictions:
             self,
             probs=np.stack([1.0 - self.confidence, self.confidence], axis=-1),
             labels=None if self.correct is None else self.correct.astype(np.int64),
-            class_names=("wrong", "correct"),
+            class_names=CORRECTNESS,
             single=True,
         )
 
