@@ -115,16 +115,16 @@ class Calibrator(ABC):
     report_: FitReport
     origin_: Origin
     n_classes_: int
-    _classes: tuple[Any, ...] | None = None
+    named_classes_: tuple[Any, ...] | None = None
 
     @property
     def classes_(self) -> tuple[Any, ...]:
         """The label of each class, in the order of the columns."""
-        return tuple(range(self.n_classes_)) if self._classes is None else self._classes
+        return tuple(range(self.n_classes_)) if self.named_classes_ is None else self.named_classes_
 
     @classes_.setter
     def classes_(self, labels: tuple[Any, ...] | None) -> None:
-        self._classes = labels
+        self.named_classes_ = labels
 
     @abstractmethod
     def _fit(self, data: Samples) -> Fitted:

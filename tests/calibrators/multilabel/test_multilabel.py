@@ -176,7 +176,7 @@ def test_any_sample_gives_probabilities_that_keep_the_order(n_labels, n, curve, 
     order = np.argsort(logits, axis=0)
     assert (np.diff(np.take_along_axis(probs, order, axis=0), axis=0) >= -1e-12).all()
     np.testing.assert_allclose(np.exp(found.predict_log_proba(logits)), probs, rtol=1e-9)
-    np.testing.assert_array_equal(found.predict(logits), probs > 0.5)
+    np.testing.assert_array_equal(found.predict(logits=logits), probs > 0.5)
 
 
 def test_labels_may_be_permuted():
