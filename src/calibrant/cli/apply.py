@@ -17,7 +17,7 @@ import numpy.typing as npt
 from calibrant import _inputs, _thresholds
 from calibrant._numerics.logspace import split_top
 from calibrant._writing import written_whole
-from calibrant.calibrators import Calibrator, load
+from calibrant.calibrators import Calibrator, MultiLabelCalibration, load
 from calibrant.calibrators.data import row_blocks
 from calibrant.cli.data_sets import (
     IN_PROCESS,
@@ -29,6 +29,7 @@ from calibrant.cli.data_sets import (
     skip_bad_option,
 )
 from calibrant.cli.inputs import refuse_named_columns, refuse_overwriting, scores_of
+from calibrant.cli.multilabel import apply_to_labels, refuse_labels
 from calibrant.cli.options import INPUT, OUTPUT, column_options, plugin_option
 from calibrant.cli.progress import batches_bar, passes_bar
 from calibrant.errors import CalibrantError
@@ -134,6 +135,10 @@ def apply(
     calibrator = load(calibrator_path)
     check_classes(calibrator_path, calibrator.n_classes_, classes)
     refuse_overwriting(output, calibrator_path, file)
+    if isinstance(calibrator, MultiLabelCalibration):
+        apply_to_labels(calibrator, file, output)
+        return
+    refuse_labels(f"the calibrator {calibrator_path}", file)
     batch_rows = max(1, min(BATCH_ROWS, BATCH_NUMBERS // calibrator.n_classes_))
     rows = iter_predictions(file, batch_rows=batch_rows, keep=keep, **columns)
     tally = _Tally()
@@ -202,7 +207,7 @@ def _confidence(kind: str, scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def _write_npz(target: Path, batches: Iterator[Batch], calibrator: str) -> None:
     held = list(batches)
-    joined = {
+    joined: dict[str, Any] = {
         field: None if held[0][field] is None else np.concatenate([part[field] for part in held])
         for field in ("probs", "labels", "ids", "correct")
     }

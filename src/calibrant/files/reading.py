@@ -64,7 +64,8 @@ def read_predictions(
             ``logit_0, logit_1, ...`` or ``prob_0, ...``, or one column of lists named ``logits``
             or ``probs``. A file may also have only ``confidence`` and ``correct`` (or
             ``true_label`` and ``pred_label``). ``FILE.npz::val`` reads ``val_logits``,
-            ``val_labels`` and so on. Nothing is ever unpickled. One column ``score``, ``y_score``,
+            ``val_labels`` and so on. Nothing is ever unpickled. An ``.npz`` file whose ``labels``
+            are (N, K), 0 or 1, is multi-label. One column ``score``, ``y_score``,
             ``prob`` or ``logit`` holds the positive class. Columns may be named after classes,
             ``prob_cat``, ``prob_dog``, and labels may be names. A ``.jsonl`` file is the log of a
             language model.
@@ -137,6 +138,24 @@ def count_rows(path: str | os.PathLike[str]) -> int | None:
         5
     """
     return _source(path, Asked()).rows
+
+
+def is_multilabel(path: str | os.PathLike[str]) -> bool:
+    """Whether a file has labels (N, L), from its headers alone; only ``.npz`` files can.
+
+    Examples:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> file = tempfile.mkdtemp() + "/net.npz"
+        >>> np.savez(file, probs=np.full((5, 2), 0.5), labels=np.ones((5, 2)))
+        >>> is_multilabel(file)
+        True
+    """
+    file, _ = _split(os.fsdecode(path))
+    if file.suffix.lower() != ".npz" or not file.is_file():
+        return False
+    source = _source(path, Asked())
+    return isinstance(source, NpzSource) and source.multilabel
 
 
 def _asked(

@@ -67,6 +67,18 @@ def test_the_cross_fit_is_close_to_real_refits():
         assert np.abs(held_out[inside] - expected).max() < 0.1 * moved.max()
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("n", "strength"), [(200, 0.1), (1000, 1.0)])
+def test_the_held_out_loss_is_above_its_bound(n, strength, seed):
+    logits, labels = skewed(n, seed=seed)
+    folds = Folds.of(np.ones(n), np.random.default_rng(seed).permutation(n))
+    regression = Regression.of(checked_samples(logits, labels), 2.0, strength)
+    found = regression.minimise()
+    held_out = -regression.cross_fitted(found, folds)[np.arange(n), labels[folds.row]].mean()
+    inside = -regression.log_probs(found.weights)[labels, np.arange(n)].mean()
+    assert inside < regression.least_held_out_loss(found, folds) <= held_out
+
+
 def test_a_strong_penalty_is_temperature_scaling():
     logits, labels = skewed()
     strong = StructuredScaling(strength=1e9).fit(logits, labels)

@@ -212,6 +212,25 @@ def test_the_fit_is_the_minimum_that_a_slow_search_finds(case, weighted):
     np.testing.assert_allclose(found.rest_biases, rest[1:], atol=0.03)
 
 
+@pytest.mark.parametrize("classes", [False, True])
+def test_the_cross_fit_is_a_fit_on_the_other_folds(classes):
+    logits, labels = draw_overconfident(600, 4, 5, excess=np.linspace(0.0, 2.5, 4))
+    problem, fold = problem_of(logits, labels), np.arange(600) % 5
+    whole = top_rest_solver.fit(problem, classes=classes)
+    fits = top_rest_solver.cross_fit(problem, fold, whole, classes=classes)
+    for each, found in enumerate(fits):
+        others = problem.rows(np.flatnonzero(fold != each))
+        expected = top_rest_solver._fit_top(others, whole, classes=classes, estimate=False)
+        np.testing.assert_allclose(found.weights, expected.weights, atol=1e-3)
+        np.testing.assert_allclose(found.class_offsets, expected.class_offsets, atol=1e-3)
+        if classes:
+            expected = top_rest_solver._fit_rest(others, whole, classes=True, estimate=False)
+        np.testing.assert_allclose(found.rest_biases, expected.rest_biases, atol=0.03)
+        assert found.log_rest_inverse_temperature == pytest.approx(
+            expected.log_rest_inverse_temperature, abs=0.03
+        )
+
+
 def test_without_classes_the_fit_is_the_minimum_too():
     logits, labels = draw_overconfident(600, 5, 4)
     found = TopRestScaling(classes=False).fit(logits, labels)
