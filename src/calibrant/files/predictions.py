@@ -15,8 +15,7 @@ from calibrant.errors import CalibrantError
 from calibrant.files.layout import Layout
 
 Block: TypeAlias = dict[str, Any]
-"""Some rows of a file, by role or by field: arrays, and Arrow columns of names that start with
-``OTHER``."""
+"""Some rows of a file, by role or by field: arrays; after ``OTHER``, Arrow columns of Parquet."""
 OTHER = "other:"
 """Prefix of columns that are passed on as they are."""
 
@@ -49,7 +48,8 @@ class Predictions:
             out options, and ``logits`` elsewhere; None if it leaves out none.
         single: whether the file has one column, of the positive class; ``logits`` or ``probs``
             have two.
-        others: if asked for, every column of a table but the scores, as Arrow columns.
+        others: if asked for, every column of a table but the scores: text of CSV, Arrow columns of
+            Parquet.
     """
 
     logits: NDArray[Any] | None = None
