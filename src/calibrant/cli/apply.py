@@ -35,6 +35,7 @@ from calibrant.cli.progress import batches_bar, passes_bar
 from calibrant.errors import CalibrantError
 from calibrant.files import Predictions, iter_predictions, write_predictions
 from calibrant.files.columns import arrow
+from calibrant.files.csv import write_csv
 from calibrant.files.jsonl import JsonlSource
 from calibrant.files.layout import Asked
 from calibrant.files.parquet import is_truncated
@@ -42,7 +43,6 @@ from calibrant.files.parquet.tables import (
     arrow_table,
     score_columns,
     score_table,
-    write_csv,
     write_tables,
 )
 
@@ -130,7 +130,7 @@ def apply(
             f"-o must end in {', '.join(WRITERS)}; found {str(output)!r}. Rename it"
         )
     keep = output.suffix.lower() in (".parquet", ".csv")
-    if keep:
+    if output.suffix.lower() == ".parquet":
         arrow("writing")  # fail before the first rows
     calibrator = load(calibrator_path)
     check_classes(calibrator_path, calibrator.n_classes_, classes)
@@ -223,28 +223,29 @@ def _write_npz(target: Path, batches: Iterator[Batch], calibrator: str) -> None:
 
 
 def _write_csv(target: Path, batches: Iterator[Batch], _: str) -> None:
-    with target.open("wb") as whole:
-        for number, batch in enumerate(batches):
-            write_csv(_table(batch, for_csv=True), whole, header=number == 0)
+    write_csv(target, map(_columns, batches))
 
 
 def _write_parquet(target: Path, batches: Iterator[Batch], calibrator: str) -> None:
-    tables = (_table(batch, for_csv=False) for batch in batches)
-    write_tables(target, tables, calibrator=calibrator)
+    write_tables(target, map(_table, batches), calibrator=calibrator)
 
 
-def _table(batch: Batch, *, for_csv: bool) -> Any:
-    """The columns to write: the other columns of the file as they are, and the probabilities."""
-    probs, names = batch["probs"], batch["class_names"]
-    others = batch["others"] or {"id": batch["ids"], "label": batch["labels"]}
-    if batch["confidence"]:
-        return arrow_table({"correct": batch["correct"], **others, "confidence": probs})
+def _table(batch: Batch) -> Any:
+    probs = batch["probs"]
     if probs.ndim == 1:
-        return arrow_table({**others, "prob": probs})
-    if for_csv:
-        probs = probs.astype(np.float64)  # of which the shortest digits are read back the same
-        return arrow_table({**others, **score_columns(probs, "probs", names)})
-    return score_table(probs, others=others, class_names=names)
+        return arrow_table(_columns(batch))
+    return score_table(probs, others=_others(batch), class_names=batch["class_names"])
+
+
+def _columns(batch: Batch) -> dict[str, Any]:
+    """The columns to write: the other columns of the file as they are, and the probabilities."""
+    if batch["confidence"]:
+        return {"correct": batch["correct"], **_others(batch), "confidence": batch["probs"]}
+    return {**_others(batch), **score_columns(batch["probs"], "probs", batch["class_names"])}
+
+
+def _others(batch: Batch) -> dict[str, Any]:
+    return batch["others"] or {"id": batch["ids"], "label": batch["labels"]}
 
 
 def _write_jsonl(log: JsonlSource, target: Path, batches: Iterator[Batch], digest: str) -> None:

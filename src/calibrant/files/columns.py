@@ -17,11 +17,10 @@ def arrow(doing: str = "reading") -> Any:
     try:
         import pyarrow
         import pyarrow.compute
-        import pyarrow.csv
         import pyarrow.parquet
     except ImportError as error:
         raise MissingExtraError(
-            f"{doing} Parquet and CSV needs pyarrow: pip install 'calibrant[files]'"
+            f"{doing} Parquet needs pyarrow: pip install 'calibrant[files]'"
         ) from error
     return pyarrow
 

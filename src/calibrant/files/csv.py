@@ -1,25 +1,32 @@
-"""CSV with a header line, plain or gzipped, parsed a few megabytes at a time."""
+"""CSV with a header line, plain or gzipped, a block of rows at a time."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
+import gzip
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.errors import CalibrantError
-from calibrant.files.columns import Columns, arrow
-from calibrant.files.layout import Asked, find_layout
-from calibrant.files.predictions import OTHER, Block, cleaned, decoding, refuse_rows
+from calibrant.files.layout import Asked, Layout, find_layout
+from calibrant.files.predictions import OTHER, Block, cleaned, decoding
 
-_BLOCK = 1 << 22  # bytes parsed at once; a line must fit into it
-_MISSING = ["", "NA", "N/A", "#N/A", "null", "NULL", "None"]  # not nan: it is a number
-_TRUE = ("true", "1", "1.0")
-_FALSE = ("false", "0", "0.0")
-_WHOLE_NUMBER = r"^(0|-?[1-9][0-9]{0,17})$"
+_BLOCK = 1 << 24  # bytes that the rows of a block take in memory
+_CELL = 64  # of them for each cell, besides its characters
+_LONGEST_CELL = 1 << 26  # Python refuses more than 131072 characters, a list of 6000 numbers
+_MISSING = ("", "NA", "N/A", "#N/A", "null", "NULL", "None")  # not nan: it is a number
+_TRUTH = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
+_WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
+_BRACKETS = str.maketrans("[](),;", "      ")
+_FIX = "Correct it or drop the row"
 
 
 class CsvSource:
@@ -30,129 +37,176 @@ class CsvSource:
     n_classes: int | None = None
 
     def __init__(self, path: Path, part: str | None, where: str, asked: Asked) -> None:
-        arrow()
         self.path = path
         self.where = where
-        self.header: list[str] = []
-        with self._explained(), self._reader([], {}) as reader:
-            self.header = list(reader.schema.names)
+        with contextlib.closing(self._parsed()) as parsed:
+            self.header = next(parsed, [[""]])[0]
         self.layout = find_layout(self.header, part=part, where=where, table=True, asked=asked)
+        if self.layout.bfloat16:
+            raise CalibrantError(
+                f"{where}: CSV holds numbers, not the bits of bfloat16; found the column "
+                f"{self.layout.scores[0]}. Write the numbers as {self.layout.kind}"
+            )
 
     def blocks(self, rows: int | None) -> Iterator[Block]:
-        """The rows in order, a few megabytes of text at a time."""
-        names, roles = list(self.layout.names), self.layout.roles
-        types = dict.fromkeys(names, arrow().float64())
-        in_text = ("ids", "correct") if "confidence" in roles else ("ids", "correct", "labels")
-        as_text = [roles[role] for role in in_text if role in roles]
-        lists = "" if self.layout.numbered else "".join(self.layout.scores)
-        text = [*self.layout.kept, *as_text, *filter(None, [lists])]
-        types |= dict.fromkeys(text, arrow().string())
-        whole_ids = "ids" in roles and self._all_whole_numbers(roles["ids"])
+        """The rows in order, some megabytes at a time."""
+        ids = self.layout.roles.get("ids")
+        whole_ids = ids is not None and self._all_whole_numbers(ids)
         width: int | None = None
         start = 0
-        for batch in self._batches(names, types):
-            columns = {name: batch.column(name) for name in names}
-            if lists:
-                columns[lists] = self._lists(columns[lists], lists, start)
-            if "correct" in roles:
-                columns[roles["correct"]] = self._truth(columns[roles["correct"]], start)
+        for cells in self._cells():
+            raw = cells.by_role(self.layout, width)
             if whole_ids:
-                columns[roles["ids"]] = columns[roles["ids"]].cast(arrow().int64())
-            given = Columns(columns, where=self.where, first_row=start)
-            raw = given.by_role(self.layout, np.dtype(np.float64), width)
-            raw |= {OTHER + name: batch.column(name) for name in self.layout.kept}  # as text
+                raw["ids"] = raw["ids"].astype(np.int64)
             width = raw["scores"].shape[1] if "scores" in raw else None
             yield cleaned(raw, self.layout, where=self.where, first_row=start)
-            start += batch.num_rows
+            start += len(cells.rows)
         if start == 0:
             raise CalibrantError(f"{self.where} has a header line but no rows. Write at least one")
 
-    def _reader(self, columns: list[str], types: dict[str, Any]) -> Any:
-        csv = arrow().csv
-        # One thread is as fast here as many, and its errors say which row.
-        return csv.open_csv(
-            self.path,
-            read_options=csv.ReadOptions(use_threads=False, block_size=_BLOCK),
-            parse_options=csv.ParseOptions(newlines_in_values=True),
-            convert_options=csv.ConvertOptions(
-                column_types=types, include_columns=columns, null_values=_MISSING
-            ),
-        )
-
-    def _batches(self, columns: list[str], types: dict[str, Any]) -> Iterator[Any]:
-        with self._explained():
-            reader = self._reader(columns, types)
-        with reader:
-            while True:
-                with self._explained():
-                    batch = next(reader, None)
-                if batch is None:
-                    return
-                if batch.num_rows:
-                    yield batch
-
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Explain the two most common mistakes in CSV files; rows count from 0."""
-        try:
-            with decoding(self.where, "CSV"):
-                yield
-        except ValueError as error:
-            text = str(error.__cause__)
-            cell = re.search(r"column #(\d+): Row #(\d+): .*invalid value '(.*)'", text, re.DOTALL)
-            if cell and self.header:
-                column = self.header[int(cell[1])]
-                raise CalibrantError(
-                    f"{self.where}: the column {column} must hold numbers; found "
-                    f"{cell[3][:40]!r} in row {int(cell[2]) - 2}. Correct it or drop the row"
-                ) from error
-            cells = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", text)
-            if cells:
-                raise CalibrantError(
-                    f"{self.where}: every row must have as many cells as the header, {cells[2]}; "
-                    f"found {cells[3]} in row {int(cells[1]) - 2}. Correct it or drop the row"
-                ) from error
-            raise
-
     def _all_whole_numbers(self, column: str) -> bool:
         """CSV has no types: ids are numbers if all of them are written as numbers."""
-        pc = arrow().compute
         return all(
-            pc.all(pc.match_substring_regex(batch.column(0), _WHOLE_NUMBER)).as_py()
-            for batch in self._batches([column], {column: arrow().string()})
+            _WHOLE_NUMBER.fullmatch(cell) for cells in self._cells() for cell in cells.text(column)
         )
 
-    def _lists(self, text: Any, name: str, first_row: int) -> Any:
-        """Lists written as ``[0.1, 0.9]``, or ``[0.1 0.9]`` as NumPy prints them."""
-        pc = arrow().compute
-        plain = pc.replace_substring_regex(text, r"[\[\](),;\s]+", " ")
-        words = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(plain))
+    def _cells(self) -> Iterator[_Cells]:
+        start = 0
+        with contextlib.closing(self._parsed()) as parsed:
+            next(parsed)  # the header
+            for rows in parsed:
+                yield _Cells(self.header, rows, self.where, start)
+                start += len(rows)
+
+    def _parsed(self) -> Iterator[list[list[str]]]:
+        """The header, and then the rows in blocks, without blank lines."""
+        opened: Any = gzip.open if self.path.suffix.lower() == ".gz" else open
+        with opened(self.path, "rt", encoding="utf-8-sig", newline="") as file:
+            rows = filter(None, csv.reader(file, strict=True))
+            count = 1
+            while block := self._next(rows, count):
+                yield block
+                size = sum(_CELL + len(cell) for cell in block[-1])
+                count = max(1, min(16 * count, _BLOCK // size))  # rows may be longer than the first
+
+    def _next(self, rows: Iterator[list[str]], count: int) -> list[list[str]]:
+        usual = csv.field_size_limit(_LONGEST_CELL)  # of all readers, so it is put back
         try:
-            return words.cast(arrow().list_(arrow().float64()))
-        except ValueError as error:
-            for row, entries in enumerate(words.to_pylist()):
-                for entry in entries:
-                    if not _is_number(entry):
-                        raise CalibrantError(
-                            f"{self.where}: the column {name} must hold lists of numbers; found "
-                            f"{entry[:40]!r} in row {first_row + row}. Correct it or drop the row"
-                        ) from error
+            with decoding(self.where, "CSV"):
+                return list(itertools.islice(rows, count))
+        finally:
+            csv.field_size_limit(usual)
+
+
+class _Cells:
+    """Rows of text; what does not suit its column is refused.
+
+    ``first_row`` is the index of the first one in the file, for messages.
+    """
+
+    def __init__(
+        self, header: list[str], rows: list[list[str]], where: str, first_row: int
+    ) -> None:
+        self.header = header
+        self.rows = rows
+        self.where = where
+        self.first_row = first_row
+        self._check_lengths(
+            rows, len(header), "every row must have as many cells as the header", _FIX
+        )
+
+    def by_role(self, layout: Layout, width: int | None) -> Block:
+        """The arrays of ``layout``; the scores have this ``width`` (None: any)."""
+        raw: Block = {}
+        if layout.numbered:
+            raw["scores"] = self._numbers(layout.scores)
+        elif layout.scores:
+            only = width if len(layout.scores) == 1 else None
+            lists = [self._lists(name, only) for name in layout.scores]
+            raw["scores"] = np.concatenate(lists, axis=1)
+        for role, name in layout.roles.items():
+            if role == "ids":
+                with decoding(f"{self.where}: the column {name}", "text"):
+                    raw[role] = np.array(self.text(name), dtype=str)
+            elif role == "labels" and "confidence" not in layout.roles:
+                raw[role] = self._labels(name)
+            elif role == "correct":
+                raw[role] = self._truth(name)
+            elif role == "classes":
+                raw[role] = self._lists(name, raw["scores"].shape[1])
+            else:
+                raw[role] = self._numbers([name])[:, 0]
+        return raw | {OTHER + n: np.array(self.text(n), dtype=object) for n in layout.kept}
+
+    def text(self, name: str) -> list[str]:
+        place = self.header.index(name)
+        return [row[place] for row in self.rows]
+
+    def _numbers(self, names: Sequence[str]) -> NDArray[np.float64]:
+        """(rows, columns) floats."""
+        places = [self.header.index(name) for name in names]
+        cells = list(map(itemgetter(*places), self.rows))
+        try:
+            return np.array(cells, dtype=np.float64).reshape(len(cells), len(names))
+        except ValueError:
+            for name in names:
+                self._refuse_words([[cell] for cell in self.text(name)], name, "numbers")
             raise
 
-    def _truth(self, text: Any, first_row: int) -> Any:
-        pa = arrow()
-        plain = pa.compute.utf8_lower(pa.compute.utf8_trim_whitespace(text))
-        true = pa.compute.is_in(plain, value_set=pa.array(_TRUE))
-        false = pa.compute.is_in(plain, value_set=pa.array(_FALSE))
-        bad = pa.compute.invert(pa.compute.or_(true, false)).to_numpy(zero_copy_only=False)
-        refuse_rows(
-            bad,
-            [repr(cell) for cell in text.to_pylist()] if bad.any() else (),
-            f"{self.where}: the column {self.layout.roles['correct']} must be true or false",
-            "Correct it or drop the row",
-            first_row,
+    def _lists(self, name: str, width: int | None) -> NDArray[np.float64]:
+        """Lists written as ``[0.1, 0.9]``, or ``[0.1 0.9]`` as NumPy prints them."""
+        lists = [cell.translate(_BRACKETS).split() for cell in self.text(name)]
+        what = f"the lists of {name} must be of one length"
+        width = len(lists[0]) if width is None else width
+        self._check_lengths(lists, width, what, "Write one number per class")
+        try:
+            return np.array(lists, dtype=np.float64)
+        except ValueError:
+            self._refuse_words(lists, name, "lists of numbers")
+            raise
+
+    def _labels(self, name: str) -> NDArray[Any]:
+        """Numbers or names, as text."""
+        labels = [cell.strip() for cell in self.text(name)]
+        for row, label in enumerate(labels):
+            if label in _MISSING:
+                raise self._no_value(name, row)
+        return np.array(labels, dtype=str)
+
+    def _truth(self, name: str) -> NDArray[np.bool_]:
+        words = [cell.strip().lower() for cell in self.text(name)]
+        for row, word in enumerate(words):
+            if word not in _TRUTH:
+                found = self.text(name)[row]
+                raise self._refusal(f"the column {name} must be true or false", found, row)
+        return np.array([_TRUTH[word] for word in words])
+
+    def _refuse_words(self, rows: list[list[str]], name: str, what: str) -> None:
+        for row, cells in enumerate(rows):
+            for cell in cells:
+                if cell.strip() in _MISSING:
+                    raise self._no_value(name, row)
+                if not _is_number(cell):
+                    raise self._refusal(f"the column {name} must hold {what}", cell, row)
+
+    def _check_lengths(self, rows: list[list[str]], expected: int, what: str, fix: str) -> None:
+        if set(map(len, rows)) != {expected}:
+            row, found = next((i, len(r)) for i, r in enumerate(rows) if len(r) != expected)
+            raise CalibrantError(
+                f"{self.where}: {what}, {expected}; found {found} in row {self.first_row + row}. "
+                f"{fix}"
+            )
+
+    def _no_value(self, name: str, row: int) -> CalibrantError:
+        return CalibrantError(
+            f"{self.where}: the column {name} must have a value in every row; found none in row "
+            f"{self.first_row + row}. Fill it in or drop the row"
         )
-        return true
+
+    def _refusal(self, what: str, found: str, row: int) -> CalibrantError:
+        return CalibrantError(
+            f"{self.where}: {what}; found {found[:40]!r} in row {self.first_row + row}. {_FIX}"
+        )
 
 
 def _is_number(text: str) -> bool:
@@ -161,3 +215,18 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def write_csv(target: Path, batches: Iterable[Mapping[str, Any]]) -> None:
+    """Write batches of columns: arrays by name, without those that are None.
+
+    Floats have the fewest digits that are read back as the same float64. Text is quoted, because
+    before Python 3.13 the csv module leaves a carriage return in it unquoted otherwise.
+    """
+    with target.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+        for number, columns in enumerate(batches):
+            given = {name: array for name, array in columns.items() if array is not None}
+            if number == 0:
+                writer.writerow(given)
+            writer.writerows(zip(*(array.tolist() for array in given.values()), strict=True))

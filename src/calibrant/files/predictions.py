@@ -15,8 +15,7 @@ from calibrant.errors import CalibrantError
 from calibrant.files.layout import Layout
 
 Block: TypeAlias = dict[str, Any]
-"""Some rows of a file, by role or by field: arrays, and Arrow columns of names that start with
-``OTHER``."""
+"""Some rows of a file, by role or by field: arrays; after ``OTHER``, Arrow columns of Parquet."""
 CORRECTNESS = ("wrong", "correct")
 """The classes of a confidence: whether the answer is wrong or correct."""
 OTHER = "other:"
@@ -51,7 +50,8 @@ class Predictions:
             out options, and ``logits`` elsewhere; None if it leaves out none.
         single: whether the file has one column, of the positive class; ``logits`` or ``probs``
             have two.
-        others: if asked for, every column of a table but the scores, as Arrow columns.
+        others: if asked for, every column of a table but the scores: text of CSV, Arrow columns of
+            Parquet.
     """
 
     logits: NDArray[Any] | None = None

@@ -15,12 +15,12 @@ from calibrant import _inputs
 from calibrant._types import Array
 from calibrant._writing import written_whole
 from calibrant.errors import CalibrantError
+from calibrant.files.csv import write_csv
 from calibrant.files.parquet.tables import (
     Given,
     arrow_table,
     score_columns,
     score_table,
-    write_csv,
     write_tables,
 )
 
@@ -198,11 +198,9 @@ def _write_csv(
     names: tuple[str, ...] | None,
     _: str | None,
 ) -> None:
-    # Widened first: the shortest digits of a float64 are read back as the same number.
-    columns = score_columns(scores.values.astype(np.float64), scores.kind, names)
-    table = arrow_table({"id": ids, "label": labels, **columns})
+    columns = score_columns(scores.values, scores.kind, names)
     with written_whole(target) as temporary:
-        write_csv(table, temporary)
+        write_csv(temporary, [{"id": ids, "label": labels, **columns}])
 
 
 _WRITERS = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}

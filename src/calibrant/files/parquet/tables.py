@@ -91,12 +91,6 @@ def truncated_table(
     return arrow_table(others | lists).replace_schema_metadata({N_CLASSES: str(n_classes)})
 
 
-def write_csv(table: Any, target: Any, *, header: bool = True) -> None:
-    """Write a table as CSV to an open file or a path."""
-    csv = arrow("writing").csv
-    csv.write_csv(table, target, csv.WriteOptions(include_header=header))
-
-
 def write_tables(target: Path, tables: Iterable[Any], *, calibrator: str | None = None) -> int:
     """Write tables with the same columns as one Parquet file; returns the number of rows.
 
