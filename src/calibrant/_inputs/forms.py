@@ -457,7 +457,9 @@ def _one_of_labels(positive: Any, found: Sequence[Any]) -> Any:
 def _refuse_other_index(given: Any, of: Scores) -> None:
     """Refuse labels whose pandas index is not that of the scores."""
     index = getattr(given, "index", None)
-    if of.index is None or not hasattr(index, "equals") or index.equals(of.index):
+    if index is None or of.index is None or not hasattr(index, "equals"):
+        return
+    if index.equals(of.index):
         return
     raise CalibrantError(
         "labels must have the row index of the scores; found another. Align them, such as "

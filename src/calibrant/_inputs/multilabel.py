@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from array_api_compat import array_namespace
 
+from calibrant._array_api import array_namespace
 from calibrant._inputs.arrays import (
     as_numpy,
     booleans,
@@ -80,3 +80,13 @@ def label_matrix(values: Any, kind: str, scores: Array) -> npt.NDArray[np.bool_]
                 "labels with a single 1. These are classes: pass labels.argmax(axis=1)"
             )
     return matrix
+
+
+def same_label_names(fitted: Any, found: Any) -> None:
+    """Refuse label names that differ from those of the fit, or come in another order."""
+    if fitted is not None and found is not None and tuple(fitted) != tuple(found):
+        k = next((k for k, (a, b) in enumerate(zip(fitted, found, strict=False)) if a != b), 0)
+        raise CalibrantError(
+            f"labels must have the names and the order of the fit; found {found[k]!r} where "
+            f"{fitted[k]!r} was. Reorder the columns"
+        )

@@ -129,7 +129,6 @@ def apply(
         raise CalibrantError(
             f"-o must end in {', '.join(WRITERS)}; found {str(output)!r}. Rename it"
         )
-    keep = output.suffix.lower() in (".parquet", ".csv")
     if output.suffix.lower() == ".parquet":
         arrow("writing")  # fail before the first rows
     calibrator = load(calibrator_path)
@@ -140,7 +139,14 @@ def apply(
         return
     refuse_labels(f"the calibrator {calibrator_path}", file)
     batch_rows = max(1, min(BATCH_ROWS, BATCH_NUMBERS // calibrator.n_classes_))
-    rows = iter_predictions(file, batch_rows=batch_rows, keep=keep, **columns)
+    rows = iter_predictions(
+        file,
+        batch_rows=batch_rows,
+        keep=True,
+        kind=calibrator.origin_.input,
+        usual_positive=str((calibrator.class_names() or (None, 1))[1]),
+        **columns,
+    )
     tally = _Tally()
     with (
         written_whole(output) as temporary,
@@ -245,7 +251,15 @@ def _columns(batch: Batch) -> dict[str, Any]:
 
 
 def _others(batch: Batch) -> dict[str, Any]:
-    return batch["others"] or {"id": batch["ids"], "label": batch["labels"]}
+    others = batch["others"] or {"id": batch["ids"], "label": batch["labels"]}
+    new = {"confidence"} if batch["confidence"] else {*score_columns(batch["probs"][:0], "probs")}
+    lost = sorted(new & {*others})
+    if lost and not batch["confidence"]:
+        raise CalibrantError(
+            f"the calibrated probabilities are written as {lost[0]}, which the file has already. "
+            "Rename or drop that column"
+        )
+    return dict(others)
 
 
 def _write_jsonl(log: JsonlSource, target: Path, batches: Iterator[Batch], digest: str) -> None:

@@ -50,6 +50,8 @@ def apply_to_labels(calibrator: MultiLabelCalibration, file: str, output: Path) 
     predictions: Predictions = read_predictions(file)
     with _inputs.naming(file):
         kind, scores = scores_of(predictions)
+        named = calibrator.class_names()
+        _inputs.same_label_names(named, predictions.class_names)
         probs = calibrator.predict_proba(**{kind: scores})
         write_predictions(
             output,

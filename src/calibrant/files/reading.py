@@ -105,13 +105,17 @@ def iter_predictions(
     options: Sequence[str] | None = None,
     source: str | None = None,
     keep: bool = False,
+    kind: str | None = None,
+    usual_positive: str | None = None,
 ) -> Iterator[Predictions]:
     """The rows of :func:`read_predictions` in batches, without holding the whole file.
 
-    With ``keep``, batches of a table have its other columns too. Every batch has ``batch_rows``
-    rows, the last one the remainder. Names and shapes are checked before this returns; damaged
-    rows are found when they are reached. Only an array stored in Fortran order and the numbers of
-    a ``.jsonl`` file are held whole.
+    With ``keep``, batches of a table have its other columns too, and confidences need not say
+    which are correct. ``kind``, logits or probs, says what a column called score holds, and
+    ``usual_positive`` which label is positive if ``positive`` does not. Every batch has
+    ``batch_rows`` rows, the last one the remainder. Names and shapes are checked before this
+    returns; damaged rows are found when they are reached. Only an array stored in Fortran order
+    and the numbers of a ``.jsonl`` file are held whole.
 
     Examples:
         >>> import tempfile
@@ -122,7 +126,12 @@ def iter_predictions(
         [[0, 1], [2, 0], [1]]
     """
     rows = _inputs.whole_number(batch_rows, "batch_rows", allowed=range(1, 1 << 31))
-    asked = replace(_asked(label, score, positive, options, source), keep=keep)
+    asked = replace(
+        _asked(label, score, positive, options, source),
+        keep=keep,
+        kind=kind,
+        usual_positive=usual_positive,
+    )
     return _predictions_of(_source(path, asked), rows, asked)
 
 
@@ -174,15 +183,16 @@ def _predictions_of(source: Source, rows: int | None, asked: Asked) -> Iterator[
     blocks = regrouped(source.blocks(rows), rows)
     first = next(blocks)
     meaning = Meaning(source.layout, source.layout.kind, _names(source), where=source.where)
-    if asked.positive is not None or not is_settled(source.layout, first):
+    if asked.positive is not None or not is_settled(source.layout, source.class_names, first):
         # If all rows are one block, they need not be read a second time.
         all_rows = [first] if rows is None else source.blocks(rows)
         meaning = meaning_of(
             all_rows,
             source.layout,
             class_names=source.class_names,
-            positive=asked.positive,
+            positive=asked.positive or (asked.usual_positive if source.layout.single else None),
             where=source.where,
+            asked_kind=asked.kind,
         )
     for block in itertools.chain([first], blocks):
         yield meaning.predictions(block, source.n_classes)

@@ -94,6 +94,7 @@ def write_multilabel_report(
     target = _inputs.page_path(_inputs.path(path, "the output"))
     refuse_unwritable(target)
     fit_on, measure_on = _read(val, "val"), _read(test, "test")
+    _inputs.same_label_names(fit_on.class_names, measure_on.class_names)
     tell = progress or (lambda _: None)
     fitted = MultiLabelCalibration() if calibration is None else calibration
     tell("fit")

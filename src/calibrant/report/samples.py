@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -39,6 +39,16 @@ class Part:
 
     def __len__(self) -> int:
         return len(self.samples.labels)
+
+    def in_order_of(self, other: Part) -> Part:
+        """The same samples with their classes in the order of those of ``other``, by name."""
+        _inputs.same_scores(
+            other.samples.kind, other.samples.scores, self.samples.kind, self.samples.scores
+        )
+        samples = self.samples.in_order_of(other.samples.classes)
+        if self.class_names is None or samples.classes is None:
+            return replace(self, samples=samples)
+        return replace(self, samples=samples, class_names=tuple(map(str, samples.classes)))
 
     @property
     def n_classes(self) -> int:

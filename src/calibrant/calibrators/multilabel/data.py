@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from array_api_compat import array_namespace
 
 from calibrant import _inputs
+from calibrant._array_api import array_namespace
 from calibrant._types import Array
 from calibrant.calibrators.base import State
 from calibrant.calibrators.data import PROBS_FLOOR, FitData, Floats

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from calibrant import _inputs
+from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import sigmoid, softplus
 from calibrant._types import Array
 from calibrant.calibrators.base import FEW_SAMPLES, Calibrator, Fitted, Shapes, State
