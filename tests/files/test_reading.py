@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import tracemalloc
 from pathlib import Path
@@ -124,8 +125,8 @@ def test_batches_are_the_whole_file(any_kind, batch_rows):
 
 
 def test_csv_in_many_blocks(tmp_path, monkeypatch):
-    """Blocks of text and batches of rows have nothing to do with each other."""
-    monkeypatch.setattr("calibrant.files.csv._BLOCK", 300)
+    """Blocks and batches of rows have nothing to do with each other."""
+    monkeypatch.setattr("calibrant.files.csv._BLOCK", 1500)
     ids = np.arange(ROWS) * 3
     ids[-1] = -7
     path = save_csv(tmp_path / "a.csv", {"label": LABELS, "id": ids, **columns(LOGITS, "logit")})
@@ -363,6 +364,24 @@ def test_csv_as_others_write_it(tmp_path):
     same(read, Predictions(probs=expected, labels=np.array([1, 0])))
 
 
+def test_long_and_quoted_cells_of_csv(tmp_path):
+    """Lists longer than Python's usual limit, and commas, quotes and line ends in cells."""
+    wide = np.random.default_rng(0).normal(size=(3, 20_000))
+    lines = [f'"a,""{i}""\r\nb","{row.tolist()}",{i}' for i, row in enumerate(wide)]
+    (tmp_path / "a.csv").write_text("id,logits,label\n" + "\n".join(lines), newline="")
+    limit = csv.field_size_limit()
+    read = read_predictions(tmp_path / "a.csv")
+    assert csv.field_size_limit() == limit
+    np.testing.assert_array_equal(read.logits, wide)
+    assert read.ids.tolist() == [f'a,"{i}"\r\nb' for i in range(3)]
+
+
+def test_chunks_of_lists_in_csv(tmp_path):
+    (tmp_path / "a.csv").write_text("logits_chunk_0,logits_chunk_1\n[1 2],[3]\n[4 5],[6]\n")
+    read = read_predictions(tmp_path / "a.csv")
+    assert read.logits.tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float16", "uint8", "int32", "uint64", "bool", ">i4"])
 def test_labels_come_as_int64(tmp_path, dtype):
     labels = np.array([1, 0, 1]).astype(dtype)
@@ -429,6 +448,19 @@ def test_streaming_an_npz_holds_only_batches(tmp_path, save):
     assert peak < size / 4  # two batches of 80 kB, and 1 MB of the zip twice
 
 
+def test_streaming_csv_holds_only_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr("calibrant.files.csv._BLOCK", 1 << 18)
+    path = save_csv(tmp_path / "a.csv", columns(np.zeros((20_000, 20)), "logit"))
+    tracemalloc.start()
+    try:
+        seen = sum(len(batch) for batch in iter_predictions(path, batch_rows=100))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert seen == 20_000
+    assert peak < 1 << 20
+
+
 def test_streaming_a_parquet_file_holds_only_batches(tmp_path):
     """All rows in one row group, which is read a page at a time for each column."""
     scores = np.random.default_rng(0).normal(size=(300_000, 20))
@@ -457,25 +489,27 @@ def test_the_file_is_closed_when_reading_stops(tmp_path):
     path.unlink()
 
 
-def test_reading_npz_needs_no_pyarrow(tmp_path):
+def test_only_parquet_needs_pyarrow(tmp_path):
     save_npz(tmp_path / "a.npz", logits=LOGITS)
     code = (
         "import sys\n"
         "sys.modules['pyarrow'] = None\n"  # as if it were not installed
         "from calibrant.files import read_predictions, write_predictions\n"
-        "print(len(read_predictions(sys.argv[1] + '/a.npz')))\n"
-        "open(sys.argv[1] + '/a.csv', 'w').write('label,prob_0')\n"
+        "read = read_predictions(sys.argv[1] + '/a.npz')\n"
+        "write_predictions(sys.argv[1] + '/a.csv', logits=read.logits)\n"
+        "print(len(read_predictions(sys.argv[1] + '/a.csv')))\n"
+        "open(sys.argv[1] + '/a.parquet', 'w').write('PAR1')\n"
         "for use in (read_predictions, lambda p: write_predictions(p, probs=[[0.5, 0.5]])):\n"
         "    try:\n"
-        "        use(sys.argv[1] + '/a.csv')\n"
+        "        use(sys.argv[1] + '/a.parquet')\n"
         "    except ImportError as error:\n"
         "        print(error)\n"
     )
     done = run_python("-c", code, tmp_path, check=True)
     assert done.stdout.splitlines() == [
         str(ROWS),
-        "reading Parquet and CSV needs pyarrow: pip install 'calibrant[files]'",
-        "writing Parquet and CSV needs pyarrow: pip install 'calibrant[files]'",
+        "reading Parquet needs pyarrow: pip install 'calibrant[files]'",
+        "writing Parquet needs pyarrow: pip install 'calibrant[files]'",
     ]
 
 

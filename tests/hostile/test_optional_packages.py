@@ -85,12 +85,11 @@ CASES = [
     ("sklearn", "sklearn", TRAIN),
     ("tensorboard", "tensorboard", (*TRAIN, "--logger", "tensorboard")),
     ("pyarrow", "files", ("evaluate", "a.parquet")),
-    ("pyarrow", "files", ("evaluate", "a.csv")),
     ("pyarrow", "files", ("fit", "data", "-o", "new.json")),
     ("pyarrow", "files", ("compare", "a.npz", "a.parquet")),
     ("pyarrow", "files", ("report", "a.npz", "a.parquet", "-o", "page.html")),
     ("pyarrow", "files", ("apply", "cal.json", "a.npz", "-o", "out.parquet")),
-    ("pyarrow", "files", ("apply", "cal.json", "a.npz", "-o", "out.csv")),
+    ("pyarrow", "files", ("apply", "cal.json", "a.csv", "-o", "out.parquet")),
     *(
         (package, "scale", (*command, "--scheduler", "tcp://127.0.0.1:9"))
         for package in ("dask", "distributed")
@@ -140,9 +139,12 @@ def test_the_extra_is_named_before_any_work(inputs: Path, package: str, has_outp
     "arguments",
     [
         ("evaluate", "a.npz"),
+        ("evaluate", "a.csv"),
         ("fit", "a.npz", "--method", "temperature", "-o", "new.json"),
+        ("fit", "a.csv", "--method", "temperature", "-o", "new.json"),
         ("compare", "a.npz", "a.npz", "--method", "temperature"),
         ("apply", "cal.json", "a.npz", "-o", "out.npz"),
+        ("apply", "cal.json", "a.csv", "-o", "out.csv"),
         ("export", "cal.json", "--format", "numpy"),
         ("theory",),
         ("train", "--help"),
@@ -151,7 +153,7 @@ def test_the_extra_is_named_before_any_work(inputs: Path, package: str, has_outp
 def test_a_core_installation_does_the_core_work(
     inputs: Path, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
-    for name in ("a.npz", "cal.json"):
+    for name in ("a.npz", "a.csv", "cal.json"):
         (tmp_path / name).write_bytes((inputs / name).read_bytes())
     done = run(OPTIONAL, tmp_path, *arguments)
     assert done.returncode == 0, done.stderr

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from calibrant.errors import CalibrantError
 from calibrant.files.layout import Asked, Layout, find_layout
+from calibrant.files.meaning import is_number
 from calibrant.files.predictions import OTHER, Block, cleaned, decoding
 
 _BLOCK = 1 << 24  # bytes that the rows of a block take in memory
@@ -40,7 +41,7 @@ class CsvSource:
         self.path = path
         self.where = where
         with contextlib.closing(self._parsed()) as parsed:
-            self.header = next(parsed, [[""]])[0]
+            self.header = next(parsed, [[]])[0]
         self.layout = find_layout(self.header, part=part, where=where, table=True, asked=asked)
         if self.layout.bfloat16:
             raise CalibrantError(
@@ -121,9 +122,7 @@ class _Cells:
         if layout.numbered:
             raw["scores"] = self._numbers(layout.scores)
         elif layout.scores:
-            only = width if len(layout.scores) == 1 else None
-            lists = [self._lists(name, only) for name in layout.scores]
-            raw["scores"] = np.concatenate(lists, axis=1)
+            raw["scores"] = self._lists(layout.scores, width)
         for role, name in layout.roles.items():
             if role == "ids":
                 with decoding(f"{self.where}: the column {name}", "text"):
@@ -133,7 +132,7 @@ class _Cells:
             elif role == "correct":
                 raw[role] = self._truth(name)
             elif role == "classes":
-                raw[role] = self._lists(name, raw["scores"].shape[1])
+                raw[role] = self._lists([name], raw["scores"].shape[1])
             else:
                 raw[role] = self._numbers([name])[:, 0]
         return raw | {OTHER + n: np.array(self.text(n), dtype=object) for n in layout.kept}
@@ -153,9 +152,11 @@ class _Cells:
                 self._refuse_words([[cell] for cell in self.text(name)], name, "numbers")
             raise
 
-    def _lists(self, name: str, width: int | None) -> NDArray[np.float64]:
-        """Lists written as ``[0.1, 0.9]``, or ``[0.1 0.9]`` as NumPy prints them."""
-        lists = [cell.translate(_BRACKETS).split() for cell in self.text(name)]
+    def _lists(self, names: Sequence[str], width: int | None) -> NDArray[np.float64]:
+        """Lists written as ``[0.1, 0.9]``, or ``[0.1 0.9]`` as NumPy prints them, side by side."""
+        rows = zip(*map(self.text, names), strict=True)
+        lists = [" ".join(cells).translate(_BRACKETS).split() for cells in rows]
+        name = ", ".join(names)
         what = f"the lists of {name} must be of one length"
         width = len(lists[0]) if width is None else width
         self._check_lengths(lists, width, what, "Write one number per class")
@@ -186,7 +187,7 @@ class _Cells:
             for cell in cells:
                 if cell.strip() in _MISSING:
                     raise self._no_value(name, row)
-                if not _is_number(cell):
+                if not is_number(cell):
                     raise self._refusal(f"the column {name} must hold {what}", cell, row)
 
     def _check_lengths(self, rows: list[list[str]], expected: int, what: str, fix: str) -> None:
@@ -207,14 +208,6 @@ class _Cells:
         return CalibrantError(
             f"{self.where}: {what}; found {found[:40]!r} in row {self.first_row + row}. {_FIX}"
         )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def write_csv(target: Path, batches: Iterable[Mapping[str, Any]]) -> None:

@@ -83,6 +83,15 @@ def is_text(values: NDArray[Any]) -> bool:
     return values.dtype.kind in "US" or values.dtype == object
 
 
+def is_number(text: str) -> bool:
+    """Whether a text is a number, nan and inf included."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def is_settled(layout: Layout, class_names: tuple[str, ...] | None, first: Block) -> bool:
     """Whether the names and types alone say what the rows mean."""
     labels = first.get("labels")
@@ -202,6 +211,12 @@ def _classes(
         return None
     names = layout.column_classes or class_names
     if names is None:
+        numbers = [each for each in labels if is_number(each) and not _WHOLE.fullmatch(each)]
+        if numbers:
+            raise CalibrantError(
+                f"labels must be whole numbers or names; found {numbers[0]!r}. Number the classes "
+                "0, 1, ..., or name the columns after them"
+            )
         return list(_inputs.sorted_classes(labels, n_classes))
     unknown = [each for each in labels if each not in names]
     if unknown:
