@@ -68,7 +68,7 @@ class NpzSource:
         for role, member in members.items():
             wanted = 2 if role in ("scores", "classes") else 1
             if role == "scores" and self.layout.single:
-                wanted = len(member.shape)
+                wanted = max(1, len(member.shape))
             if len(member.shape) != wanted:
                 axes = "(rows, classes)" if wanted == 2 else "(rows,)"
                 raise CalibrantError(
