@@ -78,7 +78,7 @@ class NpzSource:
         for role, member in members.items():
             wanted = 2 if role in ("scores", "classes") else 1
             if role == "scores" and self.layout.single:
-                wanted = len(member.shape)
+                wanted = max(1, len(member.shape))
             if role == "labels" and self.multilabel:
                 wanted = 2
             if len(member.shape) != wanted:
