@@ -83,7 +83,7 @@ def test_an_unknown_ending(tmp_path, name):
 
 
 def test_a_folder(tmp_path):
-    refused(tmp_path, "is a folder without .parquet files")
+    refused(tmp_path, "expected .parquet files in")
     part = {name: column[:0] for name, column in TABLE.items()}
     parquet(tmp_path, part, "0.parquet")
     refused(tmp_path, "no rows")

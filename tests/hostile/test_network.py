@@ -260,6 +260,7 @@ OTHERS = {
         *("train", "digits", "--preset", "cpu", "--epochs", 1, "--limit", 128),
         *("--accelerator", "cpu", "-o", "{tmp}/run"),
     ),
+    "info": ("info", "{cal}"),
     "train-grid": ("train", "--grid", "{grid}", "-o", "{tmp}/grid"),
 }
 DEMO = """

@@ -51,6 +51,16 @@ class NpzSource:
             for start in range(0, total, rows or total):
                 count = min(rows or total, total - start)
                 raw = {role: member.take(count) for role, member in members.items()}
+                if (
+                    self.multilabel
+                    and count == total > 1
+                    and (raw["labels"].sum(axis=1) == 1).all()
+                ):
+                    raise CalibrantError(
+                        f"{self.where}: labels of several columns are for samples with any number "
+                        "of labels; found exactly one in every row. For classes, take argmax over "
+                        "one-hot labels"
+                    )
                 yield cleaned(raw, self.layout, where=self.where, first_row=start)
             for member in members.values():
                 member.finish()

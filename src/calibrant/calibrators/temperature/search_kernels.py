@@ -132,9 +132,10 @@ def find_largest(values: Floats, largest: Floats) -> None:
     They are few, so each is inserted; np.partition would take seconds to compile.
     """
     largest[:] = -np.inf
+    last = len(largest) - 1
     for k in range(len(values)):
         j = 0
-        while j + 1 < len(largest) and largest[j + 1] < values[k]:
+        while j < last and largest[j + 1] < values[k]:
             largest[j] = largest[j + 1]
             j += 1
         largest[j] = max(largest[j], values[k])
