@@ -12,7 +12,7 @@ PEERS_READY := $(PEERS)/ready
 PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=2 $(BIN)/python -m pytest
 IN_PARALLEL := -n auto --dist worksteal
 
-.PHONY: help demo test test-slow test-properties test-hostile test-browser lint format bench bench-peers peers scoreboard docs experiments train-real reproduce-quick clean
+.PHONY: help demo test test-slow test-properties test-hostile test-browser lint style types format bench bench-peers peers scoreboard docs experiments train-real reproduce-quick clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -20,8 +20,12 @@ help: ## show the targets
 demo: $(READY) ## train four networks, calibrate each, and write pages to look at
 	$(BIN)/calibrant demo --out out/demo
 
-test: lint $(READY) ## lint, types, unit tests, contracts and doctests
-	$(PYTEST) $(IN_PARALLEL)
+# mypy takes one core for a minute, so the types are checked beside the tests and shown after them.
+test: style $(READY) ## lint, types, unit tests, contracts and doctests
+	@mkdir -p out
+	@$(MAKE) --no-print-directory types > out/types.log 2>&1 & types=$$!; \
+	  $(PYTEST) $(IN_PARALLEL); tests=$$?; \
+	  wait $$types; types=$$?; cat out/types.log; exit $$((tests + types))
 
 test-slow: $(READY) ## distributed, Dask, resume, docs build, exports, large networks, hostile input
 	$(PYTEST) $(IN_PARALLEL) --hypothesis-profile many -m 'slow or hostile' tests
@@ -39,9 +43,13 @@ test-browser: $(READY) ## the report page in a real browser, which is installed 
 	  || echo "no browser was found or could be installed, so nothing is tested: on Debian, apt-get install chromium"
 	$(PYTEST) -m browser tests/browser
 
-lint: $(READY) ## ruff, mypy strict, and the layers
+lint: style types ## ruff, mypy strict, and the layers
+
+style: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 

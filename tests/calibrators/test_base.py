@@ -102,8 +102,8 @@ def test_fitting_leaves_the_parameters_alone(name):
 def test_nothing_works_before_the_fit(name, tmp_path):
     logits, _ = draw_samples(3)
     for call in (
-        lambda c: c.predict_proba(logits),
-        lambda c: c.predict_log_proba(logits),
+        lambda c: c.predict_proba(logits=logits),
+        lambda c: c.predict_log_proba(logits=logits),
         lambda c: c.predict(logits),
         lambda c: c.as_module(),
         lambda c: c.save(tmp_path / "a.json"),
@@ -136,9 +136,9 @@ def test_a_fit_that_fails_leaves_what_was_there(name):
 @every_method
 def test_copies_and_pickles_predict_the_same(name):
     logits, _ = draw_samples(50, seed=2)
-    expected = fitted(name).predict_proba(logits)
+    expected = fitted(name).predict_proba(logits=logits)
     for other in (copy.deepcopy(fitted(name)), pickle.loads(pickle.dumps(fitted(name)))):
-        np.testing.assert_array_equal(other.predict_proba(logits), expected)
+        np.testing.assert_array_equal(other.predict_proba(logits=logits), expected)
         assert other.report_ == fitted(name).report_
 
 
@@ -147,7 +147,7 @@ def test_inputs_are_left_alone(name):
     logits, labels = draw_samples()
     weight = np.linspace(0.0, 2.0, len(labels))
     copies = [part.copy() for part in (logits, labels, weight)]
-    build(name).fit(logits, labels, weight).predict_proba(logits)
+    build(name).fit(logits=logits, labels=labels, sample_weight=weight).predict_proba(logits=logits)
     for part, before in zip((logits, labels, weight), copies, strict=True):
         np.testing.assert_array_equal(part, before)
 
@@ -158,11 +158,11 @@ def test_inputs_are_left_alone(name):
 @every_method
 def test_predictions_are_probabilities(name):
     logits, _ = draw_samples(100, seed=3)
-    probs = fitted(name).predict_proba(logits)
+    probs = fitted(name).predict_proba(logits=logits)
     assert probs.shape == logits.shape
     assert ((probs >= 0) & (probs <= 1)).all()
     assert probs.sum(axis=-1) == pytest.approx(np.ones(100), abs=1e-12)
-    log_probs = fitted(name).predict_log_proba(logits)
+    log_probs = fitted(name).predict_log_proba(logits=logits)
     assert np.exp(log_probs) == pytest.approx(probs, abs=1e-14)
     assert (fitted(name).predict(logits) == log_probs.argmax(axis=-1)).all()
 
@@ -183,7 +183,7 @@ def test_the_promise_to_keep_the_class_is_kept(name):
 @every_method
 def test_rows_are_independent_of_each_other(name):
     logits, _ = draw_samples(64, seed=5)
-    together = fitted(name).predict_proba(logits)
+    together = fitted(name).predict_proba(logits=logits)
     apart = np.concatenate([fitted(name).predict_proba(row[None]) for row in logits])
     assert together == pytest.approx(apart, rel=1e-13, abs=1e-300)
 
@@ -193,11 +193,13 @@ def test_leading_axes(name, tmp_path):
     logits, labels = draw_samples()
     grid_logits, grid_labels = logits.reshape(4, 20, 5, 3), labels.reshape(4, 20, 5)
     weight = np.ones((4, 20, 5))
-    calibrator = build(name).fit(grid_logits, grid_labels, weight)
+    calibrator = build(name).fit(logits=grid_logits, labels=grid_labels, sample_weight=weight)
     assert calibrator.report_.n_samples == 400
-    probs = calibrator.predict_proba(grid_logits)
+    probs = calibrator.predict_proba(logits=grid_logits)
     assert probs.shape == (4, 20, 5, 3)
-    assert probs.reshape(-1, 3) == pytest.approx(fitted(name).predict_proba(logits), abs=1e-9)
+    assert probs.reshape(-1, 3) == pytest.approx(
+        fitted(name).predict_proba(logits=logits), abs=1e-9
+    )
     assert calibrator.predict(grid_logits).shape == (4, 20, 5)
     assert calibrator.predict_proba(logits[0]).shape == (3,)
     assert calibrator.predict_proba(logits[:0]).shape == (0, 3)
@@ -218,12 +220,12 @@ def test_hostile_logits_give_probabilities(name):
         ]
     )
     for given in (rows, rows.astype(np.float32), np.clip(rows, -6e4, 6e4).astype(np.float16)):
-        probs = fitted(name).predict_proba(given)
+        probs = fitted(name).predict_proba(logits=given)
         assert probs.dtype == (np.float64 if given.dtype == np.float64 else np.float32)
         assert np.isfinite(probs).all()
         assert probs.sum(axis=1) == pytest.approx(np.ones(len(rows)), abs=1e-6)
         assert (probs[np.isneginf(given)] == 0).all()
-        assert not np.isnan(fitted(name).predict_log_proba(given)).any()
+        assert not np.isnan(fitted(name).predict_log_proba(logits=given)).any()
 
 
 @every_method
@@ -231,7 +233,7 @@ def test_float32_predictions_are_close_to_float64(name):
     logits, _ = draw_samples(100, seed=6)
     single = logits.astype(np.float32)
     wide = fitted(name).predict_proba(single.astype(np.float64))
-    assert fitted(name).predict_proba(single) == pytest.approx(wide, abs=1e-5)
+    assert fitted(name).predict_proba(logits=single) == pytest.approx(wide, abs=1e-5)
 
 
 @every_method
@@ -241,7 +243,7 @@ def test_torch_in_torch_out(name):
     probs = calibrator.predict_proba(torch.from_numpy(logits))
     assert isinstance(probs, torch.Tensor)
     assert probs.dtype == torch.float64
-    assert probs.numpy() == pytest.approx(fitted(name).predict_proba(logits), abs=1e-9)
+    assert probs.numpy() == pytest.approx(fitted(name).predict_proba(logits=logits), abs=1e-9)
     assert isinstance(calibrator.predict(torch.from_numpy(logits)), torch.Tensor)
     single = calibrator.predict_proba(torch.from_numpy(logits).float())
     assert single.dtype == torch.float32
@@ -258,20 +260,24 @@ def test_rows_of_weight_zero_are_absent(name):
     strange[400:, 1] = -math.inf
     strange_labels = np.concatenate([labels, np.ones(30, dtype=int)])
     weight = np.concatenate([np.ones(400), np.zeros(30)])
-    found = build(name).fit(strange, strange_labels, weight)
+    found = build(name).fit(logits=strange, labels=strange_labels, sample_weight=weight)
     assert found.report_.n_samples == 400
     probe = draw_samples(40, seed=9)[0]
-    assert found.predict_proba(probe) == pytest.approx(fitted(name).predict_proba(probe), abs=1e-9)
+    assert found.predict_proba(logits=probe) == pytest.approx(
+        fitted(name).predict_proba(logits=probe), abs=1e-9
+    )
 
 
 @every_method
 def test_whole_weights_are_repetitions(name):
     logits, labels = draw_samples()
     weight = np.random.default_rng(10).integers(0, 4, size=400)
-    one = build(name).fit(logits, labels, weight)
+    one = build(name).fit(logits=logits, labels=labels, sample_weight=weight)
     other = build(name).fit(np.repeat(logits, weight, axis=0), np.repeat(labels, weight))
     probe = draw_samples(40, seed=11)[0]
-    assert one.predict_proba(probe) == pytest.approx(other.predict_proba(probe), abs=1e-5)
+    assert one.predict_proba(logits=probe) == pytest.approx(
+        other.predict_proba(logits=probe), abs=1e-5
+    )
 
 
 @every_method
@@ -283,13 +289,13 @@ def test_what_cannot_be_fitted_is_refused(name):
     with pytest.raises(ValueError, match="exactly one of logits or probs"):
         make().fit(logits, labels, probs=logits)
     with pytest.raises(ValueError, match="one entry per row"):
-        make().fit(logits, labels[:4])
+        make().fit(logits=logits, labels=labels[:4])
     with pytest.raises(ValueError, match="between 0 and 2"):
         make().fit(logits, labels + 3)
     with pytest.raises(ValueError, match="whole numbers or names"):
         make().fit(logits, labels + 0.5)
     with pytest.raises(ValueError, match="at least one sample"):
-        make().fit(logits[:0], labels[:0])
+        make().fit(logits=logits[:0], labels=labels[:0])
     with pytest.raises(ValueError, match="at least one sample"):
         make().fit(logits, labels, np.zeros(5))
     with pytest.raises(ValueError, match="not negative"):
@@ -297,9 +303,9 @@ def test_what_cannot_be_fitted_is_refused(name):
     masked = logits.copy()
     masked[2, labels[2]] = -math.inf
     with pytest.raises(ValueError, match=r"true class must be possible; .* row 2"):
-        make().fit(masked, labels)
+        make().fit(logits=masked, labels=labels)
     with pytest.raises(ValueError, match="labels of two classes"):
-        make().fit(logits[:, :1], labels)
+        make().fit(logits=logits[:, :1], labels=labels)
 
 
 @every_method
@@ -324,7 +330,7 @@ def test_probs_are_logits_by_another_name(name):
     probs = np.exp(logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)))
     found = build(name).fit(probs=probs, labels=labels)
     assert found.predict_proba(probs=probs) == pytest.approx(
-        fitted(name).predict_proba(logits), abs=1e-4
+        fitted(name).predict_proba(logits=logits), abs=1e-4
     )
 
 
@@ -383,7 +389,7 @@ def test_every_warning_is_given_and_kept(name):
 def test_a_class_without_samples_is_no_obstacle(name):
     logits, labels = draw_samples()
     found = build(name).fit(logits, np.minimum(labels, 1))
-    probs = found.predict_proba(logits)
+    probs = found.predict_proba(logits=logits)
     assert np.isfinite(probs).all()
     said = any("no sample" in warning for warning in found.report_.warnings)
     assert said == found.PER_CLASS
@@ -413,7 +419,7 @@ def test_a_saved_calibrator_comes_back_the_same(name, tmp_path):
     logits, _ = draw_samples(100, seed=13)
     for given in (logits, logits.astype(np.float32), logits.astype(np.float16)):
         np.testing.assert_array_equal(
-            loaded.predict_proba(given), fitted(name).predict_proba(given)
+            loaded.predict_proba(logits=given), fitted(name).predict_proba(logits=given)
         )
     loaded.save(tmp_path / "again.json")
     assert (tmp_path / "again.json").read_bytes() == file.read_bytes()

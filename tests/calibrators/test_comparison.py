@@ -93,7 +93,7 @@ def by_hand(logits: np.ndarray, labels: np.ndarray, temperature: float) -> dict[
 
 
 def test_the_figures_are_those_of_the_definitions(result):
-    fitted = TemperatureScaling().fit(VAL, VAL_LABELS).temperature_
+    fitted = TemperatureScaling().fit(logits=VAL, labels=VAL_LABELS).temperature_
     for name, temperature in (("identity", 1.0), ("temperature", fitted)):
         expected = by_hand(TEST, TEST_LABELS, temperature)
         for metric, value in expected.items():

@@ -23,7 +23,7 @@ def hash_of(*arguments, **options):
 
 def test_the_origin_of_a_fit(monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1767225600")
-    origin = TemperatureScaling().fit(LOGITS, LABELS).origin_
+    origin = TemperatureScaling().fit(logits=LOGITS, labels=LABELS).origin_
     assert origin.created == "2026-01-01T00:00:00Z"
     assert origin.calibrant == calibrant.__version__
     assert origin.plugin is None
@@ -35,7 +35,7 @@ def test_the_origin_of_a_fit(monkeypatch):
 def test_the_same_fit_gives_the_same_bytes(tmp_path, monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1767225600")
     for name in ("a.json", "b.json"):
-        TemperatureScaling().fit(LOGITS, LABELS).save(tmp_path / name)
+        TemperatureScaling().fit(logits=LOGITS, labels=LABELS).save(tmp_path / name)
     assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
 
 
@@ -43,7 +43,7 @@ def test_the_same_fit_gives_the_same_bytes(tmp_path, monkeypatch):
 def test_a_wrong_date(text, monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", text)
     with pytest.raises(CalibrantError, match="must be seconds since 1970"):
-        Identity().fit(LOGITS, LABELS)
+        Identity().fit(logits=LOGITS, labels=LABELS)
 
 
 def test_the_same_samples_have_the_same_fingerprint():
@@ -86,7 +86,7 @@ def test_many_scores_are_hashed_in_part():
 
 def test_metadata_and_classes_are_kept(tmp_path):
     metadata = {"model": "resnet", "rows": [1, 2.5, None, True, {"a": "b"}]}
-    fitted = Identity().fit(LOGITS, LABELS)
+    fitted = Identity().fit(logits=LOGITS, labels=LABELS)
     fitted.classes_ = ("cat", 7, True)
     fitted.save(tmp_path / "cal.json", metadata=metadata)
     loaded = calibrant.load(tmp_path / "cal.json")
@@ -96,7 +96,7 @@ def test_metadata_and_classes_are_kept(tmp_path):
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "cal.json").read_bytes()
     loaded.save(tmp_path / "again.json", metadata={})
     assert calibrant.load(tmp_path / "again.json").origin_.metadata == {}
-    assert loaded.fit(LOGITS, LABELS).classes_ == (0, 1, 2)
+    assert loaded.fit(logits=LOGITS, labels=LABELS).classes_ == (0, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -104,12 +104,12 @@ def test_metadata_and_classes_are_kept(tmp_path):
 )
 def test_metadata_that_json_cannot_hold(metadata, tmp_path):
     with pytest.raises(CalibrantError, match="metadata must be a dict of JSON values"):
-        Identity().fit(LOGITS, LABELS).save(tmp_path / "cal.json", metadata=metadata)
+        Identity().fit(logits=LOGITS, labels=LABELS).save(tmp_path / "cal.json", metadata=metadata)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_file_of_version_1_is_read(tmp_path):
-    fitted = TemperatureScaling().fit(LOGITS, LABELS)
+    fitted = TemperatureScaling().fit(logits=LOGITS, labels=LABELS)
     fitted.save(tmp_path / "cal.json")
     content = json.loads((tmp_path / "cal.json").read_text())
     for name in ("created", "calibrant", "plugin", "classes", "input", "data", "metadata"):

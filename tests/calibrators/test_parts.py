@@ -22,7 +22,7 @@ def fitted():
     labels = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
     logits = 1.7 * (truth + 3.0 * (np.arange(5) == 0))
     logits[:20] *= 1e5
-    found = AutoCalibration().fit(logits, labels)
+    found = AutoCalibration().fit(logits=logits, labels=labels)
     assert [part.NAME for part in found.parts_] == ["floored-temperature", "structured", "top-rest"]
     logits[::7, 2] = -np.inf
     return found, logits
@@ -32,9 +32,9 @@ def test_each_part_takes_the_log_probabilities_of_the_one_before(fitted):
     found, logits = fitted
     log_probs = logits
     for part in found.parts_:
-        log_probs = part.predict_log_proba(log_probs)
-    np.testing.assert_array_equal(found.predict_log_proba(logits), log_probs)
-    probs = found.predict_proba(logits)
+        log_probs = part.predict_log_proba(logits=log_probs)
+    np.testing.assert_array_equal(found.predict_log_proba(logits=logits), log_probs)
+    probs = found.predict_proba(logits=logits)
     np.testing.assert_allclose(probs, np.exp(log_probs), atol=1e-12)
     assert (probs[::7, 2] == 0.0).all()
     assert found.predict_proba(logits.astype("float32")).dtype == np.float32
@@ -44,7 +44,9 @@ def test_saved_and_loaded(fitted, tmp_path):
     found, logits = fitted
     found.save(tmp_path / "cal.json")
     loaded = calibrant.load(tmp_path / "cal.json")
-    np.testing.assert_array_equal(loaded.predict_proba(logits), found.predict_proba(logits))
+    np.testing.assert_array_equal(
+        loaded.predict_proba(logits=logits), found.predict_proba(logits=logits)
+    )
     assert repr(loaded.parts_) == repr(found.parts_)
 
 
@@ -86,10 +88,10 @@ def test_as_a_layer(fitted):
     torch = pytest.importorskip("torch")
     found, logits = fitted
     layer = found.as_module()
-    expected = found.predict_proba(logits)
+    expected = found.predict_proba(logits=logits)
     np.testing.assert_allclose(layer.probs(torch.tensor(logits)).numpy(), expected, atol=1e-12)
     np.testing.assert_allclose(layer(torch.tensor(logits)).exp().numpy(), expected, atol=1e-12)
-    again = AutoCalibration().fit(np.eye(5)[[0, 1, 2, 3, 4]], np.arange(5)).as_module()
+    again = AutoCalibration().fit(logits=np.eye(5), labels=np.arange(5)).as_module()
     with pytest.raises(calibrant.CalibrantError, match="of the same method"):
         again.load_state_dict(layer.state_dict())
 
@@ -100,7 +102,7 @@ def test_as_python_source(fitted, tmp_path):
     namespace: dict[str, object] = {}
     exec(compile((tmp_path / "calibrated.py").read_text(), "calibrated", "exec"), namespace)
     probs = namespace["predict_proba"](logits)
-    np.testing.assert_allclose(probs, found.predict_proba(logits), atol=1e-9)
+    np.testing.assert_allclose(probs, found.predict_proba(logits=logits), atol=1e-9)
     single = namespace["predict_proba"](logits.astype("float32"))
     assert single.dtype == np.float32
     np.testing.assert_allclose(single, found.predict_proba(logits.astype("float32")), atol=1e-6)

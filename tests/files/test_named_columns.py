@@ -161,7 +161,9 @@ def test_confidence_and_correct_everywhere(tmp_path, ending):
     out = read_predictions(tmp_path / f"out{ending}")
     assert abs(out.confidence.mean() - Y.mean()) < 0.01
     np.testing.assert_array_equal(out.correct, Y == 1)
-    assert "P(correct)" in run("compare", file, file, "--methods", "identity,platt")
+    said = run("compare", file, file, "--methods", "identity,platt")
+    assert "P(correct)" in said
+    assert "and no answer" in " ".join(said.split())
     run("report", file, file, "--methods", "identity,platt", "-o", tmp_path / "page.html")
     assert "P(correct)" in (tmp_path / "page.html").read_text()
     run("export", tmp_path / "cal.json", "-o", tmp_path / "cal.py")

@@ -10,7 +10,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 import calibrant
 from calibrant import CALIBRATORS, FocalCalibration, Identity, TemperatureScaling
@@ -400,6 +400,7 @@ def test_extreme_numbers_give_probabilities_or_are_refused(name, number, folder)
 
 @pytest.mark.parametrize("name", sorted(CALIBRATORS))
 @given(data=st.data())
+@settings(max_examples=25)
 def test_whatever_is_changed_the_file_is_read_or_refused_in_one_line(name, folder, data):
     content = json.loads(saved_text(name, folder))
     for _ in range(data.draw(st.integers(1, 2))):

@@ -94,8 +94,7 @@ main(["evaluate", "net.npz"])
 """
 
 
-@pytest.mark.parametrize("order", ["<", ">"])
-@pytest.mark.parametrize("name", ["class_names", "ids"])
+@pytest.mark.parametrize(("name", "order"), [("class_names", "<"), ("ids", ">")])
 def test_a_number_that_is_no_character(name, order, tmp_path):
     done = run_python("-c", NOT_TEXT, name, order, cwd=tmp_path)
     assert done.returncode == 2, done.stderr

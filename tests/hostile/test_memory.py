@@ -61,30 +61,27 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+ROOM = {
+    "int8.npz": 1 << 29,  # for the file, and not for its numbers in double precision
+    "float16.npz": 3 << 28,  # for these, and not for what a compiled pass makes of them
+    "lists.parquet": 1 << 28,  # not for the file
+}
+
+
 @on_linux
 @pytest.mark.parametrize(
-    ("file", "room"),
+    ("file", "arguments"),
     [
-        ("int8.npz", 1 << 29),  # for the file, and not for its numbers in double precision
-        ("float16.npz", 3 << 28),  # for these, and not for what a compiled pass makes of them
-        ("lists.parquet", 1 << 28),  # not for the file
+        *((file, ("evaluate", "FILE")) for file in ROOM),
+        ("float16.npz", ("fit", "FILE", "--method", "temperature", "-o", "new.json")),
+        ("float16.npz", ("apply", "cal.json", "FILE", "-o", "out.npz")),
+        ("int8.npz", ("compare", "FILE", "FILE", "--method", "temperature")),
+        ("lists.parquet", ("report", "FILE", "FILE", "--method", "temperature")),
     ],
 )
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("evaluate", "FILE"),
-        ("fit", "FILE", "--method", "temperature", "-o", "new.json"),
-        ("apply", "cal.json", "FILE", "-o", "out.npz"),
-        ("compare", "FILE", "FILE", "--method", "temperature"),
-        ("report", "FILE", "FILE", "--method", "temperature"),
-    ],
-)
-def test_a_row_that_does_not_fit(
-    wide: Path, file: str, room: int, arguments: tuple[str, ...]
-) -> None:
+def test_a_row_that_does_not_fit(wide: Path, file: str, arguments: tuple[str, ...]) -> None:
     before = set(wide.iterdir())
-    done = with_room(room, wide, *(file if word == "FILE" else word for word in arguments))
+    done = with_room(ROOM[file], wide, *(file if word == "FILE" else word for word in arguments))
     assert done.returncode == 2, done.stderr
     (line,) = done.stderr.splitlines()
     assert line.startswith("Error: ")

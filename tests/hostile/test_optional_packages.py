@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -101,20 +102,35 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("package", "extra", "arguments"), CASES)
-def test_the_extra_is_named_before_any_work(
-    inputs: Path, package: str, extra: str, arguments: tuple[str, ...]
-) -> None:
+COMMANDS = """
+import json
+from click.testing import CliRunner
+from calibrant.cli import main
+
+done = [CliRunner().invoke(main, arguments) for arguments in json.loads(sys.argv[1])]
+print(json.dumps([[each.exit_code, each.stderr] for each in done]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "has_output"),
+    sorted({(package, "-o" in arguments) for package, _, arguments in CASES}),
+)
+def test_the_extra_is_named_before_any_work(inputs: Path, package: str, has_output: bool) -> None:
+    cases = [case[1:] for case in CASES if case[0] == package and ("-o" in case[2]) == has_output]
     before = {path: path.stat().st_mtime_ns for path in inputs.rglob("*")}
-    if "-o" not in arguments:  # outputs are tried out first
+    if not has_output:  # outputs are tried out first
         before[inputs] = inputs.stat().st_mtime_ns  # changes with what was there for a moment
     # Without Numba, work that has begun ends with another message.
-    done = run((package, "numba"), inputs, *arguments)
-    assert done.returncode == 2, done.stderr
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("Error: ")
-    assert package in line
-    assert f"pip install 'calibrant[{extra}]'" in line
+    commands = json.dumps([arguments for _, arguments in cases])
+    done = run((package, "numba"), inputs, commands, code=COMMANDS)
+    assert done.returncode == 0, done.stderr
+    for (extra, arguments), (status, said) in zip(cases, json.loads(done.stdout), strict=True):
+        assert status == 2, (arguments, said)
+        (line,) = said.splitlines()
+        assert line.startswith("Error: ")
+        assert package in line
+        assert f"pip install 'calibrant[{extra}]'" in line, arguments
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert set(inputs.rglob("*")) | {inputs} == set(before) | {inputs}
 

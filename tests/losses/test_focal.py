@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 
 import numpy as np
 import pytest
@@ -158,9 +159,12 @@ def test_the_gradient_is_that_of_cross_entropy_times_phi_row_by_row(gamma):
 @pytest.mark.parametrize("shape", [(6, 4), (1, 2), (3, 4, 5), (2, 3, 4, 5)])
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("ignored", [-100, 1, 255])
-def test_gamma_zero_is_torch_in_every_way(shape, reduction, weighted, smoothing, ignored):
+def test_gamma_zero_is_torch_in_every_way(shape, reduction, weighted):
+    for smoothing, ignored in itertools.product((0.0, 0.1), (-100, 1, 255)):
+        check_as_torch(shape, reduction, weighted, smoothing, ignored)
+
+
+def check_as_torch(shape, reduction, weighted, smoothing, ignored):
     logits, labels = batch(*shape)
     labels.view(-1)[::3] = ignored
     weight = torch.linspace(0.5, 2.0, shape[1], dtype=torch.float64) if weighted else None

@@ -9,6 +9,11 @@ import torch.nn.functional as F  # noqa: N812
 from calibrant.losses import LOSSES, FocalLoss, GammaPolicy, SigmoidFocalLoss, step as step_module
 
 every_loss = pytest.mark.parametrize("name", LOSSES)
+# One of each class and policy; others differ in a number.
+each_kind = pytest.mark.parametrize(
+    "name",
+    ["ce", "fl-2", "fls-531", "fla-532", "flsd-53", "adafocal", "brier", "mmce", "proper-focal"],
+)
 # What torch says of itself.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Dynamo detected a call:UserWarning"),
@@ -48,7 +53,7 @@ def fresh_compiler():
 
 
 @pytest.mark.slow
-@every_loss
+@each_kind
 def test_compiles_in_one_piece(name):
     logits, labels = batch()
     loss = trained(name)
@@ -97,7 +102,7 @@ def test_the_binary_loss_compiles():
         torch.testing.assert_close(ours, theirs)
 
 
-@every_loss
+@each_kind
 def test_transforms_of_torch_func(name):
     logits, labels = batch(dtype=torch.float64)
     loss = trained(name)
@@ -114,9 +119,7 @@ def test_transforms_of_torch_func(name):
     torch.testing.assert_close(slope, (expected * direction).sum())
 
 
-@pytest.mark.parametrize(
-    "name", ["ce", "fl-2", "flsd-53", "adafocal", "brier", "mmce", "proper-focal"]
-)
+@each_kind
 def test_hessians(name):
     logits, labels = batch(n=4, dtype=torch.float64)
     loss = trained(name)

@@ -115,8 +115,8 @@ def equal_width_ece(confidence: Floats, correct: Floats, n_bins: int, w: Floats)
     """sum over bins (i/M, (i+1)/M] of |sum w (confidence - correct)| / sum w."""
     edges = np.array([i / n_bins for i in range(n_bins + 1)])
     place = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, n_bins - 1)
-    gaps = [abs((w * (confidence - correct))[place == i].sum()) for i in range(n_bins)]
-    return float(sum(gaps) / w.sum())
+    gaps = np.bincount(place, weights=w * (confidence - correct))
+    return float(np.abs(gaps).sum() / w.sum())
 
 
 def equal_mass_ece(confidence: Floats, correct: Floats, n_bins: int, w: Floats) -> float:

@@ -238,7 +238,7 @@ def test_the_commands_know_the_layout(tmp_path):
 
     said = run("fit", logs, "--method", "temperature", "-o", output)
     assert "Whatever the unknown classes are, nll is between" in said
-    assert said.endswith("FILE -o calibrated\nTo measure it: calibrant evaluate calibrated\n")
+    assert "FILE -o calibrated\nTo measure it: calibrant evaluate calibrated\n" in said
     assert "are not measured" in run("evaluate", logs)
     applied = run("apply", output, logs, "-o", str(tmp_path / "out"))
     assert f"{N} rows calibrated" in applied

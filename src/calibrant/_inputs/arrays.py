@@ -331,9 +331,10 @@ def same_count(what: str, first: int | None, second: int | None) -> None:
 
 def same_classes(scores: Array, expected: int) -> None:
     """As many classes as a calibrator was fitted on."""
-    if scores.shape[-1] != expected:
+    found = scores.shape[-1] if scores.shape else "a number"
+    if found != expected:
         raise CalibrantError(
-            f"this calibrator was fitted on {expected} classes; found {scores.shape[-1]}. "
+            f"this calibrator was fitted on {expected} classes; found {found}. "
             "Pass the output of the same model, classes on the last axis"
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -50,6 +50,10 @@ class Scores:
     """Classes on the last axis; not checked."""
     names: Classes | None = None
     """What the columns are called, if they are called after classes."""
+    columns: Classes | None = None
+    """The names of the columns of a frame, as they are."""
+    index: Any = None
+    """The row index of a frame or series of pandas."""
     one_column: bool = False
     """Whether only the score of the positive class was given."""
     given: Array = None
@@ -150,13 +154,16 @@ def _from_narwhals(kind: str, given: Any, classes: Sequence[Any] | None) -> Scor
             own = nw.new_series(series.name, values[:, 1], backend=series.implementation)
             return _with_index(own.to_native(), given)
 
-        return _positive(kind, series.to_numpy(), as_series)
+        index = getattr(given, "index", None)
+        return replace(_positive(kind, series.to_numpy(), as_series), index=index)
     if not isinstance(data, nw.DataFrame):
         raise CalibrantError(
             f"{kind} must be an array or a frame in memory; found {described(given)}. "
             "Collect or convert it first"
         )
     columns = list(data.columns)
+    if not columns:
+        raise CalibrantError(f"{kind} must have a column for each class; found none. Add them")
     _refuse_text(data, kind)
     array = np.column_stack([column.to_numpy() for column in data.iter_columns()])
     single = len(columns) == 1
@@ -169,9 +176,11 @@ def _from_narwhals(kind: str, given: Any, classes: Sequence[Any] | None) -> Scor
         return _with_index(nw.from_dict(new, backend=data.implementation).to_native(), given)
 
     if single:
-        return _positive(kind, array[:, 0], as_frame)
+        index = getattr(given, "index", None)
+        return replace(_positive(kind, array[:, 0], as_frame), index=index)
     values = unchecked_scores(array if order is None else array[:, order], kind)
-    return Scores(kind, values, class_names(columns), restored=as_frame)
+    index = getattr(given, "index", None)
+    return Scores(kind, values, class_names(columns), tuple(columns), index, restored=as_frame)
 
 
 def _with_index(made: Any, like: Any) -> Any:
@@ -204,19 +213,25 @@ def class_names(columns: Sequence[Hashable]) -> Classes | None:
         raise CalibrantError(
             f"columns must have different names; found {str(twice)!r} twice. Keep one of them"
         )
-    matches = [PREFIXED.fullmatch(str(name)) for name in columns]
-    names = tuple(m[1] for m in matches if m)
-    plain = names if len(names) == len(columns) else tuple(columns)
+    plain = _without_prefix(columns)
     numbered = all(str(name) == str(i) for i, name in enumerate(plain))
     return None if numbered else plain
 
 
+def _without_prefix(columns: Sequence[Hashable]) -> Classes:
+    """Names of columns without ``prob_``, if all of them have it."""
+    matches = [PREFIXED.fullmatch(str(name)) for name in columns]
+    names = tuple(m[1] for m in matches if m)
+    return names if len(names) == len(columns) else tuple(columns)
+
+
 def column_order(columns: Sequence[Hashable], classes: Sequence[Any]) -> npt.NDArray[np.intp]:
     """The position of each class among ``columns``; their own order if no name is a class."""
-    named = class_names(columns) or ()
+    named = _without_prefix(columns)
     place = {str(name): i for i, name in enumerate(named)}
     known = [place.get(str(each)) for each in classes]
-    if all(i is None for i in known):
+    numbers = all(isinstance(each, int) for each in classes) or class_names(columns) is None
+    if all(i is None for i in known) and numbers:
         return np.arange(len(columns))
     missing = [each for each, i in zip(classes, known, strict=True) if i is None]
     if missing or len(columns) != len(classes):
@@ -253,14 +268,20 @@ def class_indices(
         )
     if classes is not None:
         classes = _distinct(classes, n_classes)
+    _refuse_other_index(given, of)
     found = _label_array(given)
     whole = _is_whole(found)
-    if classes is None and n_classes == 2 and "bool" in str(getattr(found, "dtype", "")):
-        classes = (False, True)
-    if of.one_column and (positive is not None or classes is None):
+    if of.one_column and positive is not None and classes is not None:
+        others = [each for each in classes if each != positive]
+        classes = (others[0], _one_of_labels(positive, classes)) if len(others) == 1 else None
+        _one_of_labels(positive, () if classes is None else classes)
+    elif of.one_column and (positive is not None or classes is None):
         classes = _classes_of_one_column(found, positive, ignored)
     elif classes is None and of.names is not None:
-        classes = None if whole and not _among(found, of.names) else of.names
+        fitting = [names for names in (of.names, of.columns) if names and _among(found, names)]
+        classes = fitting[0] if fitting else (None if whole else of.names)
+    elif classes is None and n_classes == 2 and _is_bool(found):
+        classes = (False, True)
     elif classes is None and not whole:
         classes = sorted_classes(_distinct_labels(found, None), n_classes)
     if classes is None or classes == tuple(range(n_classes)):
@@ -315,9 +336,16 @@ def _listed(given: Any) -> npt.NDArray[Any]:
     return array
 
 
+def _is_missing(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value)
+    except (TypeError, ArithmeticError):  # pandas.NA is neither equal nor unequal to itself
+        return True
+
+
 def _refuse_mixture(values: npt.NDArray[Any]) -> None:
     for row, value in enumerate(values):
-        if value is None or value != value:
+        if _is_missing(value):
             raise CalibrantError(
                 f"labels must not be missing; found {value} in row {row}. Drop the rows without one"
             )
@@ -337,6 +365,12 @@ def _is_whole(values: Array) -> bool:
     """Whether labels are whole numbers or booleans, of any dtype; fractions are refused."""
     xp = array_namespace(values) if is_array_api_obj(values) else np
     if isinstance(values, np.ndarray) and values.dtype.kind not in "fiub":
+        missing = values.dtype.kind == "M" and bool(np.isnat(values).any())
+        if values.dtype.kind == "c" or missing:
+            raise CalibrantError(
+                f"labels must be whole numbers or names, and not missing; found {values.dtype}. "
+                "Drop the rows without a label"
+            )
         return False
     if xp.isdtype(values.dtype, "real floating"):
         refuse(
@@ -383,11 +417,9 @@ def two_classes(found: Sequence[Any], positive: Any) -> Classes | None:
             f"the positive class is not known; found the labels {shown(found)}. "
             f"Name it: positive={found[-1]!r} (--positive on the command line)"
         )
-    if positive not in found:
-        raise CalibrantError(
-            f"positive must be one of the labels, {shown(found)}; found {positive!r}. "
-            "Check its spelling and type"
-        )
+    if isinstance(positive, Hashable) and positive in (0, 1) and set(found) <= {0, 1}:
+        return (1 - int(positive), int(positive))
+    _one_of_labels(positive, found)
     others = [each for each in found if each != positive]
     return (others[0] if others else f"not {positive}", positive)
 
@@ -404,8 +436,35 @@ def sorted_classes(found: Sequence[Any], n_classes: int) -> Classes:
 
 
 def _among(values: Array, names: Classes) -> bool:
-    known = set(map(str, names))
-    return all(str(each) in known for each in _distinct_labels(values, None))
+    folded = str.lower if _is_bool(values) else str
+    known = {folded(str(name)) for name in names}
+    return all(folded(str(each)) in known for each in _distinct_labels(values, None))
+
+
+def _is_bool(values: Array) -> bool:
+    return "bool" in str(getattr(values, "dtype", ""))
+
+
+def _one_of_labels(positive: Any, found: Sequence[Any]) -> Any:
+    if not isinstance(positive, Hashable) or positive not in found:
+        raise CalibrantError(
+            f"positive must be one of the labels, {shown(found)}; found {described(positive)}. "
+            "Check its spelling and type"
+        )
+    return positive
+
+
+def _refuse_other_index(given: Any, of: Scores) -> None:
+    """Refuse labels whose pandas index is not that of the scores."""
+    index = getattr(given, "index", None)
+    if index is None or of.index is None or not hasattr(index, "equals"):
+        return
+    if index.equals(of.index):
+        return
+    raise CalibrantError(
+        "labels must have the row index of the scores; found another. Align them, such as "
+        "labels.loc[scores.index], or pass arrays"
+    )
 
 
 def _places(values: Array, classes: Classes, ignored: int | None) -> npt.NDArray[np.int64]:
@@ -414,8 +473,9 @@ def _places(values: Array, classes: Classes, ignored: int | None) -> npt.NDArray
     place: dict[Any, int] = {each: i for i, each in enumerate(classes)}
     if not all(each in place for each in _distinct_labels(values, ignored)):
         # The columns of a frame are named in text, and their labels may be numbers.
-        place |= {str(each): i for i, each in enumerate(classes)}
-        entries = [each if each in place else str(each) for each in entries]
+        folded = str.lower if _is_bool(values) else str
+        place |= {folded(str(each)): i for i, each in enumerate(classes)}
+        entries = [each if each in place else folded(str(each)) for each in entries]
     if ignored is not None:
         place |= {ignored: ignored, str(ignored): ignored}
     try:
@@ -430,8 +490,12 @@ def _places(values: Array, classes: Classes, ignored: int | None) -> npt.NDArray
 
 
 def _distinct(classes: Sequence[Any], n_classes: int) -> Classes:
-    given = tuple(as_numpy(classes).tolist() if is_array_api_obj(classes) else classes)
-    if len(given) != n_classes or len(set(given)) != n_classes:
+    try:
+        given = tuple(as_numpy(classes).tolist() if is_array_api_obj(classes) else classes)
+        distinct = len(set(given))
+    except TypeError:
+        given, distinct = (), 0
+    if len(given) != n_classes or distinct != n_classes:
         raise CalibrantError(
             f"classes must be one different label for each of the {n_classes} columns; found "
             f"{shown(given)}. Name every column once, in order"

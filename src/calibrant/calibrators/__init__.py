@@ -20,6 +20,7 @@ from calibrant.calibrators.fit_report import (
     TailBounds,
 )
 from calibrant.calibrators.loading import load
+from calibrant.calibrators.multilabel.method import MultiLabelCalibration
 from calibrant.calibrators.origin import Fingerprint, Origin, Plugin
 from calibrant.calibrators.registry import *  # noqa: F403
 from calibrant.calibrators.truncated.bounds import fit_truncated_rows
@@ -35,6 +36,7 @@ __all__ = [
     "FitReport",
     "Fitted",
     "MethodComparison",
+    "MultiLabelCalibration",
     "NotFittedError",
     "Origin",
     "Plugin",

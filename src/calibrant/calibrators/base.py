@@ -16,7 +16,7 @@ import inspect
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
@@ -115,16 +115,16 @@ class Calibrator(ABC):
     report_: FitReport
     origin_: Origin
     n_classes_: int
-    _classes: tuple[Any, ...] | None = None
+    named_classes_: tuple[Any, ...] | None = None
 
     @property
     def classes_(self) -> tuple[Any, ...]:
         """The label of each class, in the order of the columns."""
-        return tuple(range(self.n_classes_)) if self._classes is None else self._classes
+        return tuple(range(self.n_classes_)) if self.named_classes_ is None else self.named_classes_
 
     @classes_.setter
     def classes_(self, labels: tuple[Any, ...] | None) -> None:
-        self._classes = labels
+        self.named_classes_ = labels
 
     @abstractmethod
     def _fit(self, data: Samples) -> Fitted:
@@ -244,6 +244,21 @@ class Calibrator(ABC):
         """The labels of the classes as a list; None if they are the indices 0, 1, ..."""
         indices = all(type(each) is int and each == k for k, each in enumerate(self.classes_))
         return None if indices else list(self.classes_)
+
+    def order_of(
+        self, names: Sequence[str] | None, scores: Array, *, single: bool = False
+    ) -> npt.NDArray[np.intp]:
+        """Where each class is among columns called ``names``, of which one may be given alone."""
+        named = names is not None and all(isinstance(each, str) for each in self.classes_)
+        if names is None or not named or len(names) != self.n_classes_:
+            return np.arange(scores.shape[-1])
+        order = _inputs.column_order(names, self.classes_)
+        if single and order[1] != 1:
+            raise CalibrantError(
+                f"this calibrator is for the probability of {self.classes_[1]!r}; found "
+                f"{self.classes_[0]!r} as the positive class. Pass the other probability"
+            )
+        return order
 
     def _given(self, scores: Any, logits: Any, probs: Any) -> _inputs.Scores:
         self._need_fit()

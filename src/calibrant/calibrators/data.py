@@ -268,6 +268,19 @@ class LabelledScores(NamedTuple):
     upper_logits: npt.NDArray[Any] | None = None
     """The largest possible logits, if a language model's log leaves out options."""
 
+    def in_order_of(self, classes: _inputs.Classes | None) -> LabelledScores:
+        """The same samples with their columns in the order of ``classes``, matched by name."""
+        if classes is None or self.classes is None or classes == self.classes:
+            return self
+        order = _inputs.column_order(self.classes, classes)
+        upper = None if self.upper_logits is None else self.upper_logits[:, order]
+        return self._replace(
+            scores=np.ascontiguousarray(self.scores[:, order]),
+            labels=np.argsort(order)[self.labels],
+            classes=classes,
+            upper_logits=upper,
+        )
+
     def fit_data(self) -> FitData:
         """The samples as a fit takes them."""
         return FitData(np.ascontiguousarray(to_logits(self.kind, self.scores)), self.labels, None)

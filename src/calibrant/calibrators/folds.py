@@ -87,6 +87,13 @@ def standard_errors(n: float, on_many: float = 1.0) -> float:
     return on_many + SCARCE / n
 
 
+def order_by(*keys: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+    """``np.lexsort(keys)``: by the last key, ties by the one before; faster if there are none."""
+    order = np.argsort(keys[-1])
+    ties = np.diff(keys[-1][order]) == 0
+    return np.lexsort(keys) if ties.any() else order
+
+
 def mean_and_error(values: Floats, count: Floats) -> tuple[float, float]:
     """Mean of values that count for several samples each, and its standard error."""
     n = count.sum()

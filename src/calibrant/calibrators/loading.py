@@ -15,6 +15,7 @@ import numpy as np
 from calibrant import _inputs
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.fit_report import NOT_SAVED, Evidence, FitReport
+from calibrant.calibrators.multilabel.method import MultiLabelCalibration
 from calibrant.calibrators.origin import KINDS, Fingerprint, Origin, Plugin, check_metadata
 from calibrant.calibrators.parts import InParts
 from calibrant.calibrators.registry import CALIBRATORS
@@ -80,7 +81,8 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
         )
     expected = ENTRIES if content["version"] == 1 else ENTRIES | ORIGIN
     _check_entries(content, expected | PARTS if "parts" in content else expected, where)
-    if not 2 <= content["n_classes"] <= MOST_CLASSES:
+    fewest = 1 if content["method"] == MultiLabelCalibration.NAME else 2
+    if not fewest <= content["n_classes"] <= MOST_CLASSES:
         _refuse(where, f"n_classes is {_shown(content['n_classes'])}")
     origin = Origin() if content["version"] == 1 else _origin(content, where)
     calibrator = _fitted(content, content["n_classes"], where, origin.plugin)
@@ -89,6 +91,13 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     calibrator.parts_ = _parts(calibrator, content.get("parts", []), where)
     calibrator.report_ = _report(content, where, chooses=calibrator.CHOOSES)
     return calibrator
+
+
+def method_called(name: str) -> type[Calibrator] | None:
+    """The class of this name, of calibrant or of a plug-in; None if there is none."""
+    if name == MultiLabelCalibration.NAME:
+        return MultiLabelCalibration
+    return CALIBRATORS[name] if CALIBRATORS.has(name) else None
 
 
 def _origin(content: dict[str, Any], where: str) -> Origin:
@@ -135,7 +144,8 @@ def _classes(content: dict[str, Any], where: str) -> tuple[Any, ...]:
 def _fitted(
     content: dict[str, Any], n_classes: int, where: str, plugin: Plugin | None = None
 ) -> Calibrator:
-    if not CALIBRATORS.has(content["method"]):
+    cls = method_called(content["method"])
+    if cls is None:
         reason = f"there is no method {_shown(content['method'])}"
         if plugin is None:
             _refuse(where, reason, "Upgrade calibrant")
@@ -146,21 +156,23 @@ def _fitted(
             f"{reason}; the file says that the plug-in {wrote} wrote it",
             f"If you trust it, install it, or add --plugin {_shown(plugin.module)}",
         )
-    calibrator = _constructed(CALIBRATORS[content["method"]], content["params"], where)
+    calibrator = _constructed(cls, content["params"], where)
     calibrator.n_classes_ = n_classes
     calibrator.state_ = _state(calibrator, content["state"], where)
     return calibrator
 
 
 def _parts(whole: Calibrator, given: list[Any], where: str) -> tuple[Calibrator, ...]:
-    expected = range(1, MOST_PARTS + 1) if isinstance(whole, InParts) else range(1)
+    labels = isinstance(whole, MultiLabelCalibration)
+    expected = range(1, MOST_PARTS + 1) if labels or isinstance(whole, InParts) else range(1)
     if len(given) not in expected:
         _refuse(where, f"{whole.NAME} cannot have {len(given)} parts")
     parts = []
     for each in given:
         _check_entries(each, FITTED, f"{where}, parts")
-        parts.append(_fitted(each, whole.n_classes_, f"{where}, parts", whole.origin_.plugin))
-        if isinstance(parts[-1], InParts):
+        n_classes = 2 if labels else whole.n_classes_
+        parts.append(_fitted(each, n_classes, f"{where}, parts", whole.origin_.plugin))
+        if isinstance(parts[-1], InParts | MultiLabelCalibration):
             _refuse(where, f"a part is {_shown(each['method'])}, which is made of parts itself")
     return tuple(parts)
 

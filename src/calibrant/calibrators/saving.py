@@ -61,6 +61,12 @@ def save(
     }
     if calibrator.parts_:
         content["parts"] = [_fitted(part) for part in calibrator.parts_]
+    for label in content["classes"] or ():
+        if not isinstance(label, str | int | float):
+            raise CalibrantError(
+                f"a calibrator is saved with labels of text or numbers; found {label!r}. Fit it on "
+                "such labels"
+            )
     try:
         text = json.dumps(content, indent=1, allow_nan=False, default=_plain)
     except ValueError as error:

@@ -103,7 +103,7 @@ class CalibratorModule(nn.Module):
 
     def _computed(self, transform: Callable[[Tensor, State], Tensor], logits: Tensor) -> Tensor:
         with _computing(logits.device.type):
-            logits = _inputs.unchecked_scores(logits, "logits")
+            logits = _inputs.floating(logits, "logits")
             _inputs.same_classes(logits, self.n_classes)
             inner = self._calibrator._inner(logits)
             state: dict[str, Any] = dict(self._numbers)

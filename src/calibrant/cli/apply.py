@@ -17,7 +17,7 @@ import numpy.typing as npt
 from calibrant import _inputs, _thresholds
 from calibrant._numerics.logspace import split_top
 from calibrant._writing import written_whole
-from calibrant.calibrators import Calibrator, load
+from calibrant.calibrators import Calibrator, MultiLabelCalibration, load
 from calibrant.calibrators.data import row_blocks
 from calibrant.cli.data_sets import (
     IN_PROCESS,
@@ -29,6 +29,7 @@ from calibrant.cli.data_sets import (
     skip_bad_option,
 )
 from calibrant.cli.inputs import refuse_named_columns, refuse_overwriting, scores_of
+from calibrant.cli.multilabel import apply_to_labels, refuse_labels
 from calibrant.cli.options import INPUT, OUTPUT, column_options, plugin_option
 from calibrant.cli.progress import batches_bar, passes_bar
 from calibrant.errors import CalibrantError
@@ -128,14 +129,24 @@ def apply(
         raise CalibrantError(
             f"-o must end in {', '.join(WRITERS)}; found {str(output)!r}. Rename it"
         )
-    keep = output.suffix.lower() in (".parquet", ".csv")
     if output.suffix.lower() == ".parquet":
         arrow("writing")  # fail before the first rows
     calibrator = load(calibrator_path)
     check_classes(calibrator_path, calibrator.n_classes_, classes)
     refuse_overwriting(output, calibrator_path, file)
+    if isinstance(calibrator, MultiLabelCalibration):
+        apply_to_labels(calibrator, file, output)
+        return
+    refuse_labels(f"the calibrator {calibrator_path}", file)
     batch_rows = max(1, min(BATCH_ROWS, BATCH_NUMBERS // calibrator.n_classes_))
-    rows = iter_predictions(file, batch_rows=batch_rows, keep=keep, **columns)
+    rows = iter_predictions(
+        file,
+        batch_rows=batch_rows,
+        keep=True,
+        kind=calibrator.origin_.input,
+        usual_positive=str((calibrator.class_names() or (None, 1))[1]),
+        **columns,
+    )
     tally = _Tally()
     with (
         written_whole(output) as temporary,
@@ -173,7 +184,9 @@ def _calibrated(
     for batch in batches:
         with _inputs.naming(f"{file}, counting from row {tally.rows}" if tally.rows else file):
             kind, scores = scores_of(batch.with_scores())
-            order = _order(calibrator, batch.with_scores())
+            order = calibrator.order_of(
+                batch.with_scores().class_names, scores, single=batch.with_scores().single
+            )
             probs = calibrator.predict_proba(**{kind: scores[:, order]})[:, np.argsort(order)]
             labels = None if batch.labels is None else _inputs.labels(batch.labels, probs)
         tally.count(kind, scores, probs)
@@ -188,21 +201,6 @@ def _calibrated(
         }
 
 
-def _order(calibrator: Calibrator, batch: Predictions) -> npt.NDArray[np.intp]:
-    """Where each class of the calibrator is among the columns of the file."""
-    classes, names = calibrator.classes_, batch.class_names
-    unnamed = names is None or not all(isinstance(each, str) for each in classes)
-    if unnamed or len(classes) != len(names or ()):
-        return np.arange(len(scores_of(batch)[1][0]))
-    order = _inputs.column_order(names or (), classes)
-    if batch.single and order[1] != 1:
-        raise CalibrantError(
-            f"the calibrator is for the probability of {classes[1]!r}; found {classes[0]!r} as the "
-            f"positive class. Pass --positive {classes[1]}"
-        )
-    return order
-
-
 def _confidence(kind: str, scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Largest probability of each row before calibration."""
     if kind == "probs":
@@ -215,7 +213,7 @@ def _confidence(kind: str, scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def _write_npz(target: Path, batches: Iterator[Batch], calibrator: str) -> None:
     held = list(batches)
-    joined = {
+    joined: dict[str, Any] = {
         field: None if held[0][field] is None else np.concatenate([part[field] for part in held])
         for field in ("probs", "labels", "ids", "correct")
     }
@@ -253,7 +251,15 @@ def _columns(batch: Batch) -> dict[str, Any]:
 
 
 def _others(batch: Batch) -> dict[str, Any]:
-    return batch["others"] or {"id": batch["ids"], "label": batch["labels"]}
+    others = batch["others"] or {"id": batch["ids"], "label": batch["labels"]}
+    new = {"confidence"} if batch["confidence"] else {*score_columns(batch["probs"][:0], "probs")}
+    lost = sorted(new & {*others})
+    if lost and not batch["confidence"]:
+        raise CalibrantError(
+            f"the calibrated probabilities are written as {lost[0]}, which the file has already. "
+            "Rename or drop that column"
+        )
+    return dict(others)
 
 
 def _write_jsonl(log: JsonlSource, target: Path, batches: Iterator[Batch], digest: str) -> None:

@@ -9,6 +9,7 @@ import click
 from calibrant.calibrators import CALIBRATORS
 from calibrant.calibrators.comparison import POSITIVE, REFERENCE, SORTABLE, compare_samples
 from calibrant.cli.inputs import read_labelled
+from calibrant.cli.multilabel import refuse_labels
 from calibrant.cli.options import (
     INPUT,
     MethodsCommand,
@@ -94,6 +95,7 @@ def compare(
       calibrant compare val.csv test.csv --gamma 3 --json
       calibrant compare val.csv test.csv --metric aurc --metric smooth_ece
     """
+    refuse_labels("calibrant compare", val, test)
     methods = chosen_methods(names, gamma, against=against)
     fit_on = read_labelled(val, columns=columns, to_fit=True)
     measure_on = read_labelled(test, columns=columns)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from calibrant import _inputs, _thresholds
-from calibrant.files.parquet import count_rows_in, is_truncated, parquet_files
+from calibrant.files.parquet import count_rows_in, is_truncated
 
 LOCAL = "local"
 """All cores of this machine, as in `scale`."""
@@ -47,7 +47,7 @@ def scheduler_of(
     """The scheduler for ``file``; None where this process reads it like any other file."""
     if scheduler is not None:
         return scheduler
-    in_parts = skip_bad or _holds_folders(file) or is_truncated(Path(file))
+    in_parts = skip_bad or is_truncated(Path(file))
     if not in_parts and not Path(file).is_dir():
         return None
     rows = count_rows_in(Path(file))
@@ -59,9 +59,3 @@ def scheduler_of(
 def scheduler_argument(where: str) -> str | None:
     """What ``scale`` takes for the result of :func:`scheduler_of`."""
     return None if where == IN_PROCESS else where
-
-
-def _holds_folders(file: str) -> bool:
-    """Whether a folder has Parquet files in subfolders, which only ``scale`` reads."""
-    folder = Path(file)
-    return folder.is_dir() and any(each.parent != folder for each in parquet_files(folder))

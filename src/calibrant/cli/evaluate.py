@@ -21,6 +21,7 @@ from calibrant.cli.data_sets import (
     skip_bad_option,
 )
 from calibrant.cli.inputs import refuse_named_columns
+from calibrant.cli.multilabel import evaluate_labels, is_multilabel
 from calibrant.cli.options import (
     INPUT,
     OUTPUT,
@@ -34,6 +35,7 @@ from calibrant.cli.options import (
 )
 from calibrant.cli.progress import batches_bar, passes_bar
 from calibrant.files import Predictions, iter_predictions
+from calibrant.metrics import Evaluation, MultiLabelEvaluation
 from calibrant.metrics.evaluation import evaluate_samples
 from calibrant.metrics.missing_options import with_upper
 from calibrant.metrics.registry import METRICS
@@ -100,7 +102,9 @@ def evaluate(
     probability of class 1 come first. The verdict names what is off: the confidence, the
     prevalence or single classes. Files larger than memory are read in parts, large folders of
     Parquet files on all cores or on a cluster. A .jsonl file is the log of a language model; if it
-    leaves out options, the verdict is given at both ends of what they can be.
+    leaves out options, the verdict is given at both ends of what they can be. An .npz file with
+    labels of the shape of the scores is multi-label: every label is measured, and the worst come
+    first.
 
     \b
     Examples:
@@ -116,8 +120,15 @@ def evaluate(
         raise click.UsageError(f"--plot draws one file; found {len(files)}. Run it once for each")
     if plot_path is not None:
         refuse_unwritable(_inputs.picture_path(plot_path))
-    results = {}
+    results: dict[str, Evaluation | MultiLabelEvaluation] = {}
     for file in files:
+        if is_multilabel(file):
+            if metrics or plot_path is not None:
+                raise click.UsageError(
+                    f"--metric and --plot are for classes; {file} is multi-label. Leave them out"
+                )
+            results[file] = evaluate_labels(file, n_bins=n_bins, level=level, seed=seed)
+            continue
         most = _thresholds.ROWS_TO_EVALUATE_IN_MEMORY
         where = scheduler_of(file, scheduler, skip_bad=skip_bad, rows_in_memory=most)
         notes: tuple[str, ...] = ()
@@ -155,8 +166,8 @@ def evaluate(
     if as_json:
         click.echo(json.dumps({file: r.to_dict() for file, r in results.items()}, indent=2))
         return
-    for file, result in results.items():
-        click.echo(f"{file}: {result}\n")
+    for file, each in results.items():
+        click.echo(f"{file}: {each}\n")
     if plot_path is not None:
         click.echo(f"Plot written to {plot_path}")
 

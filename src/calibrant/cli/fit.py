@@ -13,7 +13,13 @@ import click
 from calibrant import _inputs, _thresholds
 from calibrant._registry import Registry
 from calibrant._writing import refuse_foreign, refuse_unwritable
-from calibrant.calibrators import CALIBRATORS, AutoCalibration, CalibrationWarning, Calibrator
+from calibrant.calibrators import (
+    CALIBRATORS,
+    AutoCalibration,
+    CalibrationWarning,
+    Calibrator,
+    MultiLabelCalibration,
+)
 from calibrant.calibrators.origin import check_metadata
 from calibrant.calibrators.registry import required_params
 from calibrant.calibrators.saving import is_calibrator
@@ -27,6 +33,7 @@ from calibrant.cli.data_sets import (
     skip_bad_option,
 )
 from calibrant.cli.inputs import read_labelled, refuse_named_columns, refuse_overwriting
+from calibrant.cli.multilabel import fit_labels, is_multilabel
 from calibrant.cli.options import (
     INPUT,
     OUTPUT,
@@ -52,10 +59,8 @@ NAMED = {"criterion": Registry("criterion", dict.fromkeys(CRITERIA))}
 @click.option(
     "--method",
     type=Name(CALIBRATORS),
-    default=AutoCalibration.NAME,
-    show_default=True,
     metavar="NAME",
-    help="Method, one of those listed below.",
+    help="Method, one of those listed below.  [default: auto; for a multi-label file beta]",
 )
 @click.option(
     "--set",
@@ -92,7 +97,7 @@ NAMED = {"criterion": Registry("criterion", dict.fromkeys(CRITERIA))}
 @column_options
 def fit(
     val: str,
-    method: str,
+    method: str | None,
     settings: tuple[str, ...],
     keep_class: bool,
     output: Path,
@@ -115,6 +120,9 @@ def fit(
     predicted class where that helps, unless --keep-class is given. Prints the evidence for that
     choice, how the fit went, and any warnings.
 
+    An .npz file with labels of the shape of the scores is multi-label: the method is the curve
+    that all labels share, and each label gets a slope and a shift, shrunk towards the others.
+
     \b
     Examples:
       calibrant fit network.npz::val -o cal.json
@@ -131,6 +139,10 @@ def fit(
     refuse_unwritable(output)  # before a long fit
     if not force:
         refuse_foreign(output, is_calibrator, "a calibrator")
+    multilabel = is_multilabel(val)
+    if multilabel and method is not None:
+        settings = (f"curve={method}", *settings)
+    method = MultiLabelCalibration.NAME if multilabel else method or AutoCalibration.NAME
     if keep_class:
         if method != AutoCalibration.NAME:
             raise click.UsageError(f"--keep-class is for the method auto; found {method}")
@@ -144,7 +156,9 @@ def fit(
     # The warnings of the fit are in its report, which is printed below.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
-        if where is None:
+        if isinstance(calibrator, MultiLabelCalibration):
+            fit_labels(calibrator, val)
+        elif where is None:
             samples = read_labelled(val, columns=columns, to_fit=True)
             check_classes(val, samples.scores.shape[1], classes)
             with _inputs.naming(val):
@@ -179,7 +193,8 @@ def fit(
 
 def _make_calibrator(method: str, settings: tuple[str, ...]) -> Calibrator:
     """The unfitted calibrator, its parameters checked."""
-    cls = CALIBRATORS[method]
+    multilabel = method == MultiLabelCalibration.NAME
+    cls = MultiLabelCalibration if multilabel else CALIBRATORS[method]
     known = list(inspect.signature(cls).parameters)
     params: dict[str, Any] = {}
     for setting in settings:

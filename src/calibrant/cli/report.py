@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from calibrant import _inputs
-from calibrant.calibrators import CALIBRATORS
+from calibrant.calibrators import CALIBRATORS, MultiLabelCalibration
 from calibrant.cli.inputs import refuse_overwriting
+from calibrant.cli.multilabel import is_multilabel
 from calibrant.cli.options import (
     INPUT,
     OUTPUT,
@@ -77,6 +78,9 @@ def report(
     classes, the most confident errors, and sliders for gamma and temperature. Methods whose fit
     would take minutes are left out unless named.
 
+    For multi-label .npz files, whose labels have the shape of the scores, the page has the worst
+    labels first, before and after calibration; --method then names the curve that all labels share.
+
     \b
     Examples:
       calibrant report network.npz::val network.npz::test
@@ -86,6 +90,18 @@ def report(
     """
     _inputs.page_path(output)
     refuse_overwriting(output, val, test)
+    if is_multilabel(val):
+        _report_on_labels(
+            val,
+            test,
+            output,
+            _calibration([name for each in names for name in each], gamma),
+            title=title,
+            n_bins=n_bins,
+            level=level,
+            random_state=seed,
+        )
+        return
     methods = chosen_methods(names, gamma)
     from calibrant.report import write_report
 
@@ -108,4 +124,26 @@ def report(
     left_out = [method.name for method in summary.methods if method.curve is None]
     if left_out:
         click.echo(f"Left out: {', '.join(left_out)}. The page gives the reasons.")
+    click.echo(f"Written to {output}. Open it in a browser.")
+
+
+def _calibration(curves: list[str], gamma: float | None) -> MultiLabelCalibration:
+    if len(curves) > 1:
+        raise click.UsageError(
+            f"the page of a multi-label model has one method; found {len(curves)}. Name one"
+        )
+    calibration = MultiLabelCalibration(gamma=gamma)
+    return calibration.set_params(curve=curves[0]) if curves else calibration
+
+
+def _report_on_labels(
+    val: str, test: str, output: Path, calibration: MultiLabelCalibration, **options: Any
+) -> None:
+    from calibrant.report import write_multilabel_report
+
+    with fitting_bar(val, 3) as show:
+        summary = write_multilabel_report(
+            val, test, output, calibration=calibration, progress=show, **options
+        )
+    click.echo(summary.verdict())
     click.echo(f"Written to {output}. Open it in a browser.")

@@ -7,13 +7,19 @@ used to guess.
 
 from calibrant._writing import written_whole
 from calibrant.files.predictions import Predictions
-from calibrant.files.reading import count_rows, iter_predictions, read_predictions
+from calibrant.files.reading import (
+    count_rows,
+    is_multilabel,
+    iter_predictions,
+    read_predictions,
+)
 from calibrant.files.truncated import write_truncated_predictions
 from calibrant.files.writing import write_predictions
 
 __all__ = [
     "Predictions",
     "count_rows",
+    "is_multilabel",
     "iter_predictions",
     "read_predictions",
     "write_predictions",

@@ -7,7 +7,7 @@ import csv
 import gzip
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ class CsvSource:
                 yield _Cells(self.header, rows, self.where, start)
                 start += len(rows)
 
-    def _parsed(self) -> Iterator[list[list[str]]]:
+    def _parsed(self) -> Generator[list[list[str]]]:
         """The header, and then the rows in blocks, without blank lines."""
         opened: Any = gzip.open if self.path.suffix.lower() == ".gz" else open
         with opened(self.path, "rt", encoding="utf-8-sig", newline="") as file:

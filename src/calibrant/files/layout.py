@@ -56,6 +56,10 @@ class Asked:
     """One column of the positive class, or one for each class."""
     positive: str | None = None
     """The label of the positive class."""
+    kind: str | None = None
+    """What a column called score holds, if that is known."""
+    usual_positive: str | None = None
+    """The positive class of the calibrator that is applied."""
     keep: bool = False
     """Whether to read the other columns of a table, to pass them on."""
     options: tuple[str, ...] | None = None
@@ -125,7 +129,7 @@ def find_layout(
     labels = LABELS if asked.label is None else (found.known(asked.label),)
     layout = _asked_scores(found, asked, table) if asked.score else _scores(found, table)
     if layout is None:
-        layout = Layout("confidence", roles=_confidence_roles(found))
+        layout = Layout("confidence", roles=_confidence_roles(found, alone=asked.keep))
     else:
         layout = replace(layout, roles=found.roles(labels=labels, ids=IDS))
     if table:
@@ -327,7 +331,7 @@ def _truncated_layout(found: _Names) -> Layout | None:
     return Layout(kind="top_logits", scores=(scores,), roles=roles)
 
 
-def _confidence_roles(found: _Names) -> dict[str, str]:
+def _confidence_roles(found: _Names, *, alone: bool) -> dict[str, str]:
     """The roles of a file with only the predicted class: its confidence, and if it is correct."""
     if "confidence" not in found.full:
         raise found.nothing_to_read()
@@ -335,6 +339,8 @@ def _confidence_roles(found: _Names) -> dict[str, str]:
     if "correct" in roles:
         return roles | found.roles(labels=LABELS)
     pair = found.roles(labels=("true_label",), predicted=("pred_label",))
+    if len(pair) < 2 and alone:
+        return roles
     if len(pair) < 2:
         raise CalibrantError(
             f"{found.where} holds confidence but not whether predictions are correct; found "

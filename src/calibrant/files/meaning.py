@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from calibrant import _inputs
 from calibrant.errors import CalibrantError
 from calibrant.files.layout import Layout
-from calibrant.files.predictions import Block
+from calibrant.files.predictions import OTHER, Block, Predictions
 
 _WHOLE = re.compile(r"-?[0-9]{1,18}(\.0*)?")
+_MISSING = ("", "NA", "N/A", "#N/A", "null", "NULL", "None", "nan", "NaN")
 _TRUTH = {"false": 0, "true": 1}
 SUM_TOLERANCE = 1e-3
 """How far from 1 the rows of scores may sum to be probabilities."""
@@ -36,6 +37,17 @@ class Meaning:
     indices: dict[Any, int] | None = None
     """The class of each label; None if labels are class indices."""
     where: str = ""
+
+    def predictions(self, block: Block, n_classes: int | None) -> Predictions:
+        """The rows of a block."""
+        others = {name: column for name, column in block.items() if name.startswith(OTHER)}
+        return Predictions(
+            **self.applied({name: a for name, a in block.items() if name not in others}),
+            others={name.removeprefix(OTHER): column for name, column in others.items()},
+            class_names=self.class_names,
+            n_classes=n_classes,
+            single=self.layout.single,
+        )
 
     def applied(self, block: Block) -> Block:
         """Labels as class indices, and a single column as two."""
@@ -80,11 +92,12 @@ def is_number(text: str) -> bool:
     return True
 
 
-def is_settled(layout: Layout, first: Block) -> bool:
+def is_settled(layout: Layout, class_names: tuple[str, ...] | None, first: Block) -> bool:
     """Whether the names and types alone say what the rows mean."""
     labels = first.get("labels")
     return (
         layout.kind != "score"
+        and _numbers_of(layout.column_classes or class_names) is None
         and not (layout.single and labels is not None)
         and (labels is None or not is_text(labels))
     )
@@ -98,8 +111,18 @@ def settled(layout: Layout, class_names: tuple[str, ...] | None, where: str) -> 
             f"{layout.scores[0]}. Name the column prob or logit"
         )
     names = layout.column_classes or class_names
-    indices = None if names is None else {name: k for k, name in enumerate(names)}
+    indices = _numbers_of(names)
+    if indices is None and names is not None:
+        indices = {name: k for k, name in enumerate(names)}
     return Meaning(layout, layout.kind, names, indices, where)
+
+
+def _numbers_of(names: tuple[str, ...] | None) -> dict[Any, int] | None:
+    """The class of each number or truth value, if classes are named after them out of order."""
+    values = [_value(name) for name in names or ()]
+    if not values or any(isinstance(each, str) for each in values):
+        return None
+    return None if values == list(range(len(values))) else {v: k for k, v in enumerate(values)}
 
 
 def meaning_of(
@@ -109,6 +132,7 @@ def meaning_of(
     class_names: tuple[str, ...] | None,
     positive: str | None,
     where: str,
+    asked_kind: str | None = None,
 ) -> Meaning:
     """The meaning of a file, from all of its rows."""
     found: set[Any] = set()
@@ -119,14 +143,26 @@ def meaning_of(
         if layout.kind == "score":
             probable = probable and _are_probs(block["score"], single=layout.single)
         n_classes = _width(block, layout)
-    kind = ("probs" if probable else "logits") if layout.kind == "score" else layout.kind
+    kind = layout.kind
+    if kind == "score":
+        kind = asked_kind or ("probs" if probable else "logits")
     labels: list[Any] = sorted(found)
+    missing = [each for each in labels if isinstance(each, str) and each.strip() in _MISSING]
+    if missing:
+        raise CalibrantError(
+            f"{where}: labels must not be missing; found {missing[0]!r} as a label. Drop the rows "
+            "without one"
+        )
     numbers = {each: _value(each) for each in labels}
     if any(isinstance(value, str) for value in numbers.values()):
         numbers = {each: each for each in labels}
-    with _inputs.naming(where):
-        classes = _classes(layout, list(numbers.values()), n_classes, class_names, positive)
     names = layout.column_classes or class_names
+    by_name = None if layout.single else _by_name(numbers, names)
+    if by_name is not None and positive is None:
+        return Meaning(layout, kind, names, by_name, where)
+    with _inputs.naming(where):
+        distinct = sorted(set(numbers.values()))
+        classes = _classes(layout, distinct, n_classes, class_names, positive)
     if classes is None:
         if all(numbers[each] == each for each in labels):
             return Meaning(layout, kind, names, None, where)
@@ -138,8 +174,18 @@ def meaning_of(
 def _value(label: Any) -> Any:
     """The number that a label is written as, or the truth value as 0 or 1, or the label."""
     if isinstance(label, str) and _WHOLE.fullmatch(label):
-        return int(float(label))
+        return int(label.partition(".")[0])
     return _TRUTH.get(label.lower(), label) if isinstance(label, str) else label
+
+
+def _by_name(numbers: dict[Any, Any], names: tuple[str, ...] | None) -> dict[Any, int] | None:
+    """The class of each label, if all of them are names of classes; 0 is false, 1 is true."""
+    if names is None or not numbers:
+        return None
+    place: dict[Any, int] = {name: k for k, name in enumerate(names)}
+    place |= _numbers_of(names) or {}
+    found = {each: place.get(str(each), place.get(value)) for each, value in numbers.items()}
+    return None if None in found.values() else {each: int(k or 0) for each, k in found.items()}
 
 
 def _classes(
@@ -154,6 +200,7 @@ def _classes(
         if not labels:
             return None
         named = next((each for each in labels if str(each) == positive), positive)
+        named = _value(named) if _value(named) in (0, 1) and set(labels) <= {0, 1} else named
         two = _inputs.two_classes(labels, named)
         return None if two is None else list(two)
     if positive is not None:

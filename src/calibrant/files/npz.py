@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import CalibrantError
-from calibrant.files.layout import Asked, find_layout
+from calibrant.files.layout import SCORES, Asked, find_layout
 from calibrant.files.predictions import Block, cleaned, decoding
 
 _ZIP = "an .npz file"
@@ -38,6 +38,7 @@ class NpzSource:
             members = self._members(archive, stack)
             if "scores" in members and members["scores"].shape[1:] in ((), (1,)):
                 self.layout = replace(self.layout, single=True)
+            self.multilabel = self._is_multilabel(members)
             self.rows: int | None = self._checked_rows(members)
             self.class_names = self._class_names(archive, members)
 
@@ -63,12 +64,23 @@ class NpzSource:
             for role, name in names.items()
         }
 
+    def _is_multilabel(self, members: dict[str, _Member]) -> bool:
+        """Whether the labels are numbers, one for each of several columns of the scores."""
+        if "labels" not in members or self.layout.kind not in SCORES:
+            return False
+        labels = members["labels"]
+        columns = labels.shape[1] if len(labels.shape) == 2 else 1
+        same = labels.shape == members["scores"].shape
+        return columns > 1 and same and labels.dtype.kind in "biuf"
+
     def _checked_rows(self, members: dict[str, _Member]) -> int:
         first = members["scores" if "scores" in members else "confidence"]
         for role, member in members.items():
             wanted = 2 if role in ("scores", "classes") else 1
             if role == "scores" and self.layout.single:
                 wanted = max(1, len(member.shape))
+            if role == "labels" and self.multilabel:
+                wanted = 2
             if len(member.shape) != wanted:
                 axes = "(rows, classes)" if wanted == 2 else "(rows,)"
                 raise CalibrantError(
@@ -115,7 +127,8 @@ class NpzSource:
 
 _RANK_FIX = {
     "scores": "Save one row per sample and one column per class",
-    "labels": "Drop any extra axis, or take argmax over one-hot labels",
+    "labels": "Drop any extra axis, or take argmax over one-hot labels; multi-label files have one "
+    "column per label, as many as the scores",
 }
 
 

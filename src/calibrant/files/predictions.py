@@ -16,6 +16,8 @@ from calibrant.files.layout import Layout
 
 Block: TypeAlias = dict[str, Any]
 """Some rows of a file, by role or by field: arrays; after ``OTHER``, Arrow columns of Parquet."""
+CORRECTNESS = ("wrong", "correct")
+"""The classes of a confidence: whether the answer is wrong or correct."""
 OTHER = "other:"
 """Prefix of columns that are passed on as they are."""
 
@@ -33,7 +35,7 @@ class Predictions:
     Attributes:
         logits: (N, K) floats, in the file's precision.
         probs: (N, K) floats, in the file's precision.
-        labels: (N,) int64 class indices.
+        labels: (N,) int64 class indices; (N, L) zeros and ones in a multi-label file.
         confidence: (N,) floats, the probability of the predicted class.
         correct: (N,) bool, whether the predicted class was correct.
         ids: (N,) integers or strings that name the rows.
@@ -82,9 +84,14 @@ class Predictions:
             self,
             probs=np.stack([1.0 - self.confidence, self.confidence], axis=-1),
             labels=None if self.correct is None else self.correct.astype(np.int64),
-            class_names=("wrong", "correct"),
+            class_names=CORRECTNESS,
             single=True,
         )
+
+    @property
+    def multilabel(self) -> bool:
+        """Whether there is a label for every sample and column of the scores."""
+        return self.labels is not None and self.labels.ndim == 2
 
     def __len__(self) -> int:
         for rows in (self.logits, self.probs, self.confidence, self.top_logits):
@@ -176,8 +183,9 @@ def refuse_rows(
 ) -> None:
     """Raise CalibrantError with the value and index of the first bad row, if there is one."""
     if bad.any():
-        row = int(bad.argmax())
-        raise CalibrantError(f"{what}; found {values[row]} in row {first_row + row}. {fix}")
+        place = tuple(np.argwhere(bad)[0])
+        value = values[place[0]] if len(place) == 1 else np.asarray(values)[place]
+        raise CalibrantError(f"{what}; found {value} in row {first_row + int(place[0])}. {fix}")
 
 
 def _floats(array: NDArray[Any], name: str, where: str) -> NDArray[Any]:

@@ -19,7 +19,7 @@ from calibrant.files.layout import Asked, Layout
 from calibrant.files.meaning import Meaning, is_settled, meaning_of
 from calibrant.files.npz import NpzSource
 from calibrant.files.parquet.folder import ParquetSource
-from calibrant.files.predictions import OTHER, Block, Predictions, regrouped
+from calibrant.files.predictions import Block, Predictions, regrouped
 
 
 class Source(Protocol):
@@ -64,7 +64,8 @@ def read_predictions(
             ``logit_0, logit_1, ...`` or ``prob_0, ...``, or one column of lists named ``logits``
             or ``probs``. A file may also have only ``confidence`` and ``correct`` (or
             ``true_label`` and ``pred_label``). ``FILE.npz::val`` reads ``val_logits``,
-            ``val_labels`` and so on. Nothing is ever unpickled. One column ``score``, ``y_score``,
+            ``val_labels`` and so on. Nothing is ever unpickled. An ``.npz`` file whose ``labels``
+            are (N, K), 0 or 1, is multi-label. One column ``score``, ``y_score``,
             ``prob`` or ``logit`` holds the positive class. Columns may be named after classes,
             ``prob_cat``, ``prob_dog``, and labels may be names. A ``.jsonl`` file is the log of a
             language model.
@@ -104,13 +105,17 @@ def iter_predictions(
     options: Sequence[str] | None = None,
     source: str | None = None,
     keep: bool = False,
+    kind: str | None = None,
+    usual_positive: str | None = None,
 ) -> Iterator[Predictions]:
     """The rows of :func:`read_predictions` in batches, without holding the whole file.
 
-    With ``keep``, batches of a table have its other columns too. Every batch has ``batch_rows``
-    rows, the last one the remainder. Names and shapes are checked before this returns; damaged
-    rows are found when they are reached. Only an array stored in Fortran order and the numbers of
-    a ``.jsonl`` file are held whole.
+    With ``keep``, batches of a table have its other columns too, and confidences need not say
+    which are correct. ``kind``, logits or probs, says what a column called score holds, and
+    ``usual_positive`` which label is positive if ``positive`` does not. Every batch has
+    ``batch_rows`` rows, the last one the remainder. Names and shapes are checked before this
+    returns; damaged rows are found when they are reached. Only an array stored in Fortran order
+    and the numbers of a ``.jsonl`` file are held whole.
 
     Examples:
         >>> import tempfile
@@ -121,7 +126,12 @@ def iter_predictions(
         [[0, 1], [2, 0], [1]]
     """
     rows = _inputs.whole_number(batch_rows, "batch_rows", allowed=range(1, 1 << 31))
-    asked = replace(_asked(label, score, positive, options, source), keep=keep)
+    asked = replace(
+        _asked(label, score, positive, options, source),
+        keep=keep,
+        kind=kind,
+        usual_positive=usual_positive,
+    )
     return _predictions_of(_source(path, asked), rows, asked)
 
 
@@ -137,6 +147,24 @@ def count_rows(path: str | os.PathLike[str]) -> int | None:
         5
     """
     return _source(path, Asked()).rows
+
+
+def is_multilabel(path: str | os.PathLike[str]) -> bool:
+    """Whether a file has labels (N, L), from its headers alone; only ``.npz`` files can.
+
+    Examples:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> file = tempfile.mkdtemp() + "/net.npz"
+        >>> np.savez(file, probs=np.full((5, 2), 0.5), labels=np.ones((5, 2)))
+        >>> is_multilabel(file)
+        True
+    """
+    file, _ = _split(os.fsdecode(path))
+    if file.suffix.lower() != ".npz" or not file.is_file():
+        return False
+    source = _source(path, Asked())
+    return isinstance(source, NpzSource) and source.multilabel
 
 
 def _asked(
@@ -155,25 +183,19 @@ def _predictions_of(source: Source, rows: int | None, asked: Asked) -> Iterator[
     blocks = regrouped(source.blocks(rows), rows)
     first = next(blocks)
     meaning = Meaning(source.layout, source.layout.kind, _names(source), where=source.where)
-    if asked.positive is not None or not is_settled(source.layout, first):
+    if asked.positive is not None or not is_settled(source.layout, source.class_names, first):
         # If all rows are one block, they need not be read a second time.
         all_rows = [first] if rows is None else source.blocks(rows)
         meaning = meaning_of(
             all_rows,
             source.layout,
             class_names=source.class_names,
-            positive=asked.positive,
+            positive=asked.positive or (asked.usual_positive if source.layout.single else None),
             where=source.where,
+            asked_kind=asked.kind,
         )
     for block in itertools.chain([first], blocks):
-        kept = {name: block.pop(name) for name in list(block) if name.startswith(OTHER)}
-        yield Predictions(
-            **meaning.applied(block),
-            others={name.removeprefix(OTHER): column for name, column in kept.items()},
-            class_names=meaning.class_names,
-            n_classes=source.n_classes,
-            single=source.layout.single,
-        )
+        yield meaning.predictions(block, source.n_classes)
 
 
 def _names(source: Source) -> tuple[str, ...] | None:

@@ -33,6 +33,7 @@ def write_predictions(
     labels: Array | None = None,
     ids: Array | None = None,
     class_names: Sequence[str] | None = None,
+    multilabel: bool = False,
     calibrator: str | None = None,
 ) -> None:
     """Write probabilities or logits so that :func:`read_predictions` gives the same arrays back.
@@ -46,6 +47,8 @@ def write_predictions(
         labels: (N,) class indices.
         ids: (N,) integers or strings that name the rows.
         class_names: one name per class. In CSV they are the names of the columns.
+        multilabel: whether the columns are labels instead of classes, each with a probability of
+            its own; ``labels`` are then (N, L) zeros and ones. For ``.npz`` only.
         calibrator: SHA-256 of the calibrator file that made ``probs``, as an array of that name in
             ``.npz`` and as ``calibrant.calibrator`` in the metadata of Parquet; CSV has no place.
 
@@ -68,9 +71,17 @@ def write_predictions(
             f"cannot write {target}: the name must end in {', '.join(_WRITERS)}; found "
             f"{target.suffix or 'no extension'!r}. Choose one of these"
         )
+    if multilabel and writer is not _write_npz:
+        raise CalibrantError(
+            f"multi-label predictions are written as .npz; found {target.name!r}. Rename it"
+        )
     kind, given = _inputs.one_of(probs=probs, logits=logits)
-    found = _inputs.scores(kind, given)
-    checked = found.checked()
+    one_column = False
+    if multilabel:
+        checked = _inputs.label_scores(logits, probs)[1]
+    else:
+        found = _inputs.scores(kind, given)
+        checked, one_column = found.checked(), found.one_column
     scores = _inputs.as_numpy(checked)
     if scores.ndim != 2 or len(scores) == 0:
         raise CalibrantError(
@@ -80,15 +91,21 @@ def write_predictions(
     writer(
         target,
         _Scores(
-            scores[:, 1] if found.one_column else scores,
+            scores[:, 1] if one_column else scores,
             kind,
             str(getattr(given, "dtype", "")).rpartition(".")[2],
         ),
-        None if labels is None else _inputs.as_numpy(_inputs.labels(labels, checked)),
+        None if labels is None else _checked_labels(labels, kind, checked, multilabel=multilabel),
         None if ids is None else checked_ids(ids, len(scores)),
         None if class_names is None else _checked_names(class_names, scores.shape[1]),
         calibrator,
     )
+
+
+def _checked_labels(labels: Array, kind: str, scores: Array, *, multilabel: bool) -> NDArray[Any]:
+    if multilabel:
+        return _inputs.label_matrix(labels, kind, scores).astype(np.int8)
+    return _inputs.as_numpy(_inputs.labels(labels, scores))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,11 @@ from calibrant.metrics.comparison import Comparison, Difference, paired_differen
 from calibrant.metrics.evaluation import Evaluation, Measured, evaluate
 from calibrant.metrics.kernel_errors import mmce, mmce_weighted, smooth_ece
 from calibrant.metrics.model_selection import scorer
+from calibrant.metrics.multilabel import (
+    LabelCalibration,
+    MultiLabelEvaluation,
+    evaluate_multilabel,
+)
 from calibrant.metrics.positive import (
     calibration_intercept,
     calibration_slope,
@@ -58,8 +63,10 @@ __all__ = [
     "Comparison",
     "Difference",
     "Evaluation",
+    "LabelCalibration",
     "Measured",
     "Metric",
+    "MultiLabelEvaluation",
     "NoiseFloor",
     "ScoredSamples",
     "StreamedEvaluation",
@@ -79,6 +86,7 @@ __all__ = [
     "entropy_wrong",
     "error_rate",
     "evaluate",
+    "evaluate_multilabel",
     "focal_loss",
     "kl_to_posterior",
     "ks_error",

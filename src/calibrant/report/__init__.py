@@ -8,10 +8,11 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from calibrant.report.multilabel import MultiLabelSummary, write_multilabel_report
 from calibrant.report.page import write_report
 from calibrant.report.summary import Summary
 
-__all__ = ["Summary", "write_report"]
+__all__ = ["MultiLabelSummary", "Summary", "write_multilabel_report", "write_report"]
 
 
 class _Callable(ModuleType):

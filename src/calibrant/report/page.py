@@ -85,9 +85,13 @@ def write_report(
     target = _inputs.page_path(_inputs.path(path, "the output"))
     refuse_unwritable(target)
     named = columns or {}
-    parts = _read(val, "val", named, to_fit=True), _read(test, "test", named, to_fit=False)
+    fit_on, measure_on = (
+        _read(val, "val", named, to_fit=True),
+        _read(test, "test", named, to_fit=False),
+    )
     summary = summarise(
-        *parts,
+        fit_on,
+        measure_on.in_order_of(fit_on),
         title=title,
         notes=notes,
         methods=methods,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -40,6 +40,16 @@ class Part:
     def __len__(self) -> int:
         return len(self.samples.labels)
 
+    def in_order_of(self, other: Part) -> Part:
+        """The same samples with their classes in the order of those of ``other``, by name."""
+        _inputs.same_scores(
+            other.samples.kind, other.samples.scores, self.samples.kind, self.samples.scores
+        )
+        samples = self.samples.in_order_of(other.samples.classes)
+        if self.class_names is None or samples.classes is None:
+            return replace(self, samples=samples)
+        return replace(self, samples=samples, class_names=tuple(map(str, samples.classes)))
+
     @property
     def n_classes(self) -> int:
         """Number of classes."""
@@ -73,7 +83,7 @@ def checked_part(predictions: Predictions, *, to_fit: bool) -> Part:
     names = predictions.class_names
     check_one_name_each(names, "class_names", "classes", samples.scores.shape[1])
     check_one_name_each(predictions.ids, "ids", "rows", len(samples.labels))
-    return Part(samples=samples, ids=predictions.ids, class_names=names)
+    return Part(samples=samples._replace(classes=names), ids=predictions.ids, class_names=names)
 
 
 @dataclass(frozen=True, eq=False)

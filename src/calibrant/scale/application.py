@@ -69,8 +69,9 @@ def apply(
     """Write calibrated probabilities of a Parquet folder to a new folder.
 
     Each file becomes a file of the same name, with ``prob_0, prob_1, ...`` instead of the scores;
-    labels and ids are kept. A file without rows stays without rows; a file that is skipped whole
-    is not written. The new folder appears when all files are written, or not at all.
+    the other columns that all files have are kept. A file without rows stays without rows; a file
+    that is skipped whole is not written. The new folder appears when all files are written, or not
+    at all.
 
     Truncated rows become ``top_logprobs`` of the same classes, normalised with the estimate of the
     other classes, and ``off_by``: a bound on the error of the row's probabilities, whatever the
@@ -106,7 +107,7 @@ def apply(
     source = _inputs.path(path, "a data set")
     target = check_new_folder(_inputs.path(output, "the output"), apart_from=source).resolve()
     make_folder(target.parent)
-    folder = open_data_set(source, skip_bad=skip_bad, n_classes=n_classes)
+    folder = open_data_set(source, skip_bad=skip_bad, n_classes=n_classes, keep=True)
     with _inputs.naming(folder.where):
         _inputs.some_scores(folder.layout.scores or None, None)
         check_same_classes(folder.n_classes, calibrator.n_classes_)
@@ -166,15 +167,16 @@ def _score_tables(
     """Calibrated probabilities, labels and ids, one batch at a time."""
 
     def calibrated(predictions: Predictions) -> npt.NDArray[Any]:
-        probs = calibrator.predict_proba(predictions.logits, probs=predictions.probs)
+        kind = "probs" if predictions.logits is None else "logits"
+        scores = getattr(predictions, kind)
+        order = calibrator.order_of(predictions.class_names, scores, single=predictions.single)
+        probs = calibrator.predict_proba(**{kind: scores[:, order]})[:, np.argsort(order)]
         if predictions.labels is not None:
             _inputs.labels(predictions.labels, probs)
-        return np.asarray(probs)
+        return np.asarray(probs[:, 1] if predictions.single else probs)
 
     for predictions, probs in folder.checked_batches(ranges, calibrated, applied.skipped):
-        yield score_table(
-            probs, predictions.labels, predictions.ids, class_names=folder.class_names
-        )
+        yield score_table(probs, others=predictions.others, class_names=folder.class_names)
 
 
 def _truncated_tables(

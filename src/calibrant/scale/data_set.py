@@ -7,20 +7,23 @@ from pathlib import Path
 
 from calibrant import _inputs, _thresholds
 from calibrant.errors import CalibrantError
+from calibrant.files.layout import Asked
 from calibrant.files.parquet import ParquetFolder, Ranges, RowRange, Skipped, files_at, open_folder
 from calibrant.files.parquet.footer import check_number_of_names
 
 
 def open_data_set(
-    path: Path, *, skip_bad: bool = False, n_classes: int | None = None
+    path: Path, *, skip_bad: bool = False, n_classes: int | None = None, keep: bool = False
 ) -> ParquetFolder:
     """Open a Parquet file, or a folder of them with any subfolders.
 
-    ``n_classes`` is needed for truncated rows whose files do not say it.
+    ``n_classes`` is needed for truncated rows whose files do not say it. With ``keep``, the other
+    columns that all files have are read too.
     """
     folder = open_folder(
         str(path),
         files_at(path),
+        asked=Asked(keep=keep),
         skip_bad=skip_bad,
         most_page_bytes=_thresholds.MOST_PAGE_BYTES,
     )

@@ -60,9 +60,9 @@ def test_no_lookup_table_where_temperature_is_the_truth(n):
         calibrator, _ = chosen(logits, labels)
         assert calibrator.NAME not in ("isotonic", "venn-abers")
         rows, answers = drawn(5000, lambda x: x / 3, 100 + seed)
-        temperature = TemperatureScaling().fit(logits, labels)
-        held = nll(temperature.predict_proba(rows), answers)
-        assert nll(calibrator.predict_proba(rows), answers) < held + 4.0 / n
+        temperature = TemperatureScaling().fit(logits=logits, labels=labels)
+        held = nll(temperature.predict_proba(logits=rows), answers)
+        assert nll(calibrator.predict_proba(logits=rows), answers) < held + 4.0 / n
 
 
 def test_a_wrong_prevalence_is_mended():
@@ -71,7 +71,7 @@ def test_a_wrong_prevalence_is_mended():
         logits, labels = drawn(3000, lambda x: x - 3.3, seed)
         calibrator, _ = chosen(logits, labels)
         assert calibrator.NAME in ("platt", "beta", "spline")
-        assert abs(calibrator.predict_proba(logits)[:, 1].mean() - labels.mean()) < 0.005
+        assert abs(calibrator.predict_proba(logits=logits)[:, 1].mean() - labels.mean()) < 0.005
 
 
 def test_a_bend_takes_more_than_platt():
@@ -101,9 +101,11 @@ def test_the_evidence():
     assert [each.method for each in evidence] == ["temperature", *CURVES]
     assert evidence[0].gain is None
     step = next(each for each in evidence if each.chosen)
-    moved = calibrator.predict(logits) != logits.argmax(axis=1)
+    moved = calibrator.predict(logits=logits) != logits.argmax(axis=1)
     assert step.changed == pytest.approx(moved.mean(), abs=0.02)
-    correct = (calibrator.predict(logits) == labels).mean() - (logits.argmax(1) == labels).mean()
+    correct = (calibrator.predict(logits=logits) == labels).mean() - (
+        logits.argmax(1) == labels
+    ).mean()
     assert step.accuracy_gain == pytest.approx(correct, abs=0.02)
     assert 0 < step.accuracy_gain_error < 0.02
 
@@ -121,7 +123,7 @@ def test_it_is_cross_fitting():
         for fold in range(5):
             inside = folds.row[folds.of_piece == fold]
             outside = folds.row[folds.of_piece != fold]
-            fitted = method().fit(logits[outside], labels[outside])
+            fitted = method().fit(logits=logits[outside], labels=labels[outside])
             log_probs = fitted.predict_log_proba(logits[inside])
             losses[inside] = -log_probs[np.arange(len(inside)), labels[inside]]
         assert each.nll == pytest.approx(losses.mean(), rel=1e-6)
@@ -148,7 +150,7 @@ def test_without_a_mistake_nothing_is_certain(n):
     assert evidence[0].method == "platt"
     log_probs = calibrator.predict_log_proba(np.array([[0.0, 30.0], [0.0, -30.0]]))
     assert np.isfinite(log_probs).all()
-    probs = calibrator.predict_proba(logits)
+    probs = calibrator.predict_proba(logits=logits)
     assert probs.max() < 1 - 1e-4
 
 
@@ -166,7 +168,7 @@ def test_small_samples_are_not_worse_than_temperature():
                 nll(method.predict_proba(rows[name]), answers[name])
                 for method in (
                     chosen(logits, labels)[0],
-                    TemperatureScaling().fit(logits, labels),
+                    TemperatureScaling().fit(logits=logits, labels=labels),
                 )
             ]
             excess.append(scores[0] - scores[1])
@@ -195,7 +197,7 @@ def test_hostile_samples(case):
     for weight in (None, np.full(60, 1e-300), np.full(60, 1e12)):
         calibrator, evidence = chosen(logits, labels, weight)
         assert all(np.isfinite([each.nll, each.ada_ece]).all() for each in evidence)
-        probs = calibrator.predict_proba(logits)
+        probs = calibrator.predict_proba(logits=logits)
         np.testing.assert_allclose(probs.sum(axis=1), 1.0)
 
 
@@ -224,7 +226,9 @@ def test_order_and_repetition_do_not_matter(drawn_samples, random):
         assert one.nll == pytest.approx(other.nll, rel=1e-6)
         assert one.ada_ece == pytest.approx(other.ada_ece, abs=1e-6)
     np.testing.assert_allclose(
-        weighted[0].predict_proba(logits), repeated[0].predict_proba(logits), rtol=1e-5
+        weighted[0].predict_proba(logits=logits),
+        repeated[0].predict_proba(logits=logits),
+        rtol=1e-5,
     )
 
 
@@ -252,11 +256,15 @@ def test_single_precision_chooses_the_same():
     logits, labels = drawn(1500, lambda x: x - 1.0)
     wide, narrow = chosen(logits, labels)[0], chosen(logits.astype(np.float32), labels)[0]
     assert wide.NAME == narrow.NAME
-    np.testing.assert_allclose(wide.predict_proba(logits), narrow.predict_proba(logits), rtol=1e-3)
+    np.testing.assert_allclose(
+        wide.predict_proba(logits=logits), narrow.predict_proba(logits=logits), rtol=1e-3
+    )
 
 
 def test_the_result_is_the_method_fitted_on_all_samples():
     logits, labels = drawn(1500, lambda x: x - 1.0)
     calibrator, _ = chosen(logits, labels)
-    alone = type(calibrator)().fit(logits, labels)
-    np.testing.assert_array_equal(calibrator.predict_proba(logits), alone.predict_proba(logits))
+    alone = type(calibrator)().fit(logits=logits, labels=labels)
+    np.testing.assert_array_equal(
+        calibrator.predict_proba(logits=logits), alone.predict_proba(logits=logits)
+    )

@@ -109,17 +109,17 @@ def test_class_terms_that_harm_the_calibration_are_refused():
 
 
 def accuracy(method, logits, labels):
-    return (method.predict(logits) == labels).mean()
+    return (method.predict(logits=logits) == labels).mean()
 
 
 def nll(method, logits, labels):
-    return -method.predict_log_proba(logits)[np.arange(len(labels)), labels].mean()
+    return -method.predict_log_proba(logits=logits)[np.arange(len(labels)), labels].mean()
 
 
 def test_a_model_that_is_wrong_about_a_class_is_mended():
     logits, labels = wrong_about_a_class()
-    found = AutoCalibration().fit(logits, labels)
-    kept = AutoCalibration(keep_class=True).fit(logits, labels)
+    found = AutoCalibration().fit(logits=logits, labels=labels)
+    kept = AutoCalibration(keep_class=True).fit(logits=logits, labels=labels)
     assert found.chosen_ == "structured, then temperature"
     assert [part.NAME for part in found.parts_] == ["structured", "top-rest"]
     fresh, truth = honest(4000, 5, seed=1)
@@ -137,9 +137,9 @@ def test_a_model_that_is_wrong_about_a_class_is_mended():
 
 def test_the_held_out_accuracy_is_what_fresh_samples_show():
     logits, labels = wrong_about_a_class(1000)
-    evidence = AutoCalibration().fit(logits, labels).report_.evidence[-1]
+    evidence = AutoCalibration().fit(logits=logits, labels=labels).report_.evidence[-1]
     fresh, truth = wrong_about_a_class(20_000)
-    found = AutoCalibration().fit(logits, labels)
+    found = AutoCalibration().fit(logits=logits, labels=labels)
     gain = accuracy(found, fresh, truth) - (fresh.argmax(axis=1) == truth).mean()
     assert abs(gain - evidence.accuracy_gain) < 4.0 * evidence.accuracy_gain_error
     changed = (found.predict(fresh) != fresh.argmax(axis=1)).mean()
@@ -158,7 +158,7 @@ def test_a_calibrated_model_keeps_its_classes():
 def test_many_classes_of_wrong_frequency_get_biases():
     logits, labels = honest(4000, 30)
     logits[:, 0] += 4.0
-    found = AutoCalibration().fit(logits, labels)
+    found = AutoCalibration().fit(logits=logits, labels=labels)
     assert found.chosen_ == "bias-corrected-temperature, then temperature"
     biases = found.parts_[0].bias_
     assert biases[0] - np.median(biases) == pytest.approx(-4.0, abs=0.3)
@@ -168,10 +168,10 @@ def test_a_few_huge_gaps_do_not_decide():
     logits, labels = honest(2000, 4)
     wrong = np.flatnonzero(logits.argmax(axis=1) != labels)[:20]
     logits[wrong] *= 1e5
-    found = AutoCalibration().fit(logits, labels)
+    found = AutoCalibration().fit(logits=logits, labels=labels)
     assert found.parts_[0].NAME == "floored-temperature"
     fresh, truth = honest(4000, 4, seed=1)
-    plain = TemperatureScaling().fit(logits, labels)
+    plain = TemperatureScaling().fit(logits=logits, labels=labels)
     assert nll(found, fresh, truth) < nll(plain, fresh, truth) / 1.3
 
 
@@ -180,7 +180,9 @@ def test_few_samples_are_not_worse_than_temperature_scaling():
     for seed in range(40):
         logits, labels = honest(60, 4, seed)
         fresh, truth = honest(1000, 4, seed + 1000)
-        plain, found = (m.fit(logits, labels) for m in (TemperatureScaling(), AutoCalibration()))
+        plain, found = (
+            m.fit(logits=logits, labels=labels) for m in (TemperatureScaling(), AutoCalibration())
+        )
         gains.append(nll(plain, fresh, truth) - nll(found, fresh, truth))
     assert np.mean(gains) > -2.0 * np.std(gains) / np.sqrt(40) - 0.002
 
@@ -236,7 +238,7 @@ def ada_ece_of(confidence, right, n_bins=15):
 def cross_fitted_slowly():
     """Held-out log-loss and confidence without class terms, every fold fitted by scipy."""
     logits, labels = shouting(450, 3)
-    whole = TopRestScaling(classes=False).fit(logits, labels)
+    whole = TopRestScaling(classes=False).fit(logits=logits, labels=labels)
     t, t_rest = whole.temperature_, whole.rest_temperature_
     m, _, lead = slow.features(logits, t)
     fold_of = np.empty(450, dtype=int)
@@ -263,11 +265,11 @@ def cross_fitted_slowly():
 
 def test_the_evidence_is_that_of_an_independent_cross_fit():
     logits, labels, t, loss, confidence = cross_fitted_slowly()
-    plain = TemperatureScaling().fit(logits, labels)
+    plain = TemperatureScaling().fit(logits=logits, labels=labels)
     assert plain.temperature_ == pytest.approx(t, rel=1e-12)
-    probs, right = plain.predict_proba(logits), logits.argmax(axis=1) == labels
+    probs, right = plain.predict_proba(logits=logits), logits.argmax(axis=1) == labels
     simple = -np.log(probs[np.arange(450), labels])
-    temperature, found, _ = AutoCalibration().fit(logits, labels).report_.evidence
+    temperature, found, _ = AutoCalibration().fit(logits=logits, labels=labels).report_.evidence
 
     assert temperature.nll == pytest.approx(simple.mean(), rel=1e-9)
     assert temperature.gain is None
@@ -294,40 +296,55 @@ def same_evidence(one, other, rel=1e-5):
 
 def test_the_same_samples_give_the_same_result():
     logits, labels = shouting(600, 4)
-    one, other = (AutoCalibration().fit(logits, labels) for _ in range(2))
+    one, other = (AutoCalibration().fit(logits=logits, labels=labels) for _ in range(2))
     assert one.report_ == other.report_
     order = np.random.default_rng(0).permutation(600)
-    turned = AutoCalibration().fit(logits[order], labels[order])
+    turned = AutoCalibration().fit(logits=logits[order], labels=labels[order])
     same_evidence(one, turned)
     same_evidence(one, AutoCalibration().fit(1e3 * logits, labels))
-    np.testing.assert_allclose(turned.predict_proba(logits), one.predict_proba(logits), atol=1e-6)
+    np.testing.assert_allclose(
+        turned.predict_proba(logits=logits), one.predict_proba(logits=logits), atol=1e-6
+    )
 
 
 def test_whole_weights_are_repetitions():
     logits, labels = shouting(300, 3)
     weight = np.random.default_rng(0).integers(0, 12, size=300)
-    weighted = AutoCalibration().fit(logits, labels, weight)
+    weighted = AutoCalibration().fit(logits=logits, labels=labels, sample_weight=weight)
     repeated = AutoCalibration().fit(*(np.repeat(a, weight, axis=0) for a in (logits, labels)))
     same_evidence(weighted, repeated)
     np.testing.assert_allclose(
-        weighted.predict_proba(logits), repeated.predict_proba(logits), atol=1e-6
+        weighted.predict_proba(logits=logits), repeated.predict_proba(logits=logits), atol=1e-6
     )
 
 
 @pytest.mark.parametrize("unit", [1 / 3, 1e-300, 1e200])
 def test_the_unit_of_weights_does_not_matter(unit):
     logits, labels = shouting(300, 3)
-    plain, equal = (AutoCalibration().fit(logits, labels, w) for w in (None, np.full(300, unit)))
+    plain, equal = (
+        AutoCalibration().fit(logits=logits, labels=labels, sample_weight=w)
+        for w in (None, np.full(300, unit))
+    )
     same_evidence(plain, equal)
     weight = np.random.default_rng(0).random(300) + 0.01
-    one, other = (AutoCalibration().fit(logits, labels, w) for w in (weight, unit * weight))
+    one, other = (
+        AutoCalibration().fit(logits=logits, labels=labels, sample_weight=w)
+        for w in (weight, unit * weight)
+    )
     same_evidence(one, other)
 
 
 def test_one_row_that_weighs_as_much_as_many():
     logits, labels = shouting(30, 3)
     weight = np.where(np.arange(30) == 7, 1e12, 1.0)
-    assert len(AutoCalibration(keep_class=True).fit(logits, labels, weight).report_.evidence) == 3
+    assert (
+        len(
+            AutoCalibration(keep_class=True)
+            .fit(logits=logits, labels=labels, sample_weight=weight)
+            .report_.evidence
+        )
+        == 3
+    )
     assert (
         len(AutoCalibration(keep_class=True).fit(logits, labels, 0.3 * weight).report_.evidence)
         == 1
@@ -359,9 +376,11 @@ def garbage():
 @pytest.mark.parametrize("keep_class", [True, False])
 @pytest.mark.parametrize("name", garbage())
 def test_garbage_in_probabilities_out(name, keep_class, tmp_path):
-    logits, labels, *weight = garbage()[name]
-    found = AutoCalibration(keep_class=keep_class).fit(logits, labels, *weight)
-    probs = found.predict_proba(logits)
+    logits, labels, weight = (*garbage()[name], None)[:3]
+    found = AutoCalibration(keep_class=keep_class).fit(
+        logits=logits, labels=labels, sample_weight=weight
+    )
+    probs = found.predict_proba(logits=logits)
     np.testing.assert_allclose(probs.sum(axis=1, dtype=float), 1.0, atol=1e-6)
     if keep_class:
         assert np.array_equal(probs.argmax(axis=1), logits.argmax(axis=1))

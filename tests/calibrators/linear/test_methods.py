@@ -173,7 +173,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_the_minimum_is_that_of_an_exact_newton_search(method, case):
     logits, labels = draw_tilted(**CASES[case][0])
-    found = method().fit(logits, labels)
+    found = method().fit(logits=logits, labels=labels)
     reference = Reference(method, logits, labels)
     best = reference.minimum()
     assert found.report_.gradient < 1e-7
@@ -182,7 +182,9 @@ def test_the_minimum_is_that_of_an_exact_newton_search(method, case):
     assert reference.of(found).numpy() == pytest.approx(best.numpy(), rel=1e-3, abs=1e-4)
     w, b = reference.parts(best)
     z = torch.where(reference.absent, -torch.inf, reference.features @ w.T + b)
-    assert found.predict_proba(logits) == pytest.approx(torch.softmax(z, dim=1).numpy(), abs=1e-5)
+    assert found.predict_proba(logits=logits) == pytest.approx(
+        torch.softmax(z, dim=1).numpy(), abs=1e-5
+    )
     assert found.report_.after == pytest.approx(float(reference.nll(z)), abs=1e-6)
     assert found.report_.before == pytest.approx(float(reference.nll(torch.from_numpy(logits))))
 
@@ -192,7 +194,7 @@ def test_weights_and_given_strengths_are_those_of_the_formula(method):
     logits, labels = draw_tilted(seed=1)
     weight = np.random.default_rng(1).integers(1, 5, size=len(labels))
     params = {"off_diagonal": 0.03, "intercept": 0.2} if method in METHODS[2:] else {"ridge": 0.02}
-    found = method(**params).fit(logits, labels, weight)
+    found = method(**params).fit(logits=logits, labels=labels, sample_weight=weight)
     reference = Reference(method, logits, labels, weight, **params)
     gradient = torch.autograd.functional.jacobian(reference.criterion, reference.of(found))
     assert float(gradient.abs().max()) < 1e-6
@@ -231,8 +233,10 @@ def test_classes_have_no_order(method):
     logits, labels = draw_tilted(masked=0.1)
     order = np.array([2, 0, 3, 1])
     place = np.argsort(order)
-    one = method().fit(logits, labels).predict_proba(logits)
-    other = method().fit(logits[:, order], place[labels]).predict_proba(logits[:, order])
+    one = method().fit(logits=logits, labels=labels).predict_proba(logits=logits)
+    other = (
+        method().fit(logits=logits[:, order], labels=place[labels]).predict_proba(logits[:, order])
+    )
     assert other == pytest.approx(one[:, order], abs=1e-6)
 
 
@@ -240,8 +244,13 @@ def test_classes_have_no_order(method):
 def test_rows_have_no_order(method):
     logits, labels = draw_tilted()
     back = slice(None, None, -1)
-    one, other = method().fit(logits, labels), method().fit(logits[back], labels[back])
-    assert other.predict_proba(logits) == pytest.approx(one.predict_proba(logits), abs=1e-6)
+    one, other = (
+        method().fit(logits=logits, labels=labels),
+        method().fit(logits=logits[back], labels=labels[back]),
+    )
+    assert other.predict_proba(logits=logits) == pytest.approx(
+        one.predict_proba(logits=logits), abs=1e-6
+    )
 
 
 @every_method
@@ -249,11 +258,11 @@ def test_a_constant_added_to_a_row_changes_nothing(method):
     logits, labels = draw_tilted(masked=0.1)
     shift = np.random.default_rng(3).choice([-64.0, 0.0, 1000.0, 2.0**20], size=(len(labels), 1))
     rounded = np.round(logits * 2**20) / 2**20  # exact also after the shift
-    one, other = method().fit(rounded, labels), method().fit(rounded + shift, labels)
+    one, other = method().fit(logits=rounded, labels=labels), method().fit(rounded + shift, labels)
     for key, value in one.state_.items():
         assert other.state_[key] == pytest.approx(value, abs=1e-9)
     assert one.predict_proba(rounded + shift) == pytest.approx(
-        one.predict_proba(rounded), abs=1e-12
+        one.predict_proba(logits=rounded), abs=1e-12
     )
 
 
@@ -261,8 +270,13 @@ def test_a_constant_added_to_a_row_changes_nothing(method):
 def test_probabilities_say_all_there_is(method):
     logits, labels = draw_tilted()
     probs = np.exp(log_softmax(logits))
-    one, other = method().fit(logits, labels), method().fit(probs=probs, labels=labels)
-    assert other.predict_proba(probs=probs) == pytest.approx(one.predict_proba(logits), abs=1e-5)
+    one, other = (
+        method().fit(logits=logits, labels=labels),
+        method().fit(probs=probs, labels=labels),
+    )
+    assert other.predict_proba(probs=probs) == pytest.approx(
+        one.predict_proba(logits=logits), abs=1e-5
+    )
 
 
 @on_logits
@@ -270,11 +284,13 @@ def test_probabilities_say_all_there_is(method):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_unit_of_the_logits_does_not_matter(method, factor, dtype):
     logits, labels = draw_tilted()
-    one = method().fit(logits, labels)
+    one = method().fit(logits=logits, labels=labels)
     scaled = (factor * logits).astype(dtype)
-    other = method().fit(scaled, labels)
+    other = method().fit(logits=scaled, labels=labels)
     assert other.report_.after == pytest.approx(one.report_.after, abs=1e-6)
-    assert other.predict_proba(scaled) == pytest.approx(one.predict_proba(logits), abs=1e-4)
+    assert other.predict_proba(logits=scaled) == pytest.approx(
+        one.predict_proba(logits=logits), abs=1e-4
+    )
     assert other.bias_ == pytest.approx(one.bias_, abs=1e-3)
 
 
@@ -284,12 +300,12 @@ def test_dirichlet_calibration_works_in_every_unit(factor, dtype):
     """Log-probabilities are not proportional to logits; a bias and a temperature always fit."""
     logits, labels = draw_tilted()
     scaled = (factor * logits).astype(dtype)
-    found = DirichletCalibration().fit(scaled, labels)
+    found = DirichletCalibration().fit(logits=scaled, labels=labels)
     assert (
         found.report_.after
-        < BiasCorrectedTemperatureScaling().fit(logits, labels).report_.after + 0.01
+        < BiasCorrectedTemperatureScaling().fit(logits=logits, labels=labels).report_.after + 0.01
     )
-    probs = found.predict_proba(scaled)
+    probs = found.predict_proba(logits=scaled)
     measured = -np.log(probs[np.arange(len(labels)), labels]).mean()
     assert measured == pytest.approx(found.report_.after, abs=1e-4)
 
@@ -298,8 +314,8 @@ def test_a_few_rows_of_another_size_do_not_set_the_unit():
     logits, labels = draw_tilted()
     logits[:5] *= 1e6
     labels[:5] = logits[:5].argmax(axis=1)
-    expected = VectorScaling().fit(logits[5:], labels[5:])
-    found = VectorScaling().fit(logits, labels)
+    expected = VectorScaling().fit(logits=logits[5:], labels=labels[5:])
+    found = VectorScaling().fit(logits=logits, labels=labels)
     assert found.weights_ == pytest.approx(expected.weights_, abs=0.02)
     assert found.bias_ == pytest.approx(expected.bias_, abs=0.05)
 
@@ -310,24 +326,26 @@ def test_finite_masks_do_not_set_the_unit(method, mask):
     logits, labels = draw_tilted(n=2000, k=6, masked=0.3)
     finite = np.where(logits == -np.inf, mask, logits)
     with pytest.warns(CalibrationWarning, match="use -inf"):
-        found = method().fit(finite, labels)
+        found = method().fit(logits=finite, labels=labels)
     n_masked = (np.isfinite(logits).sum(axis=1) > 1) & (logits == -np.inf).any(axis=1)
     assert f"{n_masked.sum()} of 2000 rows have logits more" in found.report_.warnings[0]
     assert found.report_.at_bound is None
-    assert found.report_.after <= TemperatureScaling().fit(finite, labels).report_.after
+    assert (
+        found.report_.after <= TemperatureScaling().fit(logits=finite, labels=labels).report_.after
+    )
 
 
 @pytest.mark.parametrize("mask", [-1e4, -1e9])
 @pytest.mark.filterwarnings("ignore:.*use -inf:calibrant.calibrators.CalibrationWarning")
 def test_one_temperature_and_biases_are_the_same_with_finite_masks(mask):
     logits, labels = draw_tilted(n=2000, k=6, masked=0.3)
-    exact = BiasCorrectedTemperatureScaling().fit(logits, labels)
+    exact = BiasCorrectedTemperatureScaling().fit(logits=logits, labels=labels)
     finite = np.where(logits == -np.inf, mask, logits)
-    found = BiasCorrectedTemperatureScaling().fit(finite, labels)
+    found = BiasCorrectedTemperatureScaling().fit(logits=finite, labels=labels)
     assert found.temperature_ == pytest.approx(exact.temperature_, rel=1e-6)
     assert found.bias_ == pytest.approx(exact.bias_, abs=1e-5)
-    probs = found.predict_proba(finite)
-    np.testing.assert_allclose(probs, exact.predict_proba(logits), rtol=0, atol=1e-5)
+    probs = found.predict_proba(logits=finite)
+    np.testing.assert_allclose(probs, exact.predict_proba(logits=logits), rtol=0, atol=1e-5)
 
 
 @every_method
@@ -350,13 +368,13 @@ def test_a_class_that_is_ruled_out_everywhere_is_not_there(method):
     if method is DirichletCalibration:  # mean squares
         params = {"off_diagonal": 0.3 * 12, "intercept": 0.01 * 4}
         padded_params = {"off_diagonal": 0.3 * 20, "intercept": 0.01 * 5}
-    one = method(**params).fit(logits, labels)
+    one = method(**params).fit(logits=logits, labels=labels)
     other = method(**padded_params).fit(padded, labels + (labels >= 2))
-    probs = other.predict_proba(padded)
+    probs = other.predict_proba(logits=padded)
     assert (probs[:, 2] == 0).all()
-    assert np.delete(probs, 2, axis=1) == pytest.approx(one.predict_proba(logits), abs=1e-6)
+    assert np.delete(probs, 2, axis=1) == pytest.approx(one.predict_proba(logits=logits), abs=1e-6)
     assert other.bias_[2] == pytest.approx(0.0, abs=1e-5)
-    assert np.isneginf(other.predict_log_proba(padded)[:, 2]).all()
+    assert np.isneginf(other.predict_log_proba(logits=padded)[:, 2]).all()
 
 
 # --- what is promised ----------------------------------------------------------------------------
@@ -366,8 +384,11 @@ def test_a_class_that_is_ruled_out_everywhere_is_not_there(method):
 def test_it_is_never_worse_than_temperature_scaling_on_its_samples(method):
     for seed in range(5):
         logits, labels = draw_tilted(seed=seed, n=150, k=5)
-        found = method().fit(logits, labels).report_
-        assert found.after <= TemperatureScaling().fit(logits, labels).report_.after + 1e-12
+        found = method().fit(logits=logits, labels=labels).report_
+        assert (
+            found.after
+            <= TemperatureScaling().fit(logits=logits, labels=labels).report_.after + 1e-12
+        )
         assert found.criterion == "nll"
         assert found.at_bound is None
 
@@ -383,7 +404,7 @@ def test_vectors_and_matrices_are_found_again():
     assert vector.bias_ == pytest.approx(bias, abs=0.03)
     matrix = np.array([[2.0, 0.6, -0.6], [0.0, 1.5, 0.0], [0.5, -0.5, 2.5]])
     labels = (scores @ matrix.T + rng.gumbel(size=scores.shape)).argmax(axis=1)
-    found = MatrixScaling(off_diagonal=1e-8).fit(scores, labels)
+    found = MatrixScaling(off_diagonal=1e-8).fit(logits=scores, labels=labels)
     # A centred row has K - 1 numbers, and a softmax K - 1 differences: more cannot be seen.
     seen = np.eye(3) - 1 / 3
     assert seen @ found.matrix_ @ seen == pytest.approx(seen @ matrix @ seen, abs=0.08)
@@ -405,7 +426,10 @@ def test_default_strengths_of_dirichlet_are_the_rule_it_states():
     log_q = log_softmax(logits)
     r = typical(log_q, logits, np.ones(len(labels), dtype=int))
     stated = DirichletCalibration(off_diagonal=1e-4 * 4**2 * 3 * r**2, intercept=1e-3 * 4)
-    one, other = stated.fit(logits, labels), DirichletCalibration().fit(logits, labels)
+    one, other = (
+        stated.fit(logits=logits, labels=labels),
+        DirichletCalibration().fit(logits=logits, labels=labels),
+    )
     assert one.matrix_ == pytest.approx(other.matrix_, abs=1e-6)
 
 
@@ -413,10 +437,10 @@ def test_default_strengths_of_dirichlet_are_the_rule_it_states():
 def test_a_class_without_samples_keeps_a_finite_share(method):
     logits, labels = draw_tilted(k=4)
     present = labels != 3
-    found = method().fit(logits[present], labels[present])
+    found = method().fit(logits=logits[present], labels=labels[present])
     assert np.abs(found.bias_).max() < 30.0
     assert any("no sample" in warning for warning in found.report_.warnings)
-    probs = found.predict_proba(logits)
+    probs = found.predict_proba(logits=logits)
     assert (probs[:, 3] > 1e-30).all()
     assert np.isfinite(probs).all()
 
@@ -432,7 +456,7 @@ def test_samples_without_a_mistake_end_at_a_reported_limit(method, clear):
     assert found.report_.at_bound == "T -> 0"
     assert any("T = 0" in warning for warning in found.report_.warnings)
     assert found.report_.after < 1e-3
-    probs = found.predict_proba(logits)
+    probs = found.predict_proba(logits=logits)
     assert np.isfinite(probs).all()
     assert (probs.argmax(axis=1) == logits.argmax(axis=1)).all()
 
@@ -452,7 +476,7 @@ def test_a_model_worse_than_chance_ends_at_a_reported_limit():
 @pytest.mark.parametrize("method", METHODS[:2])
 def test_a_ridge_that_decides_is_reported(method):
     def held(logits, labels, **params):
-        found = method(**params).fit(logits, labels)
+        found = method(**params).fit(logits=logits, labels=labels)
         return [w for w in found.report_.warnings if "do not determine" in w]
 
     logits, labels = draw_tilted(n=2000)
@@ -479,9 +503,9 @@ def test_a_search_that_fails_leaves_the_probabilities_as_they_are(method, monkey
 
     monkeypatch.setattr(linear_map, "minimise", lost)
     with pytest.warns(CalibrationWarning, match="so these were kept"):
-        found = method().fit(logits, labels)
+        found = method().fit(logits=logits, labels=labels)
     assert found.report_.after == found.report_.before
-    assert found.predict_log_proba(logits) == pytest.approx(log_softmax(logits), abs=1e-12)
+    assert found.predict_log_proba(logits=logits) == pytest.approx(log_softmax(logits), abs=1e-12)
 
 
 @every_method
@@ -507,11 +531,11 @@ def test_strengths_that_are_none_are_refused(value):
         DirichletCalibration(intercept=value),
     ):
         with pytest.raises(ValueError, match=r"must be (above 0|finite); found"):
-            calibrator.fit(logits, labels)
+            calibrator.fit(logits=logits, labels=labels)
     with pytest.raises(ValueError, match="ridge must be a number"):
-        VectorScaling(ridge="weak").fit(logits, labels)
+        VectorScaling(ridge="weak").fit(logits=logits, labels=labels)
     with pytest.raises(ValueError, match="intercept must be a number"):
-        MatrixScaling(intercept=None).fit(logits, labels)
+        MatrixScaling(intercept=None).fit(logits=logits, labels=labels)
 
 
 # --- hostile input -------------------------------------------------------------------------------
@@ -554,22 +578,22 @@ def check_hostile_samples(method, case, dtype, file):
     logits = np.where(np.isneginf(logits), logits, np.clip(logits, limits.min, limits.max))
     logits = logits.astype(dtype)
     labels = np.asarray(labels)
-    found = method().fit(logits, labels)
+    found = method().fit(logits=logits, labels=labels)
     assert found.report_.after <= found.report_.before
     assert math.isfinite(found.report_.gradient)
     assert all(np.isfinite(value).all() for value in found.state_.values())
     assert found.state_.get("temperature", 1.0) > 0.0
-    log_probs = found.predict_log_proba(logits)
+    log_probs = found.predict_log_proba(logits=logits)
     assert not np.isnan(log_probs).any()
     assert (np.isneginf(log_probs) == np.isneginf(logits)).all()
-    assert found.predict_proba(logits).sum(axis=1) == pytest.approx(1.0, abs=1e-5)
+    assert found.predict_proba(logits=logits).sum(axis=1) == pytest.approx(1.0, abs=1e-5)
     # As a user would meet them later: rows of quite another size.
     others = np.array([[6e4, 0.0, -6e4], [-np.inf, 1.0, 0.0], [1e-7, 0.0, 0.0]], dtype=dtype)
     others = np.concatenate([others, np.zeros((3, logits.shape[1] - 3), dtype=dtype)], axis=1)
-    assert found.predict_proba(others).sum(axis=1) == pytest.approx(1.0, abs=1e-5)
+    assert found.predict_proba(logits=others).sum(axis=1) == pytest.approx(1.0, abs=1e-5)
     if case != "at the end of float64":
         found.save(file)
-        assert (load(file).predict_log_proba(logits) == log_probs).all()
+        assert (load(file).predict_log_proba(logits=logits) == log_probs).all()
 
 
 @every_method
@@ -577,7 +601,7 @@ def check_hostile_samples(method, case, dtype, file):
 def test_differences_that_no_float_can_hold(method, tmp_path):
     logits = np.where(np.arange(180).reshape(60, 3) % 7 < 3, 1.7e308, -1.7e308)
     found = method().fit(logits, np.arange(60) % 3)
-    assert found.predict_proba(logits).sum(axis=1) == pytest.approx(1.0, abs=1e-12)
+    assert found.predict_proba(logits=logits).sum(axis=1) == pytest.approx(1.0, abs=1e-12)
     assert found.report_.after <= found.report_.before
     with pytest.raises(ValueError, match="whose differences are finite in their dtype"):
         found.save(tmp_path / "cal.json")
@@ -597,7 +621,7 @@ def test_no_samples_break_it(method, data):
     weight = np.array(data.draw(st.lists(st.integers(1, 3), min_size=n, max_size=n)), dtype=float)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
-        found = method().fit(logits, labels, weight)
+        found = method().fit(logits=logits, labels=labels, sample_weight=weight)
     assert found.report_.after <= found.report_.before
     # Rows of very different sizes may lead nowhere; then nothing is changed, and it says so.
     if any("so these were kept" in warning for warning in found.report_.warnings):
@@ -605,7 +629,7 @@ def test_no_samples_break_it(method, data):
         assert found.report_.after == found.report_.before
     else:
         assert math.isfinite(found.report_.gradient)
-    log_probs = found.predict_log_proba(logits)
+    log_probs = found.predict_log_proba(logits=logits)
     assert (np.isneginf(log_probs) == np.isneginf(logits)).all()
     assert not np.isnan(log_probs).any()
     assert np.exp(log_probs).sum(axis=1) == pytest.approx(1.0, abs=1e-9)
@@ -618,7 +642,7 @@ def test_where_the_search_leads_nowhere_nothing_is_changed():
     assert found.report_.after == found.report_.before
     assert found.report_.gradient is None
     log_probs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    np.testing.assert_allclose(found.predict_log_proba(logits), log_probs, atol=1e-12)
+    np.testing.assert_allclose(found.predict_log_proba(logits=logits), log_probs, atol=1e-12)
 
 
 @every_method
@@ -641,12 +665,12 @@ def test_files_that_could_overflow_are_refused(method, tmp_path):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_one_map_for_every_library(method, dtype, library):
     logits, labels = draw_tilted(masked=0.1)
-    found = method().fit(logits, labels)
+    found = method().fit(logits=logits, labels=labels)
     log_probs = library.numpy(found.predict_log_proba(library.make(logits, dtype)))
     assert log_probs.dtype == dtype
     finite = np.isfinite(logits)
     assert log_probs[finite] == pytest.approx(
-        found.predict_log_proba(logits)[finite], abs=1e-4 if dtype == "float32" else 1e-12
+        found.predict_log_proba(logits=logits)[finite], abs=1e-4 if dtype == "float32" else 1e-12
     )
     assert np.isneginf(log_probs[~finite]).all()
 
@@ -654,7 +678,7 @@ def test_one_map_for_every_library(method, dtype, library):
 @every_method
 def test_gradients_pass_to_the_logits(method):
     logits, labels = draw_tilted(n=60, k=3)
-    layer = method().fit(logits, labels).as_module()
+    layer = method().fit(logits=logits, labels=labels).as_module()
     assert torch.autograd.gradcheck(layer, torch.from_numpy(logits[:4]).requires_grad_())
     masked = torch.tensor([[1.0, -torch.inf, 0.5]], dtype=torch.float64, requires_grad=True)
     layer(masked)[0, 0].backward()
@@ -667,7 +691,7 @@ def test_memory_stays_at_one_copy_in_double_precision(method, monkeypatch):
     monkeypatch.setattr(linear_solver, "STEPS", 2)
     monkeypatch.setattr(linear_solver, "MOST_ROUNDS", 2)
     monkeypatch.setattr("calibrant.calibrators.data.BLOCK_ENTRIES", 1 << 14)
-    logits, labels = draw_tilted(n=10_000, k=20)
+    logits, labels = draw_tilted(n=50_000, k=20)
     data = FitData(logits.astype(np.float32), labels, None)
     method()._fit(data)  # imports and compilation are not counted
     tracemalloc.start()
@@ -696,9 +720,11 @@ def test_a_matrix_of_a_thousand_classes(method, monkeypatch):
     scores = 3.0 * rng.normal(size=(200, 1000))
     labels = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
     logits = (2 * scores).astype(np.float32)
-    found = method().fit(logits, labels)
-    assert found.report_.after < TemperatureScaling().fit(logits, labels).report_.after
-    assert found.predict_proba(logits).sum(axis=1) == pytest.approx(1.0, abs=1e-5)
+    found = method().fit(logits=logits, labels=labels)
+    assert (
+        found.report_.after < TemperatureScaling().fit(logits=logits, labels=labels).report_.after
+    )
+    assert found.predict_proba(logits=logits).sum(axis=1) == pytest.approx(1.0, abs=1e-5)
 
 
 @every_method
@@ -706,9 +732,9 @@ def test_real_networks(method, shared_data):
     for name in ("c10_resnet20", "c10_densenet40_nncal", "pathmnist_resnet50", "emotion_final_psr"):
         with np.load(shared_data / "logits" / f"{name}.npz") as file:
             logits, labels = file["val_logits"], file["val_labels"]
-        found = method().fit(logits, labels)
+        found = method().fit(logits=logits, labels=labels)
         report = found.report_
         assert report.gradient < 1e-7
-        assert report.after <= TemperatureScaling().fit(logits, labels).report_.after
+        assert report.after <= TemperatureScaling().fit(logits=logits, labels=labels).report_.after
         assert report.at_bound is None
         assert report.warnings == ()

@@ -39,15 +39,15 @@ def criterion(flat, g, labels, strength):
 @pytest.mark.parametrize("strength", [0.1, 1.0, 30.0])
 def test_the_minimum_is_that_of_a_general_minimiser(strength):
     logits, labels = skewed()
-    found = StructuredScaling(strength=strength).fit(logits, labels)
-    temperature = TemperatureScaling().fit(logits, labels).temperature_
+    found = StructuredScaling(strength=strength).fit(logits=logits, labels=labels)
+    temperature = TemperatureScaling().fit(logits=logits, labels=labels).temperature_
     assert found.temperature_ == pytest.approx(temperature, rel=1e-9)
     g = features_of(logits, temperature)
     slow = minimize(criterion, np.zeros(20), (g, labels, strength), tol=1e-10)
     np.testing.assert_allclose(found.matrix_ - np.eye(4), slow.x[:16].reshape(4, 4), atol=1e-4)
     np.testing.assert_allclose(found.bias_, slow.x[16:], atol=1e-4)
     expected = log_softmax(g @ found.matrix_.T + found.bias_, axis=1)
-    np.testing.assert_allclose(found.predict_log_proba(logits), expected, atol=1e-12)
+    np.testing.assert_allclose(found.predict_log_proba(logits=logits), expected, atol=1e-12)
 
 
 def test_the_cross_fit_is_close_to_real_refits():
@@ -67,17 +67,31 @@ def test_the_cross_fit_is_close_to_real_refits():
         assert np.abs(held_out[inside] - expected).max() < 0.1 * moved.max()
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("n", "strength"), [(200, 0.1), (1000, 1.0)])
+def test_the_held_out_loss_is_above_its_bound(n, strength, seed):
+    logits, labels = skewed(n, seed=seed)
+    folds = Folds.of(np.ones(n), np.random.default_rng(seed).permutation(n))
+    regression = Regression.of(checked_samples(logits, labels), 2.0, strength)
+    found = regression.minimise()
+    held_out = -regression.cross_fitted(found, folds)[np.arange(n), labels[folds.row]].mean()
+    inside = -regression.log_probs(found.weights)[labels, np.arange(n)].mean()
+    assert inside < regression.least_held_out_loss(found, folds) <= held_out
+
+
 def test_a_strong_penalty_is_temperature_scaling():
     logits, labels = skewed()
-    strong = StructuredScaling(strength=1e9).fit(logits, labels)
-    plain = TemperatureScaling().fit(logits, labels)
-    np.testing.assert_allclose(strong.predict_proba(logits), plain.predict_proba(logits), atol=1e-4)
+    strong = StructuredScaling(strength=1e9).fit(logits=logits, labels=labels)
+    plain = TemperatureScaling().fit(logits=logits, labels=labels)
+    np.testing.assert_allclose(
+        strong.predict_proba(logits=logits), plain.predict_proba(logits=logits), atol=1e-4
+    )
 
 
 def test_whole_weights_are_repetitions():
     logits, labels = skewed(200)
     weight = np.random.default_rng(0).integers(0, 5, size=200)
-    weighted = StructuredScaling().fit(logits, labels, weight)
+    weighted = StructuredScaling().fit(logits=logits, labels=labels, sample_weight=weight)
     repeated = StructuredScaling().fit(*(np.repeat(a, weight, axis=0) for a in (logits, labels)))
     np.testing.assert_allclose(weighted.matrix_, repeated.matrix_, atol=1e-8)
 
@@ -85,10 +99,10 @@ def test_whole_weights_are_repetitions():
 @pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
 def test_masked_classes_keep_probability_zero_and_move_nothing():
     logits, labels = skewed(400)
-    found = StructuredScaling().fit(logits, labels)
+    found = StructuredScaling().fit(logits=logits, labels=labels)
     masked = logits.copy()
     masked[:, 3] = -np.inf
-    probs = found.predict_proba(masked)
+    probs = found.predict_proba(logits=masked)
     assert (probs[:, 3] == 0.0).all()
     np.testing.assert_allclose(probs.sum(axis=1), 1.0)
     fit_on_masked = StructuredScaling().fit(masked, np.minimum(labels, 2))
@@ -100,11 +114,11 @@ def test_the_unit_of_the_logits_does_not_matter(factor):
     logits, labels = skewed(300)
     one, other = (StructuredScaling().fit(f * logits, labels) for f in (1.0, factor))
     np.testing.assert_allclose(
-        one.predict_proba(logits), other.predict_proba(factor * logits), atol=1e-6
+        one.predict_proba(logits=logits), other.predict_proba(factor * logits), atol=1e-6
     )
 
 
 def test_more_than_twenty_classes_are_refused():
     logits, labels = skewed(100, 21)
     with pytest.raises(calibrant.CalibrantError, match="at most 20 classes; found 21"):
-        StructuredScaling().fit(logits, labels)
+        StructuredScaling().fit(logits=logits, labels=labels)

@@ -426,7 +426,7 @@ def test_log_odds_are_exact_close_to_0_and_1(library, k):
 def test_the_logistic_fit_is_the_minimum(name, drawn_samples):
     logits, labels, weight = drawn_samples
     n_classes = logits.shape[1]
-    calibrator = METHODS[name]().fit(logits, labels, weight)
+    calibrator = METHODS[name]().fit(logits=logits, labels=labels, sample_weight=weight)
     ours = np.stack([calibrator.state_[part] for part in calibrator.STATE], axis=1)
     assert (ours[:, :-1] >= 0).all()
     problems = slow_problems(logits, labels, [1.0] * len(labels) if weight is None else weight)
@@ -444,32 +444,34 @@ def test_the_logistic_fit_is_the_minimum(name, drawn_samples):
 def test_agrees_with_the_formula(name, drawn_samples):
     logits, labels, weight = drawn_samples
     n_classes = logits.shape[1]
-    calibrator = METHODS[name]().fit(logits, labels, weight)
+    calibrator = METHODS[name]().fit(logits=logits, labels=labels, sample_weight=weight)
     weight = [1.0] * len(labels) if weight is None else weight
     curves = [slow_curve(name, p, n_classes) for p in slow_problems(logits, labels, weight)]
     # Between the samples too; exactly on an edge, rounding decides which side a row is on.
-    rows = np.concatenate([logits[:6], 0.37 * logits[:6] + 0.011 * np.arange(n_classes)])
+    rows = logits[:6]
+    if len(labels) > 2:  # between so few samples the criterion is flat, and the oracle stops early
+        rows = np.concatenate([rows, 0.37 * rows + 0.011 * np.arange(n_classes)])
     expected = [slow_probs(curves, row) for row in rows]
     tolerance = {"bbq": 5e-3, "platt": 1e-4, "beta": 2e-4, "spline": 1e-3}.get(name, 1e-9)
-    np.testing.assert_allclose(calibrator.predict_proba(rows), expected, rtol=tolerance)
+    np.testing.assert_allclose(calibrator.predict_proba(logits=rows), expected, rtol=tolerance)
 
 
 @every_method
 @pytest.mark.parametrize("k", [2, 3])
 def test_agrees_with_the_formula_on_more_samples(name, k):
     logits, labels = drawn(700, k, 8)
-    calibrator = METHODS[name]().fit(logits, labels)
+    calibrator = METHODS[name]().fit(logits=logits, labels=labels)
     curves = [slow_curve(name, p, k) for p in slow_problems(logits, labels, [1.0] * 700)]
     rows = np.random.default_rng(0).normal(scale=3.0, size=(30, k))
     expected = [slow_probs(curves, row) for row in rows]
     tolerance = {"bbq": 4e-3, "platt": 1e-5, "beta": 1e-5, "spline": 1e-5}.get(name, 1e-11)
-    np.testing.assert_allclose(calibrator.predict_proba(rows), expected, rtol=tolerance)
+    np.testing.assert_allclose(calibrator.predict_proba(logits=rows), expected, rtol=tolerance)
 
 
 def test_platt_is_the_textbook_for_two_classes():
     """Without the ridge, which a thousand samples drown out."""
     logits, labels = drawn(2000, 2, 1)
-    calibrator = PlattScaling().fit(logits, labels)
+    calibrator = PlattScaling().fit(logits=logits, labels=labels)
     x = logits[:, 1] - logits[:, 0]
     n_hits = labels.sum()
     target = np.where(labels == 1, (n_hits + 1) / (n_hits + 2), 1 / (2000 - n_hits + 2))
@@ -516,8 +518,10 @@ def test_the_spline_of_logistic_samples_is_platt_scaling():
         x = 2 * rng.normal(size=n)
         labels = (rng.random(n) < 1 / (1 + np.exp(1 - 0.5 * x))).astype(int)
         rows = np.stack([np.zeros(n), x], axis=1)
-        spline, platt = (method().fit(rows, labels) for method in (SplineCalibration, PlattScaling))
-        apart = np.abs(spline.predict_proba(rows) - platt.predict_proba(rows))
+        spline, platt = (
+            method().fit(logits=rows, labels=labels) for method in (SplineCalibration, PlattScaling)
+        )
+        apart = np.abs(spline.predict_proba(logits=rows) - platt.predict_proba(logits=rows))
         assert apart.max() < bound
 
 
@@ -529,7 +533,7 @@ def test_the_spline_bends_where_the_truth_does():
     spline = SplineCalibration().fit(np.stack([np.zeros_like(x), x], axis=1), labels)
     rows = np.stack([np.zeros(5), [-2.0, -1.0, 0.0, 2.0, 4.0]], axis=1)
     expected = 1 / (1 + np.exp(-np.array([-4.0, -2.0, 0.0, 0.4, 0.8])))
-    np.testing.assert_allclose(spline.predict_proba(rows)[:, 1], expected, atol=0.03)
+    np.testing.assert_allclose(spline.predict_proba(logits=rows)[:, 1], expected, atol=0.03)
 
 
 def test_a_value_keeps_its_own_rate_as_far_as_its_count_supports_it():
@@ -557,11 +561,11 @@ def test_a_value_keeps_its_own_rate_as_far_as_its_count_supports_it():
 def test_the_interval_is_that_of_the_definition(drawn_samples):
     logits, labels, weight = drawn_samples
     k = logits.shape[1]
-    venn = VennAbers().fit(logits, labels, weight)
+    venn = VennAbers().fit(logits=logits, labels=labels, sample_weight=weight)
     weight = [1.0] * len(labels) if weight is None else weight
     intervals = [slow_venn_abers(problem) for problem in slow_problems(logits, labels, weight)]
     rows = np.concatenate([logits[:6], 0.37 * logits[:6] + 0.011 * np.arange(k)])
-    found = venn.predict_interval(rows)
+    found = venn.predict_interval(logits=rows)
     assert found.shape == ((len(rows), 2) if k == 2 else (len(rows), k, 2))
     for row, ends in zip(rows, found.reshape(len(rows), -1, 2), strict=True):
         for j, interval, pair in zip([1] if k == 2 else range(k), intervals, ends, strict=True):
@@ -579,8 +583,8 @@ def test_the_probability_is_within_the_interval_and_both_ends_rise(drawn_samples
     venn = VennAbers().fit(*drawn_samples)
     x = np.sort(np.append(np.linspace(-40, 40, 300), class_log_odds(drawn_samples[0])[:, 1]))
     rows = np.stack([np.zeros_like(x), x], axis=1)
-    p0, p1 = venn.predict_interval(rows).T
-    p = venn.predict_proba(rows)[:, 1]
+    p0, p1 = venn.predict_interval(logits=rows).T
+    p = venn.predict_proba(logits=rows)[:, 1]
     assert (np.diff(p0) >= 0).all()
     assert (np.diff(p1) >= 0).all()
     assert ((p0 <= p * (1 + 1e-14)) & (p <= p1 * (1 + 1e-14)) & (p > 0) & (p < 1)).all()
@@ -589,7 +593,7 @@ def test_the_probability_is_within_the_interval_and_both_ends_rise(drawn_samples
 def test_the_interval_in_every_array_library(library):
     for k in (2, 3):
         venn, rows = VennAbers().fit(*drawn(300, k)), awkward_rows(k)
-        expected = venn.predict_interval(rows)
+        expected = venn.predict_interval(logits=rows)
         np.testing.assert_array_equal(
             library.numpy(venn.predict_interval(library.make(rows))), expected
         )
@@ -625,8 +629,8 @@ def test_one_of_the_ends_is_calibrated():
         orders = math.factorial(5) // math.prod(map(math.factorial, repeats))
         likely = orders * math.prod(chance[each] for each in chosen)
         x, labels = np.array(chosen).T
-        venn = VennAbers().fit(np.stack([np.zeros(5), x], axis=1), labels.astype(int))
-        for (x, y), ends in zip(outcomes, venn.predict_interval(rows), strict=True):
+        venn = VennAbers().fit(logits=np.stack([np.zeros(5), x], axis=1), labels=labels.astype(int))
+        for (x, y), ends in zip(outcomes, venn.predict_interval(logits=rows), strict=True):
             said = round(ends[y], 9)
             total[said] += likely * chance[x, y]
             hits[said] += likely * chance[x, y] * y
@@ -643,10 +647,13 @@ def test_one_of_the_ends_is_calibrated():
 def test_rows_are_probabilities(name, drawn_samples):
     logits, labels, weight = drawn_samples
     k = logits.shape[1]
-    calibrator = METHODS[name]().fit(logits, labels, weight)
+    calibrator = METHODS[name]().fit(logits=logits, labels=labels, sample_weight=weight)
     for dtype in (np.float64, np.float32):
         rows = np.concatenate([logits, awkward_rows(k)]).astype(dtype)
-        probs, logs = calibrator.predict_proba(rows), calibrator.predict_log_proba(rows)
+        probs, logs = (
+            calibrator.predict_proba(logits=rows),
+            calibrator.predict_log_proba(logits=rows),
+        )
         eps = float(np.finfo(dtype).eps)
         assert probs.dtype == logs.dtype == dtype
         np.testing.assert_allclose(probs.sum(axis=1), 1.0, rtol=4 * k * eps)
@@ -669,7 +676,7 @@ def test_weights_are_repetitions(name, drawn_samples, data):
     repeated = METHODS[name]().fit(np.repeat(logits, count, axis=0), np.repeat(labels, count))
     rows = np.concatenate([logits, awkward_rows(logits.shape[1])])
     np.testing.assert_allclose(
-        weighted.predict_proba(rows), repeated.predict_proba(rows), rtol=1e-6
+        weighted.predict_proba(logits=rows), repeated.predict_proba(logits=rows), rtol=1e-6
     )
 
 
@@ -679,12 +686,12 @@ def test_the_order_of_rows_does_not_matter(name, drawn_samples, random):
     logits, labels, weight = drawn_samples
     order = list(range(len(labels)))
     random.shuffle(order)
-    straight = METHODS[name]().fit(logits, labels, weight)
+    straight = METHODS[name]().fit(logits=logits, labels=labels, sample_weight=weight)
     weight = None if weight is None else weight[order]
-    shuffled = METHODS[name]().fit(logits[order], labels[order], weight)
+    shuffled = METHODS[name]().fit(logits=logits[order], labels=labels[order], sample_weight=weight)
     rows = np.concatenate([logits, awkward_rows(logits.shape[1])])
     np.testing.assert_allclose(
-        straight.predict_proba(rows), shuffled.predict_proba(rows), rtol=bound(name)
+        straight.predict_proba(logits=rows), shuffled.predict_proba(logits=rows), rtol=bound(name)
     )
 
 
@@ -695,11 +702,11 @@ def test_classes_can_be_renamed(name, drawn_samples, random):
     k = logits.shape[1]
     order = list(range(k))
     random.shuffle(order)
-    straight = METHODS[name]().fit(logits, labels, weight)
+    straight = METHODS[name]().fit(logits=logits, labels=labels, sample_weight=weight)
     renamed = METHODS[name]().fit(logits[:, order], np.argsort(order)[labels], weight)
     rows = np.concatenate([logits, awkward_rows(k)])
     np.testing.assert_allclose(
-        straight.predict_proba(rows)[:, order],
+        straight.predict_proba(logits=rows)[:, order],
         renamed.predict_proba(rows[:, order]),
         rtol=bound(name),
     )
@@ -714,11 +721,13 @@ def bound(name):
 @given(samples(2, 2))
 def test_two_classes_can_be_swapped(name, drawn_samples):
     logits, labels, weight = drawn_samples
-    straight = METHODS[name]().fit(logits, labels, weight)
+    straight = METHODS[name]().fit(logits=logits, labels=labels, sample_weight=weight)
     swapped = METHODS[name]().fit(logits[:, ::-1], 1 - labels, weight)
     rows = np.concatenate([logits, awkward_rows(2)])
     np.testing.assert_allclose(
-        straight.predict_proba(rows), swapped.predict_proba(rows[:, ::-1])[:, ::-1], rtol=1e-6
+        straight.predict_proba(logits=rows),
+        swapped.predict_proba(rows[:, ::-1])[:, ::-1],
+        rtol=1e-6,
     )
 
 
@@ -726,7 +735,7 @@ def test_two_classes_can_be_swapped(name, drawn_samples):
 @given(samples())
 def test_a_class_is_never_less_probable_by_itself_for_a_higher_score(name, drawn_samples):
     logits, labels, weight = drawn_samples
-    calibrator = METHODS[name]().fit(logits, labels, weight)
+    calibrator = METHODS[name]().fit(logits=logits, labels=labels, sample_weight=weight)
     n_problems = 1 if logits.shape[1] == 2 else logits.shape[1]
     log_odds = np.repeat(np.linspace(-37, 37, 500)[:, np.newaxis], n_problems, axis=1)
     rises = np.diff(calibrator._calibrated(log_odds, calibrator.state_), axis=0)
@@ -737,14 +746,14 @@ def test_a_class_is_never_less_probable_by_itself_for_a_higher_score(name, drawn
 @pytest.mark.parametrize("k", [2, 3, 10])
 def test_array_libraries_agree(library, name, k):
     logits, labels = drawn(500, k, 2)
-    calibrator = METHODS[name]().fit(logits, labels)
+    calibrator = METHODS[name]().fit(logits=logits, labels=labels)
     rows = awkward_rows(k)
-    expected = calibrator.predict_log_proba(rows)
+    expected = calibrator.predict_log_proba(logits=rows)
     found = library.numpy(calibrator.predict_log_proba(library.make(rows)))
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
     block = library.make(rows[:24].reshape(2, 3, 4, k))
-    for part, rest in ((block, expected[:24]), (library.make(rows[3]), expected[3:4])):
-        found = library.numpy(calibrator.predict_log_proba(part)).reshape(-1, k)
+    for part, rest in ((block, expected[:24]), (library.make(rows[3:4]), expected[3:4])):
+        found = library.numpy(calibrator.predict_log_proba(logits=part)).reshape(-1, k)
         np.testing.assert_allclose(found, rest, rtol=1e-12, atol=1e-14)
 
 
@@ -752,10 +761,10 @@ def test_array_libraries_agree(library, name, k):
 @pytest.mark.parametrize("k", [2, 5])
 def test_single_precision_is_close(name, k):
     logits, labels = drawn(500, k, 4)
-    calibrator = METHODS[name]().fit(logits, labels)
+    calibrator = METHODS[name]().fit(logits=logits, labels=labels)
     narrow = METHODS[name]().fit(logits.astype(np.float32), labels)
     rows = 3 * np.random.default_rng(0).normal(size=(200, k))
-    wide = calibrator.predict_proba(rows)
+    wide = calibrator.predict_proba(logits=rows)
     for found in (
         calibrator.predict_proba(rows.astype(np.float32)),
         narrow.predict_proba(rows.astype(np.float32)),
@@ -769,6 +778,7 @@ def test_single_precision_is_close(name, k):
 # --- hostile input -------------------------------------------------------------------------------
 
 
+@functools.cache
 def hostile():
     rng = np.random.default_rng(0)
     logits, labels = drawn(120, 4)
@@ -808,21 +818,25 @@ def hostile():
 
 
 @every_method
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, marks=pytest.mark.slow if case == "many classes" else [])
-        for case in hostile()
-    ],
-)
-def test_hostile_samples(name, case):
+def test_hostile_samples(name):
+    for case in hostile().keys() - {"many classes"}:
+        check_hostile_samples(name, case)
+
+
+@pytest.mark.slow
+@every_method
+def test_many_classes_of_few_samples(name):
+    check_hostile_samples(name, "many classes")
+
+
+def check_hostile_samples(name, case):
     logits, labels = hostile()[case]
     for weight in (None, np.full(len(labels), 1e-300), np.full(len(labels), 1e15)):
-        calibrator = METHODS[name]().fit(logits, labels, weight)
+        calibrator = METHODS[name]().fit(logits=logits, labels=labels, sample_weight=weight)
         assert math.isfinite(calibrator.report_.after)
         assert all(np.isfinite(value).all() for value in calibrator.state_.values())
         rows = np.concatenate([logits.astype(np.float64), awkward_rows(logits.shape[1])])
-        probs = calibrator.predict_proba(rows)
+        probs = calibrator.predict_proba(logits=rows)
         np.testing.assert_allclose(probs.sum(axis=1), 1.0, rtol=1e-12)
         np.testing.assert_array_equal(probs == 0, rows == -np.inf)
 
@@ -832,8 +846,8 @@ def test_a_class_without_samples_is_improbable(name):
     logits, labels = drawn(3000)
     labels[labels == 2] = 1
     with pytest.warns(CalibrationWarning, match="1 of 3 classes have no sample"):
-        calibrator = METHODS[name]().fit(logits, labels)
-    probs = calibrator.predict_proba(logits)[:, 2]
+        calibrator = METHODS[name]().fit(logits=logits, labels=labels)
+    probs = calibrator.predict_proba(logits=logits)[:, 2]
     # The highest of the samples could be the first hit: Venn-Abers gives it 1/3 by definition.
     assert (probs.mean() if name == "venn-abers" else probs.max()) < 5e-3
 
@@ -843,7 +857,7 @@ def test_a_class_that_is_apart_gets_bounded_odds(name):
     """Without smoothing the odds of a class told apart without an error are infinite."""
     labels = np.arange(200) % 2
     logits = np.stack([np.zeros(200), np.where(labels == 1, 8.0, -8.0)], axis=1)
-    probs = METHODS[name]().fit(logits, labels).predict_proba(logits)
+    probs = METHODS[name]().fit(logits=logits, labels=labels).predict_proba(logits=logits)
     right = probs[np.arange(200), labels]
     assert (right > 0.95).all()
     assert (right < 1 - 1e-3).all()
@@ -852,7 +866,7 @@ def test_a_class_that_is_apart_gets_bounded_odds(name):
 @every_method
 def test_nothing_is_certain_beyond_the_samples(name):
     logits, labels = drawn(200)
-    far = METHODS[name]().fit(logits, labels).predict_log_proba(1e4 * np.eye(3))
+    far = METHODS[name]().fit(logits=logits, labels=labels).predict_log_proba(1e4 * np.eye(3))
     assert np.isfinite(far).all()
     assert far.min() >= -MOST - math.log(3)
 
@@ -862,8 +876,8 @@ def test_many_classes_divide_properly(name):
     """All g tiny: many classes, none of which is ever likely."""
     rng = np.random.default_rng(0)
     logits, labels = 0.1 * rng.normal(size=(300, 300)), rng.permutation(300)
-    calibrator = METHODS[name]().fit(logits, labels)
-    probs = calibrator.predict_proba(logits)
+    calibrator = METHODS[name]().fit(logits=logits, labels=labels)
+    probs = calibrator.predict_proba(logits=logits)
     np.testing.assert_allclose(probs.sum(axis=1), 1.0, rtol=1e-12)
     assert (probs > 0).all()
 
@@ -877,7 +891,7 @@ def test_a_ridge_goes_from_the_free_fit_to_no_change(name, k):
     distances, losses = [], []
     for ridge in (1e-300, 1e-6, 0.3, 30.0, 3e3, 1e6, 1e300):
         calibrator = METHODS[name](ridge=ridge).fit(2.5 * logits, labels)
-        distances.append(np.abs(calibrator.predict_proba(rows) - exact).max())
+        distances.append(np.abs(calibrator.predict_proba(logits=rows) - exact).max())
         slopes = np.stack([calibrator.state_[part] for part in calibrator.STATE][:-1])
         losses.append(np.abs(slopes - 1).max())
     assert losses == sorted(losses, reverse=True)
@@ -904,7 +918,7 @@ def test_a_ridge_is_a_number_above_0(name, ridge, error, message):
 def test_small_units_are_no_obstacle():
     """The ridge must not hold the slope at 1 where the logits were divided by a thousand."""
     logits, labels = drawn(3000, seed=5)
-    usual = PlattScaling().fit(logits, labels)
+    usual = PlattScaling().fit(logits=logits, labels=labels)
     for name in LOGISTIC:
         small = METHODS[name]().fit(1e-3 * logits, labels)
         assert small.report_.after < usual.report_.after + 0.1
@@ -913,14 +927,14 @@ def test_small_units_are_no_obstacle():
 @pytest.mark.parametrize("name", LOGISTIC)
 def test_a_large_negative_number_for_a_mask_does_not_tilt_the_curve(name):
     logits, labels = drawn(3000, 4, 6)
-    clean = METHODS[name]().fit(logits, labels)
+    clean = METHODS[name]().fit(logits=logits, labels=labels)
     hidden = np.random.default_rng(1).random(logits.shape) < 0.3
     hidden[np.arange(3000), labels] = False
     masked = METHODS[name]().fit(np.where(hidden, -np.inf, logits), labels)
     large = METHODS[name]().fit(np.where(hidden, -1e9, logits), labels)
     rows, answers = drawn(3000, 4, 7)
     scores = [
-        -np.mean(fit.predict_log_proba(rows)[np.arange(3000), answers])
+        -np.mean(fit.predict_log_proba(logits=rows)[np.arange(3000), answers])
         for fit in (clean, masked, large)
     ]
     assert max(scores) < scores[0] + 0.05
@@ -954,7 +968,7 @@ def test_the_report(name):
 def test_a_worse_result_is_said():
     logits, labels = drawn(600, 30, spread=1.5)
     with pytest.warns(CalibrationWarning, match=r"the nll rose from .* to .* compare with temp"):
-        report = HistogramBinning(n_bins=2).fit(logits, labels).report_
+        report = HistogramBinning(n_bins=2).fit(logits=logits, labels=labels).report_
     assert report.after > report.before
 
 
@@ -962,7 +976,7 @@ def test_a_worse_result_is_said():
 def test_too_many_numbers_for_the_samples_are_said(name):
     logits, labels = drawn(150, 100)
     with pytest.warns(CalibrationWarning, match="numbers were fitted on 150 samples"):
-        METHODS[name]().fit(logits, labels)
+        METHODS[name]().fit(logits=logits, labels=labels)
 
 
 @pytest.mark.parametrize(
@@ -981,7 +995,7 @@ def test_bins_are_counted(n_bins, error, message):
 @pytest.mark.parametrize("n_bins", [1, 2, 7, 10_000])
 def test_equal_mass(n_bins):
     logits, labels = drawn(100, 2)
-    calibrator = HistogramBinning(n_bins=n_bins).fit(logits, labels)
+    calibrator = HistogramBinning(n_bins=n_bins).fit(logits=logits, labels=labels)
     x = class_log_odds(logits)[:, 1:]
     bins = np.searchsorted(calibrator.state_["knots"][0], x[:, 0])
     sizes = np.unique(bins, return_counts=True)[1]
@@ -997,7 +1011,9 @@ def test_files(name, k, tmp_path, monkeypatch):
     calibrator.save(tmp_path / "cal.json")
     loaded = calibrators.load(tmp_path / "cal.json")
     rows = awkward_rows(k)
-    np.testing.assert_array_equal(loaded.predict_proba(rows), calibrator.predict_proba(rows))
+    np.testing.assert_array_equal(
+        loaded.predict_proba(logits=rows), calibrator.predict_proba(logits=rows)
+    )
 
     def refused(message, change):
         content = json.loads((tmp_path / "cal.json").read_text())
@@ -1031,7 +1047,7 @@ def test_a_torch_program_of_two_classes(name):
     program = torch.export.export(module, (rows,), dynamic_shapes=({0: batch},))
     for part in (rows, rows[:5]):
         np.testing.assert_array_equal(
-            program.module()(part).numpy(), calibrator.predict_log_proba(part).numpy()
+            program.module()(part).numpy(), calibrator.predict_log_proba(logits=part).numpy()
         )
 
 
@@ -1042,6 +1058,6 @@ def test_gradients(name, k):
     ordinary = torch.tensor(awkward_rows(k)[:10], requires_grad=True)
     assert torch.autograd.gradcheck(calibrator.predict_log_proba, ordinary, atol=1e-4)
     rows = torch.tensor(awkward_rows(k), requires_grad=True)
-    log_probs = calibrator.predict_log_proba(rows)
+    log_probs = calibrator.predict_log_proba(logits=rows)
     log_probs[torch.isfinite(log_probs)].sum().backward()
     assert torch.isfinite(rows.grad).all()

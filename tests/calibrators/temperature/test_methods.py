@@ -282,7 +282,7 @@ def test_the_focal_criterion_has_its_gamma(focal_gamma):
 @pytest.mark.parametrize("criterion", SMOOTH)
 def test_the_temperature_scales_with_the_logits(criterion, factor):
     logits, labels = drawn(50, 200, 4)[:2]
-    base = TemperatureScaling(criterion=criterion).fit(logits, labels)
+    base = TemperatureScaling(criterion=criterion).fit(logits=logits, labels=labels)
     scaled = TemperatureScaling(criterion=criterion).fit(factor * logits, labels)
     assert scaled.temperature_ / factor == pytest.approx(base.temperature_, rel=1e-6)
     assert scaled.report_.after == pytest.approx(base.report_.after, rel=1e-9)
@@ -293,7 +293,7 @@ def test_the_temperature_scales_with_the_logits(criterion, factor):
 @pytest.mark.parametrize("criterion", SMOOTH)
 def test_logits_of_any_size(criterion, size):
     logits, labels = drawn(51, 150, 3)[:2]
-    base = TemperatureScaling(criterion=criterion).fit(logits, labels)
+    base = TemperatureScaling(criterion=criterion).fit(logits=logits, labels=labels)
     scaled = TemperatureScaling(criterion=criterion).fit(size * logits, labels)
     assert scaled.temperature_ / size == pytest.approx(base.temperature_, rel=1e-6)
 
@@ -322,7 +322,7 @@ def test_worse_than_chance_ends_at_the_uniform_limit(criterion, k, size):
     assert 0 < found.temperature_ < INF
     assert found.report_.at_bound is not None
     assert any("chance" in message for message in messages)
-    probs = found.predict_proba(logits)
+    probs = found.predict_proba(logits=logits)
     assert np.abs(probs - 1 / k).max() < 1e-4
     assert (probs.argmax(axis=1) == logits.argmax(axis=1)).all()
 
@@ -338,7 +338,7 @@ def test_all_right_ends_at_the_certain_limit(criterion, k, size):
     assert 0 < found.temperature_ < INF
     assert found.report_.at_bound is not None
     assert messages
-    probs = found.predict_proba(logits)
+    probs = found.predict_proba(logits=logits)
     assert np.isfinite(probs).all()
     assert (probs.argmax(axis=1) == labels).all()
     assert found.report_.after < 1e-6
@@ -353,7 +353,7 @@ def test_both_limits_of_the_search(limit, criterion, search):
     found = FocalTemperatureScaling(criterion=criterion, search=search)
     messages = warned_fit(found, logits, labels)
     assert 0 < found.temperature_ < INF
-    probs = found.predict_proba(logits)
+    probs = found.predict_proba(logits=logits)
     assert np.isfinite(probs).all()
     assert (probs.argmax(axis=1) == logits.argmax(axis=1)).all()
     if criterion in SMOOTH:
@@ -416,15 +416,15 @@ def test_rows_that_say_nothing(make, criterion):
 def test_never_nan_never_another_class(make, criterion, logits, data):
     logits[np.isneginf(logits).all(axis=1), 0] = 0.0
     labels = np.array([data.draw(st.sampled_from(np.flatnonzero(row > -INF))) for row in logits])
-    found = make(criterion=criterion).fit(logits, labels)
+    found = make(criterion=criterion).fit(logits=logits, labels=labels)
     assert 0 < found.temperature_ < INF
     assert math.isfinite(found.report_.after)
-    probs, log_probs = found.predict_proba(logits), found.predict_log_proba(logits)
+    probs, log_probs = found.predict_proba(logits=logits), found.predict_log_proba(logits=logits)
     assert np.isfinite(probs).all()
     assert not np.isnan(log_probs).any()
     assert probs.sum(axis=1) == pytest.approx(np.ones(len(probs)), abs=1e-12)
     assert (probs.argmax(axis=1) == logits.argmax(axis=1)).all()
-    assert (found.predict(logits) == logits.argmax(axis=1)).all()
+    assert (found.predict(logits=logits) == logits.argmax(axis=1)).all()
     assert (probs[np.isneginf(logits)] == 0).all()
 
 
@@ -439,7 +439,7 @@ def test_half_precision(make, criterion):
     found = make(criterion=criterion).fit(half, case.labels)
     wide = make(criterion=criterion).fit(half.astype(np.float64), case.labels)
     assert found.report_.after == pytest.approx(wide.report_.after, abs=1e-6)
-    probs = found.predict_proba(half)
+    probs = found.predict_proba(logits=half)
     assert probs.dtype == np.float32
     assert probs == pytest.approx(found.predict_proba(half.astype(np.float64)), abs=1e-6)
 
@@ -466,7 +466,7 @@ def test_single_precision_is_as_good_as_double(make, criterion):
 )
 def test_every_library_gets_its_own_arrays_back(make, library):
     logits, labels = drawn(72, 120, 4)[:2]
-    expected = make().fit(logits, labels)
+    expected = make().fit(logits=logits, labels=labels)
     found = make().fit(library.make(logits), library.make(labels))
     assert found.state_ == expected.state_
     for method in ("predict_proba", "predict_log_proba", "predict"):
@@ -478,7 +478,7 @@ def test_torch_keeps_type_device_and_gradient():
     logits, labels = drawn(73, 120, 4)[:2]
     tensor = torch.tensor(logits, dtype=torch.float32, requires_grad=True)
     found = TemperatureScaling().fit(tensor, torch.tensor(labels))
-    log_probs = found.predict_log_proba(tensor)
+    log_probs = found.predict_log_proba(logits=tensor)
     assert log_probs.dtype == torch.float32
     log_probs[:, 0].sum().backward()
     assert torch.isfinite(tensor.grad).all()
@@ -492,7 +492,7 @@ def test_focal_calibration_is_the_map(gamma, temperature):
     found = FocalCalibration(gamma=gamma).fit(*case)
     assert found.gamma_ == gamma
     rows = case.logits[:5] / temperature
-    log_probs = found.predict_log_proba(rows)
+    log_probs = found.predict_log_proba(logits=rows)
     for row, ours in zip(rows, log_probs, strict=True):
         exact = focal_mpmath.stable(focal_mpmath.focal_log_probs, row.tolist(), gamma)
         assert ours == pytest.approx([float(v) for v in exact], rel=1e-12, abs=1e-300)
@@ -558,13 +558,13 @@ def test_no_temperature_turns_the_order_round():
     with pytest.warns(CalibrationWarning, match="chance"):
         found = TemperatureScaling().fit(logits, 1 - logits.argmax(axis=1))
     assert found.temperature_ > 0
-    assert (found.predict(logits) == logits.argmax(axis=1)).all()
+    assert (found.predict(logits=logits) == logits.argmax(axis=1)).all()
 
 
 def test_large_logits_need_no_more_steps():
     """Elsewhere T starts at 1 and runs out of steps: 17.8 instead of 2001."""
     logits, labels = drawn(82, 1000, 5)[:2]
-    base = TemperatureScaling().fit(logits, labels)
+    base = TemperatureScaling().fit(logits=logits, labels=labels)
     large = TemperatureScaling().fit(1000.0 * logits, labels)
     assert large.temperature_ == pytest.approx(1000.0 * base.temperature_, rel=1e-6)
     assert large.report_.evaluations < 100

@@ -274,7 +274,7 @@ def test_tied_rows_do_not_hide_the_best_point(seed: int) -> None:
     rng = np.random.default_rng(seed)
     logits = np.round(3.0 * rng.normal(size=(1500, 5)))
     labels = (logits / 1.7 + rng.gumbel(size=logits.shape)).argmax(axis=1)
-    found = TemperatureScaling(criterion="ada_ece").fit(logits, labels)
+    found = TemperatureScaling(criterion="ada_ece").fit(logits=logits, labels=labels)
     errors = {t: ada_ece(logits=logits / t, labels=labels) for t in np.arange(100, 250) / 100}
     assert errors[min(errors, key=errors.__getitem__)] == pytest.approx(
         ada_ece(logits=logits / found.temperature_, labels=labels), rel=1e-12

@@ -212,14 +212,33 @@ def test_the_fit_is_the_minimum_that_a_slow_search_finds(case, weighted):
     np.testing.assert_allclose(found.rest_biases, rest[1:], atol=0.03)
 
 
+@pytest.mark.parametrize("classes", [False, True])
+def test_the_cross_fit_is_a_fit_on_the_other_folds(classes):
+    logits, labels = draw_overconfident(600, 4, 5, excess=np.linspace(0.0, 2.5, 4))
+    problem, fold = problem_of(logits, labels), np.arange(600) % 5
+    whole = top_rest_solver.fit(problem, classes=classes)
+    fits = top_rest_solver.cross_fit(problem, fold, whole, classes=classes)
+    for each, found in enumerate(fits):
+        others = problem.rows(np.flatnonzero(fold != each))
+        expected = top_rest_solver._fit_top(others, whole, classes=classes, estimate=False)
+        np.testing.assert_allclose(found.weights, expected.weights, atol=1e-3)
+        np.testing.assert_allclose(found.class_offsets, expected.class_offsets, atol=1e-3)
+        if classes:
+            expected = top_rest_solver._fit_rest(others, whole, classes=True, estimate=False)
+        np.testing.assert_allclose(found.rest_biases, expected.rest_biases, atol=0.03)
+        assert found.log_rest_inverse_temperature == pytest.approx(
+            expected.log_rest_inverse_temperature, abs=0.03
+        )
+
+
 def test_without_classes_the_fit_is_the_minimum_too():
     logits, labels = draw_overconfident(600, 5, 4)
-    found = TopRestScaling(classes=False).fit(logits, labels)
+    found = TopRestScaling(classes=False).fit(logits=logits, labels=labels)
     state = found.state_
     given_ = (
         logits,
         labels,
-        TemperatureScaling().fit(logits, labels).temperature_,
+        TemperatureScaling().fit(logits=logits, labels=labels).temperature_,
         0.0,
         np.ones(600),
     )
@@ -318,7 +337,9 @@ def test_the_scale_of_the_logits_does_not_matter(factor):
 def test_the_order_of_the_rows_does_not_matter():
     logits, labels = draw_overconfident(700, 5, 9)
     order = np.random.default_rng(0).permutation(700)
-    one, other = (TopRestScaling().fit(logits[o], labels[o]) for o in (np.arange(700), order))
+    one, other = (
+        TopRestScaling().fit(logits=logits[o], labels=labels[o]) for o in (np.arange(700), order)
+    )
     np.testing.assert_allclose(
         one.predict_proba(logits=logits), other.predict_proba(logits=logits), atol=1e-6
     )
@@ -330,7 +351,7 @@ def test_the_order_of_the_rows_does_not_matter():
 def test_whole_weights_are_repetitions():
     logits, labels = draw_overconfident(400, 4, 10)
     weight = np.random.default_rng(0).integers(0, 4, size=400)
-    weighted = TopRestScaling().fit(logits, labels, weight)
+    weighted = TopRestScaling().fit(logits=logits, labels=labels, sample_weight=weight)
     repeated = TopRestScaling().fit(*(np.repeat(each, weight, axis=0) for each in (logits, labels)))
     assert weighted.report_.after == pytest.approx(repeated.report_.after, rel=1e-7)
     np.testing.assert_allclose(
@@ -342,13 +363,19 @@ def test_whole_weights_are_repetitions():
 def test_weights_in_another_unit_say_the_same(unit):
     logits, labels = draw_overconfident(400, 4, 11)
     weight = np.random.default_rng(0).random(400) + 0.1
-    one, other = (TopRestScaling().fit(logits, labels, w) for w in (weight, unit * weight))
+    one, other = (
+        TopRestScaling().fit(logits=logits, labels=labels, sample_weight=w)
+        for w in (weight, unit * weight)
+    )
     np.testing.assert_allclose(
         other.predict_proba(logits=logits), one.predict_proba(logits=logits), atol=1e-6
     )
     assert other.report_.after == pytest.approx(nll_of(other, logits, labels, weight), rel=1e-9)
     # Equal weights are no weights.
-    plain, equal = (TopRestScaling().fit(logits, labels, w) for w in (None, np.full(400, unit)))
+    plain, equal = (
+        TopRestScaling().fit(logits=logits, labels=labels, sample_weight=w)
+        for w in (None, np.full(400, unit))
+    )
     np.testing.assert_allclose(
         equal.predict_proba(logits=logits), plain.predict_proba(logits=logits), atol=1e-6
     )
@@ -361,8 +388,8 @@ def test_weights_of_all_sizes(exponents):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", CalibrationWarning)
-        found = TopRestScaling().fit(logits, labels, weight)
-    plain = TemperatureScaling().fit(logits, labels, weight)
+        found = TopRestScaling().fit(logits=logits, labels=labels, sample_weight=weight)
+    plain = TemperatureScaling().fit(logits=logits, labels=labels, sample_weight=weight)
     assert found.report_.after <= plain.report_.after
     assert found.report_.after == pytest.approx(
         nll_of(found, logits, labels, weight / weight.max()), rel=1e-9
@@ -381,12 +408,12 @@ def test_class_terms_fade_where_classes_do_not_differ():
 
 def test_class_terms_are_found_where_classes_differ():
     logits, labels = draw_overconfident(4000, 4, 0, excess=[2.0, 0.0, 0.0, 2.0])
-    offsets = TopRestScaling().fit(logits, labels).state_["class_offsets"]
+    offsets = TopRestScaling().fit(logits=logits, labels=labels).state_["class_offsets"]
     assert (offsets[[0, 3]] < -0.7).all()
     assert (offsets[[1, 2]] > 0.5).all()
     logits, labels = draw_overconfident(4000, 4, 0)
     logits[:, 0] += np.where(logits.argmax(axis=1) == 0, 0.0, -1.5)  # too low where not on top
-    biases = TopRestScaling().fit(logits, labels).state_["rest_biases"]
+    biases = TopRestScaling().fit(logits=logits, labels=labels).state_["rest_biases"]
     assert biases[0] > biases[1:].max() + 0.5
 
 

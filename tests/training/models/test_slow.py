@@ -47,7 +47,7 @@ def test_one_batch_is_learnt_by_heart(name):
     """Random labels of random images: all correct, with high confidence, within 30 steps."""
     torch.manual_seed(0)
     network = build(name, 4)
-    images, labels = a_batch(8, 32, 4)
+    images, labels = a_batch(8, 16, 4)
     labels = labels[torch.randperm(8, generator=torch.Generator().manual_seed(2))]
     optimiser = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
     for _ in range(30):

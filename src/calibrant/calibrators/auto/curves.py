@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -18,11 +19,12 @@ from calibrant._numerics.logspace import sigmoid, softplus
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.data import FitData, Floats
 from calibrant.calibrators.fit_report import Evidence
-from calibrant.calibrators.folds import Folds, mean_and_error, standard_errors
+from calibrant.calibrators.folds import Folds, mean_and_error, order_by, standard_errors
 from calibrant.calibrators.one_vs_rest.base import MOST_LOG_ODDS, OneVsRest, Problems
 from calibrant.calibrators.one_vs_rest.nonparametric import IsotonicCalibration
 from calibrant.calibrators.one_vs_rest.parametric import BetaCalibration, PlattScaling
 from calibrant.calibrators.one_vs_rest.spline import SplineCalibration
+from calibrant.calibrators.one_vs_rest.tables import Groups, Table
 from calibrant.calibrators.one_vs_rest.venn_abers import VennAbers
 from calibrant.calibrators.temperature.methods import TemperatureScaling
 from calibrant.metrics.binning import equal_mass_table
@@ -45,6 +47,8 @@ class Step(NamedTuple):
 
 MANY_FOR_T = 1000
 """From this many samples on, T of all samples is used in every fold: it differs too little."""
+MOST_SLOPE = 1e3
+"""A search starts at a slope of 1/T or this, whose square does not overflow."""
 MANY_FOR_A_TABLE = 500
 """On halves of validation parts of 95 models, lookup tables are often chosen by luck below this."""
 STEPS = (
@@ -65,8 +69,8 @@ def choose_curve(data: FitData) -> tuple[Calibrator, list[Evidence]]:
     from 10,000 samples on. (From 1,000 on, T is that of all samples.) Starting with temperature
     scaling, a step to a more complex curve is taken if it
 
-    - lowers the mean log-loss of the best so far by more than 1 + 100 / n standard errors over the n
-      samples (for the spline, which shrinks itself, 100 / n), and
+    - lowers the mean log-loss of the best so far by more than 1 + 100 / n standard errors over the
+      n samples (for the spline, which shrinks itself, 100 / n), and
     - does not raise the equal-mass calibration error of P(class 1) under temperature scaling by
       more than two standard errors.
 
@@ -92,18 +96,23 @@ def choose_curve(data: FitData) -> tuple[Calibrator, list[Evidence]]:
     samples = _InFolds.of(data)
     fitted = TemperatureScaling()._fit(data)
     simplest: Calibrator = TemperatureScaling().with_state(fitted.state, data.n_classes)
-    best = samples.by_temperature(fitted.state["temperature"])
     steps = [step for step in STEPS if samples.n >= step.fewest]
     if fitted.at_bound == "T -> 0":
         simplest, steps = samples.fitted(PlattScaling()), steps[1:]
-        best = samples.by_curve(PlattScaling())
-    chosen, evidence = 0, [samples.evidence(simplest.NAME, best)]
+        held_out, lines = samples.by_curve(PlattScaling())
+    else:
+        temperature = fitted.state["temperature"]
+        held_out = samples.by_temperature(temperature)
+        lines = np.tile([min(1.0 / temperature, MOST_SLOPE), 0.0], (len(samples.outside), 1))
+    best = samples.losses(held_out)
+    chosen, evidence = 0, [samples.evidence(simplest.NAME, held_out, best)]
     for step in steps:
-        held_out = samples.by_curve(step.curve())
-        found = samples.evidence(step.curve.NAME, held_out, simpler=best)
+        held_out, lines = samples.by_curve(step.curve(), lines)
+        losses = samples.losses(held_out)
+        found = samples.evidence(step.curve.NAME, held_out, losses, simpler=best)
         errors = standard_errors(samples.n, step.standard_errors)
         if _is_better(found, evidence[0], errors):
-            chosen, best = len(evidence), held_out
+            chosen, best = len(evidence), losses
         evidence.append(found)
     evidence[chosen] = replace(evidence[chosen], chosen=True)
     return samples.fitted(steps[chosen - 1].curve()) if chosen else simplest, evidence
@@ -122,10 +131,16 @@ class _InFolds:
 
     whole: Problems
     """All samples: one problem."""
+    others: list[npt.NDArray[np.intp]]
+    """The pieces outside each fold."""
     outside: Problems
-    """One problem for each fold: the pieces outside, with weight 0 for those inside."""
+    """A problem of each of these; a piece is repeated with weight 0 if there are fewer of them."""
     members: npt.NDArray[np.intp]
     """(m, F): the pieces inside each fold; the last is repeated if there are fewer than m."""
+    log_odds: Floats
+    """(n,)"""
+    hits: npt.NDArray[np.bool_]
+    """(n,): whether the label is class 1."""
     count: Floats
     """(n,): how many samples each piece counts for."""
     gap: Floats
@@ -137,32 +152,30 @@ class _InFolds:
         whole = Problems.of(data)
         x, hits, weight = whole.log_odds[0], whole.hits[0], whole.weight[0]
         # By |x| and whether x says the label, so that the classes can be swapped.
-        order = np.lexsort((x, (x > 0.0) == hits, np.abs(x)))
+        order = order_by(x, (x > 0.0) == hits, np.abs(x))
         folds = Folds.of(weight, order[weight[order] > 0.0])
-        inside = folds.of_piece == np.arange(folds.n)[:, np.newaxis]
-        lists = [np.flatnonzero(each) for each in inside]
-        longest = max(map(len, lists))
-        weight = np.broadcast_to(folds.count, inside.shape)
-        rows = np.broadcast_to(folds.row, inside.shape)
+        others = [np.flatnonzero(folds.of_piece != fold) for fold in range(folds.n)]
+        others = others if folds.n > 1 else folds.members  # one sample
+        outside = _padded(others)
+        counts = np.arange(outside.shape[1]) < np.array([[len(each)] for each in others])
+        rows = folds.row[outside]
         with np.errstate(over="ignore"):
             gap = np.subtract(*data.logits[folds.row].astype(np.float64).T[::-1])
         return cls(
             whole=whole,
+            others=others,
             outside=Problems(
                 log_odds=x[rows],
                 hits=hits[rows],
-                weight=np.where(inside, 0.0, weight) if folds.n > 1 else weight,
+                weight=np.where(counts, folds.count[outside], 0.0),
                 n_classes=2,
             ),
-            members=np.stack([np.pad(each, (0, longest - len(each)), "edge") for each in lists]).T,
+            members=_padded(folds.members).T,
+            log_odds=x[folds.row],
+            hits=hits[folds.row],
             count=folds.count,
             gap=gap,
         )
-
-    @property
-    def hits(self) -> npt.NDArray[np.bool_]:
-        """(n,): whether the label is class 1."""
-        return np.asarray(self.outside.hits[0])
 
     @property
     def n(self) -> int:
@@ -173,10 +186,26 @@ class _InFolds:
         """A curve fitted on all samples."""
         return curve.with_state(curve._fit_problems(self.whole)["state"], 2)
 
-    def by_curve(self, curve: OneVsRest) -> Floats:
-        """Log-odds of class 1 of each piece, by a curve fitted without its fold."""
-        state = curve._fit_problems(self.outside)["state"]
-        return self._gathered(curve._calibrated(self.outside.log_odds[0, self.members], state))
+    @cached_property
+    def groups(self) -> list[Groups]:
+        """The pieces outside each fold, as lookup tables take them."""
+        return list(Groups.of(self.outside))
+
+    def by_curve(
+        self, curve: OneVsRest, lines: Floats | None = None
+    ) -> tuple[Floats, Floats | None]:
+        """Log-odds of class 1 of each piece, by a curve fitted without its fold.
+
+        ``lines`` are where its search starts. Second result: those for the curves after this one.
+        """
+        if isinstance(curve, Table):
+            state = curve._fit_groups(self.groups, 2, lines)["state"]
+        else:
+            state = curve._fit_problems(self.outside, lines)["state"]
+        if isinstance(curve, PlattScaling):
+            lines = np.stack([state["slope"], state["shift"]], axis=1)
+        log_odds = curve._calibrated(self.log_odds[self.members], state)
+        return self._gathered(log_odds), lines
 
     def by_temperature(self, of_all: float) -> Floats:
         """Log-odds of class 1 of each piece, by temperature scaling fitted without its fold.
@@ -185,14 +214,13 @@ class _InFolds:
         """
         temperatures = [of_all] * len(self.outside)
         if self.n < MANY_FOR_T:
-            temperatures = [self._temperature(weight) for weight in self.outside.weight]
+            temperatures = [self._temperature(pieces) for pieces in self.others]
         with np.errstate(over="ignore"):
             return self._gathered(self.gap[self.members] / np.array(temperatures))
 
-    def _temperature(self, weight: Floats) -> float:
-        some = np.flatnonzero(weight)
-        logits = np.stack([np.zeros(len(some)), self.gap[some]], axis=1)
-        data = FitData(logits, self.hits[some].astype(np.int64), weight[some])
+    def _temperature(self, pieces: npt.NDArray[np.intp]) -> float:
+        logits = np.stack([np.zeros(len(pieces)), self.gap[pieces]], axis=1)
+        data = FitData(logits, self.hits[pieces].astype(np.int64), self.count[pieces])
         return float(TemperatureScaling()._fit(data).state["temperature"])
 
     def _gathered(self, log_odds: Floats) -> Floats:
@@ -201,14 +229,16 @@ class _InFolds:
         gathered[self.members] = np.clip(log_odds, -MOST_LOG_ODDS, MOST_LOG_ODDS)
         return gathered
 
-    def evidence(self, name: str, log_odds: Floats, simpler: Floats | None = None) -> Evidence:
-        """Held-out results of a curve, and its gain over ``simpler``."""
+    def evidence(
+        self, name: str, log_odds: Floats, losses: Floats, simpler: Floats | None = None
+    ) -> Evidence:
+        """Held-out results of a curve, and its gain over a simpler one with other losses."""
         n, hits, probability = self.count.sum(), self.hits, sigmoid(log_odds)
         share = self.count / n
         table = equal_mass_table(probability, hits, N_BINS, self.count)
         evidence = Evidence(
             method=name,
-            nll=float(share @ self._loss(log_odds)),
+            nll=float(share @ losses),
             gain=None,
             gain_error=None,
             ada_ece=error_of_table(table, "l1"),
@@ -218,7 +248,7 @@ class _InFolds:
         )
         if simpler is None:
             return evidence
-        gain, gain_error = mean_and_error(self._loss(simpler) - self._loss(log_odds), self.count)
+        gain, gain_error = mean_and_error(simpler - losses, self.count)
         before, after = self.gap > 0.0, log_odds > 0.0
         correct = (after == hits).astype(np.float64) - (before == hits)
         accuracy_gain, accuracy_error = mean_and_error(correct, self.count)
@@ -231,5 +261,12 @@ class _InFolds:
             accuracy_gain_error=accuracy_error,
         )
 
-    def _loss(self, log_odds: Floats) -> Floats:
+    def losses(self, log_odds: Floats) -> Floats:
+        """The log-loss of each piece."""
         return np.asarray(softplus(np.where(self.hits, -log_odds, log_odds)))
+
+
+def _padded(rows: list[npt.NDArray[np.intp]]) -> npt.NDArray[np.intp]:
+    """The rows, extended to one length by their last number."""
+    longest = max(map(len, rows))
+    return np.stack([np.pad(row, (0, longest - len(row)), "edge") for row in rows])

@@ -14,7 +14,7 @@ from calibrant._numerics.logspace import sigmoid
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.data import FitData, Floats
 from calibrant.calibrators.fit_report import Evidence
-from calibrant.calibrators.folds import Folds, mean_and_error, standard_errors
+from calibrant.calibrators.folds import Folds, mean_and_error, order_by, standard_errors
 from calibrant.calibrators.top_rest.solver import Losses, Problem, TopRest, cross_fit, fit
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.samples import ScoredSamples
@@ -176,11 +176,8 @@ def is_better(
 def folds_of(problem: Problem) -> Folds:
     """Folds in the order of the lead."""
     labels = problem.data.labels
-    order = np.argsort(problem.lead)
-    if (np.diff(problem.lead[order]) == 0.0).any():
-        keys = (labels, problem.top, problem.of_label, problem.level, problem.lead)
-        order = np.lexsort(keys)
-    return Folds.of(problem.count, order)
+    keys = labels, problem.top, problem.of_label, problem.level, problem.lead
+    return Folds.of(problem.count, order_by(*keys))
 
 
 def changed_data(samples: FitData, part: Calibrator) -> FitData:

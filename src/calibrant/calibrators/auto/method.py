@@ -26,6 +26,7 @@ from calibrant.calibrators.data import FitData, Samples
 from calibrant.calibrators.fit_report import Evidence
 from calibrant.calibrators.folds import standard_errors
 from calibrant.calibrators.parts import InParts
+from calibrant.calibrators.temperature.methods import TemperatureScaling
 from calibrant.calibrators.temperature.rows import temperature_rows
 from calibrant.calibrators.top_rest.methods import TopRestScaling
 from calibrant.calibrators.top_rest.solver import Problem
@@ -144,11 +145,15 @@ def _fitted_curve(data: FitData) -> Fitted:
 
 def _measured(parts: tuple[Calibrator, ...], data: FitData) -> dict[str, Any]:
     """NLL before and after calibrators in a row, and the accuracy after them."""
+    before = data.mean(temperature_rows(data, 1.0)[0])
+    if len(parts) == 1 and isinstance(parts[0], TemperatureScaling):
+        after = data.mean(temperature_rows(data, 1.0 / parts[0].temperature_)[0])
+        return {"before": before, "after": after, "accuracy_after": data.accuracy}
     log_probs = data.logits
     for part in parts:
         log_probs = part._apply(part._log_probs, log_probs)
     return {
-        "before": data.mean(temperature_rows(data, 1.0)[0]),
+        "before": before,
         "after": data.mean(-log_probs[np.arange(len(data)), data.labels].astype(np.float64)),
         "accuracy_after": data.mean(log_probs.argmax(axis=1) == data.labels),
     }

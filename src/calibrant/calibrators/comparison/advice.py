@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from calibrant.calibrators.temperature.methods import Identity
+from calibrant.files.predictions import CORRECTNESS
 from calibrant.metrics.comparison import Comparison, difference_of_samples
 from calibrant.metrics.evaluation import Evaluation
 from calibrant.metrics.resampling import Plan
@@ -45,6 +46,8 @@ class Recommendation:
     """``after`` minus ``before``."""
     rival: str | None
     """The method with the smallest log-loss, if it is significantly better than both."""
+    of_answers: bool = False
+    """Whether the probabilities are those of answers being correct, so that no class changes."""
 
     @property
     def advice(self) -> str:
@@ -107,6 +110,8 @@ class Recommendation:
     def cost(self) -> str:
         """What the method does to the predicted class and the accuracy, in a sentence."""
         changed, n = self.after.changed, self.verdict.n
+        if self.of_answers:
+            return "It changes how sure the model is of its answers, and no answer."
         if not changed:
             return "It keeps every predicted class."
         wrong = self.differences["error_rate"]
@@ -125,7 +130,7 @@ class Recommendation:
         nll = self.differences["nll"]
         told = "not significant" if nll.verdict == "not distinguishable" else "significant"
         words += f" Log-loss {nll.b:.4f} to {nll.a:.4f} ({told}). {self.cost}"
-        if self.after.changed:
+        if self.after.changed and not self.of_answers:
             words += " To keep the predicted class: auto with --keep-class (keep_class=True)."
         return words
 
@@ -175,6 +180,7 @@ def recommend(
             after=rows[name],
             differences=difference(name, before.name),
             rival=rival,
+            of_answers=samples[name].classes == CORRECTNESS,
         )
 
     group, _ = comparison.best_and_others("nll")

@@ -159,6 +159,7 @@ def compare_samples(
     comparable = [name for name in further if METRICS[name].lower_is_better]
     _inputs.choice(sort, "sort", (*SORTABLE, *comparable))
     _inputs.same_scores(fit_on.kind, fit_on.scores, test.kind, test.scores)
+    test = test.in_order_of(fit_on.classes)
     chosen = _with_reference(methods, gamma, against)
     # The bound on the work holds for all methods together.
     work = len(test.labels) * len(chosen)

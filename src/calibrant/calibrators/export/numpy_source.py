@@ -24,6 +24,7 @@ from calibrant.calibrators.export.templates import (
     focal,
     isotonic,
     linear,
+    multilabel,
     one_vs_rest,
     softmax,
     spline,
@@ -34,6 +35,7 @@ from calibrant.calibrators.export.templates import (
     venn_abers,
 )
 from calibrant.calibrators.export.templates.checked import checked
+from calibrant.calibrators.multilabel.method import MultiLabelCalibration
 from calibrant.errors import CalibrantError
 
 WIDTH = 100
@@ -103,8 +105,11 @@ TEMPLATES = {
     "histogram": _one_vs_rest("a curve in steps", steps.calibrated),
     "bbq": _one_vs_rest("a curve in steps", steps.calibrated),
     "venn-abers": _one_vs_rest("a Venn-Abers curve", venn_abers.calibrated),
+    "multi-label": Template(
+        "sigmoid(slope x + shift) of the log-odds x of each label", (multilabel.predict_proba,)
+    ),
 }
-"""The template of every method in ``CALIBRATORS`` that is not made of others."""
+"""The template of every method that is not made of others."""
 
 HEADER = '''"""Calibrated probabilities from logits; needs NumPy only.
 
@@ -114,7 +119,7 @@ HEADER = '''"""Calibrated probabilities from logits; needs NumPy only.
 
 {method}: {formula}.
 Fitted on {n_samples} samples{date}, written by calibrant {version}.
-logits: scores before the softmax, {n_classes} classes on the last axis; -inf masks a class.
+{logits}
 """
 
 import numpy as np
@@ -123,6 +128,8 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 '''
 
+CLASSES = "logits: scores before the softmax, {n} classes on the last axis; -inf masks a class."
+LABELS = "logits: scores before the sigmoid, {n} labels on the last axis."
 
 IN_PARTS = '''PARTS = ({parts},)
 
@@ -142,20 +149,24 @@ def predict_proba(logits: ArrayLike) -> np.ndarray:
 def source(calibrator: Calibrator) -> str:
     """The source of a module with ``predict_proba(logits)``, which needs NumPy only."""
     parts = calibrator.parts_ or (calibrator,)
+    labels = isinstance(calibrator, MultiLabelCalibration)
     header = HEADER.format(
         method=calibrator.NAME,
-        formula=", then ".join(template_of(part).formula for part in parts),
+        formula=", then ".join(
+            template_of(each).formula for each in ((*parts, calibrator) if labels else parts)
+        ),
         n_samples=calibrator.report_.n_samples,
-        n_classes=calibrator.n_classes_,
+        logits=(LABELS if labels else CLASSES).format(n=calibrator.n_classes_),
         date="" if calibrator.origin_.created is None else f" on {calibrator.origin_.created[:10]}",
         version=__version__,
     )
-    if len(parts) == 1:
+    if len(parts) == 1 and not labels:
         return f"{header}\n{_body(parts[0])}\n"
     names = [f"part_{i}" for i in range(1, len(parts) + 1)]
     bodies = [_as_function(name, part) for name, part in zip(names, parts, strict=True)]
-    together = IN_PARTS.format(parts=", ".join(f"{name}()" for name in names))
-    return "\n\n".join([header, *bodies, together])
+    made = ", ".join(f"{name}()" for name in names)
+    last = f"CURVE = ({made},)\n{_body(calibrator)}\n" if labels else IN_PARTS.format(parts=made)
+    return "\n\n".join([header, *bodies, last])
 
 
 def template_of(calibrator: Calibrator) -> Template:

@@ -21,6 +21,7 @@ from onnxscript import ir, opset18
 
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.export.torch_program import description, program
+from calibrant.calibrators.multilabel.method import MultiLabelCalibration
 
 op: Any = opset18
 OPSET = 18
@@ -90,6 +91,8 @@ def _check(content: bytes, calibrator: Calibrator, dtype: str) -> None:
     options.log_severity_level = ERRORS_ONLY
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     logits = _probe(calibrator.n_classes_).astype(dtype)
+    if isinstance(calibrator, MultiLabelCalibration):
+        logits = logits[np.isfinite(logits).all(axis=1)]
     (found,) = session.run(["probs"], {"logits": logits})
     off = np.abs(found - calibrator.predict_proba(logits=logits)).max()
     if not off <= AGREEMENT:

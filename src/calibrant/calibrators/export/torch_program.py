@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from calibrant._version import __version__
 from calibrant.calibrators.base import Calibrator
-from calibrant.calibrators.torch_layer import CalibratorModule
 
 OF_THIS_MACHINE = ("stack_trace", "source_fn_stack", "from_node")
 """Entries of a traced program that name files of this machine."""
@@ -21,7 +20,7 @@ class _Probs(nn.Module):
 
     def __init__(self, calibrator: Calibrator) -> None:
         super().__init__()
-        self.layer = CalibratorModule(calibrator)
+        self.layer = calibrator.as_module()
 
     def forward(self, logits: Tensor) -> Tensor:
         return self.layer.probs(logits)

@@ -208,7 +208,7 @@ class Regression:
         penalty = np.full((n_classes, n_classes + 1), n_classes - 1.0)
         np.fill_diagonal(penalty, 1.0)
         penalty[:, -1] = 1.0
-        absent = data.logits.T == -np.inf
+        absent = np.isneginf(data.logits.T)
         return cls(
             temperature=temperature,
             features=features,
@@ -278,7 +278,8 @@ class Regression:
 
     def _inverse_hessian(self, probs: Floats) -> Floats:
         """Inverse of the Hessian, which the penalty makes positive definite."""
-        return np.linalg.inv(self._data_hessian(probs) + np.diag(2.0 * self.penalty.ravel()))
+        hessian = self._data_hessian(probs) + np.diag(2.0 * self.penalty.ravel())
+        return np.asarray(np.linalg.inv(hessian), dtype=np.float64)
 
     def minimise(self, start: _Local | None = None, *, close: float = CLOSE) -> _Local:
         """The minimum, by Newton's method; a Hessian is kept while it leads there fast."""

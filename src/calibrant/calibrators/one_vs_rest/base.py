@@ -101,8 +101,12 @@ class OneVsRest(Calibrator):
     """
 
     @abstractmethod
-    def _fit_problems(self, problems: Problems) -> dict[str, Any]:
-        """The state and other arguments of :class:`Fitted`, by name."""
+    def _fit_problems(self, problems: Problems, lines: Floats | None = None) -> dict[str, Any]:
+        """The state and other arguments of :class:`Fitted`, by name.
+
+        ``lines``, (P, 2), are slopes and shifts of logistic curves close to the result, where a
+        search may start.
+        """
 
     @abstractmethod
     def _calibrated(self, log_odds: Array, state: State) -> Array:

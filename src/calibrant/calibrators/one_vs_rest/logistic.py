@@ -80,6 +80,8 @@ class LogisticLosses:
     def moved(self, last: Local, parameters: Floats) -> Local:
         """The criteria at other parameters, evaluated only where these changed."""
         rows = np.flatnonzero((parameters != last.parameters).any(axis=1))
+        if len(rows) == len(parameters):
+            return self.at(parameters)
         there = Local(*(values.copy() for values in last))
         _overwrite(there, rows, self.of(rows).at(parameters[rows]))
         return there
@@ -118,17 +120,19 @@ class Minimum(NamedTuple):
     """(P,)"""
     gradient: Floats
     """(P,), the largest remaining entry, among the parameters that are not held at 0."""
+    hessian: Floats
+    """(P, D, D)"""
     steps: int
 
 
-def bounded_minimum(losses: LogisticLosses) -> Minimum:
+def bounded_minimum(losses: LogisticLosses, start: Floats | None = None) -> Minimum:
     """The minimum of each criterion at which no parameter but the last is below 0.
 
     If the free minimum violates a bound, the answer is on a face, where some parameters are 0.
     There are at most three faces. Each is a free problem again, and the lowest minimum within the
     bounds is the answer.
     """
-    best = free_minimum(losses)
+    best = free_minimum(losses, start)
     outside = np.flatnonzero((best.parameters[:, :-1] < 0.0).any(axis=1))
     if len(outside) == 0:
         return best
@@ -136,11 +140,11 @@ def bounded_minimum(losses: LogisticLosses) -> Minimum:
     steps = best.steps
     bounded = losses.of(outside)
     for held in _faces(losses.ridge.shape[1]):
-        found = free_minimum(bounded, held)
+        found = free_minimum(bounded, held=held)
         steps += found.steps
         inside = (found.parameters[:, :-1] >= 0.0).all(axis=1)
         lower = inside & (found.value < best.value[outside])
-        _overwrite(best[:3], outside[lower], (values[lower] for values in found[:3]))
+        _overwrite(best[:4], outside[lower], (values[lower] for values in found[:4]))
     return best._replace(steps=steps)
 
 
@@ -150,12 +154,15 @@ def _faces(n_parameters: int) -> Iterator[tuple[int, ...]]:
         yield from combinations(range(n_parameters - 1), size)
 
 
-def free_minimum(losses: LogisticLosses, held: tuple[int, ...] = ()) -> Minimum:
-    """The minima where the parameters in ``held`` are 0."""
+def free_minimum(
+    losses: LogisticLosses, start: Floats | None = None, *, held: tuple[int, ...] = ()
+) -> Minimum:
+    """The minima where the parameters in ``held`` are 0; so they are in ``start``, (P, D)."""
     free = np.array([j not in held for j in range(losses.ridge.shape[1])])
-    start = np.zeros(losses.ridge.shape)
-    mean = np.average(losses.targets, weights=losses.weight, axis=1)
-    start[:, -1] = np.log(mean) - np.log1p(-mean)
+    if start is None:
+        start = np.zeros(losses.ridge.shape)
+        mean = np.average(losses.targets, weights=losses.weight, axis=1)
+        start[:, -1] = np.log(mean) - np.log1p(-mean)
     last = losses.at(start)
     steps = 0
 
@@ -163,8 +170,9 @@ def free_minimum(losses: LogisticLosses, held: tuple[int, ...] = ()) -> Minimum:
         """The steps to the minima of the parabolas, and their first-order decreases."""
         nonlocal steps
         steps += 1
-        gradient = here.gradient * free
-        hessian = np.where(free & free[:, np.newaxis], here.hessian, np.eye(len(free)))
+        gradient, hessian = here.gradient * free, here.hessian
+        if held:
+            hessian = np.where(free & free[:, np.newaxis], hessian, np.eye(len(free)))
         direction = -np.linalg.solve(hessian, gradient[:, :, np.newaxis])[:, :, 0]
         return direction, -(gradient * direction).sum(axis=1)
 
@@ -186,4 +194,4 @@ def free_minimum(losses: LogisticLosses, held: tuple[int, ...] = ()) -> Minimum:
     direction[decrease > SMALL_DECREASE] = 0.0
     found = losses.moved(found, found.parameters + direction)
     gradient = np.abs(found.gradient[:, free]).max(axis=1)
-    return Minimum(found.parameters, found.value, gradient, steps - 1)
+    return Minimum(found.parameters, found.value, gradient, found.hessian, steps - 1)

@@ -78,7 +78,7 @@ class HistogramBinning(Table):
     def _check_params(self) -> None:
         _inputs.whole_number(self.n_bins, "n_bins", allowed=MOST_BINS)
 
-    def _curve(self, groups: Groups, n_classes: int) -> Curve:
+    def _curve(self, groups: Groups, n_classes: int, line: Floats | None) -> Curve:
         starts = np.unique(groups.above(np.arange(self.n_bins) / self.n_bins))
         starts = starts[starts < len(groups)]
         hits, misses = groups.sums(starts)
@@ -112,7 +112,7 @@ class IsotonicCalibration(Table):
 
     NAME = "isotonic"
 
-    def _curve(self, groups: Groups, n_classes: int) -> Curve:
+    def _curve(self, groups: Groups, n_classes: int, line: Floats | None) -> Curve:
         from scipy.optimize import isotonic_regression
 
         weight = groups.weight
@@ -168,7 +168,7 @@ class BayesianBinning(Table):
 
     NAME = "bbq"
 
-    def _curve(self, groups: Groups, n_classes: int) -> Curve:
+    def _curve(self, groups: Groups, n_classes: int, line: Floats | None) -> Curve:
         bins = _Binnings.of(groups)
         hits, misses = bins.sums(groups.hits), bins.sums(groups.misses)
         prior_hits, prior_misses = bins.prior(groups)

@@ -63,11 +63,18 @@ class _Logistic(OneVsRest):
             z = z + slope * feature
         return z
 
-    def _fit_problems(self, problems: Problems) -> dict[str, Any]:
+    def _fit_problems(self, problems: Problems, lines: Floats | None = None) -> dict[str, Any]:
         even = -math.log(problems.n_classes - 1)  # the log-odds of 1/K
         at_even = np.array([float(feature) for feature in self._features(np.asarray(even))])
+        start = None
+        if lines is not None:
+            slope, shift = lines[:, :1], lines[:, 1:]
+            start = np.concatenate([slope] * len(at_even) + [slope * even + shift], axis=1)
         found = [
-            bounded_minimum(self._losses(problems, block, even, at_even))
+            bounded_minimum(
+                self._losses(problems, block, even, at_even),
+                None if start is None else start[block],
+            )
             for block in row_blocks(*problems.log_odds.shape)
         ]
         parameters = np.concatenate([each.parameters for each in found])

@@ -68,9 +68,9 @@ class SplineCalibration(Table):
 
     NAME = "spline"
 
-    def _curve(self, groups: Groups, n_classes: int) -> Curve:
+    def _curve(self, groups: Groups, n_classes: int, line: Floats | None) -> Curve:
         cells = _Cells.of(groups)
-        found = cells.most_probable(n_classes)
+        found = cells.most_probable(n_classes, line)
         x, z = cells.log_odds, cells.rising(found.log_odds)
         first, last = z[0] - found.slope * (x[0] + PADDING), z[-1] + found.slope * (PADDING - x[-1])
         return Curve(
@@ -126,11 +126,14 @@ class _Cells:
         """(C,): the fraction of samples in each cell."""
         return np.asarray(self.weight / self.weight.sum())
 
-    def most_probable(self, n_classes: int) -> _Fit:
-        """The fit with the variance of the highest marginal likelihood."""
-        losses = self._losses(n_classes)
-        found = free_minimum(losses)
-        hessian = losses.at(found.parameters).hessian
+    def most_probable(self, n_classes: int, line: Floats | None = None) -> _Fit:
+        """The fit with the variance of the highest marginal likelihood; ``line`` is a start."""
+        losses, start = self._losses(n_classes), None
+        if line is not None:
+            start = np.zeros(losses.ridge.shape)
+            start[:, 0], start[:, -1] = line[0], line @ [-math.log(n_classes - 1), 1.0]
+        found = free_minimum(losses, start)
+        hessian = found.hessian
         scale = max(self.weight.sum(), 1.0)
         log_det = np.linalg.slogdet(hessian).logabsdet
         log_evidence = (np.log(losses.ridge).sum(axis=1) - log_det) / 2.0 - scale * found.value

@@ -114,11 +114,20 @@ class Table(OneVsRest):
     STATE: ClassVar[Shapes] = {"knots": ("P", "M"), "values": ("P", "M")}
 
     @abstractmethod
-    def _curve(self, groups: Groups, n_classes: int) -> Curve:
-        """The table of one problem."""
+    def _curve(self, groups: Groups, n_classes: int, line: Floats | None) -> Curve:
+        """The table of one problem; ``line`` is one of the lines of ``_fit_problems``."""
 
-    def _fit_problems(self, problems: Problems) -> dict[str, Any]:
-        curves = [self._curve(groups, problems.n_classes) for groups in Groups.of(problems)]
+    def _fit_problems(self, problems: Problems, lines: Floats | None = None) -> dict[str, Any]:
+        return self._fit_groups(list(Groups.of(problems)), problems.n_classes, lines)
+
+    def _fit_groups(
+        self, groups: list[Groups], n_classes: int, lines: Floats | None = None
+    ) -> dict[str, Any]:
+        """:meth:`_fit_problems` for the groups of all problems."""
+        starts = [None] * len(groups) if lines is None else lines
+        curves = [
+            self._curve(each, n_classes, line) for each, line in zip(groups, starts, strict=True)
+        ]
         return {
             "state": {
                 "knots": _padded([curve.knots for curve in curves], PADDING),

@@ -92,7 +92,7 @@ class VennAbers(Table):
         place, _ = places(log_odds, state["knots"])
         return xp.log(taken(state["p1"], place)) - xp.log1p(-taken(state["p0"], place))
 
-    def _curve(self, groups: Groups, n_classes: int) -> Curve:
+    def _curve(self, groups: Groups, n_classes: int, line: Floats | None) -> Curve:
         p1 = _with_a_hit(groups.hits, groups.weight)
         p0 = 1.0 - _with_a_hit(groups.misses[::-1], groups.weight[::-1])[::-1]
         # A prediction between two samples has p0 of the lower and p1 of the upper one. So between

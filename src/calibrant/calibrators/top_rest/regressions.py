@@ -320,11 +320,10 @@ class RestLoss:
             product = diagonal * step - (weights * (step @ a.T)) @ a
             product[:, 0] += (mixed * step[:, 1:]).sum(axis=1)
             product[:, 1:] += mixed * step[:, :1]
-            return unit * product
+            return np.asarray(unit * product)
 
-        return unit * conjugate_gradients(
-            curved, -unit * (weights @ excess + strengths * parameters), REST_CLOSE
-        )
+        target = -unit * (weights @ excess + strengths * parameters)
+        return np.asarray(unit * conjugate_gradients(curved, target, REST_CLOSE))
 
     def _in_units(self, inner: Floats, unit: Floats, strengths: Floats) -> tuple[float, Floats]:
         """The penalised loss and its gradient, as functions of parameters / unit."""

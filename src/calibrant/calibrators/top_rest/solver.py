@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import singledispatch
 from itertools import repeat
@@ -351,9 +352,7 @@ def _rest_without(
     for weight, start in zip(weights, at + steps, strict=True):
         start[0] = min(max(start[0], -REST_BOUND), REST_BOUND)
         found, _ = loss.counting(weight).minimise(start, whole.bias_strength)
-        yield replace(
-            whole, log_rest_inverse_temperature=float(found[0]), rest_biases=found[1:]
-        )
+        yield replace(whole, log_rest_inverse_temperature=float(found[0]), rest_biases=found[1:])
 
 
 def _fit_top(problem: AtTemperature, start: TopRest, *, classes: bool, estimate: bool) -> TopRest:

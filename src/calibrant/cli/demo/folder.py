@@ -17,7 +17,7 @@ class DemoFolder:
     """The files that the demo writes.
 
     ``index.html``, and for each loss ``LOSS.npz``, ``LOSS.html`` and ``LOSS/``, the folder of its
-    training run.
+    training run; ``two-classes.html`` and its CSV files.
     """
 
     def __init__(self, path: Path, losses: Iterable[str]) -> None:
@@ -36,6 +36,13 @@ class DemoFolder:
     def run(self, loss: str) -> Path:
         """The folder of its training run."""
         return self.path / loss
+
+    @property
+    def two_classes(self) -> tuple[Path, Path, Path]:
+        """The files to fit and to test on, and the report, of the example of two classes."""
+        names = ("two-classes-val.csv", "two-classes-test.csv", "two-classes.html")
+        val, test, page = (self.path / name for name in names)
+        return val, test, page
 
     def prepare(self) -> None:
         """Make the folder; refuse one that holds other files."""
@@ -69,7 +76,7 @@ class DemoFolder:
         runs = [RunFolder(self.run(loss)) for loss in self.losses]
         if not any(map(_is_of_a_demo, runs)) and not self._is_our_page():
             files = (make(loss) for loss in self.losses for make in (self.predictions, self.report))
-            yield from filter(Path.exists, (self.page, *files))
+            yield from filter(Path.exists, (self.page, *self.two_classes, *files))
         for run in runs:
             if run.path.exists() and not run.path.is_dir():
                 yield run.path

@@ -50,8 +50,16 @@ class Trained:
         return {row.name: row for row in self.summary.comparison.rows}
 
 
-def index_page(trained: Sequence[Trained], notes: Sequence[str], next_lines: Sequence[str]) -> str:
-    """The whole page, which loads nothing."""
+def index_page(
+    trained: Sequence[Trained],
+    seeds: Sequence[tuple[str, Sequence[str]]],
+    n_seeds: int,
+    binary: Summary,
+    binary_page: str,
+    notes: Sequence[str],
+    next_lines: Sequence[str],
+) -> str:
+    """The whole page, which loads nothing; ``seeds`` are the means over seeds of each loss."""
     comparison = trained[0].summary.comparison
     drawn = [value for each in trained for value in (*map(each.error, SHOWN), each.floor)]
     return render_template(
@@ -60,6 +68,10 @@ def index_page(trained: Sequence[Trained], notes: Sequence[str], next_lines: Seq
         version=__version__,
         count=COUNTS.get(len(trained), str(len(trained))),
         trained=trained,
+        seeds=seeds,
+        n_seeds=n_seeds,
+        binary=binary,
+        binary_page=binary_page,
         shown=SHOWN,
         end=four_round_steps(max(drawn)),
         names=list(dict.fromkeys(name for each in trained for name in each.methods)),

@@ -1,4 +1,4 @@
-"""Training of the demo: a recipe on noisy digits, with the code of ``calibrant train``."""
+"""Training of the demo: the recipe of digits as it is, with the code of ``calibrant train``."""
 
 from __future__ import annotations
 
@@ -12,32 +12,17 @@ from calibrant.training.datasets import DataSet, load
 from calibrant.training.folders import RunFolder
 from calibrant.training.run import fixed_gamma, loss_of
 
-SHARES = {"val_share": 1 / 3, "test_share": 5 / 9}
-"""A ninth is left for training: with so few samples, losses differ."""
-LABEL_NOISE = 0.02
-"""Share of all labels, in every part, that are drawn at random: no network can predict them."""
-HIDDEN = (256, 256)
-EPOCHS, LEARNING_RATE = 50, 0.002
 SOURCE = "calibrant demo"
 """Source of the recipe in the configuration of a run."""
 
 
-def recipe_of(loss: str, *, seed: int, epochs: int = EPOCHS) -> Recipe:
-    """The recipe of one network."""
-    return recipe(
-        "digits",
-        loss=loss,
-        seed=seed,
-        epochs=epochs,
-        learning_rate=LEARNING_RATE,
-        data_options={**SHARES, "label_noise": LABEL_NOISE},
-        model_options={"hidden": list(HIDDEN)},
-        source=SOURCE,
-    )
+def recipe_of(loss: str, *, seed: int, **changes: Any) -> Recipe:
+    """The recipe of one network: that of ``calibrant train --data digits``."""
+    return recipe("digits", loss=loss, seed=seed, source=SOURCE, **changes)
 
 
 def data_of(wanted: Recipe) -> DataSet:
-    """The noisy digits of a recipe, the same for every loss."""
+    """The digits of a recipe, the same for every loss."""
     return load(wanted.data, random_state=wanted.seed, **wanted.data_options)
 
 

@@ -132,7 +132,7 @@ def _of_vllm(
 ) -> list[Position]:
     """The objects of vLLM's Python interface: for each token, entries by token id."""
     found = []
-    for i, entries in enumerate(logprobs):
+    for i, entries in enumerate(filter(None, logprobs)):
         top = {key: (each["decoded_token"], each["logprob"]) for key, each in entries.items()}
         # The sampled token is the first entry.
         sampled = next(iter(top)) if token_ids is None else str(token_ids[i])

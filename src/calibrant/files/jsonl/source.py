@@ -129,6 +129,10 @@ class JsonlSource:
                     "--options A,B,C,D"
                 )
             named = tuple(dict.fromkeys(map(text_of, keys)))
+            if len(named) < 2:
+                raise CalibrantError(
+                    f"a line must have two or more options; found {listed(named)}. Add the others"
+                )
             self.options = self.options or named
             if set(self.options) != set(named):
                 raise CalibrantError(

@@ -34,7 +34,7 @@ from calibrant.files.parquet.footer import (
     read_footers,
     rows_or_zero,
 )
-from calibrant.files.parquet.listing import files_directly_in
+from calibrant.files.parquet.listing import files_at
 from calibrant.files.predictions import Block, Predictions, cleaned, decoding
 
 Result = TypeVar("Result")
@@ -171,12 +171,8 @@ class ParquetFolder:
     ) -> Accepted[Result]:
         try:
             meaning = settled(self.layout, self.class_names, rows.where)
-            predictions = Predictions(
-                **meaning.applied(self.decode(rows, first_row, batch)),
-                class_names=meaning.class_names,
-                n_classes=self.n_classes,
-                single=self.layout.single,
-            )
+            block = self.decode(rows, first_row, batch)
+            predictions = meaning.predictions(block, self.n_classes)
             with _inputs.naming(f"{rows.where}, counting from row {first_row}"):
                 result = check(predictions)
         except (ValueError, TypeError) as refusal:
@@ -249,7 +245,11 @@ def open_folder(
             skipped.add(str(refusal), files=1, rows=rows_or_zero(file))
     if not footers:
         raise _no_rows(where, skipped.files)
-    layout = footers[0].layout
+    kept = set.intersection(*(set(footer.layout.kept) for footer in footers))
+    layout = replace(
+        footers[0].layout,
+        kept=tuple(name for name in footers[0].layout.kept if name in kept),
+    )
     ranges: list[RowRange] = []
     n_rows = 0
     for footer in footers:
@@ -268,7 +268,7 @@ def open_folder(
         dtype=common_dtype(footers),
         n_classes=2 if layout.single else width,
         width=width,
-        class_names=None if named is None else named.class_names,
+        class_names=layout.column_classes if named is None else named.class_names,
         files=tuple(usable),
         ranges=tuple(ranges),
         rows=n_rows,
@@ -284,11 +284,11 @@ def open_folder(
 
 
 class ParquetSource:
-    """A Parquet file or a flat folder of them, for :func:`calibrant.files.read_predictions`."""
+    """A Parquet file or a folder of them, for :func:`calibrant.files.read_predictions`."""
 
     def __init__(self, path: Path, part: str | None, where: str, asked: Asked) -> None:
         self.where = where
-        files = files_directly_in(path) if path.is_dir() else [path]
+        files = files_at(path)
         self.folder = open_folder(where, files, part=part, asked=asked, whole_files=True)
         self.rows: int | None = self.folder.rows
         self.layout = self.folder.layout

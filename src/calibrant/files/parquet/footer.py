@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +156,7 @@ def common_dtype(footers: list[Footer]) -> np.dtype[Any]:
 
 def check_same_columns(footer: Footer, first: Footer) -> None:
     """Refuse a file with other columns, or another number of classes, than the first."""
-    if footer.layout != first.layout:
+    if replace(footer.layout, kept=()) != replace(first.layout, kept=()):
         found, expected = listed(footer.layout.names), listed(first.layout.names)
     elif footer.n_classes != first.n_classes:
         found, expected = f"{footer.n_classes} classes", f"{first.n_classes} classes"

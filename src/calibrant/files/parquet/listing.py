@@ -27,24 +27,6 @@ def files_at(path: Path) -> list[Path]:
     return [path]
 
 
-def files_directly_in(folder: Path) -> list[Path]:
-    """The Parquet files of a folder, which must have none in its subfolders."""
-    found = parquet_files(folder)
-    files = [file for file in found if file.parent == folder]
-    if not files:
-        raise CalibrantError(
-            f"{folder} is a folder without .parquet files. Choose a file, or a folder with "
-            "Parquet files directly in it"
-        )
-    deeper = next((file for file in found if file.parent != folder), None)
-    if deeper is not None:
-        raise CalibrantError(
-            f"{folder} also has Parquet files in its subfolders, which are not read here; found "
-            f"{deeper}. Use calibrant.scale, or choose a folder without subfolders"
-        )
-    return files
-
-
 def parquet_files(folder: Path) -> list[Path]:
     """All Parquet files in a folder and its subfolders, except hidden and temporary ones.
 

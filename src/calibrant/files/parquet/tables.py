@@ -49,7 +49,7 @@ def score_table(
     if bfloat16:
         bits = (scores.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
         columns = {f"{kind}{BFLOAT16}": _lists(bits)}
-    elif scores.shape[1] > MOST_COLUMNS:
+    elif scores.ndim == 2 and scores.shape[1] > MOST_COLUMNS:
         columns = {kind: _lists(scores)}
     else:
         columns = score_columns(scores, kind)

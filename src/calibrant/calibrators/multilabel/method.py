@@ -1,0 +1,252 @@
+"""Multi-label calibration as a calibrator."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+
+from calibrant import _inputs
+from calibrant._array_api import array_namespace
+from calibrant._numerics.logspace import sigmoid, softplus
+from calibrant._types import Array
+from calibrant.calibrators.base import FEW_SAMPLES, Calibrator, Fitted, Shapes, State
+from calibrant.calibrators.data import Floats, Samples
+from calibrant.calibrators.fit_report import CalibrationWarning, FitReport
+from calibrant.calibrators.multilabel.data import (
+    Pairs,
+    label_logits,
+    two_classes,
+    with_label_terms,
+)
+from calibrant.calibrators.multilabel.shrinkage import fit_terms
+from calibrant.calibrators.one_vs_rest.base import LARGEST_NUMBER
+from calibrant.calibrators.one_vs_rest.parametric import BetaCalibration
+from calibrant.calibrators.registry import CALIBRATORS, make_calibrators
+from calibrant.calibrators.temperature.methods import FocalCalibration, FocalTemperatureScaling
+from calibrant.errors import CalibrantError
+
+if TYPE_CHECKING:
+    from calibrant.calibrators.multilabel.torch_layer import MultiLabelModule
+
+
+class MultiLabelCalibration(Calibrator):
+    r"""Every label of a multi-label model as a probability of its own, with the others' help.
+
+    With s the logit of a label before the sigmoid, and C a calibrator of two classes,
+
+    .. math:: p_l = \sigma(a_l x + b_l), \qquad x = \log\frac{C(s)}{1 - C(s)}, \quad a_l \ge 0
+
+    The curve C is fitted on all labels together. Slope and shift of each label are normally
+    distributed over the labels, with a mean and a covariance that the labels themselves determine
+    (empirical Bayes): where labels do not differ, or one has too few positives to tell, its map is
+    that of all labels. A label keeps the order of its samples.
+
+    For a model trained with a sigmoid focal loss, ``curve="focal"`` with its gamma is the exact
+    map from the optimum of the loss to the true probabilities, and ``curve="focal-temperature"``
+    fits gamma and a temperature to all labels.
+
+    Args:
+        curve: The curve that all labels share: a name in ``CALIBRATORS``. ``"auto"`` selects one
+            by cross-validation.
+        gamma: Gamma that the model was trained with, for ``curve="focal"`` only.
+        per_label: Whether to fit slopes and shifts of labels; if not, the curve is the whole map.
+
+    Attributes:
+        slope_: a of each label.
+        shift_: b of each label.
+        parts_: The fitted curve; several calibrators if they are applied one after the other.
+
+    References:
+        Komisarenko and Kull (2024), Propositions 2 and 3, for the focal map of two classes.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibrant import MultiLabelCalibration
+        >>> rng = np.random.default_rng(0)
+        >>> truth = rng.normal(-2.0, 2.0, size=(2000, 5))
+        >>> labels = (rng.random(truth.shape) < 1 / (1 + np.exp(-truth))).astype(int)
+        >>> logits = 2.0 * truth + 1.0  # over-confident, and too high
+        >>> calibration = MultiLabelCalibration(curve="platt").fit(logits, labels)
+        >>> probs = calibration.predict_proba(logits)
+        >>> bool(np.abs(probs - 1 / (1 + np.exp(-truth))).mean() < 0.01)
+        True
+    """
+
+    NAME = "multi-label"
+    STATE: ClassVar[Shapes] = {"slope": ("K",), "shift": ("K",)}
+
+    def __init__(
+        self,
+        *,
+        curve: str = BetaCalibration.NAME,
+        gamma: float | None = None,
+        per_label: bool = True,
+    ) -> None:
+        self.curve = curve
+        self.gamma = gamma
+        self.per_label = per_label
+
+    @property
+    def slope_(self) -> Floats:
+        """The fitted slopes."""
+        return np.asarray(self.state_["slope"])
+
+    @property
+    def shift_(self) -> Floats:
+        """The fitted shifts."""
+        return np.asarray(self.state_["shift"])
+
+    def fit(  # type: ignore[override]  # there are no classes to name
+        self,
+        scores: Array = None,
+        /,
+        labels: Array = None,
+        sample_weight: Array = None,
+        *,
+        logits: Array = None,
+        probs: Array = None,
+    ) -> Self:
+        """Fit on held-out samples, which the model was not trained on.
+
+        Args:
+            scores: Logits: scores before the sigmoid, (samples, labels). Numbers that are all
+                between 0 and 1 are refused: pass ``probs=``.
+            labels: 0 or 1 for each sample and label, (samples, labels).
+            sample_weight: One weight for each sample.
+            logits: The scores by name; these are believed to be logits whatever they look like.
+            probs: Probabilities instead of logits. Those closer to 0 or 1 than 6e-8 are moved
+                there.
+
+        Returns:
+            The calibrator itself; ``report_`` describes the fit and holds its warnings.
+        """
+        kind, checked = _inputs.label_scores(logits, probs, positional=scores)
+        pairs = Pairs.checked(kind, checked, labels, sample_weight)
+        self._check_params()
+        super().fit_samples(pairs)
+        self.n_classes_ = pairs.n_labels
+        given = _inputs.as_numpy(checked).reshape(-1, pairs.n_labels)
+        self.origin_ = self.origin_.with_data(kind, given, pairs.positives.T, sample_weight)
+        return self
+
+    def predict_proba(
+        self, scores: Array = None, /, *, logits: Array = None, probs: Array = None
+    ) -> Array:
+        """Calibrated probability of each label, in the array library of the scores."""
+        return self._apply(self._probs, label_logits(scores, logits, probs))
+
+    def predict_log_proba(
+        self, scores: Array = None, /, *, logits: Array = None, probs: Array = None
+    ) -> Array:
+        """Logarithms of the calibrated probabilities."""
+        return self._apply(self._log_probs, label_logits(scores, logits, probs))
+
+    def predict(
+        self, scores: Array = None, /, *, logits: Array = None, probs: Array = None
+    ) -> Array:
+        """Whether each label is more probable than not: 0 or 1."""
+        found = self.predict_proba(scores, logits=logits, probs=probs)
+        xp = array_namespace(found)
+        return xp.astype(found > 0.5, xp.int64)
+
+    def as_module(self) -> MultiLabelModule:
+        """This calibrator as a torch layer, from logits to calibrated log-odds."""
+        self._need_fit()
+        from calibrant.calibrators.multilabel.torch_layer import MultiLabelModule
+
+        return MultiLabelModule(self)
+
+    def _check_params(self) -> None:
+        _inputs.instance(self.per_label, bool, "per_label")
+        self._curve()._check_params()
+
+    def _curve(self) -> Calibrator:
+        """The unfitted curve."""
+        _inputs.instance(self.curve, str, "curve")
+        name = CALIBRATORS.key(self.curve, "curves")
+        if name == FocalTemperatureScaling.NAME:
+            return FocalTemperatureScaling(criterion="nll")
+        if self.gamma is not None and name != FocalCalibration.NAME:
+            raise CalibrantError(
+                f"gamma is the parameter of the curve focal; found it with {name}. Leave it out"
+            )
+        return make_calibrators([name], gamma=self.gamma)[name]
+
+    def _fit(self, data: Samples) -> Fitted:
+        if not isinstance(data, Pairs):
+            raise CalibrantError(
+                "multi-label calibration needs 0 or 1 for each sample and label; found classes. "
+                "Call fit with labels of the shape of the logits"
+            )
+        curve = self._curve()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrationWarning)
+            curve.fit_samples(data)
+        parts = curve.parts_ or (curve,)
+        both = _curved(parts, data.logits).reshape(-1, data.n_labels, 2)
+        state = {"slope": np.ones(data.n_labels), "shift": np.zeros(data.n_labels)}
+        gradient, rounds = None, 0
+        if self.per_label:
+            x = data.by_label(with_label_terms(both, state))
+            terms = fit_terms(x, data.positives, data.sample_counts)
+            state = {"slope": terms.slope, "shift": terms.shift}
+            gradient, rounds = terms.gradient, terms.rounds
+        z = with_label_terms(both, state).reshape(-1)
+        sign = 2 * data.labels - 1
+        return Fitted(
+            state=state,
+            criterion="nll",
+            before=data.mean(softplus(-sign * data.logits[:, 1])),
+            after=data.mean(softplus(-sign * z)),
+            accuracy_after=data.mean((z > 0.0) == (sign > 0)),
+            gradient=gradient,
+            at_bound=curve.report_.at_bound,
+            evaluations=curve.report_.evaluations + rounds,
+            warnings=tuple(f"the curve {curve.NAME}: {each}" for each in curve.report_.warnings),
+            parts=parts,
+        )
+
+    def _report(self, data: Samples, fitted: Fitted) -> FitReport:
+        assert isinstance(data, Pairs)
+        report = super()._report(data, fitted)
+        return replace(report, n_samples=len(data) // data.n_labels, n_classes=data.n_labels)
+
+    def _doubts(self, data: Samples, n_parameters: int) -> Iterator[str]:
+        assert isinstance(data, Pairs)
+        n = len(data) // data.n_labels
+        if n < FEW_SAMPLES:
+            yield f"fitted on {n} samples only; collect more than {FEW_SAMPLES}."
+        missing = int((~data.positives.any(axis=1)).sum())
+        if missing:
+            yield (
+                f"{missing} of {data.n_labels} labels have no positive sample; what is known about "
+                "them comes from the other labels."
+            )
+
+    def _log_odds(self, logits: Array, state: State) -> Array:
+        return with_label_terms(_curved(self.parts_, two_classes(logits)), state)
+
+    def _log_probs(self, logits: Array, state: State) -> Array:
+        return -softplus(-self._log_odds(logits, state))
+
+    def _probs(self, logits: Array, state: State) -> Array:
+        return sigmoid(self._log_odds(logits, state))
+
+    def _refuse_state(self, state: State) -> str | None:
+        if (state["slope"] < 0.0).any():
+            return f"'slope' holds {state['slope'].min():g}, below 0"
+        for name, values in state.items():
+            if np.abs(values).max() > LARGEST_NUMBER:
+                return f"{name!r} holds a number beyond {LARGEST_NUMBER:g}"
+        return None
+
+
+def _curved(curve: tuple[Calibrator, ...], logits: Array) -> Array:
+    """Log-probabilities of "no" and "yes" after the curve, from their logits."""
+    for part in curve:
+        logits = part._apply(part._log_probs, logits)
+    return logits

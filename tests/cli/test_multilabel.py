@@ -1,0 +1,115 @@
+"""The commands on multi-label files."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import calibrant
+from calibrant import MultiLabelCalibration
+from calibrant.files import is_multilabel, iter_predictions, read_predictions, write_predictions
+from tests.processes import run_calibrant
+
+NAMES = np.array(["dog", "cat", "<b>cow</b>"])
+
+
+@pytest.fixture
+def file(tmp_path):
+    rng = np.random.default_rng(0)
+    truth = rng.normal(-1.0, 2.0, size=(1200, 3))
+    labels = (rng.random(truth.shape) < 1 / (1 + np.exp(-truth))).astype(np.int8)
+    arrays = {"val_logits": 2 * truth[:600], "val_labels": labels[:600]}
+    arrays |= {"test_logits": 2 * truth[600:], "test_labels": labels[600:]}
+    np.savez(tmp_path / "net.npz", class_names=NAMES, **arrays)
+    return tmp_path / "net.npz"
+
+
+def run(*arguments):
+    result = run_calibrant(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_files_are_read_and_written(file, tmp_path):
+    assert is_multilabel(f"{file}::val")
+    whole = read_predictions(f"{file}::val")
+    assert whole.multilabel
+    assert whole.labels.shape == (600, 3)
+    parts = list(iter_predictions(f"{file}::val", batch_rows=250))
+    np.testing.assert_array_equal(np.concatenate([p.labels for p in parts]), whole.labels)
+    copy = tmp_path / "copy.npz"
+    probs = 1 / (1 + np.exp(-whole.logits))
+    write_predictions(copy, probs=probs, labels=whole.labels, class_names=NAMES, multilabel=True)
+    np.testing.assert_array_equal(read_predictions(copy).probs, probs)
+    np.testing.assert_array_equal(read_predictions(copy).labels, whole.labels)
+    with pytest.raises(calibrant.CalibrantError, match=r"written as \.npz"):
+        write_predictions(tmp_path / "copy.csv", probs=probs, multilabel=True)
+
+
+def test_fit_apply_evaluate(file, tmp_path):
+    before = json.loads(run("evaluate", f"{file}::test", "--json"))[f"{file}::test"]
+    assert before["n_off"] == 3
+    out = run("fit", f"{file}::val", "-o", tmp_path / "cal.json")
+    assert "multi-label on 600 samples" in out
+    assert isinstance(calibrant.load(tmp_path / "cal.json"), MultiLabelCalibration)
+    out = run("apply", tmp_path / "cal.json", f"{file}::test", "-o", tmp_path / "out.npz")
+    assert "600 rows of 3 labels" in out
+    after = run("evaluate", tmp_path / "out.npz")
+    assert "No miscalibration" in after
+    assert "dog" in after
+
+
+def test_the_method_is_the_curve(file, tmp_path):
+    run("fit", f"{file}::val", "--method", "focal", "--set", "gamma=2", "-o", tmp_path / "cal.json")
+    found = calibrant.load(tmp_path / "cal.json")
+    assert (found.curve, found.gamma) == ("focal", 2)
+
+
+def test_report(file, tmp_path):
+    page = tmp_path / "page.html"
+    assert "3 of 3 labels are off" in run("report", f"{file}::val", f"{file}::test", "-o", page)
+    text = page.read_text()
+    assert "&lt;b&gt;cow&lt;/b&gt;" in text
+    assert "<b>cow" not in text
+    assert text.count("<svg") == 6
+    assert "http" not in text.replace("http-equiv", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("compare", "FILE::val", "FILE::test"), "is multi-label"),
+        (("evaluate", "FILE::test", "--metric", "nll"), "are for classes"),
+        (("fit", "FILE::val", "--keep-class", "-o", "cal.json"), "--keep-class is for"),
+        (("fit", "FILE::val", "--set", "curve=nothing", "-o", "cal.json"), "nothing"),
+        (("report", "FILE::val", "FILE::test", "--method", "beta,platt"), "has one method"),
+    ],
+)
+def test_refusals(file, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    result = run_calibrant(*(each.replace("FILE", str(file)) for each in arguments))
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_labels_of_another_shape_are_refused(tmp_path):
+    np.savez(tmp_path / "bad.npz", probs=np.full((4, 3), 0.5), labels=np.zeros((4, 2)))
+    result = run_calibrant("evaluate", tmp_path / "bad.npz")
+    assert result.exit_code == 2
+    assert "labels must have the shape (rows,); found (4, 2)" in result.stderr
+
+
+def test_classes_and_labels_are_not_mixed(file, tmp_path):
+    rng = np.random.default_rng(0)
+    classes, out = tmp_path / "classes.npz", tmp_path / "out.npz"
+    np.savez(classes, logits=rng.normal(size=(300, 3)), labels=rng.integers(0, 3, 300))
+    run("fit", classes, "--method", "temperature", "-o", tmp_path / "cal.json")
+    result = run_calibrant("apply", tmp_path / "cal.json", f"{file}::test", "-o", out)
+    assert result.exit_code == 2
+    assert "is multi-label" in result.stderr
+    run("fit", f"{file}::val", "-o", tmp_path / "labels.json")
+    result = run_calibrant("apply", tmp_path / "labels.json", classes, "-o", out)
+    assert result.exit_code == 2
+    assert "labels must have the shape of probs" in result.stderr
