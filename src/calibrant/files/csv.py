@@ -20,7 +20,7 @@ from calibrant.files.layout import Asked, Layout, find_layout
 from calibrant.files.meaning import is_number
 from calibrant.files.predictions import OTHER, Block, cleaned, decoding
 
-_BLOCK = 1 << 24  # bytes that the rows of a block take in memory
+_BLOCK = 1 << 20  # bytes that the rows of a block take in memory; more is slower
 _CELL = 64  # of them for each cell, besides its characters
 _LONGEST_CELL = 1 << 26  # Python refuses more than 131072 characters, a list of 6000 numbers
 _MISSING = ("", "NA", "N/A", "#N/A", "null", "NULL", "None")  # not nan: it is a number
