@@ -44,26 +44,24 @@ class NpzSource:
 
     def blocks(self, rows: int | None) -> Iterator[Block]:
         """The rows in order, ``rows`` at a time (None: all at once)."""
-        total = self.rows or 0
+        total, one_hot = self.rows or 0, True
         with ExitStack() as stack:
             archive = stack.enter_context(_opened(self.path, self.where))
             members = self._members(archive, stack)
             for start in range(0, total, rows or total):
                 count = min(rows or total, total - start)
                 raw = {role: member.take(count) for role, member in members.items()}
-                if (
-                    self.multilabel
-                    and count == total > 1
-                    and (raw["labels"].sum(axis=1) == 1).all()
-                ):
-                    raise CalibrantError(
-                        f"{self.where}: labels of several columns are for samples with any number "
-                        "of labels; found exactly one in every row. For classes, take argmax over "
-                        "one-hot labels"
-                    )
+                if self.multilabel:
+                    one_hot = one_hot and bool((raw["labels"].sum(axis=1) == 1).all())
                 yield cleaned(raw, self.layout, where=self.where, first_row=start)
             for member in members.values():
                 member.finish()
+        if self.multilabel and one_hot and total > 1:
+            raise CalibrantError(
+                f"{self.where}: labels of several columns are for samples with any number of "
+                "labels; found exactly one in every row. For classes, take argmax over one-hot "
+                "labels"
+            )
 
     def _members(self, archive: zipfile.ZipFile, stack: ExitStack) -> dict[str, _Member]:
         names = dict(self.layout.roles)
