@@ -20,12 +20,12 @@ help: ## show the targets
 demo: $(READY) ## train four networks, calibrate each, and write pages to look at
 	$(BIN)/calibrant demo --out out/demo
 
-# mypy takes one core for a minute, so the types are checked beside the tests and shown after them.
+# mypy takes one core for a minute, so the types are checked beside the tests, and shown if they are wrong.
 test: style $(READY) ## lint, types, unit tests, contracts and doctests
 	@mkdir -p out
 	@$(MAKE) --no-print-directory types > out/types.log 2>&1 & types=$$!; \
 	  $(PYTEST) $(IN_PARALLEL); tests=$$?; \
-	  wait $$types; types=$$?; cat out/types.log; exit $$((tests + types))
+	  wait $$types; types=$$?; [ $$types = 0 ] || cat out/types.log; exit $$((tests + types))
 
 test-slow: $(READY) ## distributed, Dask, resume, docs build, exports, large networks, hostile input
 	$(PYTEST) $(IN_PARALLEL) --hypothesis-profile many -m 'slow or hostile' tests
