@@ -299,15 +299,24 @@ def test_no_command_opens_a_socket(name, folder, calibrator, npz, start, tmp_pat
 
 def test_a_worker_is_reached_through_the_pipes_of_its_command_alone(folder, start):
     command = start("evaluate", *[folder] * 50, "--scheduler", "local")
-    command.wait_for(command.workers)
+    # Between fork and exec, a child still has the input of its parent.
+    command.wait_for(lambda: _inputs(command.workers()) - _inputs([command.process.pid]))
+    wait_until(lambda: _inputs(command.workers()) <= _pipes(command.process.pid))
     pipes = _pipes(command.process.pid)
-    for worker in command.workers():
-        assert os.readlink(f"/proc/{worker}/fd/0") in pipes
     own = {link for link in pipes if link not in _pipes(os.getpid())}  # less its output
     ours = command.pids()
     strangers = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
     assert own
     assert not any(own & _pipes(pid) for pid in strangers if pid not in ours)
+
+
+def _inputs(pids: list[int]) -> set[str]:
+    """What the standard inputs of processes are."""
+    found = set()
+    for pid in pids:
+        with suppress(OSError):  # it has ended
+            found.add(os.readlink(f"/proc/{pid}/fd/0"))
+    return found
 
 
 def _pipes(pid: int) -> set[str]:
