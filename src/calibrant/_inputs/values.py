@@ -15,6 +15,9 @@ import numpy as np
 from calibrant._types import RandomState
 from calibrant.errors import CalibrantError, MissingExtraError
 
+SHOWN = 5
+"""Most names in a message."""
+
 
 def text(value: Any, name: str) -> None:
     """A non-empty string."""
@@ -170,3 +173,9 @@ def seed_of(random_state: RandomState) -> int:
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**63))
     return whole_number(random_state, "random_state", allowed=range(2**63))
+
+
+def shown(names: Sequence[Any]) -> str:
+    """The first few names, for a message."""
+    text = ", ".join(repr(name) for name in list(names)[:SHOWN])
+    return text if len(names) <= SHOWN else f"{text}, ... ({len(names)} in all)"

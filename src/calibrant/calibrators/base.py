@@ -113,7 +113,7 @@ class Calibrator(ABC):
     state_: dict[str, Any]
     parts_: tuple[Calibrator, ...] = ()
     report_: FitReport
-    origin_: Origin
+    origin_: Origin = Origin()
     n_classes_: int
     named_classes_: tuple[Any, ...] | None = None
 
@@ -245,20 +245,29 @@ class Calibrator(ABC):
         indices = all(type(each) is int and each == k for k, each in enumerate(self.classes_))
         return None if indices else list(self.classes_)
 
-    def order_of(
-        self, names: Sequence[str] | None, scores: Array, *, single: bool = False
-    ) -> npt.NDArray[np.intp]:
-        """Where each class is among columns called ``names``, of which one may be given alone."""
+    def predict_columns(
+        self,
+        kind: str,
+        scores: npt.NDArray[Any],
+        names: Sequence[str] | None,
+        *,
+        single: bool = False,
+    ) -> npt.NDArray[Any]:
+        """Calibrated probabilities of columns called ``names``, in the order of the columns.
+
+        They are matched to ``classes_``. ``single`` says that only the last of two was given.
+        """
         named = names is not None and all(isinstance(each, str) for each in self.classes_)
         if names is None or not named or len(names) != self.n_classes_:
-            return np.arange(scores.shape[-1])
+            return np.asarray(self.predict_proba(**{kind: scores}))
         order = _inputs.column_order(names, self.classes_)
         if single and order[1] != 1:
             raise CalibrantError(
                 f"this calibrator is for the probability of {self.classes_[1]!r}; found "
                 f"{self.classes_[0]!r} as the positive class. Pass the other probability"
             )
-        return order
+        probs = self.predict_proba(**{kind: scores[:, order]})
+        return np.asarray(probs[:, np.argsort(order)])
 
     def _given(self, scores: Any, logits: Any, probs: Any) -> _inputs.Scores:
         self._need_fit()

@@ -33,7 +33,7 @@ from calibrant.cli.multilabel import apply_to_labels, refuse_labels
 from calibrant.cli.options import INPUT, OUTPUT, column_options, plugin_option
 from calibrant.cli.progress import batches_bar, passes_bar
 from calibrant.errors import CalibrantError
-from calibrant.files import Predictions, iter_predictions, write_predictions
+from calibrant.files import Predictions, write_predictions
 from calibrant.files.columns import arrow
 from calibrant.files.csv import write_csv
 from calibrant.files.jsonl import JsonlSource
@@ -41,10 +41,12 @@ from calibrant.files.layout import Asked
 from calibrant.files.parquet import is_truncated
 from calibrant.files.parquet.tables import (
     arrow_table,
+    beside,
     score_columns,
     score_table,
     write_tables,
 )
+from calibrant.files.reading import iter_to_calibrate
 
 BATCH_ROWS = 65_536
 BATCH_NUMBERS = 1 << 23
@@ -139,13 +141,12 @@ def apply(
         return
     refuse_labels(f"the calibrator {calibrator_path}", file)
     batch_rows = max(1, min(BATCH_ROWS, BATCH_NUMBERS // calibrator.n_classes_))
-    rows = iter_predictions(
+    rows = iter_to_calibrate(
         file,
         batch_rows=batch_rows,
-        keep=True,
         kind=calibrator.origin_.input,
-        usual_positive=str((calibrator.class_names() or (None, 1))[1]),
-        **columns,
+        classes=calibrator.class_names(),
+        columns=columns,
     )
     tally = _Tally()
     with (
@@ -183,15 +184,15 @@ def _calibrated(
 ) -> Iterator[Batch]:
     for batch in batches:
         with _inputs.naming(f"{file}, counting from row {tally.rows}" if tally.rows else file):
-            kind, scores = scores_of(batch.with_scores())
-            order = calibrator.order_of(
-                batch.with_scores().class_names, scores, single=batch.with_scores().single
+            scored = batch.with_scores()
+            kind, scores = scores_of(scored)
+            probs = calibrator.predict_columns(
+                kind, scores, scored.class_names, single=scored.single
             )
-            probs = calibrator.predict_proba(**{kind: scores[:, order]})[:, np.argsort(order)]
             labels = None if batch.labels is None else _inputs.labels(batch.labels, probs)
         tally.count(kind, scores, probs)
         yield {
-            "probs": probs[:, 1] if batch.with_scores().single else probs,
+            "probs": probs[:, 1] if scored.single else probs,
             "labels": labels,
             "ids": batch.ids,
             "class_names": batch.class_names,
@@ -237,29 +238,22 @@ def _write_parquet(target: Path, batches: Iterator[Batch], calibrator: str) -> N
 
 
 def _table(batch: Batch) -> Any:
-    probs = batch["probs"]
-    if probs.ndim == 1:
+    if batch["confidence"]:
         return arrow_table(_columns(batch))
-    return score_table(probs, others=_others(batch), class_names=batch["class_names"])
+    return score_table(batch["probs"], others=_others(batch), class_names=batch["class_names"])
 
 
 def _columns(batch: Batch) -> dict[str, Any]:
     """The columns to write: the other columns of the file as they are, and the probabilities."""
     if batch["confidence"]:
-        return {"correct": batch["correct"], **_others(batch), "confidence": batch["probs"]}
-    return {**_others(batch), **score_columns(batch["probs"], "probs", batch["class_names"])}
+        return beside(
+            {"correct": batch["correct"], **_others(batch)}, {"confidence": batch["probs"]}
+        )
+    return beside(_others(batch), score_columns(batch["probs"], "probs", batch["class_names"]))
 
 
 def _others(batch: Batch) -> dict[str, Any]:
-    others = batch["others"] or {"id": batch["ids"], "label": batch["labels"]}
-    new = {"confidence"} if batch["confidence"] else {*score_columns(batch["probs"][:0], "probs")}
-    lost = sorted(new & {*others})
-    if lost and not batch["confidence"]:
-        raise CalibrantError(
-            f"the calibrated probabilities are written as {lost[0]}, which the file has already. "
-            "Rename or drop that column"
-        )
-    return dict(others)
+    return batch["others"] or {"id": batch["ids"], "label": batch["labels"]}
 
 
 def _write_jsonl(log: JsonlSource, target: Path, batches: Iterator[Batch], digest: str) -> None:

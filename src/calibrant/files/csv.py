@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from calibrant.errors import CalibrantError
 from calibrant.files.layout import Asked, Layout, find_layout
 from calibrant.files.meaning import is_number
-from calibrant.files.predictions import OTHER, Block, cleaned, decoding
+from calibrant.files.predictions import MISSING, OTHER, Block, cleaned, decoding
 
 _BLOCK = 1 << 20  # bytes that the rows of a block take in memory; more is slower
 _CELL = 64  # of them for each cell, besides its characters
 _LONGEST_CELL = 1 << 26  # Python refuses more than 131072 characters, a list of 6000 numbers
-_MISSING = ("", "NA", "N/A", "#N/A", "null", "NULL", "None")  # not nan: it is a number
 _TRUTH = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _BRACKETS = str.maketrans("[](),;", "      ")
@@ -170,7 +169,7 @@ class _Cells:
         """Numbers or names, as text."""
         labels = [cell.strip() for cell in self.text(name)]
         for row, label in enumerate(labels):
-            if label in _MISSING:
+            if label in MISSING:
                 raise self._no_value(name, row)
         return np.array(labels, dtype=str)
 
@@ -185,7 +184,7 @@ class _Cells:
     def _refuse_words(self, rows: list[list[str]], name: str, what: str) -> None:
         for row, cells in enumerate(rows):
             for cell in cells:
-                if cell.strip() in _MISSING:
+                if cell.strip() in MISSING:
                     raise self._no_value(name, row)
                 if not is_number(cell):
                     raise self._refusal(f"the column {name} must hold {what}", cell, row)

@@ -17,13 +17,10 @@ from numpy.typing import NDArray
 from calibrant import _inputs
 from calibrant.errors import CalibrantError
 from calibrant.files.layout import Layout
-from calibrant.files.predictions import OTHER, Block, Predictions
+from calibrant.files.predictions import MISSING, OTHER, Block, Predictions
 
 _WHOLE = re.compile(r"-?[0-9]{1,18}(\.0*)?")
-_MISSING = ("", "NA", "N/A", "#N/A", "null", "NULL", "None", "nan", "NaN")
 _TRUTH = {"false": 0, "true": 1}
-SUM_TOLERANCE = 1e-3
-"""How far from 1 the rows of scores may sum to be probabilities."""
 
 
 @dataclass(frozen=True)
@@ -141,13 +138,19 @@ def meaning_of(
         if "labels" in block:
             found |= set(np.unique(block["labels"]).tolist())
         if layout.kind == "score":
-            probable = probable and _are_probs(block["score"], single=layout.single)
+            probable = probable and _inputs.look_like_probs(
+                block["score"], one_column=layout.single
+            )
         n_classes = _width(block, layout)
     kind = layout.kind
     if kind == "score":
         kind = asked_kind or ("probs" if probable else "logits")
     labels: list[Any] = sorted(found)
-    missing = [each for each in labels if isinstance(each, str) and each.strip() in _MISSING]
+    missing = [
+        each
+        for each in labels
+        if isinstance(each, str) and each.strip() in (*MISSING, "nan", "NaN")
+    ]
     if missing:
         raise CalibrantError(
             f"{where}: labels must not be missing; found {missing[0]!r} as a label. Drop the rows "
@@ -225,11 +228,6 @@ def _classes(
             "Correct it, or add a column for the class"
         )
     return list(names)
-
-
-def _are_probs(scores: NDArray[Any], *, single: bool) -> bool:
-    inside = bool(((scores >= 0) & (scores <= 1)).all())
-    return inside and (single or bool((np.abs(scores.sum(axis=1) - 1) <= SUM_TOLERANCE).all()))
 
 
 def _width(block: Block, layout: Layout) -> int:

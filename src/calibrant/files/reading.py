@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -104,18 +104,12 @@ def iter_predictions(
     positive: str | None = None,
     options: Sequence[str] | None = None,
     source: str | None = None,
-    keep: bool = False,
-    kind: str | None = None,
-    usual_positive: str | None = None,
 ) -> Iterator[Predictions]:
     """The rows of :func:`read_predictions` in batches, without holding the whole file.
 
-    With ``keep``, batches of a table have its other columns too, and confidences need not say
-    which are correct. ``kind``, logits or probs, says what a column called score holds, and
-    ``usual_positive`` which label is positive if ``positive`` does not. Every batch has
-    ``batch_rows`` rows, the last one the remainder. Names and shapes are checked before this
-    returns; damaged rows are found when they are reached. Only an array stored in Fortran order
-    and the numbers of a ``.jsonl`` file are held whole.
+    Every batch has ``batch_rows`` rows, the last one the remainder. Names and shapes are checked
+    before this returns; damaged rows are found when they are reached. Only an array stored in
+    Fortran order and the numbers of a ``.jsonl`` file are held whole.
 
     Examples:
         >>> import tempfile
@@ -126,13 +120,31 @@ def iter_predictions(
         [[0, 1], [2, 0], [1]]
     """
     rows = _inputs.whole_number(batch_rows, "batch_rows", allowed=range(1, 1 << 31))
-    asked = replace(
-        _asked(label, score, positive, options, source),
-        keep=keep,
-        kind=kind,
-        usual_positive=usual_positive,
-    )
+    asked = _asked(label, score, positive, options, source)
     return _predictions_of(_source(path, asked), rows, asked)
+
+
+def iter_to_calibrate(
+    path: str | os.PathLike[str],
+    *,
+    batch_rows: int,
+    kind: str | None,
+    classes: Sequence[Any] | None,
+    columns: Mapping[str, Any],
+) -> Iterator[Predictions]:
+    """Batches to which a fitted calibrator is applied, with the other columns of a table.
+
+    ``kind`` is what the calibrator was fitted on: a column called score holds that. The last of
+    its two ``classes`` is the positive one, unless ``columns`` names another. Confidences need not
+    say which are correct.
+    """
+    asked = replace(
+        _asked(**columns),
+        keep=True,
+        kind=kind,
+        usual_positive=str(classes[-1]) if classes else None,
+    )
+    return _predictions_of(_source(path, asked), batch_rows, asked)
 
 
 def count_rows(path: str | os.PathLike[str]) -> int | None:

@@ -267,7 +267,7 @@ def evaluate_multilabel(
 
 
 def label_columns(probs: Floats, positives: npt.NDArray[np.bool_]) -> list[ScoredSamples]:
-    """The probability of each label in the place of the confidence, its positives as correct."""
+    """The probability of each label as the confidence; its positives count as correct."""
     columns = zip(probs.T.copy(), positives.T.copy(), strict=True)
     return [ScoredSamples(p, y, None) for p, y in columns]
 

@@ -37,7 +37,7 @@ def is_one_column(samples: ScoredSamples) -> bool:
 
 
 def positive(samples: ScoredSamples) -> ScoredSamples:
-    """P(positive) in the place of the confidence; a positive sample is a correct one."""
+    """P(positive) as the confidence; a positive sample counts as correct."""
     if samples.scores is None:
         return ScoredSamples(samples.confidence, samples.correct, samples.weight)
     if samples.n_classes != 2:

@@ -169,11 +169,12 @@ def _score_tables(
     def calibrated(predictions: Predictions) -> npt.NDArray[Any]:
         kind = "probs" if predictions.logits is None else "logits"
         scores = getattr(predictions, kind)
-        order = calibrator.order_of(predictions.class_names, scores, single=predictions.single)
-        probs = calibrator.predict_proba(**{kind: scores[:, order]})[:, np.argsort(order)]
+        probs = calibrator.predict_columns(
+            kind, scores, predictions.class_names, single=predictions.single
+        )
         if predictions.labels is not None:
             _inputs.labels(predictions.labels, probs)
-        return np.asarray(probs[:, 1] if predictions.single else probs)
+        return probs[:, 1] if predictions.single else probs
 
     for predictions, probs in folder.checked_batches(ranges, calibrated, applied.skipped):
         yield score_table(probs, others=predictions.others, class_names=folder.class_names)

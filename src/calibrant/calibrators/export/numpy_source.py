@@ -150,7 +150,6 @@ def source(calibrator: Calibrator) -> str:
     """The source of a module with ``predict_proba(logits)``, which needs NumPy only."""
     parts = calibrator.parts_ or (calibrator,)
     labels = isinstance(calibrator, MultiLabelCalibration)
-    created = getattr(getattr(calibrator, "origin_", None), "created", None)
     header = HEADER.format(
         method=calibrator.NAME,
         formula=", then ".join(
@@ -158,7 +157,7 @@ def source(calibrator: Calibrator) -> str:
         ),
         n_samples=calibrator.report_.n_samples,
         logits=(LABELS if labels else CLASSES).format(n=calibrator.n_classes_),
-        date=f" on {created[:10]}" if created else "",
+        date=f" on {calibrator.origin_.created[:10]}" if calibrator.origin_.created else "",
         version=__version__,
     )
     if len(parts) == 1 and not labels:

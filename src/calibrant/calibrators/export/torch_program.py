@@ -47,7 +47,7 @@ def description(calibrator: Calibrator) -> dict[str, str]:
         "calibrant.version": __version__,
         "calibrant.method": calibrator.NAME,
         "calibrant.n_classes": str(calibrator.n_classes_),
-        "calibrant.created": getattr(getattr(calibrator, "origin_", None), "created", None) or "",
+        "calibrant.created": calibrator.origin_.created or "",
     }
 
 

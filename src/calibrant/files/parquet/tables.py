@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.errors import CalibrantError
 from calibrant.files.columns import arrow
 from calibrant.files.layout import BFLOAT16, SCORES
 from calibrant.files.parquet.footer import CALIBRATOR, CLASS_NAMES, N_CLASSES
@@ -54,10 +55,21 @@ def score_table(
     else:
         columns = score_columns(scores, kind)
     others = {"id": ids, "label": labels} if others is None else others
-    table = arrow_table({**others, **columns})
+    table = arrow_table(beside(others, columns))
     if class_names is not None:
         table = table.replace_schema_metadata({CLASS_NAMES: json.dumps(class_names)})
     return table
+
+
+def beside(others: Mapping[str, Any], scores: Mapping[str, Any]) -> dict[str, Any]:
+    """All columns of a table; scores that would replace one of the others are refused."""
+    lost = next((name for name in scores if name in others), None)
+    if lost is not None:
+        raise CalibrantError(
+            f"the calibrated probabilities are written as {lost}, which the file has already. "
+            "Rename or drop that column"
+        )
+    return {**others, **scores}
 
 
 def score_columns(
