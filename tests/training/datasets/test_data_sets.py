@@ -194,6 +194,27 @@ def test_the_vocabulary_is_the_training_splits(tmp_path):
     assert "subject" in with_headers.vocabulary
 
 
+def test_messages_divided_at_random_are_those_of_both_published_parts(tmp_path):
+    by_date, divided, again = (
+        newsgroups(tmp_path, "folder").load(random_state=1, **options)
+        for options in ({}, {"split": "random"}, {"split": "random"})
+    )
+
+    def ids(data):
+        return [set(split.ids.tolist()) for split in (data.train, data.val, data.test)]
+
+    total = sum(map(len, ids(by_date)))
+    assert len(divided.val) == len(by_date.val)
+    assert len(divided.test) == total // 5
+    assert set.union(*ids(divided)) == set.union(*ids(by_date))
+    assert sum(map(len, ids(divided))) == total
+    assert ids(divided) == ids(again)
+    assert {name.split("/")[0] for name in divided.train.ids} == {"train", "test"}
+    assert "at random" in divided.record["split"]
+    with pytest.raises(ValueError, match="split must be"):
+        newsgroups(tmp_path, "folder").load(split="by date")
+
+
 def test_text_comes_back_from_its_numbers(tmp_path):
     data = newsgroups(tmp_path, "lines").load()
     tokens, targets = data.test.batch(torch.tensor([0, 1]))
