@@ -28,7 +28,7 @@ def _focal_with(policy: Callable[[], GammaPolicy]) -> Callable[..., Loss]:
 
 
 def _scheduled(gammas: tuple[float, ...]) -> Callable[..., Loss]:
-    """A factory of focal losses with these gammas; ``fractions`` or ``epochs`` moves the changes."""
+    """A factory of focal losses with scheduled gammas, changed at ``fractions`` or ``epochs``."""
 
     def make(
         *,
