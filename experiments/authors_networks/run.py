@@ -149,7 +149,7 @@ def draw(found: Sequence[Measured]) -> Figure:
         ax.plot([0, 1], [0, 1], **GUIDE)
         ax.set_title(f"{one.network}, {title(one.loss)}\n{one.data}", fontsize=8)
         ax.set(aspect="equal", xlim=(0, 1), ylim=(0, 1))
-        ax.legend(frameon=False, fontsize=6, loc="upper left")
+        ax.legend(frameon=False, fontsize=6, loc="lower right")
     figure.supxlabel("confidence", fontsize=9)
     figure.supylabel("accuracy", fontsize=9)
     return figure
