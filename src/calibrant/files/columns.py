@@ -47,7 +47,7 @@ class Columns:
         elif layout.scores:
             raw["scores"] = self._joined_lists(layout, dtype, width)
         for role, name in layout.roles.items():
-            if role == "ids" or (role == "labels" and self._is_text(name)):
+            if role == "ids" or (role in ("labels", "predicted") and self._is_text(name)):
                 raw[role] = self._ids(name)
             elif role == "classes":
                 raw[role] = self._lists(name, raw["scores"].shape[1])

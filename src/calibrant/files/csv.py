@@ -126,7 +126,7 @@ class _Cells:
             if role == "ids":
                 with decoding(f"{self.where}: the column {name}", "text"):
                     raw[role] = np.array(self.text(name), dtype=str)
-            elif role == "labels" and "confidence" not in layout.roles:
+            elif role in ("labels", "predicted"):
                 raw[role] = self._labels(name)
             elif role == "correct":
                 raw[role] = self._truth(name)
@@ -134,6 +134,9 @@ class _Cells:
                 raw[role] = self._lists([name], raw["scores"].shape[1])
             else:
                 raw[role] = self._numbers([name])[:, 0]
+        if "predicted" in raw:
+            with contextlib.suppress(ValueError):  # names, not numbers
+                raw |= {role: raw[role].astype(np.float64) for role in ("labels", "predicted")}
         return raw | {OTHER + n: np.array(self.text(n), dtype=object) for n in layout.kept}
 
     def text(self, name: str) -> list[str]:

@@ -195,7 +195,10 @@ class _Names:
             )
 
     def numbered(self, stem: str) -> tuple[str, ...]:
-        """``stem_0``, ``stem_1``, ... in numerical order; a gap is refused."""
+        """``stem_0``, ``stem_1``, ... in numerical order; a gap is refused.
+
+        Columns of classes that do not begin with 0 are named after their classes: empty.
+        """
         what = "chunks" if stem.endswith(CHUNK) else "classes"
         pattern = re.compile(rf"{stem}_([0-9]{{1,9}})")
         by_number: dict[int, str] = {}
@@ -208,6 +211,8 @@ class _Names:
                         "Keep one of them"
                     )
                 self.refuse_twice(name)
+        if stem in STEMS and 0 not in by_number:
+            return ()  # columns named after classes that are numbers
         for expected, number in enumerate(sorted(by_number)):
             if number != expected:
                 raise CalibrantError(
@@ -337,7 +342,7 @@ def _confidence_roles(found: _Names, *, alone: bool) -> dict[str, str]:
         raise found.nothing_to_read()
     roles = found.roles(confidence=("confidence",), correct=("correct",), ids=IDS)
     if "correct" in roles:
-        return roles | found.roles(labels=LABELS)
+        return roles
     pair = found.roles(labels=("true_label",), predicted=("pred_label",))
     if len(pair) < 2 and alone:
         return roles
