@@ -122,6 +122,8 @@ class _Cells:
             raw["scores"] = self._numbers(layout.scores)
         elif layout.scores:
             raw["scores"] = self._lists(layout.scores, width)
+        if layout.label_columns:
+            raw["labels"] = self._numbers(layout.label_columns)
         for role, name in layout.roles.items():
             if role == "ids":
                 with decoding(f"{self.where}: the column {name}", "text"):

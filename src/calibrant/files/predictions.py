@@ -107,7 +107,7 @@ def cleaned(raw: Block, layout: Layout, *, where: str, first_row: int) -> Block:
 
     ``first_row`` is the index of the first row in the file, for messages.
     """
-    names = layout.roles
+    names = {"labels": "labels", **layout.roles}
     fields: Block = {}
     if layout.kind != "confidence":
         fields[layout.kind] = _floats(raw["scores"], layout.kind, where)
