@@ -20,7 +20,7 @@ from calibrant.cli.data_sets import (
     scheduler_option,
     skip_bad_option,
 )
-from calibrant.cli.inputs import refuse_named_columns
+from calibrant.cli.inputs import columns_of_parts
 from calibrant.cli.multilabel import evaluate_labels, is_multilabel
 from calibrant.cli.options import (
     INPUT,
@@ -138,13 +138,14 @@ def evaluate(
             from calibrant.scale.evaluation import stream_files
 
             samples = None
-            refuse_named_columns(columns)
+            named = columns_of_parts(columns)
             with passes_bar(f"evaluating {Path(file).name}") as show:
                 stream, notes = stream_files(
                     file,
                     scheduler=scheduler_argument(where),
                     skip_bad=skip_bad,
                     n_classes=classes,
+                    **named,
                     n_bins=n_bins,
                     progress=show,
                 )
