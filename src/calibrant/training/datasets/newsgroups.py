@@ -83,7 +83,7 @@ def read_newsgroups(
     """
     files = Files.of("20newsgroups", folder, ARCHIVE.page)
     checks.check_bool(headers, "headers")
-    _inputs.choice(split, "split", SPLITS)
+    _inputs.choice(split, "split", tuple(SPLITS))
     length = _inputs.whole_number(length, "length", allowed=range(1, 2**31))
     n_words = _inputs.whole_number(n_words, "n_words", allowed=range(1, 2**31))
     train, test = _messages(files)
