@@ -26,6 +26,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache
 from numba.core.serialize import dumps
 from numba.extending import intrinsic
 
+from calibrant._numerics.few import are_few
 from calibrant.errors import CalibrantError
 
 # Numba also reads a .numba_config.yaml in the working folder. The cache holds code, so a file
@@ -49,9 +50,6 @@ BLOCK = 1 << 18
 effect between two calls."""
 WORTH_A_THREAD = 1 << 19
 """Numbers to compute per thread from which another thread is worth it."""
-FEW = 1 << 19
-"""Numbers up to which a pass in NumPy, if there is one, is used: it takes some milliseconds more
-than the compiled pass, which takes a second to compile."""
 
 _most_threads: ContextVar[int | None] = ContextVar("most_threads", default=None)
 
@@ -182,7 +180,7 @@ class Pass:
 
     It is called for blocks of rows, on several threads if that is worth it. The blocks do not
     depend on the number of threads, so neither do sums over them. A pass may have a form in NumPy
-    for few numbers, on which compiling takes far longer than the work.
+    for few numbers (see ``few``).
     """
 
     of_few: Callable[..., Any] | None = None
@@ -208,7 +206,7 @@ class Pass:
 
     def _results(self, arguments: tuple[Any, ...], times: int) -> Iterator[Any]:
         n, numbers = len(arguments[0]), arguments[0].size * times
-        if self.of_few is not None and numbers <= FEW:
+        if self.of_few is not None and are_few(numbers):
             yield self.of_few(*arguments)
             return
         rows = max(1, BLOCK * n // max(numbers, 1))

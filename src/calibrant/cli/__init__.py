@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from calibrant import __version__
+from calibrant._numerics.few import IN_A_COMMAND, few_up_to
 from calibrant.cli.apply import apply
 from calibrant.cli.compare import compare
 from calibrant.cli.demo import demo
@@ -60,7 +61,7 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         """Run the subcommand."""
         try:
-            with _orderly_end(), plain_warnings():
+            with _orderly_end(), plain_warnings(), few_up_to(IN_A_COMMAND):
                 return super().invoke(ctx)
         except BrokenPipeError:  # the reader of the output has closed it
             raise

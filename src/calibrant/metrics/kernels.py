@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._numerics import compiled
 from calibrant._numerics.compiled import (
     bin_of,
     bits_of,
@@ -24,6 +23,7 @@ from calibrant._numerics.compiled import (
     sum_of,
     sum_of_squares,
 )
+from calibrant._numerics.few import are_few
 from calibrant.metrics.samples import Floats, probs_of
 
 
@@ -337,7 +337,7 @@ def add_to_cells(
     cell: Any, confidence: Any, correct: Any, weight: Any, counts: Any, sums: Any
 ) -> None:
     """Add samples to the ``counts`` of their cells, and to ``sums``, (cells, 5) as in BinTable."""
-    if len(cell) > compiled.FEW:
+    if not are_few(len(cell)):
         add_many_to_cells(cell, confidence, correct, weight, counts, sums)
         return
     counts += np.bincount(cell, minlength=len(counts))
