@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import warnings
 
 import numpy as np
 import pytest
 
 import calibrant
-from calibrant._numerics.few import few_up_to
+from calibrant._numerics.first_use import few_up_to
 from calibrant.calibrators.row_kernels import FARTHEST
 from calibrant.calibrators.temperature.kernels import temperature_rows
 from calibrant.calibrators.top_rest.kernels import (
@@ -92,9 +95,26 @@ def test_fits_are_the_same(n_classes):
 
 
 def test_a_command_and_a_program_differ_in_what_is_few():
-    from calibrant._numerics.few import IN_A_COMMAND, IN_A_PROGRAM, are_few
+    from calibrant._numerics.first_use import IN_A_COMMAND, IN_A_PROGRAM, are_few
 
     assert are_few(IN_A_PROGRAM)
     assert not are_few(IN_A_COMMAND)
     with few_up_to(IN_A_COMMAND):
         assert are_few(IN_A_COMMAND)
+
+
+def test_compilation_is_announced_once(tmp_path):
+    """In a new process without a cache, as on a new machine."""
+    code = """
+from calibrant._numerics.first_use import Announcement
+import numpy as np
+from calibrant.metrics import ece
+Announcement.say = lambda: print("compiling")
+logits = np.random.default_rng(0).normal(size=(5000, 10))
+print(ece(logits=logits, labels=logits.argmax(axis=1)) > 0)
+"""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    for said in (["compiling", "True"], ["True"]):
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout.split() == said

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrant._numerics.few import few_up_to
+from calibrant._numerics.first_use import few_up_to
 from calibrant.metrics import evaluate
 from calibrant.metrics.binning import EqualWidthBins, width_index
 from calibrant.metrics.calibration import class_sums

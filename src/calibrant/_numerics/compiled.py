@@ -26,7 +26,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache
 from numba.core.serialize import dumps
 from numba.extending import intrinsic
 
-from calibrant._numerics.few import are_few
+from calibrant._numerics.first_use import Announcement, are_few
 from calibrant.errors import CalibrantError
 
 # Numba also reads a .numba_config.yaml in the working folder. The cache holds code, so a file
@@ -118,10 +118,13 @@ class _TolerantCache(FunctionCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The cache entry of a signature; None if there is none, or it cannot be read."""
         try:
-            return super().load_overload(sig, target_context)
+            found = super().load_overload(sig, target_context)
         except Exception:  # unpickling a damaged file may raise anything
             self._forget()
-            return None
+            found = None
+        if found is None:
+            Announcement.make()
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Cache a compiled signature, if possible."""
@@ -180,7 +183,7 @@ class Pass:
 
     It is called for blocks of rows, on several threads if that is worth it. The blocks do not
     depend on the number of threads, so neither do sums over them. A pass may have a form in NumPy
-    for few numbers (see ``few``).
+    for few numbers (see ``first_use``).
     """
 
     of_few: Callable[..., Any] | None = None

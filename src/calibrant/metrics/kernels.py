@@ -23,7 +23,7 @@ from calibrant._numerics.compiled import (
     sum_of,
     sum_of_squares,
 )
-from calibrant._numerics.few import are_few
+from calibrant._numerics.first_use import are_few
 from calibrant.metrics.samples import Floats, probs_of
 
 
