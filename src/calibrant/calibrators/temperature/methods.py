@@ -52,15 +52,16 @@ def small_softmax(logits: npt.NDArray[Any], temperature: float) -> npt.NDArray[A
         >>> small_softmax(np.array([[2.0, 2.0, 0.0]]), 2.0).round(4)
         array([[0.4223, 0.4223, 0.1554]])
     """
-    top = logits.max(axis=-1, keepdims=True)
-    with np.errstate(over="ignore"):
-        weights = np.exp((logits - top).astype(np.float64, copy=False) / temperature)
-    probs: npt.NDArray[Any] = weights / weights.sum(axis=-1, keepdims=True)
-    probs = probs.astype(logits.dtype, copy=False)
-    highest = probs.max(axis=-1, keepdims=True)
-    if np.count_nonzero(probs == highest) > len(probs):  # a tie, or one by rounding
-        below = highest * (1.0 - np.finfo(probs.dtype).eps)
-        probs = np.where(logits == top, highest, np.minimum(probs, below))
+    wide = logits.astype(np.float64, copy=False)
+    top = wide.max(axis=-1, keepdims=True)
+    weights = np.exp((wide - top) * (1.0 / temperature))
+    probs: npt.NDArray[Any] = (weights / weights.sum(axis=-1, keepdims=True)).astype(
+        logits.dtype, copy=False
+    )
+    step = float(np.finfo(probs.dtype).eps)
+    if np.count_nonzero(weights > 1.0 - 2.0 * step) > len(weights):  # a tie, or one by rounding
+        highest = probs.max(axis=-1, keepdims=True)
+        probs = np.where(wide == top, highest, np.minimum(probs, highest * (1.0 - step)))
     return probs
 
 
