@@ -30,7 +30,7 @@ from calibrant._numerics.logspace import TopSplit, keep_argmax, softplus, split_
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Shapes, State
-from calibrant.calibrators.data import NUMBERS_TO_COMPILE
+from calibrant.calibrators.data import NEARLY_TIED, NUMBERS_TO_COMPILE
 from calibrant.calibrators.temperature.solver import SMALLEST
 
 KNOTS = (0.0, 2.0, 4.0, 6.0)
@@ -136,22 +136,23 @@ def _row_by_row(logits: npt.NDArray[Any], state: State) -> npt.NDArray[Any]:
     inverse_temperature = 1.0 / state["temperature"]
     rest_inverse_temperature = 1.0 / state["rest_temperature"]
     slopes = state["slopes"].tolist()
-    wide = logits.astype(np.float64, copy=False)
-    out = np.zeros(wide.shape)
-    nearly_one = 1.0 - float(np.finfo(logits.dtype).eps)
+    out = np.zeros(logits.shape, logits.dtype)
     nearly_tied = False
-    for i in range(len(wide)):
-        row, result = wide[i], out[i]
-        m = int(row.argmax())
-        z = (row - row[m]) * inverse_temperature
+    for i in range(len(logits)):
+        z = logits[i].astype(np.float64)
+        m = z.argmax()
+        z -= z[m]
+        z *= inverse_temperature
         z[m] = -math.inf
         gap = float(z[z.argmax()])
         if gap == -math.inf:
-            result[m] = 1.0
+            out[i, m] = 1.0
             continue
         crowd = -math.log(np.exp(z - gap).sum())
-        rest = z * rest_inverse_temperature + state["rest_biases"]
-        weights = np.exp(rest - rest[rest.argmax()])
+        z *= rest_inverse_temperature
+        z += state["rest_biases"]
+        z -= z[z.argmax()]
+        weights = np.exp(z, out=z)
         total = float(weights.sum())
         top_odds = _scalar_spline(crowd - gap, slopes)
         top_odds += state["offset"] + state["contest"] * crowd + float(state["class_offsets"][m])
@@ -161,11 +162,11 @@ def _row_by_row(logits: npt.NDArray[Any], state: State) -> npt.NDArray[Any]:
         small = math.exp(-abs(top_odds))
         sides = 1.0 / (1.0 + small), small / (1.0 + small)
         top, other = sides if top_odds >= 0.0 else sides[::-1]
-        np.multiply(weights, other / total, out=result)
-        result[m] = top
-        nearly_tied = nearly_tied or other / total >= top * nearly_one
-    probs: npt.NDArray[Any] = out.astype(logits.dtype, copy=False)
-    return _top_first(probs, split_top(wide)) if nearly_tied else probs
+        weights *= other / total
+        weights[m] = top
+        out[i] = weights
+        nearly_tied = nearly_tied or other / total > top * NEARLY_TIED
+    return _top_first(out, split_top(widened(logits))) if nearly_tied else out
 
 
 def _scalar_spline(odds: float, slopes: list[float]) -> float:
