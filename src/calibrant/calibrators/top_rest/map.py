@@ -145,7 +145,7 @@ def _row_by_row(logits: npt.NDArray[Any], state: State) -> npt.NDArray[Any]:
         z *= inverse_temperature
         z[m] = -math.inf
         gap = float(z[z.argmax()])
-        if gap == -math.inf:
+        if gap < -LARGEST_ODDS:
             out[i, m] = 1.0
             continue
         crowd = -math.log(np.exp(z - gap).sum())
