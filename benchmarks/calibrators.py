@@ -9,6 +9,7 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable
+from timeit import timeit
 from typing import Any
 
 import numpy as np
@@ -168,6 +169,37 @@ def predictions() -> None:
     print_ratios("probabilities, 50000 x 1000, float32", seconds, against="torch.softmax")
 
 
+def numpy_softmax(logits: Any) -> Any:
+    """What a service would write without a calibrator."""
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def one_row(n_classes: int, dtype: str) -> None:
+    """A service's call: ``predict_proba`` of a single row against a softmax."""
+    logits, labels = network(3000, n_classes)
+    row = logits[:1].astype(dtype)
+    temperature = TemperatureScaling().fit(logits, labels)
+    auto = AutoCalibration(keep_class=True).fit(logits, labels)
+
+    def calls(run: Callable[[], Any]) -> Callable[[], float]:
+        return lambda: timeit(run, number=100)
+
+    seconds = side_by_side(
+        {
+            "NumPy softmax": calls(lambda: numpy_softmax(row)),
+            "temperature": calls(lambda: temperature.predict_proba(row)),
+            "temperature, logits=": calls(lambda: temperature.predict_proba(logits=row)),
+            "auto": calls(lambda: auto.predict_proba(row)),
+            "auto, logits=": calls(lambda: auto.predict_proba(logits=row)),
+        },
+        rounds=50,
+        of_rounds=min,
+    )
+    print_ratios(f"100 calls with one row of {n_classes}, {dtype}", seconds, against="NumPy softmax")
+    print(f"  auto chose {auto.chosen_}")
+
+
 FIRST_CALL = """
 import time, numpy, calibrant
 rng = numpy.random.default_rng(0)
@@ -197,6 +229,9 @@ def main() -> None:
     for shape in SHAPES:
         choosing(*shape)
     predictions()
+    for n_classes in (10, 1000):
+        for dtype in ("float64", "float32"):
+            one_row(n_classes, dtype)
 
 
 if __name__ == "__main__":
