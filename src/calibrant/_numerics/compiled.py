@@ -49,6 +49,9 @@ BLOCK = 1 << 18
 effect between two calls."""
 WORTH_A_THREAD = 1 << 19
 """Numbers to compute per thread from which another thread is worth it."""
+FEW = 1 << 19
+"""Numbers up to which a pass in NumPy, if there is one, is used: it takes some milliseconds more
+than the compiled pass, which takes a second to compile."""
 
 _most_threads: ContextVar[int | None] = ContextVar("most_threads", default=None)
 
@@ -178,13 +181,21 @@ class Pass:
     """A compiled ``function(start, stop, *arguments)`` over the rows of the first argument.
 
     It is called for blocks of rows, on several threads if that is worth it. The blocks do not
-    depend on the number of threads, so neither do sums over them.
+    depend on the number of threads, so neither do sums over them. A pass may have a form in NumPy
+    for few numbers, on which compiling takes far longer than the work.
     """
+
+    of_few: Callable[..., Any] | None = None
 
     def __init__(self, function: Any) -> None:
         # Without the global interpreter lock, so that threads run in parallel.
         self.compiled = kernel(nogil=True, error_model="numpy")(function)
         self.__doc__ = function.__doc__
+
+    def for_few(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorator of ``function(*arguments)``, the same in NumPy."""
+        self.of_few = function
+        return function
 
     def __call__(self, *arguments: Any, times: int = 1) -> list[Any]:
         """The results of the blocks, in order; each number of a row is computed ``times`` times."""
@@ -197,6 +208,9 @@ class Pass:
 
     def _results(self, arguments: tuple[Any, ...], times: int) -> Iterator[Any]:
         n, numbers = len(arguments[0]), arguments[0].size * times
+        if self.of_few is not None and numbers <= FEW:
+            yield self.of_few(*arguments)
+            return
         rows = max(1, BLOCK * n // max(numbers, 1))
         blocks = [(start, min(start + rows, n)) for start in range(0, n, rows)] or [(0, 0)]
         threads = min(n_threads(), numbers // WORTH_A_THREAD, len(blocks))
