@@ -109,7 +109,7 @@ def test_top_rest_row_by_row(dtype: str, name: str) -> None:
     )
 
 
-# --- predict_proba of one row ----------------------------------------------------------------------
+# --- predict_proba of one row --------------------------------------------------------------------
 
 
 @functools.cache
