@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 import os
 import warnings
 from abc import ABC, abstractmethod
@@ -234,10 +235,15 @@ class Calibrator(ABC):
             (scores is None or named is None)
             and type(logits) is np.ndarray
             and logits.ndim == 2
+            and len(logits) > 0
             and logits.dtype in _inputs.PLAIN
             and logits.shape[1] == getattr(self, "n_classes_", 0)
-            and (scores is None or (len(scores) > 0 and not 0.0 <= scores[0, 0] <= 1.0))
-            and bool(np.isfinite(logits.max(axis=1)).all())
+            and (  # argmax takes a fifth of the time of max
+                math.isfinite(logits.item(logits.argmax()))
+                if len(logits) == 1
+                else bool(np.isfinite(logits.max(axis=1)).all())
+            )
+            and (scores is None or not within(scores[0], 0.0, 1.0))
         )
 
     def class_names(self) -> list[Any] | None:
@@ -340,6 +346,7 @@ class Calibrator(ABC):
                 "Call fit(logits, labels), or load a fitted calibrator with calibrant.load"
             )
 
+    @np.errstate(over="ignore")
     def _apply(self, transform: Callable[[Array, State], Array], logits: Array) -> Array:
         self._need_fit()
         _inputs.same_classes(logits, self.n_classes_)
@@ -347,13 +354,12 @@ class Calibrator(ABC):
             inner = self._inner(logits)
             return narrowed(transform(inner, state_like(self.state_, inner)), logits)
         rows = np.ascontiguousarray(logits.reshape(-1, logits.shape[-1]))
+        if transform == self._probs and self._probs_are_compiled(self.state_):
+            return transform(rows, self.state_).reshape(logits.shape)
         state = state_like(self.state_, self._inner(rows[:0]))
         out = np.empty_like(rows)
-        with np.errstate(over="ignore"):
-            if transform == self._probs and self._probs_are_compiled(state):
-                return transform(rows, state).reshape(logits.shape)
-            for block in row_blocks(len(rows), rows.shape[1]):
-                out[block] = narrowed(transform(self._inner(rows[block]), state), rows)
+        for block in row_blocks(len(rows), rows.shape[1]):
+            out[block] = narrowed(transform(self._inner(rows[block]), state), rows)
         return out.reshape(logits.shape)
 
     def _inner(self, logits: Array) -> Array:
@@ -404,6 +410,11 @@ class Calibrator(ABC):
                 f"{missing} of {data.n_classes} classes have no sample; "
                 "their probabilities are a guess."
             )
+
+
+def within(row: npt.NDArray[Any], low: float, high: float) -> bool:
+    """Whether the numbers of one row are within bounds; argmin is much faster than min."""
+    return bool(low <= row[row.argmin()] and row[row.argmax()] <= high)
 
 
 def state_like(state: State, logits: Array) -> State:
