@@ -42,6 +42,7 @@ from calibrant.metrics import (
     mce,
     nll,
     paired_difference,
+    worst_slices,
 )
 from calibrant.metrics.reliability import reliability_curve
 
@@ -98,6 +99,7 @@ __all__ = [
     "paired_difference",
     "reliability_curve",
     "report",
+    "worst_slices",
 ]
 
 

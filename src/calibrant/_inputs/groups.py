@@ -55,6 +55,11 @@ class Groups:
         """The names of the columns."""
         return tuple(column.name for column in self.columns)
 
+    def only(self, names: Sequence[str]) -> Groups | None:
+        """Some of the columns; None if there is none."""
+        by_name = {column.name: column for column in self.columns}
+        return Groups(tuple(by_name[name] for name in names)) if names else None
+
     def cells(self) -> Iterator[tuple[Key, npt.NDArray[np.intp]]]:
         """The combinations of values that occur, in order, with the rows of each."""
         sizes = tuple(len(column.values) for column in self.columns)
@@ -163,6 +168,11 @@ def _text(value: Any) -> str:
         value = int(value)
     text = str(value).strip()
     return MISSING_GROUP if text in NO_VALUE else text
+
+
+def order_of_key(key: Key) -> tuple[Any, ...]:
+    """What combinations of values are sorted by."""
+    return tuple(map(_order, key))
 
 
 def _order(text: str) -> tuple[bool, bool, int, str]:

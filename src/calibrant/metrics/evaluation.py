@@ -231,8 +231,8 @@ def evaluate(
         ignore_label: Rows with this label are left out.
         positive: The positive class, if the scores are one column and the labels not 0 and 1.
         classes: The label of each column, if labels are neither indices nor names of columns.
-        groups: Columns that divide the samples: a frame, a dict of columns or one column. Everything
-            is also measured for each of their values and for their crossing: ``by_group`` of the
+        groups: Columns that divide the samples: a frame, a dict of columns or one column. Each of
+            their values, and each combination of several, is evaluated too: ``by_group`` of the
             result. A missing value is a group of its own.
         level: Confidence level of the intervals.
         n_resamples: Number of bootstrap resamples; fewer are used for very large samples.

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from calibrant._inputs import Groups
-from calibrant._inputs.groups import Key, described_group
+from calibrant._inputs.groups import Key, described_group, groups_of_columns
 from calibrant._tables import html_table, text_table
 from calibrant.errors import CalibrantError
 from calibrant.metrics.samples import ScoredSamples
@@ -117,9 +117,7 @@ class GroupedEvaluation:
         """One sentence: which groups are off, and by how much."""
         if not self.off:
             return f"None of {len(self.groups)} groups is off, as far as the samples can show."
-        named = [
-            f"{each.name} ({each.side}: {_gap_text(each)})" for each in self.off[:MOST_NAMED]
-        ]
+        named = [f"{each.name} ({each.side}: {_gap_text(each)})" for each in self.off[:MOST_NAMED]]
         more = len(self.off) - len(named)
         are = "are" if len(self.off) > 1 else "is"
         return (
@@ -148,7 +146,7 @@ class GroupedEvaluation:
         """:meth:`to_dict` as JSON."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
-    def to_frame(self, backend: str = "pandas") -> Any:
+    def to_frame(self, backend: Literal["pandas", "polars", "pyarrow"] = "pandas") -> Any:
         """One row for each group, with every metric, the ends of its interval and its noise floor.
 
         A column that does not define a group is empty in its row.
@@ -187,6 +185,15 @@ class GroupedEvaluation:
     def _repr_html_(self) -> str:
         rows = [group.cells() for group in self.groups]
         return html_table([self.head], rows, below=[self.verdict()])
+
+
+def in_groups(
+    samples: ScoredSamples, columns: Mapping[str, Any], by: Sequence[str]
+) -> ScoredSamples:
+    """The samples in the groups that the columns ``by`` of their table say, if it names any."""
+    if not by:
+        return samples
+    return replace(samples, groups=groups_of_columns(columns, by, len(samples)))
 
 
 def evaluate_groups(
@@ -248,10 +255,21 @@ def check_number(n_groups: int) -> None:
 
 def _groups_of(groups: Groups) -> Iterator[tuple[By, npt.NDArray[np.intp]]]:
     """Each value of each column, then the combinations of several columns, with their rows."""
-    ways = [Groups((column,)) for column in groups.columns]
-    for way in ways if len(ways) == 1 else [*ways, groups]:
+    for places in combinations_of(groups.columns):
+        way = Groups(tuple(groups.columns[i] for i in places))
         for key, rows in way.cells():
             yield tuple(zip(way.names, key, strict=True)), rows
+
+
+def combinations_of(columns: Sequence[Any]) -> list[tuple[int, ...]]:
+    """The columns by which samples are grouped: each alone, then all of them.
+
+    Examples:
+        >>> combinations_of(["country"]), combinations_of(["country", "sex"])
+        ([(0,)], [(0,), (1,), (0, 1)])
+    """
+    alone: list[tuple[int, ...]] = [(i,) for i in range(len(columns))]
+    return alone if len(alone) == 1 else [*alone, tuple(range(len(columns)))]
 
 
 def _gap_size(group: GroupCalibration) -> float:

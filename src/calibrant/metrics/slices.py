@@ -9,7 +9,8 @@ The deviation of a slice S is the larger of that of its mean and that of its slo
 errors of a calibrated model. With v_i = p_i (1 - p_i), log-odds x_i and their mean x_S over S,
 weighted by v,
 
-    |sum_S (p_i - y_i)| / sqrt(sum_S v_i),   |sum_S (p_i - y_i) (x_i - x_S)| / sqrt(sum_S v_i (..)^2)
+    |sum_S (p_i - y_i)| / sqrt(sum_S v_i),
+    |sum_S (p_i - y_i) (x_i - x_S)| / sqrt(sum_S v_i (x_i - x_S)^2)
 
 times sqrt(V / (V + 1)) with V = sum_S v_i, so that a single surprise in a slice that was all but
 certain is no large deviation. p is P(class 1) of two classes, otherwise the confidence.
@@ -26,19 +27,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant import _inputs
 from calibrant._inputs import Groups
 from calibrant._inputs.groups import described_group
 from calibrant._tables import html_table, text_table
 from calibrant._types import Array, RandomState
 from calibrant.errors import CalibrantError
-from calibrant.metrics.calibration_test import DECIMALS, MOST_LABELS, chunks, simulations_for
+from calibrant.metrics.calibration_test import DECIMALS, chunks, simulations_for
 from calibrant.metrics.groups import By
 from calibrant.metrics.positive import is_one_column, log_odds, log_odds_of, positive
 from calibrant.metrics.resampling import plan
 from calibrant.metrics.samples import Floats, ScoredSamples, summarise
 
 MOST_SLICES = 100_000
+MOST_DRAWN = 50_000_000
+"""Number of labels to draw: large samples get fewer simulations."""
 MOST_SHOWN = 10
 """Slices in the result."""
 HEAD = ("slice", "n", "mean prob", "rate", "gap", "p-value")
@@ -193,7 +195,7 @@ def search_slices(
     todo = plan((), 1, level, n_simulations, random_state, len(samples))
     column, odds = _one_column(samples)
     found = _Slices.of(samples.groups, column, odds)
-    n_drawn = max(min(todo.n_resamples, MOST_LABELS * 10 // len(samples)), simulations_for(level))
+    n_drawn = max(min(todo.n_resamples, MOST_DRAWN // len(samples)), simulations_for(level))
     observed = found.deviations(column.gap[:, np.newaxis])[:, 0]
     rng = np.random.default_rng(todo.seed)
     probability, largest = column.confidence[:, np.newaxis], []
@@ -284,7 +286,7 @@ class _Slices:
             np.abs(matrix @ gaps) * scale[:, np.newaxis]
             for matrix, scale in zip((self.weighted, self.tilted), self.scales, strict=True)
         )
-        return np.round(np.maximum(mean, slope), DECIMALS)
+        return np.asarray(np.round(np.maximum(mean, slope), DECIMALS))
 
     def means(self, column: ScoredSamples) -> tuple[Floats, Floats, Floats]:
         """Mean probability, rate of positives and number of samples of each slice."""
@@ -313,4 +315,4 @@ def _slices(groups: Groups) -> Iterator[tuple[By, npt.NDArray[np.intp]]]:
 def _divided(numbers: Any, by: Any) -> Floats:
     """The quotients; 0 where the divisor is 0."""
     by = np.asarray(by, dtype=np.float64)
-    return np.divide(numbers, by, out=np.zeros(len(by)), where=by > 0.0)
+    return np.asarray(np.divide(numbers, by, out=np.zeros(len(by)), where=by > 0.0))

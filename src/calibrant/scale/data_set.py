@@ -13,12 +13,16 @@ from calibrant.files.parquet.footer import check_number_of_names
 
 
 def open_data_set(
-    path: Path, *, skip_bad: bool = False, n_classes: int | None = None, keep: bool = False
+    path: Path,
+    *,
+    skip_bad: bool = False,
+    n_classes: int | None = None,
+    keep: bool | tuple[str, ...] = False,
 ) -> ParquetFolder:
     """Open a Parquet file, or a folder of them with any subfolders.
 
     ``n_classes`` is needed for truncated rows whose files do not say it. With ``keep``, the other
-    columns that all files have are read too.
+    columns that all files have are read too, or those that it names.
     """
     folder = open_folder(
         str(path),
