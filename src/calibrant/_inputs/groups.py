@@ -55,10 +55,11 @@ class Groups:
         """The names of the columns."""
         return tuple(column.name for column in self.columns)
 
-    def only(self, names: Sequence[str]) -> Groups | None:
-        """Some of the columns; None if there is none."""
+    def only(self, names: Sequence[str]) -> Groups:
+        """The columns called ``names``, in their order."""
         by_name = {column.name: column for column in self.columns}
-        return Groups(tuple(by_name[name] for name in names)) if names else None
+        _check_known(names, self.names)
+        return Groups(tuple(by_name[name] for name in names))
 
     def cells(self) -> Iterator[tuple[Key, npt.NDArray[np.intp]]]:
         """The combinations of values that occur, in order, with the rows of each."""
@@ -98,13 +99,17 @@ def groups(given: Any, n_rows: int) -> Groups:
 
 def groups_of_columns(columns: Mapping[str, Any], names: Sequence[str], n_rows: int) -> Groups:
     """The columns called ``names`` out of those of a table."""
+    _check_known(names, list(columns))
+    return groups({name: columns[name] for name in names}, n_rows)
+
+
+def _check_known(names: Sequence[str], columns: Sequence[str]) -> None:
     missing = [name for name in names if name not in columns]
     if missing:
         raise CalibrantError(
-            f"there is no column {missing[0]!r} to group by; found {shown(list(columns))}. "
-            "Name a column of a table (.parquet or .csv)"
+            f"there is no column {missing[0]!r} to group by; found {shown(columns)}. "
+            "Name a column of the frame, or of a table (.parquet or .csv)"
         )
-    return groups({name: columns[name] for name in names}, n_rows)
 
 
 def described_group(names: Sequence[str], key: Key) -> str:

@@ -47,7 +47,7 @@ def plot_groups(result: GroupedEvaluation, ax: Axes | None = None) -> Axes:
         marker = "o" if group.off else "."
         ax.plot(100 * gap.value, place, marker, color=color if group.off else INK, zorder=3)
     ax.set_yticks(range(len(result.groups)), labels=result.names, fontsize="small")
-    ax.invert_yaxis()
+    ax.set_ylim(len(result.groups) - 0.5, -0.5)
     if name is not None:
         ax.set_xlabel(f"{TITLES[name]}, in points ({100 * result.level:g}% intervals)")
     return ax
