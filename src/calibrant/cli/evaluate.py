@@ -46,7 +46,6 @@ from calibrant.metrics import (
     SliceSearch,
 )
 from calibrant.metrics.evaluation import evaluate_samples
-from calibrant.metrics.groups import in_groups
 from calibrant.metrics.missing_options import with_upper
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.samples import ScoredSamples, samples_of_confidence, summarise
@@ -221,7 +220,7 @@ def _read(
     with batches_bar(f"reading {Path(file).name}", rows, file, BATCH_ROWS) as batches:
         for batch in batches:
             with _inputs.naming(f"{file}, counting from row {first}"):
-                samples = in_groups(_samples(batch), batch.others, keep)
+                samples = replace(_samples(batch), groups=batch.groups(keep))
             if samples.scores is not None:
                 check_classes(file, samples.scores.shape[1], classes)
             stream.count(_by(samples, by))

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from calibrant._inputs import Groups
-from calibrant._inputs.groups import Key, described_group, groups_of_columns
+from calibrant._inputs.groups import Key, described_group
 from calibrant._tables import html_table, text_table
 from calibrant.errors import CalibrantError
 from calibrant.metrics.samples import ScoredSamples
@@ -185,15 +185,6 @@ class GroupedEvaluation:
     def _repr_html_(self) -> str:
         rows = [group.cells() for group in self.groups]
         return html_table([self.head], rows, below=[self.verdict()])
-
-
-def in_groups(
-    samples: ScoredSamples, columns: Mapping[str, Any], by: Sequence[str]
-) -> ScoredSamples:
-    """The samples in the groups that the columns ``by`` of their table say, if it names any."""
-    if not by:
-        return samples
-    return replace(samples, groups=groups_of_columns(columns, by, len(samples)))
 
 
 def evaluate_groups(

@@ -14,7 +14,6 @@ from calibrant._types import RandomState
 from calibrant.files import Predictions
 from calibrant.files.parquet import ParquetFolder, Ranges, Skipped
 from calibrant.metrics import Evaluation, StreamedEvaluation
-from calibrant.metrics.groups import in_groups
 from calibrant.metrics.samples import ScoredSamples, samples_of_confidence, summarise
 from calibrant.scale.data_set import bundles, check_some_rows_left, open_data_set
 from calibrant.scale.engine import Progress, check_installed_for, engine_for
@@ -121,7 +120,7 @@ def _stream_bundle(
 ) -> tuple[StreamedEvaluation, Skipped]:
     stream, skipped = StreamedEvaluation(n_bins=n_bins), Skipped()
     for batch, samples in folder.checked_batches(ranges, scored_samples, skipped):
-        stream.count(in_groups(samples, batch.others, by))
+        stream.count(replace(samples, groups=batch.groups(by)))
     return stream, skipped
 
 

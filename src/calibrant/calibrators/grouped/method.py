@@ -76,8 +76,8 @@ class GroupedCalibration(Calibrator):
         >>> logit, sex = rng.normal(size=8000), rng.choice(["f", "m"], 8000)
         >>> labels = rng.random(8000) < 1 / (1 + np.exp(-logit - (sex == "m")))
         >>> calibration = GroupedCalibration(base="platt").fit(logit, labels, groups={"sex": sex})
-        >>> probs = calibration.predict_proba(np.zeros(3), groups={"sex": ["f", "m", "x"]})
-        >>> probs.round(1).tolist()  # the last, an unseen group, is calibrated like all together
+        >>> given = {"logits": np.zeros(3), "groups": {"sex": ["f", "m", "unseen"]}}
+        >>> calibration.predict_proba(**given).round(1).tolist()
         [0.5, 0.7, 0.6]
     """
 
@@ -130,7 +130,8 @@ class GroupedCalibration(Calibrator):
             found = found[_inputs.as_numpy(sample_weight).reshape(-1) > 0]
         self.fit_samples(GroupedData.of(data, found))
         self.classes_ = names
-        self.origin_ = self.origin_.with_data(given.kind, data.logits, data.labels, data.weight)
+        hashed = data.logits if given.kind == "logits" else _inputs.as_numpy(given.values)
+        self.origin_ = self.origin_.with_data(given.kind, hashed, data.labels, data.weight)
         return self
 
     def predict_proba(
