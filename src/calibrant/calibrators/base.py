@@ -259,8 +259,8 @@ class Calibrator(ABC):
     ) -> npt.NDArray[Any]:
         """Calibrated probabilities of columns called ``names``, in the order of the columns.
 
-        They are matched to ``classes_``. ``single`` says that only the last of two was given. ``groups``
-        are for a calibrator of groups.
+        They are matched to ``classes_``. ``single`` says that only the last of two was given.
+        ``groups`` are for a calibrator of groups.
         """
         options = {} if groups is None else {"groups": groups}
         named = names is not None and all(isinstance(each, str) for each in self.classes_)
