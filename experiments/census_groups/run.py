@@ -99,7 +99,7 @@ def calibrated(reference: pd.DataFrame, later: pd.DataFrame) -> None:
                 metrics=["nll"],
                 n_resamples=RESAMPLES,
             )["nll"]
-            shown = f"{gain.value:+.5f} ({gain.low:+.5f} to {gain.high:+.5f})"
+            shown = f"{gain.difference:+.5f} ({gain.low:+.5f} to {gain.high:+.5f})"
             worst = [worst_gap(each, table, columns) for each in kinds]
             print(
                 f"{name:<22}{year:<6}"
