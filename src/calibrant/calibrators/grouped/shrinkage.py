@@ -30,9 +30,9 @@ FIRST_VARIANCES = np.array([0.01, 0.025])
 the variance of a label's shift in ``multilabel/shrinkage``, 0.05."""
 ONE_MORE_GROUP = FIRST_VARIANCES / 10.0
 """The variances of one more group: see above. Chosen on the reference year of
-``experiments/census_groups``, fitted on 1,000, 5,000 and 30,000 rows in five groupings: ten times as
-much raises the mean NLL of other rows by 0.0002 where groups do not differ or rows are few, and a
-tenth gives away half of what 30,000 rows gain."""
+``experiments/census_groups``, fitted on 1,000, 5,000 and 30,000 rows in five groupings. Ten times
+as much raises the mean NLL of other rows by 0.0002 if rows are few; a tenth as much gives away half
+of what 30,000 rows gain."""
 LEAST = 0.01
 """Smallest inverse temperature."""
 MOST_ROUNDS, MOST_UPDATES, MOST_STEPS = 20, 500, 50
@@ -171,12 +171,12 @@ def _most_likely(near: Sequence[_Local], variances: Floats) -> Floats:
 
 
 def _for_each_term(variances: Floats, n_terms: int) -> Floats:
-    return np.repeat(variances, [1, n_terms - 1])
+    return np.asarray(np.repeat(variances, [1, n_terms - 1]))
 
 
 def _unchanged(n_terms: int) -> Floats:
     """The terms of a group that does not differ: a = 1, b = 0."""
-    return np.eye(n_terms)[0]
+    return np.asarray(np.eye(n_terms)[0])
 
 
 def _is_near(variances: Floats, others: Floats) -> bool:

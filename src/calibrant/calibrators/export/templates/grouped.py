@@ -9,7 +9,7 @@ from calibrant.calibrators.export.templates.checked import N_CLASSES, Floats, ch
 
 INVERSE_TEMPERATURE = np.ones(2)
 BIAS = np.zeros((2, 3))
-GROUPS = [("f",), ("m",)]
+GROUPS: list[tuple[str, ...]] = [("f",), ("m",)]
 BASE: tuple[Callable[[Floats], Floats], ...] = ()
 
 
