@@ -22,7 +22,7 @@ from calibrant.cli.data_sets import (
     scheduler_option,
     skip_bad_option,
 )
-from calibrant.cli.inputs import refuse_named_columns
+from calibrant.cli.inputs import columns_of_parts
 from calibrant.cli.multilabel import evaluate_labels, is_multilabel
 from calibrant.cli.options import (
     INPUT,
@@ -157,7 +157,7 @@ def evaluate(
             from calibrant.scale.evaluation import stream_files
 
             samples = None
-            refuse_named_columns(columns)
+            named = columns_of_parts(columns)
             with passes_bar(f"evaluating {Path(file).name}") as show:
                 stream, notes = stream_files(
                     file,
@@ -165,6 +165,7 @@ def evaluate(
                     skip_bad=skip_bad,
                     n_classes=classes,
                     by=by,
+                    **named,
                     n_bins=n_bins,
                     progress=show,
                 )
@@ -187,6 +188,8 @@ def evaluate(
             result = stream.result(level=level, random_state=seed)
             result = replace(result, notes=(*result.notes, *notes))
         if plot_path is not None:
+            if samples is not None:
+                stream.count(_by(samples, ()))
             _draw(plot_path, stream, level, file, top_class=top_class, by_group=result.by_group)
         results[file] = result
     if as_json:
@@ -211,9 +214,9 @@ def _read(
     by: Sequence[str],
     slices: Sequence[str],
 ) -> tuple[StreamedEvaluation, ScoredSamples | None]:
-    """The sums over all rows, and the rows themselves if they fit into memory."""
+    """All rows if they fit into memory, else the sums over them."""
     stream = StreamedEvaluation(n_bins=n_bins)
-    kept: list[ScoredSamples] | None = []
+    held: list[ScoredSamples] | None = []
     numbers = first = 0
     keep = list(dict.fromkeys([*by, *slices]))
     rows = iter_predictions(file, batch_rows=BATCH_ROWS, keep=keep, **columns)
@@ -223,25 +226,27 @@ def _read(
                 samples = replace(_samples(batch), groups=batch.groups(keep))
             if samples.scores is not None:
                 check_classes(file, samples.scores.shape[1], classes)
-            stream.count(_by(samples, by))
             first += len(batch)
             numbers += samples.confidence.size if samples.scores is None else samples.scores.size
-            if kept is not None and samples.upper is None:  # for the ends, all rows are needed
-                small = (
-                    numbers <= _thresholds.NUMBERS_TO_EVALUATE_IN_MEMORY
-                    and stream.n <= _thresholds.ROWS_TO_EVALUATE_IN_MEMORY
-                )
-                kept = kept if small else None
-            if kept is not None:
-                kept.append(samples)
-    return stream, None if kept is None else _joined(kept)
+            if held is None:
+                stream.count(_by(samples, by))
+                continue
+            held.append(samples)
+            small = (
+                numbers <= _thresholds.NUMBERS_TO_EVALUATE_IN_MEMORY
+                and first <= _thresholds.ROWS_TO_EVALUATE_IN_MEMORY
+            )
+            if not small and samples.upper is None:  # for the ends, all rows are needed
+                for each in held:
+                    stream.count(_by(each, by))
+                held = None
+    return stream, None if held is None else _joined(held)
 
 
 def _by(samples: ScoredSamples, columns: Sequence[str]) -> ScoredSamples:
     """The samples grouped by some of the columns that were read."""
-    return (
-        samples if samples.groups is None else replace(samples, groups=samples.groups.only(columns))
-    )
+    known = samples.groups
+    return replace(samples, groups=known.only(columns) if known and columns else None)
 
 
 def _samples(batch: Predictions) -> ScoredSamples:

@@ -32,6 +32,8 @@ def evaluate(
     skip_bad: bool = False,
     n_classes: int | None = None,
     by: Sequence[str] = (),
+    label: str | None = None,
+    score: str | Sequence[str] | None = None,
     n_bins: int = 15,
     level: float = 0.95,
     random_state: RandomState = 0,
@@ -51,6 +53,8 @@ def evaluate(
         n_classes: Number of classes, for truncated rows whose files do not say it. For truncated
             rows, metrics that need the other classes are not measured.
         by: Columns that divide the samples into groups, which are measured too.
+        label: The column of the labels, if it is not called label, target or y_true.
+        score: The column of the positive class, or the columns of all classes.
         n_bins: Bins of the calibration errors.
         level: Confidence level of the intervals.
         random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
@@ -76,6 +80,8 @@ def evaluate(
         skip_bad=skip_bad,
         n_classes=n_classes,
         by=by,
+        label=label,
+        score=score,
         n_bins=n_bins,
         progress=progress,
     )
@@ -89,6 +95,8 @@ def stream_files(
     scheduler: Any,
     skip_bad: bool,
     n_classes: int | None,
+    label: str | None = None,
+    score: str | Sequence[str] | None = None,
     n_bins: int,
     by: Sequence[str] = (),
     progress: Progress | None = None,
@@ -100,6 +108,8 @@ def stream_files(
         skip_bad=skip_bad,
         n_classes=n_classes,
         keep=tuple(by) or False,
+        label=label,
+        score=score,
     )
     if folder.layout.kind != "confidence":
         with _inputs.naming(folder.where):
