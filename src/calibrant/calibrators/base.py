@@ -117,6 +117,9 @@ class Calibrator(ABC):
     origin_: Origin = Origin()
     n_classes_: int
     named_classes_: tuple[Any, ...] | None = None
+    group_columns_: tuple[str, ...] = ()
+    group_keys_: tuple[tuple[str, ...], ...] = ()
+    """The columns that it reads besides the scores, and their values for each group it knows."""
 
     @property
     def classes_(self) -> tuple[Any, ...]:
@@ -258,21 +261,24 @@ class Calibrator(ABC):
         names: Sequence[str] | None,
         *,
         single: bool = False,
+        groups: _inputs.Groups | None = None,
     ) -> npt.NDArray[Any]:
         """Calibrated probabilities of columns called ``names``, in the order of the columns.
 
         They are matched to ``classes_``. ``single`` says that only the last of two was given.
+        ``groups`` are for a calibrator of groups.
         """
+        options = {} if groups is None else {"groups": groups}
         named = names is not None and all(isinstance(each, str) for each in self.classes_)
         if names is None or not named or len(names) != self.n_classes_:
-            return np.asarray(self.predict_proba(**{kind: scores}))
+            return np.asarray(self.predict_proba(**{kind: scores}, **options))
         order = _inputs.column_order(names, self.classes_)
         if single and order[1] != 1:
             raise CalibrantError(
                 f"this calibrator is for the probability of {self.classes_[1]!r}; found "
                 f"{self.classes_[0]!r} as the positive class. Pass the other probability"
             )
-        probs = self.predict_proba(**{kind: scores[:, order]})
+        probs = self.predict_proba(**{kind: scores[:, order]}, **options)
         return np.asarray(probs[:, np.argsort(order)])
 
     def _given(self, scores: Any, logits: Any, probs: Any) -> _inputs.Scores:

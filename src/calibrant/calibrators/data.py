@@ -270,6 +270,8 @@ class LabelledScores(NamedTuple):
     """The label of each class."""
     upper_logits: npt.NDArray[Any] | None = None
     """The largest possible logits, if a language model's log leaves out options."""
+    groups: _inputs.Groups | None = None
+    """The groups of the rows, if columns of them were read."""
 
     def in_order_of(self, classes: _inputs.Classes | None) -> LabelledScores:
         """The same samples with their columns in the order of ``classes``, matched by name."""
