@@ -20,6 +20,7 @@ from calibrant.calibrators import (
     MatrixScaling,
     MultiLabelCalibration,
     PlattScaling,
+    PriorShift,
     SplineCalibration,
     StructuredScaling,
     TemperatureScaling,
@@ -27,6 +28,7 @@ from calibrant.calibrators import (
     VectorScaling,
     VennAbers,
     compare,
+    estimate_prevalence,
     load,
 )
 from calibrant.errors import CalibrantError
@@ -72,6 +74,7 @@ __all__ = [
     "MatrixScaling",
     "MultiLabelCalibration",
     "PlattScaling",
+    "PriorShift",
     "SplineCalibration",
     "StructuredScaling",
     "TemperatureScaling",
@@ -87,6 +90,7 @@ __all__ = [
     "compare",
     "ece",
     "error_rate",
+    "estimate_prevalence",
     "evaluate",
     "evaluate_multilabel",
     "export",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 from calibrant import _inputs
@@ -22,18 +22,21 @@ class InParts(Calibrator):
     STATE: ClassVar[Shapes] = {}
 
     def _log_probs(self, logits: Array, state: State) -> Array:
-        for part in self.parts_:
-            logits = part._apply(part._log_probs, logits)
-        return logits
+        return in_turn(self.parts_, logits)
 
     def _probs(self, logits: Array, state: State) -> Array:
         *first, last = self.parts_
-        for part in first:
-            logits = part._apply(part._log_probs, logits)
-        return last._apply(last._probs, logits)
+        return last._apply(last._probs, in_turn(first, logits))
 
     def _apply(self, transform: Callable[[Array, State], Array], logits: Array) -> Array:
         """Each part computes in the type that it needs."""
         self._need_fit()
         _inputs.same_classes(logits, self.n_classes_)
         return transform(logits, {})
+
+
+def in_turn(parts: Iterable[Calibrator], logits: Array) -> Array:
+    """Log-probabilities after fitted calibrators that are applied one after the other."""
+    for part in parts:
+        logits = part._apply(part._log_probs, logits)
+    return logits
