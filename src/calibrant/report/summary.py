@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
+from calibrant._tables import json_value
 from calibrant._version import __version__
 from calibrant.calibrators import CALIBRATORS
 from calibrant.calibrators.auto.method import AutoCalibration
@@ -281,7 +282,7 @@ class Summary:
         if calibrator.NAME != AutoCalibration.NAME:
             words += ["--method", calibrator.NAME]
         for each, value in settings.items():
-            text = json.dumps(value) if isinstance(value, bool) else value
+            text = value if isinstance(value, str) else json.dumps(json_value(value))
             words.append(f"--set {shlex.quote(f'{each}={text}')}")
         return (
             " ".join([*words, "-o cal.json"]),

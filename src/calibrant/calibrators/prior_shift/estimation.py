@@ -38,6 +38,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant import _inputs
+from calibrant._numerics.logspace import softmax
 from calibrant._tables import count_text, text_table
 from calibrant._types import Array
 from calibrant.calibrators.data import PROBS_FLOOR, FitData, Floats, given_scores, samples_of, to_logits
@@ -198,12 +199,6 @@ def log_probs(logits: npt.NDArray[Any]) -> Floats:
     z = np.asarray(logits, dtype=np.float64)
     z = z - z.max(axis=1, keepdims=True)
     return np.maximum(z - np.log(np.exp(z).sum(axis=1, keepdims=True)), math.log(PROBS_FLOOR))
-
-
-def softmax(z: Floats) -> Floats:
-    """Probabilities of logits."""
-    weights = np.exp(z - z.max(axis=1, keepdims=True))
-    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
 @dataclass(frozen=True, eq=False)
