@@ -50,6 +50,13 @@ from calibrant.cli.progress import fitting_bar
     metavar="NAME,...",
     help="Methods to compare. Repeatable.  [default: all that finish within a minute]",
 )
+@click.option(
+    "--costs",
+    type=INPUT,
+    metavar="CSV",
+    help="Costs of actions: a row for each true class, a column for each action, with names. Adds "
+    "what the decisions of each method cost.",
+)
 @gamma_option
 @further_metrics_option
 @bins_option
@@ -63,6 +70,7 @@ def report(
     output: Path,
     title: str | None,
     names: tuple[list[str], ...],
+    costs: str | None,
     gamma: float | None,
     metrics: tuple[str, ...],
     n_bins: int,
@@ -86,11 +94,14 @@ def report(
       calibrant report network.npz::val network.npz::test
       calibrant report val.parquet test.parquet -o page.html --title "Our network"
       calibrant report val.csv test.csv --method auto,temperature
+      calibrant report val.csv test.csv --costs costs.csv
       calibrant report val.jsonl test.jsonl --options A,B,C,D
     """
     _inputs.page_path(output)
     refuse_overwriting(output, val, test)
     if is_multilabel(val):
+        if costs is not None:
+            raise click.UsageError("--costs is for exclusive classes; found a multi-label file")
         _report_on_labels(
             val,
             test,
@@ -117,6 +128,7 @@ def report(
             n_bins=n_bins,
             level=level,
             random_state=seed,
+            costs=costs,
             columns=columns,
             progress=show,
         )

@@ -186,7 +186,7 @@ def estimate_prevalence(
         low=np.maximum(mixture.shares - reach, 0.0),
         high=np.minimum(mixture.shares + reach, 1.0),
         source=labelled.shares,
-        p_value=test_label_shift(mixture, labelled),
+        p_value=label_shift_p_value(mixture, labelled),
         level=level,
         n=len(target),
         n_labelled=len(source),
@@ -283,7 +283,7 @@ def maximise(ratios: Floats, start: Floats) -> Floats:
     return shares / shares.sum()
 
 
-def test_label_shift(mixture: Mixture, labelled: Labelled) -> float:
+def label_shift_p_value(mixture: Mixture, labelled: Labelled) -> float:
     """The p-value of the hypothesis that the unlabelled scores are a mixture of the labelled."""
     cells_of_target, cells = cells_of(mixture.z, labelled.z)
     classes = np.eye(len(labelled.shares))[labelled.labels]
