@@ -104,10 +104,13 @@ def read_costs(path: str | os.PathLike[str]) -> CostMatrix:
                 f"of {sorted({len(row) for row in (head, *rows)})} cells. Name the actions in the "
                 "first line and the classes in the first column"
             )
+        classes = tuple(row[0].strip() for row in rows)
+        if len(set(classes)) < len(classes):
+            raise CalibrantError("costs must name each class once; found one twice. Leave one out")
         return CostMatrix(
             np.array([[_number(cell) for cell in row[1:]] for row in rows]),
             tuple(name.strip() for name in head[1:]),
-            tuple(row[0].strip() for row in rows),
+            classes,
         )
 
 

@@ -27,7 +27,6 @@ calibration before it.
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,7 +40,7 @@ from calibrant import _inputs
 from calibrant._numerics.logspace import softmax
 from calibrant._tables import count_text, text_table
 from calibrant._types import Array
-from calibrant.calibrators.data import PROBS_FLOOR, FitData, Floats, given_scores, samples_of, to_logits
+from calibrant.calibrators.data import FitData, Floats, given_scores, samples_of, to_logits
 from calibrant.calibrators.fit_report import CalibrationWarning
 from calibrant.calibrators.linear.methods import BiasCorrectedTemperatureScaling
 from calibrant.errors import CalibrantError
@@ -57,6 +56,8 @@ MOST_RANGES = 10
 MOST_CLASSES = 20
 """Most predicted classes with cells of their own; the others share theirs."""
 MOST_CELLS = 60
+LOWEST = -700.0
+"""Log-probability of a class that is absent; its exponential is just above 0."""
 ROUNDING = 1e-10
 """Directions with a variance below this share of the largest have none but rounding."""
 
@@ -195,10 +196,10 @@ def estimate_prevalence(
 
 
 def log_probs(logits: npt.NDArray[Any]) -> Floats:
-    """Log-probabilities, floored as probabilities are in a fit, so that none is infinite."""
+    """Log-probabilities; those of absent classes are finite too."""
     z = np.asarray(logits, dtype=np.float64)
     z = z - z.max(axis=1, keepdims=True)
-    return np.maximum(z - np.log(np.exp(z).sum(axis=1, keepdims=True)), math.log(PROBS_FLOOR))
+    return np.maximum(z - np.log(np.exp(z).sum(axis=1, keepdims=True)), LOWEST)
 
 
 @dataclass(frozen=True, eq=False)
