@@ -68,8 +68,8 @@ def cost_matrix(costs: Any) -> CostMatrix:
     actions = classes = None
     if isinstance(costs, Mapping) or _inputs.is_of_frames(costs):
         actions = tuple(map(str, getattr(costs, "columns", costs)))
-        index = getattr(costs, "index", None)
-        named = index is not None and not all(isinstance(each, int) for each in index)
+        index = list(getattr(costs, "index", ()))
+        named = not all(isinstance(each, int) for each in index)
         classes = tuple(map(str, index)) if named else None
         columns = [_inputs.as_numpy(costs[name]) for name in getattr(costs, "columns", costs)]
         costs = np.column_stack(columns) if len({len(each) for each in columns}) == 1 else columns
@@ -89,7 +89,7 @@ def read_costs(path: str | os.PathLike[str]) -> CostMatrix:
     The first line names the actions, the first column the classes::
 
         true,treat,wait
-        sick,10,500
+        sick,0,500
         healthy,10,0
     """
     file = _inputs.path(path, "costs")

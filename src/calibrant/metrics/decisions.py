@@ -107,10 +107,10 @@ def decide(
     Examples:
         >>> import numpy as np
         >>> import calibrant
-        >>> costs = {"treat": [10, 10], "wait": [0, 500]}  # of the healthy and of the sick
+        >>> costs = {"treat": [10, 0], "wait": [0, 500]}  # of the healthy and of the sick
         >>> decisions = calibrant.decide(np.array([0.01, 0.05]), costs=costs)
         >>> [decisions.action_names[a] for a in decisions.actions], decisions.expected.value
-        (['wait', 'treat'], 7.5)
+        (['wait', 'treat'], 7.25)
         >>> print(calibrant.decide(np.array([0.01, 0.05]), costs=costs, labels=[0, 1], reject=2))
         2 samples, 95% intervals: treat 0.0%, wait 0.0%, reject 100.0%
         expected cost 2.0000 per sample (2.0000 to 2.0000)

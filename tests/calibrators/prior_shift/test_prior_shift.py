@@ -20,7 +20,9 @@ TRAIN, TARGET = np.array([0.2, 0.5, 0.3]), np.array([0.7, 0.05, 0.25])
 
 def reweighted(probs, ratio):
     """Bayes' rule, row by row."""
-    return np.array([[p * r / (row @ ratio) for p, r in zip(row, ratio, strict=True)] for row in probs])
+    return np.array(
+        [[p * r / (row @ ratio) for p, r in zip(row, ratio, strict=True)] for row in probs]
+    )
 
 
 def shifted(probs=PROBS, labels=LABELS, **params):
@@ -62,9 +64,7 @@ def test_one_number_is_the_second_of_two_classes():
     one = PROBS[:, 0]
     labels = (LABELS == 0).astype(int)
     number = PriorShift(train=0.5, target=0.1, weights=3.0, base="identity")
-    lists = PriorShift(
-        train=[0.5, 0.5], target=[0.9, 0.1], weights=[1.0, 3.0], base="identity"
-    )
+    lists = PriorShift(train=[0.5, 0.5], target=[0.9, 0.1], weights=[1.0, 3.0], base="identity")
     found = number.fit(probs=one, labels=labels).predict_proba(probs=one)
     np.testing.assert_array_equal(
         found, lists.fit(probs=one, labels=labels).predict_proba(probs=one)
@@ -107,7 +107,9 @@ def test_composes_with_other_calibrators(base, tmp_path):
     found = shift.predict_proba(logits)
     np.testing.assert_allclose(found, reweighted(alone, TARGET / TRAIN), rtol=1e-6, atol=1e-12)
     shift.save(tmp_path / "cal.json")
-    np.testing.assert_array_equal(calibrant.load(tmp_path / "cal.json").predict_proba(logits), found)
+    np.testing.assert_array_equal(
+        calibrant.load(tmp_path / "cal.json").predict_proba(logits), found
+    )
     calibrant.export(shift, tmp_path / "cal.py")
     exported: dict = {}
     exec((tmp_path / "cal.py").read_text(), exported)

@@ -322,7 +322,9 @@ def cells_of(z: Floats, labelled: Floats) -> Iterator[Floats]:
     for k in range(len(own) + 1):
         inside = [group == k for group in groups]
         known = confidences[1][inside[1]]
-        n_ranges = int(np.clip(len(known) // CELL, 1, min(MOST_RANGES, MOST_CELLS // (len(own) + 1))))
+        n_ranges = int(
+            np.clip(len(known) // CELL, 1, min(MOST_RANGES, MOST_CELLS // (len(own) + 1)))
+        )
         edges = np.quantile(known, np.arange(1, n_ranges) / n_ranges) if n_ranges > 1 else known[:0]
         for cell, confidence, here in zip(cells, confidences, inside, strict=True):
             cell[here] = n_cells + np.searchsorted(edges, confidence[here], side="right")

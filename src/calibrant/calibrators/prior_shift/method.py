@@ -55,7 +55,7 @@ class PriorShift(InParts):
         parts_: The fitted calibrators, applied one after the other.
 
     References:
-        Saerens, Latinne and Decaestecker (2002), Eq. 2.4; Elkan (2001), Theorem 2, for rates.
+        Saerens, Latinne and Decaestecker (2002), Eq. 2.4; Elkan (2001), Theorem 2, for two classes.
 
     Examples:
         >>> import numpy as np
