@@ -33,14 +33,14 @@ POOL = 20
 def means(n_classes: int) -> Floats:
     """The mean of the features of each class."""
     corners = np.array([[-1.0], [1.0]]) if n_classes == 2 else np.sqrt(2.0) * np.eye(n_classes)
-    return SEPARATION[n_classes] * corners
+    return np.asarray(SEPARATION[n_classes] * corners)
 
 
 def draw(rng: np.random.Generator, n: int, shares: Floats) -> tuple[Floats, Ints]:
     """Normally distributed features around the mean of the class, and labels."""
     labels = rng.choice(len(shares), size=n, p=shares)
     centre = means(len(shares))
-    return centre[labels] + rng.normal(size=(n, centre.shape[1])), labels
+    return centre[labels] + rng.normal(size=(n, centre.shape[1])), np.asarray(labels)
 
 
 def logits_of(features: Floats, shares: Floats) -> Floats:
@@ -60,7 +60,7 @@ def shifted(rng: np.random.Generator, n: int, shares: Floats, shift: str) -> Flo
     """
     features, _ = draw(rng, POOL * n, shares)
     if shift == "mean":
-        return features[:n] + 0.5 * (np.arange(features.shape[1]) == 0)
+        return np.asarray(features[:n] + 0.5 * (np.arange(features.shape[1]) == 0))
     if shift == "spread":
         centre = features.mean(axis=0)
         return np.asarray(centre + 1.2 * (features[:n] - centre))
@@ -73,7 +73,8 @@ def shifted(rng: np.random.Generator, n: int, shares: Floats, shift: str) -> Flo
         confidence = 1.0 / probs.sum(axis=1)
         more = (confidence > np.median(confidence)) == (shift == "easy")
     weight = 1.0 + more
-    return features[rng.choice(len(features), size=n, replace=False, p=weight / weight.sum())]
+    chosen = rng.choice(len(features), size=n, replace=False, p=weight / weight.sum())
+    return np.asarray(features[chosen])
 
 
 def estimates(

@@ -124,7 +124,7 @@ def summarise(
         n_wrong=int((~outcomes[BEFORE].samples.correct).sum()),
         most_confident=_most_confident(outcomes[BEFORE]),
         explorer=explore(test.samples, fitted, n_bins),
-        costs=matrix and _costs(decisions, matrix, test.samples.labels),
+        costs=None if matrix is None else _costs(decisions, matrix, test.samples.labels),
     )
 
 

@@ -109,6 +109,7 @@ def test_hard_inputs():
     found = estimate_prevalence(same, np.arange(40) % 3, same[:5])
     assert np.isfinite(found.shares).all()
     assert found.high.max() <= 1.0
+    assert found.p_value == 1.0
     masked = np.where(rng.random((200, 3)) < 0.3, -np.inf, rng.normal(size=(200, 3)))
     masked[np.arange(200), np.arange(200) % 3] = 1.0
     found = estimate_prevalence(logits=masked, labels=np.arange(200) % 3, unlabelled=masked)

@@ -20,9 +20,8 @@ TRAIN, TARGET = np.array([0.2, 0.5, 0.3]), np.array([0.7, 0.05, 0.25])
 
 def reweighted(probs, ratio):
     """Bayes' rule, row by row."""
-    return np.array(
-        [[p * r / (row @ ratio) for p, r in zip(row, ratio, strict=True)] for row in probs]
-    )
+    classes = range(len(ratio))
+    return np.array([[row[k] * ratio[k] / (row @ ratio) for k in classes] for row in probs])
 
 
 def shifted(probs=PROBS, labels=LABELS, **params):

@@ -199,7 +199,7 @@ def log_probs(logits: npt.NDArray[Any]) -> Floats:
     """Log-probabilities; those of absent classes are finite too."""
     z = np.asarray(logits, dtype=np.float64)
     z = z - z.max(axis=1, keepdims=True)
-    return np.maximum(z - np.log(np.exp(z).sum(axis=1, keepdims=True)), LOWEST)
+    return np.asarray(np.maximum(z - np.log(np.exp(z).sum(axis=1, keepdims=True)), LOWEST))
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,7 +281,7 @@ def maximise(ratios: Floats, start: Floats) -> Floats:
         if n * (gradient.max() - 1.0) <= TOLERANCE:
             break
         shares = shares * gradient
-    return shares / shares.sum()
+    return np.asarray(shares / shares.sum())
 
 
 def label_shift_p_value(mixture: Mixture, labelled: Labelled) -> float:
@@ -299,6 +299,8 @@ def label_shift_p_value(mixture: Mixture, labelled: Labelled) -> float:
     covariance = sum(np.cov(each, rowvar=False, ddof=0) / len(each) for each in noise)
     variances, directions = np.linalg.eigh(np.atleast_2d(covariance))
     kept = variances > ROUNDING * variances.max()
+    if not kept.any():
+        return 1.0  # all samples are in one cell
     statistic = (((difference @ directions)[kept]) ** 2 / variances[kept]).sum()
     from scipy.special import chdtrc
 
@@ -318,13 +320,11 @@ def cells_of(z: Floats, labelled: Floats) -> Iterator[Floats]:
     groups = [place[each.argmax(axis=1)] for each in (z, labelled)]
     confidences = [each.max(axis=1) for each in (z, labelled)]
     cells = [np.zeros(len(each), dtype=np.intp) for each in (z, labelled)]
-    n_cells = 0
+    n_cells, most = 0, min(MOST_RANGES, MOST_CELLS // (len(own) + 1))
     for k in range(len(own) + 1):
         inside = [group == k for group in groups]
         known = confidences[1][inside[1]]
-        n_ranges = int(
-            np.clip(len(known) // CELL, 1, min(MOST_RANGES, MOST_CELLS // (len(own) + 1)))
-        )
+        n_ranges = min(max(len(known) // CELL, 1), most)
         edges = np.quantile(known, np.arange(1, n_ranges) / n_ranges) if n_ranges > 1 else known[:0]
         for cell, confidence, here in zip(cells, confidences, inside, strict=True):
             cell[here] = n_cells + np.searchsorted(edges, confidence[here], side="right")

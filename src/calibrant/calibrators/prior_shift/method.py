@@ -33,8 +33,8 @@ class PriorShift(InParts):
     (``train``) and :math:`\pi'` the ``target``.
 
     A model trained with class weights, or on classes sampled at different rates, is one for the
-    shares :math:`\pi_k w_k`. Before ``base`` is fitted, its probabilities are divided by ``weights``
-    and ``rates``.
+    shares :math:`\pi_k w_k`. Before ``base`` is fitted, its probabilities are divided by
+    ``weights`` and ``rates``.
 
     ``fit`` takes samples with the old shares. Its report is about the new ones: a sample counts
     :math:`\pi'_y / \pi_y` times.
@@ -61,8 +61,8 @@ class PriorShift(InParts):
         >>> import numpy as np
         >>> from calibrant import PriorShift
         >>> probs, labels = np.array([[0.5, 0.5], [0.8, 0.2]]), np.array([1, 0])
-        >>> shift = PriorShift(train=0.5, target=0.1, base="identity").fit(probs=probs, labels=labels)
-        >>> shift.predict_proba(probs=probs).round(3)
+        >>> shift = PriorShift(train=0.5, target=0.1, base="identity")
+        >>> shift.fit(probs=probs, labels=labels).predict_proba(probs=probs).round(3)
         array([[0.9  , 0.1  ],
                [0.973, 0.027]])
         >>> undo = PriorShift(target=None, weights=9.0, base="identity")
@@ -161,13 +161,13 @@ class PriorShift(InParts):
             return None
         if train is not None:
             return np.asarray(target / train)
-        train = np.bincount(data.labels, data.weight, minlength=data.n_classes)
-        if not train.all():
+        found = np.bincount(data.labels, data.weight, minlength=data.n_classes)
+        if not found.all():
             raise CalibrantError(
-                f"every class must have a sample; found none of class {int(train.argmin())}. "
+                f"every class must have a sample; found none of class {int(found.argmin())}. "
                 "Pass train=, or add samples"
             )
-        return np.asarray(target * train.sum() / train)
+        return np.asarray(target * found.sum() / found)
 
     def _at_target(self, data: FitData) -> FitData:
         """The samples with weights that give the classes their target shares."""
