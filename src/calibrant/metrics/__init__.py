@@ -15,6 +15,8 @@ from calibrant.metrics.calibration import (
 )
 from calibrant.metrics.calibration_test import NoiseFloor
 from calibrant.metrics.comparison import Comparison, Difference, paired_difference
+from calibrant.metrics.costs import CostMatrix, read_costs
+from calibrant.metrics.decisions import Decisions, decide
 from calibrant.metrics.evaluation import Evaluation, Measured, evaluate
 from calibrant.metrics.groups import GroupCalibration, GroupedEvaluation
 from calibrant.metrics.kernel_errors import mmce, mmce_weighted, smooth_ece
@@ -63,6 +65,8 @@ __all__ = [
     "BrierParts",
     "ClassOff",
     "Comparison",
+    "CostMatrix",
+    "Decisions",
     "Difference",
     "Evaluation",
     "GroupCalibration",
@@ -86,6 +90,7 @@ __all__ = [
     "classwise_ece",
     "confidence_gap",
     "debiased_ece",
+    "decide",
     "ece",
     "entropy",
     "entropy_correct",
@@ -108,6 +113,7 @@ __all__ = [
     "positive_ada_ece",
     "positive_ece",
     "prevalence_gap",
+    "read_costs",
     "s99",
     "s99_accuracy",
     "scorer",

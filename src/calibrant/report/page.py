@@ -14,6 +14,7 @@ from calibrant._writing import refuse_unwritable, write_whole
 from calibrant.calibrators.base import Calibrator
 from calibrant.files import Predictions, read_predictions
 from calibrant.files.layout import as_options
+from calibrant.metrics.costs import cost_matrix
 from calibrant.report.render import render
 from calibrant.report.samples import Part, checked_part
 from calibrant.report.summarise import summarise
@@ -37,6 +38,7 @@ def write_report(
     level: float = 0.95,
     n_resamples: int = 1000,
     random_state: RandomState = 0,
+    costs: Any = None,
     columns: Mapping[str, Any] | None = None,
     by: Sequence[str] = (),
     progress: Callable[[str], None] | None = None,
@@ -60,6 +62,8 @@ def write_report(
         level: Confidence level of the intervals.
         n_resamples: Number of bootstrap resamples; fewer for many samples.
         random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
+        costs: Costs of actions by true class, as :func:`calibrant.decide` takes them, such as a CSV
+            file: adds a section on what the decisions of each method cost.
         columns: ``label``, ``score``, ``positive``, ``options`` and ``source``, as
             ``read_predictions`` takes them.
         by: Columns of ``test`` whose values divide the samples into groups: each is measured too.
@@ -86,6 +90,7 @@ def write_report(
     _inputs.installed("jinja2", "markupsafe", extra="report", purpose="writing a report")
     target = _inputs.page_path(_inputs.path(path, "the output"))
     refuse_unwritable(target)
+    matrix = None if costs is None else cost_matrix(costs)  # before long fits
     named = columns or {}
     fit_on, measure_on = (
         _read(val, "val", named, to_fit=True),
@@ -103,6 +108,7 @@ def write_report(
         level=level,
         n_resamples=n_resamples,
         random_state=random_state,
+        costs=matrix,
         progress=progress,
     )
     if progress is not None:

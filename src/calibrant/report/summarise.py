@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from calibrant import _inputs
 from calibrant._types import RandomState
@@ -19,6 +20,8 @@ from calibrant.calibrators.comparison import (
     compare_samples,
 )
 from calibrant.metrics.comparison import difference_of_samples
+from calibrant.metrics.costs import CostMatrix, cost_matrix
+from calibrant.metrics.decisions import Decisions, decisions_of, mean_cost
 from calibrant.metrics.evaluation import evaluate_samples
 from calibrant.metrics.reliability import (
     RiskCoverageCurve,
@@ -30,7 +33,14 @@ from calibrant.metrics.samples import ScoredSamples
 from calibrant.report.explorer import explore
 from calibrant.report.methods import BEFORE, methods_to_fit
 from calibrant.report.samples import Outcome, Part, outcome_of
-from calibrant.report.summary import Method, MostConfident, Summary, WorstClass, WrongSample
+from calibrant.report.summary import (
+    Method,
+    MethodCosts,
+    MostConfident,
+    Summary,
+    WorstClass,
+    WrongSample,
+)
 
 MOST_BINS = range(1, 101)
 """The page holds the bins of every point of the explorer."""
@@ -58,6 +68,7 @@ def summarise(
     level: float = 0.95,
     n_resamples: int = 1000,
     random_state: RandomState = 0,
+    costs: Any = None,
     progress: Callable[[str], None] | None = None,
 ) -> Summary:
     """Compute what :func:`calibrant.report.write_report` writes, from the same arguments."""
@@ -71,9 +82,16 @@ def summarise(
         "random_state": random_state,
     }
     outcomes: dict[str, Outcome] = {}
+    decisions: dict[str, Decisions] = {}
+    matrix = None
+    if costs is not None:
+        matrix = cost_matrix(costs).in_order_of(test.class_names or range(test.n_classes))
 
     def keep(name: str, samples: ScoredSamples) -> None:
         outcomes[name] = outcome_of(samples, n_bins)
+        if matrix is not None:
+            probs = samples.probs() if samples.from_logits else samples.need_scores()
+            decisions[name] = decisions_of(probs, samples.need_labels(), matrix, None, level)
 
     comparison = compare_samples(
         val.samples,
@@ -107,6 +125,7 @@ def summarise(
         n_wrong=int((~outcomes[BEFORE].samples.correct).sum()),
         most_confident=_most_confident(outcomes[BEFORE]),
         explorer=explore(test.samples, fitted, n_bins),
+        costs=None if matrix is None else _costs(decisions, matrix, test.samples.labels),
     )
     return summary if test.groups is None else _with_groups(summary, outcomes, options)
 
@@ -123,6 +142,19 @@ def _with_groups(
         assert found is not None
         groups[name] = found
     return replace(summary, groups=groups)
+
+
+def _costs(
+    decisions: Mapping[str, Decisions], matrix: CostMatrix, labels: npt.NDArray[np.int64]
+) -> dict[str, MethodCosts]:
+    before = matrix.values[labels, decisions[BEFORE].actions]
+    return {
+        name: MethodCosts(
+            decisions=each,
+            saved=mean_cost("saved", before - matrix.values[labels, each.actions], each.level),
+        )
+        for name, each in decisions.items()
+    }
 
 
 def _with_curves(row: ComparedMethod, outcome: Outcome | None, n_bins: int, level: float) -> Method:
