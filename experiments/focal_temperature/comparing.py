@@ -79,7 +79,10 @@ def values_of(results: ByMethod, data_of: Callable[[str], str] = data_of) -> dic
             found |= {f"{name}: 95% from": each.low, f"{name}: 95% to": each.high}
     for name, (mine, by, reference, other) in GAINS.items():
         low, high = over_data_sets(results[mine[by]], results[reference[other]], by, data)
-        found |= {f"{name}: data sets resampled, from": low, f"{name}: data sets resampled, to": high}
+        found |= {
+            f"{name}: data sets resampled, from": low,
+            f"{name}: data sets resampled, to": high,
+        }
     return found | {"data sets": len(set(data))}
 
 
