@@ -213,8 +213,8 @@ def gamma_by_size(values: Values) -> Verdict:
         values, [(panel.format("resnet20"), panel.format("resnet8"))]
     )
     return verdict, (
-        f"{evidence}: ResNet-20 against ResNet-8, 2000 images of CIFAR-10. ResNet-44 has learned "
-        "nothing (73% to 81% wrong) and is left out"
+        f"{evidence}: ResNet-20 against ResNet-8, 2000 images of CIFAR-10. ResNet-44 has hardly "
+        "learned anything (73% to 81% wrong) and is left out"
     )
 
 
@@ -385,7 +385,7 @@ ADDS = ": points of ECE that the map adds"
 
 
 def _panels(values: Values, paradigm: str) -> list[str]:
-    """Panels of a paradigm: data set, network and images; ResNet-44 has learned nothing."""
+    """Panels of a paradigm: data set, network and images; ResNet-44 has hardly learned anything."""
     start = f"{paradigm}: "
     panels = [name.removeprefix(start).removesuffix(ADDS) for name in values if name.endswith(ADDS)]
     return [p for p in panels if f"{start}{p}{ADDS}" in values and "resnet44" not in p]
