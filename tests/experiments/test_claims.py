@@ -204,7 +204,7 @@ def test_a_loss_is_compared_on_fitted_networks(
     sides = [(-2, -1)] * smaller + [(1, 2)] * larger + [(-1, 1)] * 8
     for place, (low, high) in zip([*PLACES, "does not, fit"], [*sides[:8], (1, 2)], strict=True):
         name = f"{place}: ECE % before T, {first} minus {second}"
-        networks |= {f"{name}, low": low, f"{name}, high": high}
+        networks |= {name: (low + high) / 2, f"{name}, low": low, f"{name}, high": high}
     difference = f"{first} minus {second}: ECE %"
     digits = {difference: 6.4, f"{difference}, half interval": 2.0}
     digits |= {f"{second}: ECE %": 2.0, f"{first}: ECE %": 8.5}
