@@ -45,14 +45,17 @@ def tally(published: dict[str, Experiment]) -> str:
     rows = []
     for paper in (MUKHOTI, KOMISARENKO, CHAROENPHAKDEE):
         counts = Counter(
-            each.same_as_paper(result["values"][name])
+            (each.same_as_paper(result["values"][name]), each.tested)
             for experiment in published.values()
             if paper_of(experiment) == paper and (result := experiment.published())
             for name, each in experiment.expected().items()
             if each.paper
         )
-        rows.append([paper, *(str(counts[same]) for same in (True, False, None))])
-    return markdown(["", "same", "not the same, with a reason", "not comparable (words)"], rows)
+        kinds = ([(True, True), (True, False)], [(False, True)], [(False, False)])
+        words = [(None, True), (None, False)]
+        rows.append([paper, *(str(sum(counts[k] for k in kind)) for kind in (*kinds, words))])
+    differs = [f"not the same, reason {tested}" for tested in ("tested", "stated, not tested")]
+    return markdown(["", "same", *differs, "not comparable (words)"], rows)
 
 
 def waiting(experiment: Experiment) -> str:
