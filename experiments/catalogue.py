@@ -38,7 +38,6 @@ class Expected:
             its last decimal, or the tolerance if it has none. Larger for a value that was read off
             a picture or rounded to an integer.
         why: The reason for a difference from the paper.
-        tested: Whether that reason was tested, and is no guess.
     """
 
     here: float
@@ -46,7 +45,6 @@ class Expected:
     paper: str = ""
     within: float | None = None
     why: str = ""
-    tested: bool = True
 
     def holds(self, value: float) -> bool:
         """Whether a value is as expected."""

@@ -23,6 +23,7 @@ TITLES = {
     "label-smoothing": "label smoothing",
     "brier": "Brier",
     "mmce": "MMCE",
+    "mmce-published": "MMCE, published",
     "adafocal": "AdaFocal",
 }
 

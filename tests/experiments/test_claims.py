@@ -158,7 +158,7 @@ def best_gammas(panel, gammas):
         (
             "larger networks need a larger gamma",
             ("resnet20, 2000 images", "resnet8, 2000 images"),
-            "1 of 1 (3% to 100%)",
+            "2 of 2 (16% to 100%)",
         ),
         (
             "fewer data need a larger gamma",

@@ -348,3 +348,20 @@ def test_what_is_kept_is_small(folder, tmp_path, monkeypatch):
     assert not (tmp_path / "kept").exists()
     with pytest.raises(FileNotFoundError, match="must hold finished runs"):
         keep(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "runs", "epochs"),
+    [
+        ("sst.toml", 60, 25),
+        ("sst_schedule.toml", 10, 25),
+        ("newsgroups_random.toml", 10, 50),
+        ("cifar10_s.toml", 8, 200),
+        ("more_losses.toml", 24, None),
+        ("more_losses_resnet20.toml", 12, 30),
+    ],
+)
+def test_a_long_grid_can_be_started(name, runs, epochs):
+    found = jobs([name])
+    assert len(found) == runs
+    assert all(epochs in (None, job.recipe.epochs) for job in found)

@@ -28,7 +28,7 @@ from calibrant.cli.data_sets import (
     scheduler_option,
     skip_bad_option,
 )
-from calibrant.cli.inputs import refuse_named_columns, refuse_overwriting, scores_of
+from calibrant.cli.inputs import columns_of_parts, refuse_overwriting, scores_of
 from calibrant.cli.multilabel import apply_to_labels, refuse_labels
 from calibrant.cli.options import INPUT, OUTPUT, column_options, plugin_option
 from calibrant.cli.progress import batches_bar, passes_bar
@@ -40,6 +40,7 @@ from calibrant.files.jsonl import JsonlSource
 from calibrant.files.layout import Asked
 from calibrant.files.parquet import is_truncated
 from calibrant.files.parquet.tables import (
+    MOST_COLUMNS,
     arrow_table,
     beside,
     score_columns,
@@ -102,7 +103,7 @@ def apply(
     if not output.suffix and (to_folder or Path(file).is_dir()):
         from calibrant import scale
 
-        refuse_named_columns(columns)
+        named = columns_of_parts(columns)
         alone = _thresholds.ROWS_IN_ONE_PROCESS
         where = scheduler_of(file, scheduler, skip_bad=skip_bad, rows_in_memory=alone)
         with passes_bar(f"calibrating {Path(file).name}") as show:
@@ -113,6 +114,7 @@ def apply(
                 scheduler=scheduler_argument(where or IN_PROCESS),
                 skip_bad=skip_bad,
                 n_classes=classes,
+                **named,
                 progress=show,
             )
         click.echo(f"{applied} Written to {output}")
@@ -238,7 +240,8 @@ def _write_parquet(target: Path, batches: Iterator[Batch], calibrator: str) -> N
 
 
 def _table(batch: Batch) -> Any:
-    if batch["confidence"]:
+    named = batch["class_names"] is not None and len(batch["class_names"]) <= MOST_COLUMNS
+    if batch["confidence"] or (named and batch["probs"].ndim == 2):
         return arrow_table(_columns(batch))
     return score_table(batch["probs"], others=_others(batch), class_names=batch["class_names"])
 
@@ -253,7 +256,10 @@ def _columns(batch: Batch) -> dict[str, Any]:
 
 
 def _others(batch: Batch) -> dict[str, Any]:
-    return batch["others"] or {"id": batch["ids"], "label": batch["labels"]}
+    labels, names = batch["labels"], batch["class_names"]
+    if labels is not None and names is not None:
+        labels = np.array(names)[labels]
+    return batch["others"] or {"id": batch["ids"], "label": labels}
 
 
 def _write_jsonl(log: JsonlSource, target: Path, batches: Iterator[Batch], digest: str) -> None:
