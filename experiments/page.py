@@ -100,8 +100,9 @@ def verdicts(published: dict[str, Experiment]) -> str:
     rows = []
     for claim in CLAIMS:
         verdict, evidence = claim.judged(published)
-        rows.append([claim.says, claim.source, f"**{verdict}**", evidence])
-    return markdown(["claim", "where", "verdict", "evidence"], rows)
+        rule = f"{claim.rule}. Before: {claim.changed}" if claim.changed else claim.rule
+        rows.append([claim.says, claim.source, f"**{verdict}**", evidence, rule])
+    return markdown(["claim", "where", "verdict", "evidence", "rule and units"], rows)
 
 
 def section(experiment: Experiment) -> str:
