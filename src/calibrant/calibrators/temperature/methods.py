@@ -15,11 +15,12 @@ import numpy.typing as npt
 
 from calibrant import _inputs
 from calibrant._array_api import array_namespace
+from calibrant._numerics.first_use import are_few
 from calibrant._numerics.logspace import keep_argmax, split_top
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State
-from calibrant.calibrators.data import NEARLY_TIED, NUMBERS_TO_COMPILE, FitData, Samples
+from calibrant.calibrators.data import NEARLY_TIED, FitData, Samples
 from calibrant.calibrators.fit_report import LIMITS
 from calibrant.calibrators.temperature import search as searches
 from calibrant.calibrators.temperature.criterion import BINNED, Evaluator, Point, evaluator_of
@@ -82,7 +83,7 @@ class _MapAndTemperature(Calibrator):
 
     def _probs(self, logits: Array, state: State) -> Array:
         gamma, temperature = state.get("gamma", 0.0), state.get("temperature", 1.0)
-        small = isinstance(logits, np.ndarray) and logits.size <= NUMBERS_TO_COMPILE
+        small = isinstance(logits, np.ndarray) and are_few(logits.size)
         if small and gamma == 0.0:
             return small_softmax(logits, temperature)
         if isinstance(logits, np.ndarray) and not small and self._probs_are_compiled(state):
