@@ -188,7 +188,12 @@ def fit(
         else:
             from calibrant import scale
 
-            named = columns_of_parts(columns | {"by": by or None})
+            if by:
+                raise CalibrantError(
+                    f"--by needs a file that fits into memory; {val} is read in parts. Fit on some "
+                    "of its files"
+                )
+            named = columns_of_parts(columns)
             with passes_bar(f"fitting on {Path(val).name}") as show:
                 scale.fit(
                     calibrator,
