@@ -14,6 +14,7 @@ from calibrant.calibrators import (
     DirichletCalibration,
     FocalCalibration,
     FocalTemperatureScaling,
+    GroupedCalibration,
     HistogramBinning,
     Identity,
     IsotonicCalibration,
@@ -45,6 +46,7 @@ from calibrant.metrics import (
     mce,
     nll,
     paired_difference,
+    worst_slices,
 )
 from calibrant.metrics.reliability import reliability_curve
 
@@ -69,6 +71,7 @@ __all__ = [
     "DirichletCalibration",
     "FocalCalibration",
     "FocalTemperatureScaling",
+    "GroupedCalibration",
     "HistogramBinning",
     "Identity",
     "IsotonicCalibration",
@@ -104,6 +107,7 @@ __all__ = [
     "paired_difference",
     "reliability_curve",
     "report",
+    "worst_slices",
 ]
 
 

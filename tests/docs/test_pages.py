@@ -131,7 +131,7 @@ def test_targets_extras_and_files_on_a_page_exist(page):
     for command in commands_of(page, "make"):
         assert command.split()[1] in targets, command
     for command in commands_of(page, "python -m experiments"):
-        assert command.split()[3] in {*catalogue(), "quick", "page", "--list"}, command
+        assert command.split()[3] in {*catalogue(), "quick", "page", "keep", "--list"}, command
     text = page.read_text()
     for extras in re.findall(r"pip install '(?:calibrant|\.)\[([a-z,]+)\]'", text):
         assert set(extras.split(",")) <= set(project["optional-dependencies"]), extras

@@ -10,6 +10,13 @@ from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Shapes, State
 
 
+def log_probs_after(parts: Iterable[Calibrator], logits: Array) -> Array:
+    """Log-probabilities after fitted calibrators in a row."""
+    for part in parts:
+        logits = part._apply(part._log_probs, logits)
+    return logits
+
+
 class InParts(Calibrator):
     """Fitted calibrators in a row: each is applied to the log-probabilities of the one before.
 
@@ -22,21 +29,14 @@ class InParts(Calibrator):
     STATE: ClassVar[Shapes] = {}
 
     def _log_probs(self, logits: Array, state: State) -> Array:
-        return in_turn(self.parts_, logits)
+        return log_probs_after(self.parts_, logits)
 
     def _probs(self, logits: Array, state: State) -> Array:
         *first, last = self.parts_
-        return last._apply(last._probs, in_turn(first, logits))
+        return last._apply(last._probs, log_probs_after(first, logits))
 
     def _apply(self, transform: Callable[[Array, State], Array], logits: Array) -> Array:
         """Each part computes in the type that it needs."""
         self._need_fit()
         _inputs.same_classes(logits, self.n_classes_)
         return transform(logits, {})
-
-
-def in_turn(parts: Iterable[Calibrator], logits: Array) -> Array:
-    """Log-probabilities after fitted calibrators that are applied one after the other."""
-    for part in parts:
-        logits = part._apply(part._log_probs, logits)
-    return logits

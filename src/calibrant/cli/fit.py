@@ -19,12 +19,15 @@ from calibrant.calibrators import (
     AutoCalibration,
     CalibrationWarning,
     Calibrator,
+    GroupedCalibration,
     MultiLabelCalibration,
     PrevalenceEstimate,
     PriorShift,
     estimate_prevalence,
 )
 from calibrant.calibrators.data import LabelledScores
+from calibrant.calibrators.grouped.method import GroupedData
+from calibrant.calibrators.loading import SPECIAL
 from calibrant.calibrators.origin import check_metadata
 from calibrant.calibrators.registry import required_params
 from calibrant.calibrators.saving import is_calibrator
@@ -38,8 +41,8 @@ from calibrant.cli.data_sets import (
     skip_bad_option,
 )
 from calibrant.cli.inputs import (
+    columns_of_parts,
     read_labelled,
-    refuse_named_columns,
     refuse_overwriting,
     scores_of,
 )
@@ -49,6 +52,7 @@ from calibrant.cli.options import (
     OUTPUT,
     MethodsCommand,
     Name,
+    by_option,
     column_options,
     force_option,
     json_option,
@@ -85,6 +89,10 @@ NAMED = {"criterion": Registry("criterion", dict.fromkeys(CRITERIA))}
     is_flag=True,
     help="Only use methods that never change the predicted class (for the method auto).",
 )
+@by_option(
+    "Columns of groups: the method is fitted on all rows, and each group gets a temperature and "
+    "class biases, shrunk towards none."
+)
 @click.option(
     "--unlabelled",
     type=INPUT,
@@ -118,6 +126,7 @@ def fit(
     method: str | None,
     settings: tuple[str, ...],
     keep_class: bool,
+    by: list[str],
     unlabelled: str | None,
     output: Path,
     metadata: tuple[str, ...],
@@ -149,6 +158,7 @@ def fit(
       calibrant fit val.parquet --method temperature --set criterion=ada_ece -o cal.json
       calibrant fit val.csv --label outcome --score risk --positive yes -o cal.json
       calibrant fit val.csv --method focal --set gamma=3 -o cal.json --json
+      calibrant fit val.parquet --by country,sex -o cal.json
       calibrant fit val.csv --method prior-shift --set target=0.02 -o cal.json
       calibrant fit val.csv --unlabelled november.csv -o cal.json
       calibrant fit answers.jsonl --options A,B,C,D -o cal.json
@@ -167,6 +177,15 @@ def fit(
         method = _method_of_unlabelled(method, multilabel=multilabel)
         settings = ("target=null", *settings)  # until it is estimated
     method = MultiLabelCalibration.NAME if multilabel else method or AutoCalibration.NAME
+    if by:
+        other = "a multi-label file" if multilabel else "--keep-class" if keep_class else None
+        other = "--unlabelled" if unlabelled is not None else other
+        if other is not None:
+            raise click.UsageError(
+                f"--by is for classes, whose order it may change; found {other}. Leave one of them "
+                "out"
+            )
+        method, settings = GroupedCalibration.NAME, (f"base={method}", *settings)
     if keep_class:
         if method != AutoCalibration.NAME:
             raise click.UsageError(f"--keep-class is for the method auto; found {method}")
@@ -184,25 +203,23 @@ def fit(
         if isinstance(calibrator, MultiLabelCalibration):
             fit_labels(calibrator, val)
         elif where is None:
-            samples = read_labelled(val, columns=columns, to_fit=True)
+            samples = read_labelled(val, columns=columns, to_fit=True, by=by)
             check_classes(val, samples.scores.shape[1], classes)
+            data = samples.fit_data()
             with _inputs.naming(val):
-                calibrator.fit_samples(samples.fit_data())
+                calibrator.fit_samples(
+                    GroupedData.of(data, samples.groups) if samples.groups else data
+                )
             if unlabelled is not None:
                 found = _estimated(calibrator, samples, unlabelled, columns)
                 calibrator.set_params(target=found.shares.tolist())
-                calibrator.fit_samples(samples.fit_data())
+                calibrator.fit_samples(data)
             calibrator.classes_ = samples.classes or calibrator.classes_
             calibrator.origin_ = calibrator.origin_.with_data(*samples[:3])
         else:
             from calibrant import scale
 
-            refuse_named_columns(columns)
-            if unlabelled is not None:
-                raise CalibrantError(
-                    f"--unlabelled needs VAL in memory; found the folder {val}, which is read in "
-                    "parts. Pass a sample of it"
-                )
+            named = columns_of_parts(columns | {"by": by or None, "unlabelled": unlabelled})
             with passes_bar(f"fitting on {Path(val).name}") as show:
                 scale.fit(
                     calibrator,
@@ -210,6 +227,7 @@ def fit(
                     scheduler=scheduler_argument(where),
                     skip_bad=skip_bad,
                     n_classes=classes,
+                    **named,
                     progress=show,
                 )
     calibrator.save(output, metadata=kept)
@@ -224,8 +242,8 @@ def fit(
     click.echo(f"{calibrator.report_}\nWritten to {output}\n")
     # Truncated rows are only written as a folder.
     calibrated = "calibrated" if is_truncated(Path(val)) else "calibrated.npz"
-    named = as_options(columns)
-    click.echo(f"To use it:     calibrant apply {output} FILE{named} -o {calibrated}")
+    options = as_options(columns)
+    click.echo(f"To use it:     calibrant apply {output} FILE{options} -o {calibrated}")
     click.echo(f"To measure it: calibrant evaluate {calibrated}")
     click.echo(f"To look at it: calibrant info {output}")
 
@@ -262,8 +280,7 @@ def _estimated(
 
 def _make_calibrator(method: str, settings: tuple[str, ...]) -> Calibrator:
     """The unfitted calibrator, its parameters checked."""
-    multilabel = method == MultiLabelCalibration.NAME
-    cls = MultiLabelCalibration if multilabel else CALIBRATORS[method]
+    cls = SPECIAL[method] if method in SPECIAL else CALIBRATORS[method]
     known = list(inspect.signature(cls).parameters)
     params: dict[str, Any] = {}
     for setting in settings:

@@ -18,6 +18,7 @@ from calibrant.metrics.comparison import Comparison, Difference, paired_differen
 from calibrant.metrics.costs import CostMatrix, read_costs
 from calibrant.metrics.decisions import Decisions, decide
 from calibrant.metrics.evaluation import Evaluation, Measured, evaluate
+from calibrant.metrics.groups import GroupCalibration, GroupedEvaluation
 from calibrant.metrics.kernel_errors import mmce, mmce_weighted, smooth_ece
 from calibrant.metrics.model_selection import scorer
 from calibrant.metrics.multilabel import (
@@ -55,6 +56,7 @@ from calibrant.metrics.scores import (
     true_prob_correct,
     true_prob_wrong,
 )
+from calibrant.metrics.slices import Slice, SliceSearch, worst_slices
 from calibrant.metrics.streaming import StreamedEvaluation
 from calibrant.metrics.verdict import ClassOff, Verdict
 
@@ -67,12 +69,16 @@ __all__ = [
     "Decisions",
     "Difference",
     "Evaluation",
+    "GroupCalibration",
+    "GroupedEvaluation",
     "LabelCalibration",
     "Measured",
     "Metric",
     "MultiLabelEvaluation",
     "NoiseFloor",
     "ScoredSamples",
+    "Slice",
+    "SliceSearch",
     "StreamedEvaluation",
     "Verdict",
     "ada_ece",
@@ -115,4 +121,5 @@ __all__ = [
     "top_k_error",
     "true_prob_correct",
     "true_prob_wrong",
+    "worst_slices",
 ]

@@ -22,6 +22,7 @@ from calibrant.calibrators.comparison import (
 from calibrant.metrics.comparison import difference_of_samples
 from calibrant.metrics.costs import CostMatrix, cost_matrix
 from calibrant.metrics.decisions import Decisions, decisions_of, mean_cost
+from calibrant.metrics.evaluation import evaluate_samples
 from calibrant.metrics.reliability import (
     RiskCoverageCurve,
     histogram_of,
@@ -111,7 +112,7 @@ def summarise(
             for name, reason in left_out.items()
         ),
     ]
-    return Summary(
+    summary = Summary(
         title=title or (Path(test.file).name if test.file else "Predictions of a model"),
         notes=(*((notes,) if isinstance(notes, str) else notes), *comparison.notes),
         val=val,
@@ -126,6 +127,21 @@ def summarise(
         explorer=explore(test.samples, fitted, n_bins),
         costs=None if matrix is None else _costs(decisions, matrix, test.samples.labels),
     )
+    return summary if test.groups is None else _with_groups(summary, outcomes, options)
+
+
+def _with_groups(
+    summary: Summary, outcomes: Mapping[str, Outcome], options: Mapping[str, Any]
+) -> Summary:
+    """The summary with every group of the model as it is and of the recommended method."""
+    gap = "prevalence_gap" if summary.comparison.n_classes == 2 else "confidence_gap"
+    groups = {}
+    for name in dict.fromkeys((summary.before, summary.after)):
+        samples = replace(outcomes[name].samples, groups=summary.test.groups)
+        found = evaluate_samples(samples, metrics=(gap, summary.metric), **options).by_group
+        assert found is not None
+        groups[name] = found
+    return replace(summary, groups=groups)
 
 
 def _costs(

@@ -17,6 +17,7 @@ from calibrant.calibrators.comparison import ComparedMethod, MethodComparison, R
 from calibrant.metrics.calibration_test import NoiseFloor
 from calibrant.metrics.decisions import Decisions
 from calibrant.metrics.evaluation import Evaluation, Measured
+from calibrant.metrics.groups import GroupedEvaluation
 from calibrant.metrics.reliability import ConfidenceHistogram, ReliabilityCurve, RiskCoverageCurve
 from calibrant.report.explorer import Explorer
 from calibrant.report.methods import BEFORE, changed_params
@@ -139,6 +140,8 @@ class Summary:
     most_confident: MostConfident | None
     """Predictions with the highest confidence, if there are enough of them."""
     explorer: Explorer
+    groups: Mapping[str, GroupedEvaluation] | None = None
+    """The groups of the test samples in the model as it is and in ``after``, if any are named."""
     costs: Mapping[str, MethodCosts] | None = None
     """By method, if costs of actions were given."""
     version: str = __version__
@@ -349,5 +352,6 @@ class Summary:
             "most_confident": self.most_confident and vars(self.most_confident),
             "normal_quantile": NormalDist().inv_cdf((1.0 + self.comparison.level) / 2.0),
             "explorer": self.explorer.to_dict(),
+            "groups": self.groups and {name: g.to_dict() for name, g in self.groups.items()},
             "costs": self.costs and {name: each.to_dict() for name, each in self.costs.items()},
         }

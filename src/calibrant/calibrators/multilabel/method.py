@@ -25,7 +25,7 @@ from calibrant.calibrators.multilabel.data import (
 from calibrant.calibrators.multilabel.shrinkage import fit_terms
 from calibrant.calibrators.one_vs_rest.base import LARGEST_NUMBER
 from calibrant.calibrators.one_vs_rest.parametric import BetaCalibration
-from calibrant.calibrators.parts import in_turn
+from calibrant.calibrators.parts import log_probs_after
 from calibrant.calibrators.registry import CALIBRATORS, make_calibrators
 from calibrant.calibrators.temperature.methods import FocalCalibration, FocalTemperatureScaling
 from calibrant.errors import CalibrantError
@@ -188,7 +188,7 @@ class MultiLabelCalibration(Calibrator):
             warnings.simplefilter("ignore", CalibrationWarning)
             curve.fit_samples(data)
         parts = curve.parts_ or (curve,)
-        both = in_turn(parts, data.logits).reshape(-1, data.n_labels, 2)
+        both = log_probs_after(parts, data.logits).reshape(-1, data.n_labels, 2)
         state = {"slope": np.ones(data.n_labels), "shift": np.zeros(data.n_labels)}
         gradient, rounds = None, 0
         if self.per_label:
@@ -229,7 +229,7 @@ class MultiLabelCalibration(Calibrator):
             )
 
     def _log_odds(self, logits: Array, state: State) -> Array:
-        return with_label_terms(in_turn(self.parts_, two_classes(logits)), state)
+        return with_label_terms(log_probs_after(self.parts_, two_classes(logits)), state)
 
     def _log_probs(self, logits: Array, state: State) -> Array:
         return -softplus(-self._log_odds(logits, state))

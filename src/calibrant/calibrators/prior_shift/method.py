@@ -14,7 +14,7 @@ from calibrant.calibrators.base import Calibrator, Fitted
 from calibrant.calibrators.data import FitData, Floats, Samples
 from calibrant.calibrators.fit_report import CalibrationWarning, FitReport
 from calibrant.calibrators.linear.methods import BiasCorrectedTemperatureScaling
-from calibrant.calibrators.parts import InParts, in_turn
+from calibrant.calibrators.parts import InParts, log_probs_after
 from calibrant.calibrators.registry import CALIBRATORS, new_calibrator
 from calibrant.errors import CalibrantError
 
@@ -132,7 +132,7 @@ class PriorShift(InParts):
         first = () if undo is None else (_offset(-np.log(undo)),)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)
-            base.fit_samples(replace(samples, logits=in_turn(first, samples.logits)))
+            base.fit_samples(replace(samples, logits=log_probs_after(first, samples.logits)))
         parts = (*first, *(base.parts_ or (base,)))
         if shift is not None:
             parts = (*parts, _offset(np.log(shift)))
@@ -191,6 +191,6 @@ def _offset(bias: Floats) -> Calibrator:
 
 
 def _nll(parts: Sequence[Calibrator], data: FitData) -> float:
-    log_probs = in_turn(parts, data.logits)
+    log_probs = log_probs_after(parts, data.logits)
     true: Any = log_probs[np.arange(len(data)), data.labels].astype(np.float64)
     return data.mean(-true)
