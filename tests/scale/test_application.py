@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import re
 import shutil
@@ -53,6 +54,15 @@ def test_every_file_under_its_name(folder, calibrator, tmp_path):
         np.testing.assert_array_equal(written.ids, np.arange(900)[rows])
         assert written.class_names == NAMES
     assert pq.read_metadata(tmp_path / "out" / "empty.parquet").num_rows == 0
+
+
+def test_files_name_the_calibrator(folder, calibrator, tmp_path):
+    calibrator.save(tmp_path / "cal.json", metadata={"model": "a"})
+    scale.apply(load(tmp_path / "cal.json"), folder, tmp_path / "out")
+    digest = hashlib.sha256((tmp_path / "cal.json").read_bytes()).hexdigest()
+    for file in ("a.parquet", "day=1/a.parquet"):
+        metadata = pq.read_schema(tmp_path / "out" / file).metadata
+        assert metadata[b"calibrant.calibrator"].decode() == digest
 
 
 def test_nothing_is_left_of_a_failure(folder, calibrator, tmp_path):

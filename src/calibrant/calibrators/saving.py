@@ -17,6 +17,7 @@ origin; it is still read. Any other version is refused.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -43,6 +44,16 @@ def save(
     metadata: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a fitted calibrator. The file is complete or does not appear."""
+    write_whole(path, content_of(calibrator, metadata))
+
+
+def digest_of(calibrator: Calibrator) -> str:
+    """The SHA-256 of the file to which a calibrator is saved, or from which it was loaded."""
+    return hashlib.sha256(content_of(calibrator)).hexdigest()
+
+
+def content_of(calibrator: Calibrator, metadata: Mapping[str, Any] | None = None) -> bytes:
+    """The content of the file."""
     calibrator._check_params()
     origin = asdict(calibrator.origin_)
     if metadata is not None:
@@ -78,7 +89,7 @@ def save(
         refusal = each._refuse_state(each.state_)
         if refusal is not None:
             raise CalibrantError(f"this calibrator cannot be saved: {refusal}. Fit it again")
-    write_whole(path, f"{text}\n".encode())
+    return f"{text}\n".encode()
 
 
 def _fitted(calibrator: Calibrator) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from calibrant.files.jsonl import JsonlSource
 from calibrant.files.layout import Asked
 from calibrant.files.parquet import is_truncated
 from calibrant.files.parquet.tables import (
+    MOST_COLUMNS,
     arrow_table,
     beside,
     score_columns,
@@ -238,7 +239,8 @@ def _write_parquet(target: Path, batches: Iterator[Batch], calibrator: str) -> N
 
 
 def _table(batch: Batch) -> Any:
-    if batch["confidence"]:
+    named = batch["class_names"] is not None and len(batch["class_names"]) <= MOST_COLUMNS
+    if batch["confidence"] or (named and batch["probs"].ndim == 2):
         return arrow_table(_columns(batch))
     return score_table(batch["probs"], others=_others(batch), class_names=batch["class_names"])
 
@@ -253,7 +255,10 @@ def _columns(batch: Batch) -> dict[str, Any]:
 
 
 def _others(batch: Batch) -> dict[str, Any]:
-    return batch["others"] or {"id": batch["ids"], "label": batch["labels"]}
+    labels, names = batch["labels"], batch["class_names"]
+    if labels is not None and names is not None:
+        labels = np.array(names)[labels]
+    return batch["others"] or {"id": batch["ids"], "label": labels}
 
 
 def _write_jsonl(log: JsonlSource, target: Path, batches: Iterator[Batch], digest: str) -> None:

@@ -92,7 +92,7 @@ def is_number(text: str) -> bool:
 def is_settled(layout: Layout, class_names: tuple[str, ...] | None, first: Block) -> bool:
     """Whether the names and types alone say what the rows mean."""
     labels = first.get("labels")
-    return (
+    return layout.multilabel or (
         layout.kind != "score"
         and _numbers_of(layout.column_classes or class_names) is None
         and not (layout.single and labels is not None)

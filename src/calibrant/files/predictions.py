@@ -107,7 +107,7 @@ def cleaned(raw: Block, layout: Layout, *, where: str, first_row: int) -> Block:
 
     ``first_row`` is the index of the first row in the file, for messages.
     """
-    names = layout.roles
+    names = {"labels": "labels", **layout.roles}
     fields: Block = {}
     if layout.kind != "confidence":
         fields[layout.kind] = _floats(raw["scores"], layout.kind, where)
@@ -119,7 +119,7 @@ def cleaned(raw: Block, layout: Layout, *, where: str, first_row: int) -> Block:
             fields[role] = _floats(raw[role], names[role], where)
     for role in ("labels", "predicted"):
         if role in raw:
-            text = role == "labels" and "confidence" not in raw and raw[role].dtype.kind == "U"
+            text = raw[role].dtype.kind == "U"
             fields[role] = (
                 raw[role] if text else _whole_numbers(raw[role], names[role], where, first_row)
             )
@@ -128,7 +128,13 @@ def cleaned(raw: Block, layout: Layout, *, where: str, first_row: int) -> Block:
     if "correct" in raw:
         fields["correct"] = _truth(raw["correct"], names["correct"], where, first_row)
     if "predicted" in fields:
-        fields["correct"] = fields.pop("predicted") == fields["labels"]
+        true, predicted = fields.pop("labels"), fields.pop("predicted")
+        if (true.dtype.kind == "U") != (predicted.dtype.kind == "U"):
+            raise CalibrantError(
+                f"{where}: {names['labels']} and {names['predicted']} must both be numbers or both "
+                f"be names; found the types {true.dtype} and {predicted.dtype}. Write both alike"
+            )
+        fields["correct"] = true == predicted
     if "ids" in raw:
         fields["ids"] = _native(raw["ids"])
     return fields | {name: column for name, column in raw.items() if name.startswith(OTHER)}

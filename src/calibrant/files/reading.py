@@ -44,6 +44,8 @@ KINDS: dict[str, Callable[[Path, str | None, str, Asked], Source]] = {
     ".jsonl": JsonlSource,
 }
 """What reads a file, by its extension; a folder is read as Parquet."""
+_MULTILABEL = (".npz", ".parquet", ".csv", ".gz")
+"""Extensions of files that can be multi-label."""
 
 
 def read_predictions(
@@ -65,7 +67,8 @@ def read_predictions(
             or ``probs``. A file may also have only ``confidence`` and ``correct`` (or
             ``true_label`` and ``pred_label``). ``FILE.npz::val`` reads ``val_logits``,
             ``val_labels`` and so on. Nothing is ever unpickled. An ``.npz`` file whose ``labels``
-            are (N, K), 0 or 1, is multi-label. One column ``score``, ``y_score``,
+            are (N, K), 0 or 1, is multi-label, and so is a table with ``label_cat, label_dog``
+            beside ``prob_cat, prob_dog``. One column ``score``, ``y_score``,
             ``prob`` or ``logit`` holds the positive class. Columns may be named after classes,
             ``prob_cat``, ``prob_dog``, and labels may be names. A ``.jsonl`` file is the log of a
             language model.
@@ -162,7 +165,7 @@ def count_rows(path: str | os.PathLike[str]) -> int | None:
 
 
 def is_multilabel(path: str | os.PathLike[str]) -> bool:
-    """Whether a file has labels (N, L), from its headers alone; only ``.npz`` files can.
+    """Whether a file has labels for every column of its scores, from its headers alone.
 
     Examples:
         >>> import tempfile
@@ -173,10 +176,12 @@ def is_multilabel(path: str | os.PathLike[str]) -> bool:
         True
     """
     file, _ = _split(os.fsdecode(path))
-    if file.suffix.lower() != ".npz" or not file.is_file():
+    if file.suffix.lower() not in _MULTILABEL or not file.is_file():
         return False
-    source = _source(path, Asked())
-    return isinstance(source, NpzSource) and source.multilabel
+    try:
+        return _source(path, Asked()).layout.multilabel
+    except CalibrantError:  # it takes the names of the columns to read it, or it cannot be read
+        return False
 
 
 def _asked(
@@ -192,7 +197,7 @@ def _asked(
 
 
 def _predictions_of(source: Source, rows: int | None, asked: Asked) -> Iterator[Predictions]:
-    blocks = regrouped(source.blocks(rows), rows)
+    blocks = regrouped(_without_one_hot(source, rows), rows)
     first = next(blocks)
     meaning = Meaning(source.layout, source.layout.kind, _names(source), where=source.where)
     if asked.positive is not None or not is_settled(source.layout, source.class_names, first):
@@ -208,6 +213,21 @@ def _predictions_of(source: Source, rows: int | None, asked: Asked) -> Iterator[
         )
     for block in itertools.chain([first], blocks):
         yield meaning.predictions(block, source.n_classes)
+
+
+def _without_one_hot(source: Source, rows: int | None) -> Iterator[Block]:
+    """The rows of a file; one-hot labels of exclusive classes are refused at the end."""
+    one_hot, total = source.layout.multilabel, 0
+    for block in source.blocks(rows):
+        if one_hot:
+            total += len(block["labels"])
+            one_hot = bool((block["labels"].sum(axis=1) == 1).all())
+        yield block
+    if one_hot and total > 1:
+        raise CalibrantError(
+            f"{source.where}: labels of several columns are for samples with any number of labels; "
+            "found exactly one in every row. For classes, take argmax over one-hot labels"
+        )
 
 
 def _names(source: Source) -> tuple[str, ...] | None:

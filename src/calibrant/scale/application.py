@@ -16,6 +16,7 @@ import numpy.typing as npt
 from calibrant import _inputs
 from calibrant._writing import folder_written_whole, make_folder, written_whole
 from calibrant.calibrators import Calibrator
+from calibrant.calibrators.saving import digest_of
 from calibrant.calibrators.truncated.bounds import check_method_of_truncated_rows
 from calibrant.errors import CalibrantError
 from calibrant.files import Predictions
@@ -69,7 +70,8 @@ def apply(
     """Write calibrated probabilities of a Parquet folder to a new folder.
 
     Each file becomes a file of the same name, with ``prob_0, prob_1, ...`` instead of the scores;
-    the other columns that all files have are kept. A file without rows stays without rows; a file
+    the other columns that all files have are kept, and the metadata has the SHA-256 of the
+    calibrator's file. A file without rows stays without rows; a file
     that is skipped whole is not written. The new folder appears when all files are written, or not
     at all.
 
@@ -113,6 +115,7 @@ def apply(
         check_same_classes(folder.n_classes, calibrator.n_classes_)
         if folder.truncated:
             check_method_of_truncated_rows(calibrator.NAME)
+    digest = digest_of(calibrator)
     root = source if source.is_dir() else source.parent
     by_file: dict[str, list[RowRange]] = {file: [] for file in folder.files}
     for group in folder.ranges:
@@ -127,7 +130,7 @@ def apply(
         with engine_for(scheduler) as engine:
             engine.progress = progress
             applied: Applied = engine.reduce(
-                _write_file, tasks, folder.without_ranges(), calibrator
+                _write_file, tasks, folder.without_ranges(), calibrator, digest
             )
         applied.skipped.merge(folder.skipped)
         check_some_rows_left(folder.where, applied.rows, applied.skipped)
@@ -136,7 +139,9 @@ def apply(
     return applied
 
 
-def _write_file(task: tuple[Ranges, str], folder: ParquetFolder, calibrator: Calibrator) -> Applied:
+def _write_file(
+    task: tuple[Ranges, str], folder: ParquetFolder, calibrator: Calibrator, digest: str
+) -> Applied:
     """Write one file, whole or not at all; none if all of its rows are skipped."""
     ranges, target = task
     applied = Applied()
@@ -148,7 +153,7 @@ def _write_file(task: tuple[Ranges, str], folder: ParquetFolder, calibrator: Cal
     if first is None:
         first = _table_without_rows(calibrator.n_classes_, truncated=folder.truncated)
     with written_whole(target) as temporary:
-        applied.rows = write_tables(temporary, chain([first], tables))
+        applied.rows = write_tables(temporary, chain([first], tables), calibrator=digest)
     applied.files = 1
     return applied
 
