@@ -215,7 +215,7 @@ class TemperatureScaling(_MapAndTemperature):
         self,
         *,
         criterion: str = "nll",
-        grid: Sequence[float] | None = None,
+        grid: Sequence[float] | Floats | None = None,
         focal_gamma: float = 3.0,
         n_bins: int = 15,
     ) -> None:
@@ -313,8 +313,8 @@ class FocalTemperatureScaling(_MapAndTemperature):
         *,
         criterion: str = "ada_ece",
         search: str = "grid",
-        gammas: Sequence[float] | None = None,
-        temperatures: Sequence[float] | None = None,
+        gammas: Sequence[float] | Floats | None = None,
+        temperatures: Sequence[float] | Floats | None = None,
         focal_gamma: float = 3.0,
         n_bins: int = 15,
     ) -> None:
@@ -407,7 +407,7 @@ def _check_criterion(criterion: str, focal_gamma: float, n_bins: int) -> None:
     _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
 
 
-def _grid_temperatures(given: Sequence[float] | None, name: str) -> Floats:
+def _grid_temperatures(given: Sequence[float] | Floats | None, name: str) -> Floats:
     if given is None:
         return searches.TEMPERATURES
     lowest, highest = GRID_TEMPERATURES
