@@ -23,6 +23,7 @@ from experiments.authors_focal_temperature.methods import (
     PLAIN,
     compared,
 )
+from experiments.authors_networks.measuring import NETWORKS
 from experiments.composed_temperature.run import Pair, mean_ratio, table as table_of_pairs
 from experiments.focal_temperature.gains import gain
 from experiments.loss_tables.paper import cells as cells_of_tables
@@ -47,13 +48,6 @@ FAMILIES = {
 }
 """Start of the names of the files of each family."""
 FOCAL_TRAINED = "FLSD-53, CIFAR-10"
-NETWORKS = {
-    "resnet50": "ResNet 50",
-    "resnet110": "ResNet 110",
-    "wrn26_10": "Wide ResNet 26-10",
-    "densenet121": "DenseNet 121",
-}
-"""Names in the tables of Mukhoti et al., by the ends of the files' names."""
 GRID = np.arange(1, 101) / 10
 """The temperatures of Mukhoti et al."""
 LINE_CRITERIA = ("ada_ece", "nll")

@@ -221,3 +221,29 @@ def test_a_bar_begins_anew_with_each_pass(monkeypatch):
             show(number, done, 2)
     shown = re.findall(r"(\d/\d) +pass (\d)", screen.getvalue())
     assert shown == [("1/2", "1"), ("2/2", "1"), ("1/2", "2"), ("2/2", "2")]
+
+
+def test_columns_can_be_named(tmp_path):
+    p = RNG.random(600)
+    outcome = (RNG.random(600) < p).astype(int)
+    (tmp_path / "logs").mkdir()
+    for number in range(2):
+        rows = slice(300 * number, 300 * number + 300)
+        columns = {"risk_prob": p[rows], "outcome": outcome[rows]}
+        pq.write_table(pa.table(columns), tmp_path / "logs" / f"{number}.parquet")
+    named = {"label": "outcome", "score": "risk_prob"}
+    fitted = scale.fit(TemperatureScaling(), tmp_path / "logs", **named)
+    together = TemperatureScaling().fit(probs=p, labels=outcome)
+    assert fitted.temperature_ == pytest.approx(together.temperature_, abs=1e-9)
+    assert scale.evaluate(tmp_path / "logs", **named).n == 600
+    scale.apply(fitted, tmp_path / "logs", tmp_path / "out", **named)
+    written = pq.read_table(tmp_path / "out" / "1.parquet")
+    assert written.column_names == ["outcome", "prob"]
+    expected = fitted.predict_proba(probs=p[300:])
+    np.testing.assert_allclose(written["prob"].to_numpy(), expected, rtol=1e-12)
+
+
+def test_options_that_need_the_whole_file_are_refused(folder, tmp_path):
+    done = run_calibrant("evaluate", folder, "--positive", "cat", "--scheduler", "local")
+    assert done.exit_code == 2
+    assert "--positive need" in done.stderr

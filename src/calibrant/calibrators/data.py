@@ -159,9 +159,10 @@ class FitData:
         """About this many rows, evenly spread, as a rough picture of all."""
         if len(self) <= 2 * about:
             return self
-        stride = len(self) // about
-        weight = None if self.weight is None else self.weight[::stride]
-        return FitData(self.logits[::stride], self.labels[::stride], weight)
+        # Copies, since compiled passes would be compiled again for arrays with gaps.
+        some = slice(None, None, len(self) // about)
+        weight = None if self.weight is None else self.weight[some].copy()
+        return FitData(self.logits[some].copy(), self.labels[some].copy(), weight)
 
     def in_memory(self) -> FitData:
         """These samples."""

@@ -28,7 +28,7 @@ from calibrant.cli.data_sets import (
     scheduler_option,
     skip_bad_option,
 )
-from calibrant.cli.inputs import refuse_named_columns, refuse_overwriting, scores_of
+from calibrant.cli.inputs import columns_of_parts, refuse_overwriting, scores_of
 from calibrant.cli.multilabel import apply_to_labels, refuse_labels
 from calibrant.cli.options import INPUT, OUTPUT, column_options, plugin_option
 from calibrant.cli.progress import batches_bar, passes_bar
@@ -103,7 +103,7 @@ def apply(
     if not output.suffix and (to_folder or Path(file).is_dir()):
         from calibrant import scale
 
-        refuse_named_columns(columns)
+        named = columns_of_parts(columns)
         alone = _thresholds.ROWS_IN_ONE_PROCESS
         where = scheduler_of(file, scheduler, skip_bad=skip_bad, rows_in_memory=alone)
         with passes_bar(f"calibrating {Path(file).name}") as show:
@@ -114,6 +114,7 @@ def apply(
                 scheduler=scheduler_argument(where or IN_PROCESS),
                 skip_bad=skip_bad,
                 n_classes=classes,
+                **named,
                 progress=show,
             )
         click.echo(f"{applied} Written to {output}")

@@ -20,7 +20,7 @@ from calibrant.cli.data_sets import (
     scheduler_option,
     skip_bad_option,
 )
-from calibrant.cli.inputs import refuse_named_columns
+from calibrant.cli.inputs import columns_of_parts
 from calibrant.cli.multilabel import evaluate_labels, is_multilabel
 from calibrant.cli.options import (
     INPUT,
@@ -138,13 +138,14 @@ def evaluate(
             from calibrant.scale.evaluation import stream_files
 
             samples = None
-            refuse_named_columns(columns)
+            named = columns_of_parts(columns)
             with passes_bar(f"evaluating {Path(file).name}") as show:
                 stream, notes = stream_files(
                     file,
                     scheduler=scheduler_argument(where),
                     skip_bad=skip_bad,
                     n_classes=classes,
+                    **named,
                     n_bins=n_bins,
                     progress=show,
                 )
@@ -161,6 +162,8 @@ def evaluate(
             result = stream.result(level=level, random_state=seed)
             result = replace(result, notes=(*result.notes, *notes))
         if plot_path is not None:
+            if samples is not None:
+                stream.count(samples)
             _draw(plot_path, stream, level, file, top_class=top_class)
         results[file] = result
     if as_json:
@@ -175,9 +178,9 @@ def evaluate(
 def _read(
     file: str, n_bins: int, classes: int | None, columns: dict[str, Any]
 ) -> tuple[StreamedEvaluation, ScoredSamples | None]:
-    """The sums over all rows, and the rows themselves if they fit into memory."""
+    """All rows if they fit into memory, else the sums over them."""
     stream = StreamedEvaluation(n_bins=n_bins)
-    kept: list[ScoredSamples] | None = []
+    held: list[ScoredSamples] | None = []
     numbers = first = 0
     rows = iter_predictions(file, batch_rows=BATCH_ROWS, **columns)
     with batches_bar(f"reading {Path(file).name}", rows, file, BATCH_ROWS) as batches:
@@ -186,18 +189,21 @@ def _read(
                 samples = _samples(batch)
             if samples.scores is not None:
                 check_classes(file, samples.scores.shape[1], classes)
-            stream.count(samples)
             first += len(batch)
             numbers += samples.confidence.size if samples.scores is None else samples.scores.size
-            if kept is not None and samples.upper is None:  # for the ends, all rows are needed
-                small = (
-                    numbers <= _thresholds.NUMBERS_TO_EVALUATE_IN_MEMORY
-                    and stream.n <= _thresholds.ROWS_TO_EVALUATE_IN_MEMORY
-                )
-                kept = kept if small else None
-            if kept is not None:
-                kept.append(samples)
-    return stream, None if kept is None else _joined(kept)
+            if held is None:
+                stream.count(samples)
+                continue
+            held.append(samples)
+            small = (
+                numbers <= _thresholds.NUMBERS_TO_EVALUATE_IN_MEMORY
+                and first <= _thresholds.ROWS_TO_EVALUATE_IN_MEMORY
+            )
+            if not small and samples.upper is None:  # for the ends, all rows are needed
+                for each in held:
+                    stream.count(each)
+                held = None
+    return stream, None if held is None else _joined(held)
 
 
 def _samples(batch: Predictions) -> ScoredSamples:

@@ -32,7 +32,7 @@ from calibrant.cli.data_sets import (
     scheduler_option,
     skip_bad_option,
 )
-from calibrant.cli.inputs import read_labelled, refuse_named_columns, refuse_overwriting
+from calibrant.cli.inputs import columns_of_parts, read_labelled, refuse_overwriting
 from calibrant.cli.multilabel import fit_labels, is_multilabel
 from calibrant.cli.options import (
     INPUT,
@@ -168,7 +168,7 @@ def fit(
         else:
             from calibrant import scale
 
-            refuse_named_columns(columns)
+            named = columns_of_parts(columns)
             with passes_bar(f"fitting on {Path(val).name}") as show:
                 scale.fit(
                     calibrator,
@@ -176,6 +176,7 @@ def fit(
                     scheduler=scheduler_argument(where),
                     skip_bad=skip_bad,
                     n_classes=classes,
+                    **named,
                     progress=show,
                 )
     calibrator.save(output, metadata=kept)
@@ -185,8 +186,8 @@ def fit(
     click.echo(f"{calibrator.report_}\nWritten to {output}\n")
     # Truncated rows are only written as a folder.
     calibrated = "calibrated" if is_truncated(Path(val)) else "calibrated.npz"
-    named = as_options(columns)
-    click.echo(f"To use it:     calibrant apply {output} FILE{named} -o {calibrated}")
+    options = as_options(columns)
+    click.echo(f"To use it:     calibrant apply {output} FILE{options} -o {calibrated}")
     click.echo(f"To measure it: calibrant evaluate {calibrated}")
     click.echo(f"To look at it: calibrant info {output}")
 

@@ -38,14 +38,16 @@ def scores_of(predictions: Predictions) -> tuple[str, npt.NDArray[Any]]:
     return "probs", predictions.probs
 
 
-def refuse_named_columns(columns: Mapping[str, Any]) -> None:
-    """Refuse names of columns for folders that are read in parts."""
-    given = [f"--{name}" for name, value in columns.items() if value is not None]
+def columns_of_parts(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that name columns, for files that are read in parts."""
+    known = {name: columns[name] for name in ("label", "score")}
+    given = [f"--{name}" for name, value in columns.items() if name not in known and value]
     if given:
         raise CalibrantError(
-            f"{' and '.join(given)} need a file that is read in one process; found a folder that "
-            "is read in parts. Rename the columns: label, and prob or logit"
+            f"{' and '.join(given)} need a file that is read at once; found one that is read in "
+            "parts. Write the labels as 0 and 1"
         )
+    return known
 
 
 def refuse_overwriting(output: Path, *sources: str) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from calibrant.metrics import intervals
 from calibrant.metrics.binning import BinTable, width_edges, width_index
 from calibrant.metrics.calibration import ClassSums, class_sums, total, width_table
-from calibrant.metrics.samples import Floats, ScoredSamples
+from calibrant.metrics.samples import Floats, ScoredSamples, probs_of
 
 MOST_LABELS = 2_500_000
 """Number of labels to draw for one test: large samples get fewer simulations."""
@@ -285,14 +285,14 @@ def _drawn_labels(
         drawn = np.zeros((samples.n_classes, n_bins, size), dtype=np.float32)  # half the cache
         rows = max(1, intervals.CHUNK_NUMBERS // (samples.n_classes + size))
         for start in range(0, n, rows):  # Ctrl-C takes effect between two calls
+            block = slice(start, start + rows)
+            counter = first + np.uint64(start * size)
+            # Probabilities of one type, so that this is compiled once.
             count_drawn_labels(
-                start,
-                min(start + rows, n),
-                samples.need_scores(),
-                samples.from_logits,
-                samples.weights,
+                probs_of(samples.need_scores()[block], from_logits=samples.from_logits),
+                samples.weights[block],
                 width_edges(n_bins),
-                first,
+                counter,
                 hits,
                 drawn,
             )

@@ -149,13 +149,17 @@ class ScoredSamples:
 
     def probs(self) -> Floats:
         """Probabilities of all classes, as a new array."""
-        scores = self.need_scores().astype(np.float64)
-        if not self.from_logits:
-            return scores
-        scores -= scores.max(axis=-1, keepdims=True)
-        np.exp(scores, out=scores)
-        scores /= scores.sum(axis=-1, keepdims=True)
-        return scores
+        return probs_of(self.need_scores(), from_logits=self.from_logits)
+
+
+def probs_of(scores: npt.NDArray[Any], *, from_logits: bool) -> Floats:
+    """Probabilities of scores, as a new array."""
+    probs = scores.astype(np.float64)
+    if from_logits:
+        probs -= probs.max(axis=-1, keepdims=True)
+        np.exp(probs, out=probs)
+        probs /= probs.sum(axis=-1, keepdims=True)
+    return probs
 
 
 ROW_ARRAYS = tuple(

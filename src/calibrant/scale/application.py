@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -65,6 +65,8 @@ def apply(
     scheduler: Any = None,
     skip_bad: bool = False,
     n_classes: int | None = None,
+    label: str | None = None,
+    score: str | Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> Applied:
     """Write calibrated probabilities of a Parquet folder to a new folder.
@@ -87,6 +89,8 @@ def apply(
             the address of a Dask scheduler, or an open ``distributed.Client``.
         skip_bad: Skip and count files and rows that cannot be used, instead of refusing them.
         n_classes: Number of classes, for truncated rows whose files do not say it.
+        label: The column of the labels, if it is not called label, target or y_true.
+        score: The column of the positive class, or the columns of all classes.
         progress: Called with the number of the pass over the files, the number of its tasks that
             are done, and the number of its tasks.
 
@@ -109,7 +113,9 @@ def apply(
     source = _inputs.path(path, "a data set")
     target = check_new_folder(_inputs.path(output, "the output"), apart_from=source).resolve()
     make_folder(target.parent)
-    folder = open_data_set(source, skip_bad=skip_bad, n_classes=n_classes, keep=True)
+    folder = open_data_set(
+        source, skip_bad=skip_bad, n_classes=n_classes, label=label, score=score, keep=True
+    )
     with _inputs.naming(folder.where):
         _inputs.some_scores(folder.layout.scores or None, None)
         check_same_classes(folder.n_classes, calibrator.n_classes_)

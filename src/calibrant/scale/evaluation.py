@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +31,8 @@ def evaluate(
     scheduler: Any = None,
     skip_bad: bool = False,
     n_classes: int | None = None,
+    label: str | None = None,
+    score: str | Sequence[str] | None = None,
     n_bins: int = 15,
     level: float = 0.95,
     random_state: RandomState = 0,
@@ -48,6 +51,8 @@ def evaluate(
         skip_bad: Skip and count files and rows that cannot be used, instead of refusing them.
         n_classes: Number of classes, for truncated rows whose files do not say it. For truncated
             rows, metrics that need the other classes are not measured.
+        label: The column of the labels, if it is not called label, target or y_true.
+        score: The column of the positive class, or the columns of all classes.
         n_bins: Bins of the calibration errors.
         level: Confidence level of the intervals.
         random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
@@ -72,6 +77,8 @@ def evaluate(
         scheduler=scheduler,
         skip_bad=skip_bad,
         n_classes=n_classes,
+        label=label,
+        score=score,
         n_bins=n_bins,
         progress=progress,
     )
@@ -85,12 +92,20 @@ def stream_files(
     scheduler: Any,
     skip_bad: bool,
     n_classes: int | None,
+    label: str | None = None,
+    score: str | Sequence[str] | None = None,
     n_bins: int,
     progress: Progress | None = None,
 ) -> tuple[StreamedEvaluation, tuple[str, ...]]:
     """The sums behind :func:`evaluate`, and notes on them."""
     check_installed_for(scheduler)
-    folder = open_data_set(_inputs.path(path, "a data set"), skip_bad=skip_bad, n_classes=n_classes)
+    folder = open_data_set(
+        _inputs.path(path, "a data set"),
+        skip_bad=skip_bad,
+        n_classes=n_classes,
+        label=label,
+        score=score,
+    )
     if folder.layout.kind != "confidence":
         with _inputs.naming(folder.where):
             _inputs.some_labels(folder.layout.roles.get("labels"))
