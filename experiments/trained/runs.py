@@ -22,6 +22,7 @@ TITLES = {
     "label-smoothing": "label smoothing",
     "brier": "Brier",
     "mmce": "MMCE",
+    "mmce-published": "MMCE, published",
     "adafocal": "AdaFocal",
 }
 

@@ -14,6 +14,7 @@ from calibrant.calibrators import (
     DirichletCalibration,
     FocalCalibration,
     FocalTemperatureScaling,
+    GroupedCalibration,
     HistogramBinning,
     Identity,
     IsotonicCalibration,
@@ -42,6 +43,7 @@ from calibrant.metrics import (
     mce,
     nll,
     paired_difference,
+    worst_slices,
 )
 from calibrant.metrics.reliability import reliability_curve
 
@@ -66,6 +68,7 @@ __all__ = [
     "DirichletCalibration",
     "FocalCalibration",
     "FocalTemperatureScaling",
+    "GroupedCalibration",
     "HistogramBinning",
     "Identity",
     "IsotonicCalibration",
@@ -98,6 +101,7 @@ __all__ = [
     "paired_difference",
     "reliability_curve",
     "report",
+    "worst_slices",
 ]
 
 

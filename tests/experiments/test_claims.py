@@ -96,27 +96,14 @@ def best_gammas(panel, gammas):
 @pytest.mark.parametrize(
     ("claim", "panels"),
     [
-        (
-            "larger networks need a larger gamma",
-            ("resnet20, 2000 images", "resnet44, 2000 images", "resnet8, 2000 images"),
-        ),
+        ("larger networks need a larger gamma", ("resnet20, 2000 images", "resnet8, 2000 images")),
         ("fewer data need a larger gamma", ("resnet8, 500 images", "resnet8, 8000 images")),
     ],
 )
 def test_gammas_are_compared_seed_by_seed(claim, panels, first, second, expected):
-    *larger, smaller = panels
-    values = best_gammas(smaller, second)
-    for panel in larger:
-        values |= best_gammas(panel, first)
+    larger, smaller = panels
+    values = best_gammas(larger, first) | best_gammas(smaller, second)
     assert JUDGES[claim](values)[0] == expected
-
-
-def test_both_larger_networks_count():
-    values = best_gammas("resnet8, 2000 images", [1, 1, 1])
-    values |= best_gammas("resnet20, 2000 images", [2, 2, 2])
-    values |= best_gammas("resnet44, 2000 images", [0, 0, 0])
-    verdict, evidence = JUDGES["larger networks need a larger gamma"](values)
-    assert (verdict, "larger in 3 pairs of runs, smaller in 3" in evidence) == (OPEN, True)
 
 
 @pytest.mark.parametrize(

@@ -309,3 +309,20 @@ def test_sure_predictions_differ_surely_or_not(folder):
     assert significantly_more_sure(focal, plain, "before") == -1
     assert significantly_more_sure(focal, focal, "before") == 0
     assert significantly_more_sure(focal, plain, "after") == 0  # both are honest then
+
+
+@pytest.mark.parametrize(
+    ("name", "runs", "epochs"),
+    [
+        ("sst.toml", 60, 25),
+        ("sst_schedule.toml", 10, 25),
+        ("newsgroups_random.toml", 10, 50),
+        ("cifar10_s.toml", 8, 200),
+        ("more_losses.toml", 24, None),
+        ("more_losses_resnet20.toml", 12, 30),
+    ],
+)
+def test_a_long_grid_can_be_started(name, runs, epochs):
+    found = jobs([name])
+    assert len(found) == runs
+    assert all(epochs in (None, job.recipe.epochs) for job in found)

@@ -19,6 +19,7 @@ from calibrant.calibrators.fit_report import (
     SearchBounds,
     TailBounds,
 )
+from calibrant.calibrators.grouped.method import GroupedCalibration
 from calibrant.calibrators.loading import load
 from calibrant.calibrators.multilabel.method import MultiLabelCalibration
 from calibrant.calibrators.origin import Fingerprint, Origin, Plugin
@@ -35,6 +36,7 @@ __all__ = [
     "FitData",
     "FitReport",
     "Fitted",
+    "GroupedCalibration",
     "MethodComparison",
     "MultiLabelCalibration",
     "NotFittedError",

@@ -18,8 +18,11 @@ from calibrant.calibrators import (
     AutoCalibration,
     CalibrationWarning,
     Calibrator,
+    GroupedCalibration,
     MultiLabelCalibration,
 )
+from calibrant.calibrators.grouped.method import GroupedData
+from calibrant.calibrators.loading import SPECIAL
 from calibrant.calibrators.origin import check_metadata
 from calibrant.calibrators.registry import required_params
 from calibrant.calibrators.saving import is_calibrator
@@ -39,6 +42,7 @@ from calibrant.cli.options import (
     OUTPUT,
     MethodsCommand,
     Name,
+    by_option,
     column_options,
     force_option,
     json_option,
@@ -74,6 +78,10 @@ NAMED = {"criterion": Registry("criterion", dict.fromkeys(CRITERIA))}
     is_flag=True,
     help="Only use methods that never change the predicted class (for the method auto).",
 )
+@by_option(
+    "Columns of groups: the method is fitted on all rows, and each group gets a temperature and "
+    "class biases, shrunk towards none."
+)
 @click.option(
     "-o",
     "--output",
@@ -100,6 +108,7 @@ def fit(
     method: str | None,
     settings: tuple[str, ...],
     keep_class: bool,
+    by: list[str],
     output: Path,
     metadata: tuple[str, ...],
     force: bool,
@@ -130,6 +139,7 @@ def fit(
       calibrant fit val.parquet --method temperature --set criterion=ada_ece -o cal.json
       calibrant fit val.csv --label outcome --score risk --positive yes -o cal.json
       calibrant fit val.csv --method focal --set gamma=3 -o cal.json --json
+      calibrant fit val.parquet --by country,sex -o cal.json
       calibrant fit answers.jsonl --options A,B,C,D -o cal.json
       calibrant fit logs/ --method temperature --scheduler local -o cal.json
     """
@@ -143,6 +153,13 @@ def fit(
     if multilabel and method is not None:
         settings = (f"curve={method}", *settings)
     method = MultiLabelCalibration.NAME if multilabel else method or AutoCalibration.NAME
+    if by:
+        if multilabel or keep_class:
+            raise click.UsageError(
+                "--by is for classes, whose order it may change; found "
+                f"{'a multi-label file' if multilabel else '--keep-class'}. Leave one of them out"
+            )
+        method, settings = GroupedCalibration.NAME, (f"base={method}", *settings)
     if keep_class:
         if method != AutoCalibration.NAME:
             raise click.UsageError(f"--keep-class is for the method auto; found {method}")
@@ -159,16 +176,19 @@ def fit(
         if isinstance(calibrator, MultiLabelCalibration):
             fit_labels(calibrator, val)
         elif where is None:
-            samples = read_labelled(val, columns=columns, to_fit=True)
+            samples = read_labelled(val, columns=columns, to_fit=True, by=by)
             check_classes(val, samples.scores.shape[1], classes)
+            data = samples.fit_data()
             with _inputs.naming(val):
-                calibrator.fit_samples(samples.fit_data())
+                calibrator.fit_samples(
+                    GroupedData.of(data, samples.groups) if samples.groups else data
+                )
             calibrator.classes_ = samples.classes or calibrator.classes_
             calibrator.origin_ = calibrator.origin_.with_data(*samples[:3])
         else:
             from calibrant import scale
 
-            named = columns_of_parts(columns)
+            named = columns_of_parts(columns | {"by": by or None})
             with passes_bar(f"fitting on {Path(val).name}") as show:
                 scale.fit(
                     calibrator,
@@ -194,8 +214,7 @@ def fit(
 
 def _make_calibrator(method: str, settings: tuple[str, ...]) -> Calibrator:
     """The unfitted calibrator, its parameters checked."""
-    multilabel = method == MultiLabelCalibration.NAME
-    cls = MultiLabelCalibration if multilabel else CALIBRATORS[method]
+    cls = SPECIAL[method] if method in SPECIAL else CALIBRATORS[method]
     known = list(inspect.signature(cls).parameters)
     params: dict[str, Any] = {}
     for setting in settings:

@@ -17,6 +17,7 @@ from calibrant.cli.options import (
     MethodsCommand,
     Names,
     bins_option,
+    by_option,
     chosen_methods,
     column_options,
     further_metrics_option,
@@ -50,6 +51,7 @@ from calibrant.cli.progress import fitting_bar
     metavar="NAME,...",
     help="Methods to compare. Repeatable.  [default: all that finish within a minute]",
 )
+@by_option("Columns of TEST; each value, and of several columns each combination, is measured too.")
 @gamma_option
 @further_metrics_option
 @bins_option
@@ -63,6 +65,7 @@ def report(
     output: Path,
     title: str | None,
     names: tuple[list[str], ...],
+    by: list[str],
     gamma: float | None,
     metrics: tuple[str, ...],
     n_bins: int,
@@ -86,11 +89,14 @@ def report(
       calibrant report network.npz::val network.npz::test
       calibrant report val.parquet test.parquet -o page.html --title "Our network"
       calibrant report val.csv test.csv --method auto,temperature
+      calibrant report val.parquet test.parquet --by country,sex
       calibrant report val.jsonl test.jsonl --options A,B,C,D
     """
     _inputs.page_path(output)
     refuse_overwriting(output, val, test)
     if is_multilabel(val):
+        if by:
+            raise click.UsageError(f"--by is for classes; {val} is multi-label. Leave it out")
         _report_on_labels(
             val,
             test,
@@ -118,6 +124,7 @@ def report(
             level=level,
             random_state=seed,
             columns=columns,
+            by=by,
             progress=show,
         )
     click.echo(summary.verdict())

@@ -16,6 +16,7 @@ from calibrant.metrics.calibration import (
 from calibrant.metrics.calibration_test import NoiseFloor
 from calibrant.metrics.comparison import Comparison, Difference, paired_difference
 from calibrant.metrics.evaluation import Evaluation, Measured, evaluate
+from calibrant.metrics.groups import GroupCalibration, GroupedEvaluation
 from calibrant.metrics.kernel_errors import mmce, mmce_weighted, smooth_ece
 from calibrant.metrics.model_selection import scorer
 from calibrant.metrics.multilabel import (
@@ -53,6 +54,7 @@ from calibrant.metrics.scores import (
     true_prob_correct,
     true_prob_wrong,
 )
+from calibrant.metrics.slices import Slice, SliceSearch, worst_slices
 from calibrant.metrics.streaming import StreamedEvaluation
 from calibrant.metrics.verdict import ClassOff, Verdict
 
@@ -63,12 +65,16 @@ __all__ = [
     "Comparison",
     "Difference",
     "Evaluation",
+    "GroupCalibration",
+    "GroupedEvaluation",
     "LabelCalibration",
     "Measured",
     "Metric",
     "MultiLabelEvaluation",
     "NoiseFloor",
     "ScoredSamples",
+    "Slice",
+    "SliceSearch",
     "StreamedEvaluation",
     "Verdict",
     "ada_ece",
@@ -109,4 +115,5 @@ __all__ = [
     "top_k_error",
     "true_prob_correct",
     "true_prob_wrong",
+    "worst_slices",
 ]

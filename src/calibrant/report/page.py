@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -38,6 +38,7 @@ def write_report(
     n_resamples: int = 1000,
     random_state: RandomState = 0,
     columns: Mapping[str, Any] | None = None,
+    by: Sequence[str] = (),
     progress: Callable[[str], None] | None = None,
 ) -> Summary:
     """Fit every method on ``val``, measure each on ``test``, and write an HTML page.
@@ -61,6 +62,7 @@ def write_report(
         random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
         columns: ``label``, ``score``, ``positive``, ``options`` and ``source``, as
             ``read_predictions`` takes them.
+        by: Columns of ``test`` whose values divide the samples into groups: each is measured too.
         progress: Called with the name of each step: the methods, then ``"page"``.
 
     Returns:
@@ -87,7 +89,7 @@ def write_report(
     named = columns or {}
     fit_on, measure_on = (
         _read(val, "val", named, to_fit=True),
-        _read(test, "test", named, to_fit=False),
+        _read(test, "test", named, to_fit=False, by=by),
     )
     summary = summarise(
         fit_on,
@@ -111,12 +113,14 @@ def write_report(
     return summary
 
 
-def _read(source: Source, name: str, columns: Mapping[str, Any], *, to_fit: bool) -> Part:
+def _read(
+    source: Source, name: str, columns: Mapping[str, Any], *, to_fit: bool, by: Sequence[str] = ()
+) -> Part:
     if isinstance(source, Predictions):
         with _inputs.naming(name):
-            return checked_part(source, to_fit=to_fit)
+            return replace(checked_part(source, to_fit=to_fit), groups=source.groups(by))
     file = os.fsdecode(source)
-    predictions = read_predictions(file, **columns)
+    predictions = read_predictions(file, keep=by, **columns)
     with _inputs.naming(file):
-        part = checked_part(predictions, to_fit=to_fit)
+        part = replace(checked_part(predictions, to_fit=to_fit), groups=predictions.groups(by))
     return replace(part, file=file, quoted=shlex.quote(file), columns=as_options(columns))

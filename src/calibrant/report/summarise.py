@@ -19,6 +19,7 @@ from calibrant.calibrators.comparison import (
     compare_samples,
 )
 from calibrant.metrics.comparison import difference_of_samples
+from calibrant.metrics.evaluation import evaluate_samples
 from calibrant.metrics.reliability import (
     RiskCoverageCurve,
     histogram_of,
@@ -93,7 +94,7 @@ def summarise(
             for name, reason in left_out.items()
         ),
     ]
-    return Summary(
+    summary = Summary(
         title=title or (Path(test.file).name if test.file else "Predictions of a model"),
         notes=(*((notes,) if isinstance(notes, str) else notes), *comparison.notes),
         val=val,
@@ -107,6 +108,21 @@ def summarise(
         most_confident=_most_confident(outcomes[BEFORE]),
         explorer=explore(test.samples, fitted, n_bins),
     )
+    return summary if test.groups is None else _with_groups(summary, outcomes, options)
+
+
+def _with_groups(
+    summary: Summary, outcomes: Mapping[str, Outcome], options: Mapping[str, Any]
+) -> Summary:
+    """The summary with every group of the model as it is and of the recommended method."""
+    gap = "prevalence_gap" if summary.comparison.n_classes == 2 else "confidence_gap"
+    groups = {}
+    for name in dict.fromkeys((summary.before, summary.after)):
+        samples = replace(outcomes[name].samples, groups=summary.test.groups)
+        found = evaluate_samples(samples, metrics=(gap, summary.metric), **options).by_group
+        assert found is not None
+        groups[name] = found
+    return replace(summary, groups=groups)
 
 
 def _with_curves(row: ComparedMethod, outcome: Outcome | None, n_bins: int, level: float) -> Method:

@@ -15,6 +15,7 @@ from calibrant.calibrators.auto.method import AutoCalibration
 from calibrant.calibrators.comparison import ComparedMethod, MethodComparison, Recommendation
 from calibrant.metrics.calibration_test import NoiseFloor
 from calibrant.metrics.evaluation import Evaluation, Measured
+from calibrant.metrics.groups import GroupedEvaluation
 from calibrant.metrics.reliability import ConfidenceHistogram, ReliabilityCurve, RiskCoverageCurve
 from calibrant.report.explorer import Explorer
 from calibrant.report.methods import BEFORE, changed_params
@@ -118,6 +119,8 @@ class Summary:
     most_confident: MostConfident | None
     """Predictions with the highest confidence, if there are enough of them."""
     explorer: Explorer
+    groups: Mapping[str, GroupedEvaluation] | None = None
+    """The groups of the test samples in the model as it is and in ``after``, if any are named."""
     version: str = __version__
 
     @property
@@ -326,4 +329,5 @@ class Summary:
             "most_confident": self.most_confident and vars(self.most_confident),
             "normal_quantile": NormalDist().inv_cdf((1.0 + self.comparison.level) / 2.0),
             "explorer": self.explorer.to_dict(),
+            "groups": self.groups and {name: g.to_dict() for name, g in self.groups.items()},
         }
