@@ -11,7 +11,9 @@ batches, files and workers is merged by addition.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +26,9 @@ CLASS_SHIFTS = (0.2, 0.8)
 """Shifts of one class of many, both ways. Few, because every class has its own sums."""
 FACTORS = (1.05, 1.1, 1.2, 1.4, 2.0)
 """Factors of all logits, and their inverses."""
+BOTH_WAYS = tuple(sign * shift for shift in SHIFTS for sign in (1.0, -1.0))
 SMALLEST_LOG_PROB = -30.0
-"""Smaller probabilities count as this much in a temperature, so that no ratio is infinite."""
+"""Smaller log-probabilities count as this one, so that nothing is infinite."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class Alternative:
     """The class."""
 
 
+@cache
 def alternatives(n_classes: int) -> tuple[Alternative, ...]:
     """The alternatives of a model with this many classes.
 
@@ -47,26 +51,27 @@ def alternatives(n_classes: int) -> tuple[Alternative, ...]:
         >>> len(alternatives(2)), len(alternatives(10))
         (30, 60)
     """
-    classes, shifts = ([1], SHIFTS) if n_classes == 2 else (range(n_classes), CLASS_SHIFTS)
+    of_many = tuple(sign * shift for shift in CLASS_SHIFTS for sign in (1.0, -1.0))
+    classes, shifts = ([1], BOTH_WAYS) if n_classes == 2 else (range(n_classes), of_many)
     return (
-        *(Alternative("confidence", shift) for shift in _both_ways(SHIFTS)),
+        *(Alternative("confidence", shift) for shift in BOTH_WAYS),
         *(Alternative("temperature", f) for factor in FACTORS for f in (factor, 1.0 / factor)),
-        *(Alternative("class", shift, k) for k in classes for shift in _both_ways(shifts)),
+        *(Alternative("class", shift, k) for k in classes for shift in shifts),
     )
 
 
 def log_weights(n_classes: int) -> Floats:
     """The logarithm of each alternative's share: a third for each kind."""
-    found = alternatives(n_classes)
-    kinds = [each.what for each in found]
-    return np.array([-np.log(3.0 * kinds.count(kind)) for kind in kinds])
+    kinds = [each.what for each in alternatives(n_classes)]
+    count = Counter(kinds)
+    return np.array([-np.log(3.0 * count[kind]) for kind in kinds])
 
 
 def log_ratios(log_probs: Floats, labels: npt.NDArray[np.int64]) -> Floats:
     """The log likelihood ratios of every alternative, summed over samples.
 
     Args:
-        log_probs: (N, K) normalised log-probabilities; -inf is allowed.
+        log_probs: (N, K) normalised log-probabilities, finite.
         labels: (N,) classes.
 
     Examples:
@@ -80,8 +85,7 @@ def log_ratios(log_probs: Floats, labels: npt.NDArray[np.int64]) -> Floats:
     probs = np.exp(log_probs)
     top = log_probs.argmax(axis=1)
     confidence = probs[np.arange(len(probs)), top]
-    clipped = np.maximum(log_probs, SMALLEST_LOG_PROB)
-    of_label = clipped[np.arange(len(clipped)), labels]
+    of_labels = log_probs[np.arange(len(probs)), labels].sum()
     counts = np.bincount(labels, minlength=n_classes)
     found = []
     for each in alternatives(n_classes):
@@ -89,8 +93,8 @@ def log_ratios(log_probs: Floats, labels: npt.NDArray[np.int64]) -> Floats:
             found.append(shifted(each.amount, confidence, labels == top).sum())
         elif each.what == "temperature":
             power = each.amount - 1.0
-            normaliser = np.log((probs * np.exp(power * clipped)).sum(axis=1))
-            found.append(power * of_label.sum() - normaliser.sum())
+            normaliser = np.log((probs * np.exp(power * log_probs)).sum(axis=1))
+            found.append(power * of_labels - normaliser.sum())
         else:
             scale = np.log1p(probs[:, each.of] * np.expm1(each.amount)).sum()
             found.append(each.amount * counts[each.of] - scale)
@@ -101,7 +105,3 @@ def shifted(shift: float, prob: Floats, happened: npt.NDArray[np.bool_]) -> Floa
     """The log likelihood ratio of each event if its log-odds are shifted."""
     ratio: Floats = shift * happened - np.log1p(prob * np.expm1(shift))
     return ratio
-
-
-def _both_ways(amounts: tuple[float, ...]) -> tuple[float, ...]:
-    return tuple(sign * amount for amount in amounts for sign in (1.0, -1.0))

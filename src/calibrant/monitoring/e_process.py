@@ -36,19 +36,24 @@ SHARE_OF_GROUPS = 0.5
 class EProcess:
     """The evidence after some periods.
 
-    Attributes:
-        log_weights: Of the alternatives of all samples.
-        n_of_group: How many alternatives each group has.
-        grouped: Whether groups are watched too.
-        periods: The periods so far.
-        wealth: The logarithm of each alternative's sum over starting periods, by group.
+    Examples:
+        >>> import numpy as np
+        >>> watched = EProcess(np.log([0.5, 0.5]), n_of_group=0)
+        >>> watched.update({ALL: np.log([2.0, 0.5])})  # as if the first alternative were true
+        >>> round(float(np.exp(watched.log_e)), 3)
+        1.125
     """
 
     log_weights: Floats
+    """Of the alternatives of all samples."""
     n_of_group: int
+    """How many alternatives each group has."""
     grouped: bool = False
+    """Whether groups are watched too."""
     periods: int = 0
+    """The periods so far."""
     wealth: dict[str, Floats] = field(default_factory=dict)
+    """The logarithm of each alternative's sum over starting periods, by group."""
 
     def update(self, log_ratios: Mapping[str, Floats]) -> None:
         """Add a period: the log likelihood ratios of all samples and of each group in it."""
@@ -99,7 +104,7 @@ def onset(log_ratios: Floats, log_weights: Floats, level: float = 0.95) -> Onset
 
     Examples:
         >>> import numpy as np
-        >>> onset(np.array([[-2.0], [-2.0], [3.0], [4.0]]), np.zeros(1))
+        >>> onset(np.array([[-5.0], [-5.0], [6.0], [7.0]]), np.zeros(1))
         Onset(likeliest=2, earliest=2, latest=2)
     """
     since = np.cumsum(log_ratios[::-1], axis=0)[::-1]

@@ -1,27 +1,31 @@
-"""Sums over the samples of each period, file and group. They are merged and compared as vectors."""
+"""Sums over the samples of each file, period and group: vectors, which add and subtract."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from calibrant.errors import CalibrantError
+from calibrant.files.columns import arrow
 from calibrant.metrics.samples import Floats
-from calibrant.monitoring.alternatives import SHIFTS, alternatives, log_ratios, shifted
+from calibrant.monitoring.alternatives import BOTH_WAYS, alternatives, log_ratios, shifted
 from calibrant.monitoring.e_process import ALL
 
 EVERY = {"day": "D", "week": "W", "month": "M", "year": "Y"}
 """Lengths of a period, and NumPy's codes."""
-SHARED = ("n", "stated", "happened", "variance", "nll")
-"""The first sums of every vector: samples, stated probabilities of the event and their variances,
-events that happened, and negative log-likelihoods."""
-GROUP_SHIFTS = tuple(sign * shift for shift in SHIFTS for sign in (1.0, -1.0))
-"""The alternatives of a group: shifts of the log-odds of the event in its samples."""
+MOST_PERIODS, MOST_GROUPS = 10_000, 1_000
+"""Distinct values of a column in one batch: more are no periods or groups, but times or names."""
+MONDAY = np.datetime64("1970-01-05", "D")
+FIRST_DAY, LAST_DAY = (np.datetime64(day, "D") for day in ("0001-01-01", "9999-12-31"))
+WHOLE = re.compile(r"-?[0-9]{1,18}")
+DATE = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})([T ].*)?", flags=re.DOTALL)
 
 
 class Key(NamedTuple):
@@ -32,20 +36,40 @@ class Key(NamedTuple):
     group: str = ALL
 
 
+class Coded(NamedTuple):
+    """A column of few distinct values."""
+
+    values: Sequence[str]
+    codes: npt.NDArray[np.integer[Any]]
+    """The index of the value of each row."""
+
+    def rows(self) -> Iterator[tuple[str, npt.NDArray[np.intp]]]:
+        """Each value that occurs, and its rows."""
+        order = np.argsort(self.codes, kind="stable")
+        ends = np.searchsorted(self.codes[order], np.arange(len(self.values) + 1))
+        for value, first, last in zip(self.values, ends, ends[1:], strict=False):
+            if last > first:
+                yield value, order[first:last]
+
+    def of(self, rows: npt.NDArray[np.intp]) -> Coded:
+        """Some of the rows."""
+        return Coded(self.values, self.codes[rows])
+
+
 @dataclass
 class PeriodSums:
     """Vectors of sums by file, period and group.
 
-    The event is that the predicted class is correct, or, of two classes, the positive one. All
-    samples have the sums of ``SHARED``, then for each class its stated probability, its variance
-    and its count, then the log likelihood ratios of all alternatives. A group has ``SHARED`` and
-    the ratios of its own alternatives.
+    The event is that the predicted class is correct, or, of two classes, the positive one. Every
+    vector begins with :class:`Shared`. That of all samples goes on with the stated probabilities of
+    the classes, their variances, their counts, and the log likelihood ratios of all alternatives;
+    that of a group with the ratios of its own alternatives.
     """
 
     n_classes: int
     vectors: dict[Key, Floats] = field(default_factory=dict)
-    waiting: int = 0
-    """Samples without a label."""
+    waiting: Counter[str] = field(default_factory=Counter)
+    """Samples without a label, by file."""
 
     def merge(self, other: PeriodSums) -> None:
         """Add the sums of other samples."""
@@ -60,30 +84,44 @@ class PeriodSums:
     def count(
         self,
         file: str,
-        periods: npt.NDArray[Any],
-        groups: npt.NDArray[Any] | None,
+        periods: Coded,
+        groups: Sequence[Coded],
         log_probs: Floats,
         labels: npt.NDArray[np.int64],
     ) -> None:
         """Add samples: their periods, groups, log-probabilities and labels."""
-        for period in np.unique(periods):
-            rows = periods == period
-            scored = log_probs[rows], labels[rows]
-            self.add(Key(file, str(period)), sums_of(*scored))
-            if groups is not None:
-                for group in np.unique(groups[rows]):
-                    members = groups[rows] == group
-                    some = scored[0][members], scored[1][members]
-                    self.add(Key(file, str(period), str(group)), sums_of_group(*some))
+        _refuse_many(periods, MOST_PERIODS, "periods", "Write times as timestamps or dates")
+        for column in groups:
+            _refuse_many(column, MOST_GROUPS, "groups", "Name columns with few values")
+        for period, rows in periods.rows():
+            some_probs, some_labels = log_probs[rows], labels[rows]
+            self.add(Key(file, period), sums_of(some_probs, some_labels))
+            for column in groups:
+                for group, members in column.of(rows).rows():
+                    sums = sums_of_group(some_probs[members], some_labels[members])
+                    self.add(Key(file, period, group), sums)
 
     def by_period(self) -> dict[str, dict[str, Floats]]:
         """The sums over files: by period in order of time, and by group."""
         found: dict[str, dict[str, Floats]] = {}
-        for key in sorted(self.vectors, key=lambda key: (in_order(key.period), key.group)):
+        for key in sorted(self.vectors, key=lambda key: (in_order(key.period), key.group, key)):
             groups = found.setdefault(key.period, {})
             vector = self.vectors[key]
             groups[key.group] = groups[key.group] + vector if key.group in groups else vector
         return found
+
+
+class Shared(NamedTuple):
+    """The first sums of every vector."""
+
+    n: float
+    stated: float
+    """Probabilities of the event."""
+    happened: float
+    variance: float
+    """Variances of the event, as stated."""
+    nll: float
+    """Negative log-likelihoods."""
 
 
 def sums_of(log_probs: Floats, labels: npt.NDArray[np.int64]) -> Floats:
@@ -91,29 +129,46 @@ def sums_of(log_probs: Floats, labels: npt.NDArray[np.int64]) -> Floats:
     probs = np.exp(log_probs)
     counts = np.bincount(labels, minlength=probs.shape[1])
     variance = (probs * (1.0 - probs)).sum(axis=0)
-    shared = _shared(log_probs, labels)
     ratios = log_ratios(log_probs, labels)
+    shared = _shared(log_probs, labels)
     return np.concatenate([shared, probs.sum(axis=0), variance, counts, ratios])
 
 
 def sums_of_group(log_probs: Floats, labels: npt.NDArray[np.int64]) -> Floats:
     """The vector of some samples of a group."""
     prob, happened = _event(log_probs, labels)
-    ratios = [shifted(shift, prob, happened).sum() for shift in GROUP_SHIFTS]
+    ratios = [shifted(shift, prob, happened).sum() for shift in BOTH_WAYS]
     return np.concatenate([_shared(log_probs, labels), ratios])
+
+
+def length_of(group: str, n_classes: int) -> int:
+    """The length of a vector."""
+    own = 3 * n_classes + len(alternatives(n_classes)) if group == ALL else len(BOTH_WAYS)
+    return len(Shared._fields) + own
+
+
+def shared_of(vector: Floats) -> Shared:
+    """The first sums of a vector."""
+    return Shared(*map(float, vector[: len(Shared._fields)]))
+
+
+def classes_of(vector: Floats, n_classes: int) -> Floats:
+    """Stated probabilities, variances and counts of all classes: (3, K)."""
+    start = len(Shared._fields)
+    return vector[start : start + 3 * n_classes].reshape(3, n_classes)
 
 
 def ratios_of(vector: Floats, group: str, n_classes: int) -> Floats:
     """The log likelihood ratios in a vector."""
-    n = len(GROUP_SHIFTS) if group != ALL else len(alternatives(n_classes))
+    n = len(BOTH_WAYS) if group != ALL else len(alternatives(n_classes))
     return vector[-n:]
 
 
-def _shared(log_probs: Floats, labels: npt.NDArray[np.int64]) -> Floats:
+def _shared(log_probs: Floats, labels: npt.NDArray[np.int64]) -> Shared:
     prob, happened = _event(log_probs, labels)
     nll = -log_probs[np.arange(len(labels)), labels].sum()
     variance = (prob * (1.0 - prob)).sum()
-    return np.array([len(labels), prob.sum(), happened.sum(), variance, nll])
+    return Shared(len(labels), prob.sum(), happened.sum(), variance, nll)
 
 
 def _event(
@@ -126,36 +181,92 @@ def _event(
     return np.exp(log_probs[np.arange(len(top)), top]), labels == top
 
 
-def periods_of(column: Any, every: str, where: str) -> npt.NDArray[Any]:
-    """The period of each row, as text: of dates, of times, of text like 2026-10-31, or of numbers.
+def periods_of(column: Any, every: str) -> Coded:
+    """The period of each row of an Arrow column: of dates, of times (in UTC), or of text.
 
-    Numbers, such as years, are their own periods.
+    Whole numbers, such as years, are their own periods.
+
+    Examples:
+        >>> import pyarrow
+        >>> periods_of(pyarrow.array(["2026-10-31", "2026-11-01"]), "month").values
+        ['2026-10', '2026-11']
+        >>> periods_of(pyarrow.array([2026, 2025]), "month").values
+        ['2025', '2026']
     """
-    values = column.to_numpy(zero_copy_only=False)
-    if values.dtype.kind in "iu":
-        return values.astype(str)
-    try:
-        days = values.astype("datetime64[D]")
-    except (ValueError, TypeError):
-        days = np.array(["NaT"], dtype="datetime64[D]")
-    if np.isnat(days).any():
-        raise CalibrantError(
-            f"{where}: times must be dates, times or whole numbers in every row; found "
-            f"{column.type}, or a row without one. Write dates as 2026-10-31"
+    types = arrow().types
+    if types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if column.null_count:
+        raise _no_times("a row without one")
+    if types.is_string(column.type) or types.is_large_string(column.type):
+        encoded = column.dictionary_encode()
+        texts, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+        if all(map(WHOLE.fullmatch, texts)):
+            return _coded(np.array(list(map(int, texts)))[codes])
+        return _coded(
+            _starts(np.array(list(map(_day, texts)), dtype="datetime64[D]"), every)[codes]
         )
-    if every == "week":  # by its Monday; weeks of NumPy start on Thursdays
-        first = np.datetime64("1970-01-05")
-        days = first + 7 * ((days - first) // np.timedelta64(7, "D"))
-        return days.astype(str)
-    return days.astype(f"datetime64[{EVERY[every]}]").astype(str)
+    if types.is_timestamp(column.type) or types.is_date(column.type):
+        days = column.to_numpy(zero_copy_only=False).astype("datetime64[D]")
+        if not ((days >= FIRST_DAY) & (days <= LAST_DAY)).all():  # NaT is neither
+            raise _no_times("a time outside the years 1 to 9999")
+        return _coded(_starts(days, every))
+    values = column.to_numpy(zero_copy_only=False)
+    if values.dtype.kind == "f" and (values == np.floor(values)).all() and _is_exact(values):
+        values = values.astype(np.int64)
+    if values.dtype.kind not in "iu":
+        raise _no_times(f"the type {column.type}")
+    return _coded(values)
+
+
+def groups_of(column: Any, name: str) -> Coded:
+    """The group of each row of an Arrow column, such as ``country=FR``."""
+    if arrow().types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    encoded = column.dictionary_encode(null_encoding="encode")
+    values = [f"{name}={value}" for value in encoded.dictionary.to_pylist()]
+    return Coded(values, encoded.indices.to_numpy())
 
 
 def in_order(period: str) -> tuple[int, str]:
     """A key that sorts periods by time."""
-    return (int(period), "") if re.fullmatch(r"-?[0-9]{1,18}", period) else (0, period)
+    return (int(period), "") if WHOLE.fullmatch(period) else (0, period)
 
 
-def each_period(sums: PeriodSums) -> Iterator[tuple[str, dict[str, Floats]]]:
-    """Periods in order of time with the log likelihood ratios of all samples and groups."""
-    for period, groups in sums.by_period().items():
-        yield period, {g: ratios_of(v, g, sums.n_classes) for g, v in groups.items()}
+def _refuse_many(column: Coded, most: int, what: str, remedy: str) -> None:
+    if len(column.values) > most:
+        raise CalibrantError(
+            f"a watch is over at most {most} {what} at a time; found {len(column.values)}, such as "
+            f"{column.values[0]!r}. {remedy}"
+        )
+
+
+def _is_exact(values: Floats) -> bool:
+    return bool((np.abs(values) < 2.0**53).all())
+
+
+def _day(text: str) -> date:
+    found = DATE.fullmatch(text)
+    try:
+        return date.fromisoformat(found[1] if found else text)
+    except ValueError:
+        raise _no_times(repr(text[:40])) from None
+
+
+def _starts(days: npt.NDArray[Any], every: str) -> npt.NDArray[Any]:
+    """The first day, month or year of each period; a week is known by its Monday."""
+    if every == "week":  # NumPy's own weeks begin on Thursdays
+        return MONDAY + 7 * ((days - MONDAY) // np.timedelta64(7, "D"))
+    return days.astype(f"datetime64[{EVERY[every]}]")
+
+
+def _coded(values: npt.NDArray[Any]) -> Coded:
+    distinct, codes = np.unique(values, return_inverse=True)
+    return Coded(distinct.astype(str).tolist(), codes)
+
+
+def _no_times(found: str) -> CalibrantError:
+    return CalibrantError(
+        f"the column of times must hold a date, a time or a whole number in every row; found "
+        f"{found}. Write dates as 2026-10-31"
+    )

@@ -13,7 +13,7 @@ from calibrant.files.parquet.folder import (
     open_folder,
 )
 from calibrant.files.parquet.footer import count_rows_in, is_truncated
-from calibrant.files.parquet.listing import files_at, parquet_files
+from calibrant.files.parquet.listing import files_at, parquet_files, partitions_of
 
 __all__ = [
     "ChangedFileError",
@@ -26,4 +26,5 @@ __all__ = [
     "is_truncated",
     "open_folder",
     "parquet_files",
+    "partitions_of",
 ]
