@@ -4,9 +4,9 @@ A calibrated model's label is drawn from its stated probabilities p. An alternat
 
 .. math:: q_k \propto p_k e^{h_k(p)},
 
-and its evidence is the likelihood ratio :math:`q_y / p_y` of the label y. Its mean is 1 if the model
-is calibrated, whatever the tilt h. Logarithms of ratios are added over samples, so evidence of
-batches, files and workers is merged by addition.
+and its evidence is the likelihood ratio :math:`q_y / p_y` of the label y. Its mean is 1 if the
+model is calibrated, whatever the tilt h. Logarithms of ratios are added over samples, so evidence
+of batches, files and workers is merged by addition.
 """
 
 from __future__ import annotations

@@ -6,10 +6,11 @@ change may have begun,
 .. math:: E_b = \sum_j w_j \Big(\sum_{s \le b} \pi_s \prod_{t=s}^{b} L_{tj} + \sum_{s>b} \pi_s\Big),
    \qquad \pi_s = \frac{1}{s(s+1)},
 
-where :math:`L_{tj}` is the likelihood ratio of the labels of period t. Each product has mean 1 if the
-model is calibrated, so E is a martingale that starts at 1, and the probability that it *ever*
-reaches :math:`1/\alpha` is at most :math:`\alpha` (Ville's inequality), however often it is looked
-at. The alternatives are those of all samples and, with a prior of their own, those of each group.
+where :math:`L_{tj}` is the likelihood ratio of the labels of period t. Each product has mean 1 if
+the model is calibrated, so E is a martingale that starts at 1, and the probability that it *ever*
+reaches :math:`1/\alpha` is at most :math:`\alpha` (Ville's inequality), however often it is
+looked at. The alternatives are those of all samples and, with a prior of their own, those of each
+group.
 
 References:
     Ville (1939); Robbins (1970), mixtures of likelihood ratios; Ramdas, Grünwald, Vovk and Shafer

@@ -24,6 +24,9 @@ MOST_ROWS, MOST_NUMBERS = 50_000, 2_000_000
 SHORTENED = tuple(0.5**k for k in range(20))
 MOST_STEPS = 50
 CONVERGED = 1e-12
+ENOUGH = 2.0
+"""Standard errors that a gain must exceed on many samples. ``auto`` asks for one, but a repair has
+to be deployed."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,10 @@ class Repair:
     n: int
     """Samples that it was chosen on."""
     candidates: tuple[Candidate, ...] = ()
+    gain: float = 0.0
+    """Reduction of the mean NLL against no repair, on samples that it was not fitted on."""
+    error: float = 0.0
+    """Standard error of the gain."""
     factors: tuple[float, ...] | None = None
     """Of an offset: the probability of each class is multiplied by its factor, and normalised."""
     temperature: float | None = None
@@ -58,7 +65,7 @@ def smallest_repair(data: FitData) -> Repair:
     """Try repairs from the simplest on; each must gain enough over the best before it.
 
     A repair is judged by the NLL of samples that it was not fitted on, and taken if it gains more
-    than 1 + 100 / n standard errors, the rule of ``auto``.
+    than 2 + 100 / n standard errors.
 
     Args:
         data: Samples since the change, with log-probabilities as logits.
@@ -66,20 +73,21 @@ def smallest_repair(data: FitData) -> Repair:
     n = len(data)
     if n < FEWEST:
         return Repair("nothing", n)
-    best, losses = "nothing", _losses(data.logits, data.labels)
-    folds = Folds.of(data.counts, order_by(data.labels, losses))
+    before = _losses(data.logits, data.labels)
+    best, losses = "nothing", before
+    folds = Folds.of(data.counts, order_by(data.labels, before))
     tried = []
     for name, fit in REPAIRS.items():
         held_out = _held_out_losses(fit, data, folds)
         gain, error = mean_and_error(losses - held_out, data.counts)
-        supported = gain > standard_errors(n) * error
+        supported = gain > standard_errors(n, ENOUGH) * error
         tried.append(Candidate(name, gain, error, supported))
         if supported:
             best, losses = name, held_out
     if best == "nothing":
         return Repair(best, n, tuple(tried))
-    fitted = REPAIRS[best](data)
-    return Repair(best, n, tuple(tried), **fitted.described())
+    total = mean_and_error(before - losses, data.counts)
+    return Repair(best, n, tuple(tried), *total, **REPAIRS[best](data).described())
 
 
 @dataclass(frozen=True)

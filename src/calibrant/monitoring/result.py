@@ -100,7 +100,7 @@ class Watch:
     def gap_text(self, gap: Gap) -> str:
         """A gap in words."""
         probability, rate = self.probability, self.rate
-        if gap.what in self.class_names and len(self.class_names) > 2:
+        if len(self.class_names) > 2 and gap.what in self.class_names:
             probability, rate = "mean probability", "rate"
         return (
             f"{gap.what}: {probability} {gap.stated:.2%}, {rate} {gap.happened:.2%}, gap "
@@ -181,7 +181,7 @@ def result_of(
     if state.n_classes > 2 or names == CORRECTNESS:
         probability, rate = "confidence", "accuracy"
     else:
-        probability, rate = f"P({names[1]})", f"rate of {names[1]}"
+        probability, rate = f"P({names[1]})", "rate"
     waiting = sum(state.sums.waiting.values())
     steps = tuple(state.steps)
     return Watch(
@@ -194,8 +194,7 @@ def repair_text(repair: Repair, class_names: tuple[str, ...]) -> str:
     on = f"on {count_text(repair.n)} samples"
     if repair.name == "nothing":
         return f"Repair: none that was tried {on} lowers the NLL for certain. Wait for more labels."
-    gain = next(each for each in reversed(repair.candidates) if each.supported)
-    how = f"{on}: NLL lower by {gain.gain:.4f} +- {gain.error:.4f} on samples held out"
+    how = f"{on}: NLL lower by {repair.gain:.4f} +- {repair.error:.4f} where it was not fitted"
     if repair.temperature is not None:
         return (
             f"Repair: a new temperature. Divide the log-probabilities by {repair.temperature:.3f} "
