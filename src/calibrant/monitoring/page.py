@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ from calibrant.report.render import render_template
 
 LEFT, TOP, WIDTH, HEIGHT = 70.0, 12.0, 560.0, 220.0
 """The plot inside a picture, in its units."""
-TICKS = 6
-"""Periods that are named below a picture, at most."""
+LINES, TICKS = 6, 6
+"""Lines across a picture, and periods that are named below it, at most."""
+LN10 = math.log(10.0)
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,11 @@ class Plot:
 
     @property
     def values(self) -> list[float]:
-        """Where lines are drawn across."""
-        return [self.low + (self.high - self.low) * part / 4.0 for part in range(5)]
+        """Round values, where lines are drawn across."""
+        span = self.high - self.low
+        size = 10.0 ** math.floor(math.log10(span / LINES))
+        step = next(size * k for k in (1, 2, 5, 10) if span / (size * k) <= LINES)
+        return [step * k for k in range(math.ceil(self.low / step), int(self.high // step) + 1)]
 
     @property
     def named(self) -> range:
@@ -76,7 +81,7 @@ def write_page(watched: Watch, path: str | os.PathLike[str]) -> None:
         verdict=watched.verdict(),
         gap_plot=Plot.of([0.0, *gaps], max(1, len(watched.periods))),
         evidence_plot=Plot.of(
-            [0.0, watched.log_alarm, *(step.log_e for step in watched.steps)],
+            [each / LN10 for each in (0.0, watched.log_alarm, *(s.log_e for s in watched.steps))],
             max(1, len(watched.steps)),
         ),
         first_changed=changed[0] if changed else None,
@@ -87,6 +92,7 @@ def write_page(watched: Watch, path: str | os.PathLike[str]) -> None:
         level=f"{100.0 * LEVEL:g}%",
         points=points,
         evidence=evidence_text,
+        ln10=LN10,
         version=__version__,
     )
     # File names need not be valid UTF-8.

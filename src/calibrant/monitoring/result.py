@@ -211,7 +211,7 @@ def repair_text(repair: Repair, class_names: tuple[str, ...]) -> str:
             f"{factors}{more} ({how})."
         )
     return (
-        f"Repair: a new fit on samples since then, calibrant fit; auto chose {repair.method} "
+        f"Repair: a new fit (calibrant fit) on the samples since then; auto chose {repair.method} "
         f"({how})."
     )
 
