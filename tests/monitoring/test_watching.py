@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -212,13 +211,3 @@ def test_the_page_shows_the_history(write, tmp_path):
     assert "2026-10-05" in text
     assert "ALARM" in text
     assert "http" not in text.replace("http-equiv", "")
-
-
-@pytest.mark.skipif(
-    not Path("/work/shared/data/groups").exists(), reason="the census model is not here"
-)
-def test_the_census_model_is_off_after_its_reference_year():
-    file = "/work/shared/data/groups/employment_MA_reference.parquet"
-    found = watch(file, time="year", label="employed", by=["SEX"])
-    assert found.alarm is None
-    assert found.n == 68_785
