@@ -101,14 +101,14 @@ def test_bad_rows_and_files_can_be_skipped():
     Path("logs/c.parquet").write_bytes(b"PAR1 damaged")
     found = watch("logs", time="day", skip_bad=True, state="state.json")
     assert found.n == 399
-    assert "skipped" in found.notes[0]
+    assert "Skipped: 1 rows, 1 whole files" in found.notes[0]
     write("logs/c.parquet")  # now it is complete, and read
     assert watch("logs", time="day", skip_bad=True, state="state.json").n == 599
 
 
 def test_a_calibrator_of_other_classes():
     logits = np.random.default_rng(0).normal(size=(300, 3))
-    TemperatureScaling().fit(logits, logits.argmax(axis=1)).save("cal.json")
+    TemperatureScaling().fit(logits, np.arange(300) % 3).save("cal.json")
     assert "fitted on 3 classes" in refused("logs", "--time", "day", "--calibrator", "cal.json")
 
 
@@ -142,7 +142,7 @@ def test_a_state_of_other_classes():
 def test_rows_that_were_counted_must_stay():
     watch("logs", time="day", state="state.json")
     table = pq.read_table("logs/a.parquet")
-    pq.write_table(table.slice(0, 100), "logs/a.parquet")
+    pq.write_table(table.slice(0, 150), "logs/a.parquet")
     with pytest.raises(CalibrantError, match="rows of 2026-10-01 that were counted are gone"):
         watch("logs", time="day", state="state.json")
     flipped = table.set_column(2, "label", pa.array(1 - table["label"].to_numpy()))
@@ -161,6 +161,13 @@ def test_files_that_are_gone():
     os.rename("a.parquet", "logs/renamed.parquet")
     with pytest.raises(CalibrantError, match="would count twice"):
         watch("logs", time="day", state="state.json")
+
+
+def test_a_day_without_rows_changes_nothing():
+    before = watch("logs", time="day", state="state.json")
+    pq.write_table(pq.read_table("logs/a.parquet").slice(0, 0), "logs/b.parquet")
+    assert watch("logs", time="day", state="state.json") == before
+    assert watch("logs", time="day") == before
 
 
 def damaged(text: str) -> list[str]:

@@ -107,7 +107,7 @@ class State:
         self._refuse_renamed(read, there)
         new = PeriodSums(self.n_classes)
         before = {key: v for key, v in self.sums.vectors.items() if key.file in stamps}
-        for key in before.keys() | read.vectors.keys():
+        for key in sorted(before.keys() | read.vectors.keys()):
             none = np.zeros(length_of(key.group, self.n_classes))
             change = read.vectors.get(key, none) - before.get(key, none)
             _refuse_other_rows(key, change, shared_of(before.get(key, none)).n)

@@ -28,6 +28,7 @@ from calibrant.files.parquet import (
     Ranges,
     Skipped,
     files_at,
+    is_empty,
     open_folder,
     partitions_of,
 )
@@ -117,6 +118,8 @@ def watch(
     there = {str(file.relative_to(root)): Stamp.of(file) for file in files_at(source)}
     known = {} if remembered is None else remembered.files
     changed = {file: stamp for file, stamp in there.items() if known.get(file) != stamp}
+    if known:  # a day without rows is no mistake
+        changed = {file: stamp for file, stamp in changed.items() if not is_empty(root / file)}
     opened = partial(Logs.open, source, root, settings, applied, skip_bad)
     skipped = Skipped()
     with engine_for(scheduler) as engine:

@@ -12,7 +12,7 @@ from calibrant.files.parquet.folder import (
     RowRange,
     open_folder,
 )
-from calibrant.files.parquet.footer import count_rows_in, is_truncated
+from calibrant.files.parquet.footer import count_rows_in, is_empty, is_truncated
 from calibrant.files.parquet.listing import files_at, parquet_files, partitions_of
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Skipped",
     "count_rows_in",
     "files_at",
+    "is_empty",
     "is_truncated",
     "open_folder",
     "parquet_files",
