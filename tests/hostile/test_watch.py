@@ -80,6 +80,7 @@ def test_bad_logs_are_refused_in_one_line(columns, message):
         (["--time", "day", "--calibrator", "none.json"], "there is no file none.json"),
         (["--time", "day", "-o", "page.txt"], "written as .html"),
         (["--time", "day", "--state", "none/state.json"], "there is no folder none"),
+        (["--time", "day", "--since", "soon"], "since: the column of times must"),
         (["--time", "day", "--score", "risk"], "has no column risk"),
         (["--time", ""], "time must be a name"),
     ],

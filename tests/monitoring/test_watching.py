@@ -128,6 +128,30 @@ def test_columns_of_the_path(write):
     assert len(watch(one.where, time="day", by=["day"]).periods) == DAYS
 
 
+def test_a_change_in_one_group_is_named(write):
+    table = logs(DAYS, rows=800)
+    raised = table["prob"].to_numpy() ** 0.4
+    of_group = (table["sex"].to_numpy() == "f") & (np.arange(len(table)) >= 800 * 5)
+    prob = np.where(of_group, raised, table["prob"].to_numpy())
+    found = watch(
+        write(table.set_column(2, "prob", pa.array(prob)), range(DAYS)), time="day", by="sex"
+    )
+    assert found.diagnosis.since == "2026-10-06"
+    assert next(iter(found.diagnosis.evidence)) == "sex=f"
+    assert "sex=m" not in {gap.what for gap in found.diagnosis.off}
+
+
+def test_earlier_periods_can_be_left_out(write, tmp_path):
+    table = logs(4)
+    folder = write(with_missing(table, np.arange(1600) % 2 == 0), range(4))
+    for since in ("2026-10-03", "2026-10-03T12:00:00"):
+        found = watch(folder, time="day", since=since, state=tmp_path / "s.json")
+        assert [period.name for period in found.periods] == ["2026-10-03", "2026-10-04"]
+        assert (found.n, found.waiting) == (400, 400)
+    later = watch(folder, time="day", since="2027-01-01")
+    assert (later.n, later.waiting, later.alarm) == (0, 0, None)
+
+
 def test_longer_periods(write):
     folder = write(logs(DAYS), range(DAYS))
     weeks = watch(folder, time="day", every="week")

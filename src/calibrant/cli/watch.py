@@ -37,6 +37,11 @@ def _separated(_ctx: click.Context, _param: click.Parameter, text: str | None) -
     help="Length of a period: day, week, month or year. Whole numbers are their own periods.",
 )
 @click.option(
+    "--since",
+    metavar="TIME",
+    help="First time that counts, such as the day of a repair: 2026-11-01.",
+)
+@click.option(
     "--by",
     callback=_separated,
     metavar="COLUMN,...",
@@ -86,6 +91,7 @@ def watch(
     logs: str,
     time: str,
     every: str,
+    since: str | None,
     by: tuple[str, ...],
     calibrator: str | None,
     level: float,
@@ -115,6 +121,7 @@ def watch(
       calibrant watch logs/ --time day
       calibrant watch logs/ --time day --state watch.json -o watch.html
       calibrant watch logs/ --time timestamp --every week --by country,sex
+      calibrant watch logs/ --time day --since 2026-11-01 --state after-repair.json
       calibrant watch logs/ --time day --calibrator cal.json --json
       calibrant watch employment.parquet --time year --label employed --score risk
     """
@@ -130,6 +137,7 @@ def watch(
             logs,
             time=time,
             every=every,
+            since=since,
             by=by,
             calibrator=calibrator,
             level=level,

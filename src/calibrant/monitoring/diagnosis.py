@@ -12,7 +12,7 @@ import numpy as np
 from calibrant.metrics.samples import Floats
 from calibrant.monitoring.alternatives import alternatives
 from calibrant.monitoring.e_process import ALL, onset
-from calibrant.monitoring.periods import classes_of, in_order, ratios_of, shared_of
+from calibrant.monitoring.periods import classes_of, ratios_of, shared_of
 from calibrant.monitoring.repair import Repair
 from calibrant.monitoring.state import State
 
@@ -96,11 +96,6 @@ def diagnosed(state: State) -> Diagnosis:
         _shares(state),
         _gaps(state, total),
     )
-
-
-def is_since(period: str, start: str) -> bool:
-    """Whether a period is not before another."""
-    return in_order(period) >= in_order(start)
 
 
 def class_name(state: State, k: int) -> str:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from calibrant import _inputs
 from calibrant._version import __version__
 from calibrant._writing import refuse_unwritable, write_whole
-from calibrant.monitoring.diagnosis import LEVEL, is_since
+from calibrant.monitoring.diagnosis import LEVEL
+from calibrant.monitoring.periods import is_since
 from calibrant.monitoring.result import Watch, evidence_text, points
 from calibrant.report.render import render_template
 

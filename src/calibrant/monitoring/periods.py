@@ -51,9 +51,14 @@ class Coded(NamedTuple):
             if last > first:
                 yield value, order[first:last]
 
-    def of(self, rows: npt.NDArray[np.intp]) -> Coded:
+    def of(self, rows: npt.NDArray[Any]) -> Coded:
         """Some of the rows."""
         return Coded(self.values, self.codes[rows])
+
+    def since(self, start: str | None) -> npt.NDArray[np.bool_]:
+        """Whether the period of each row is not before ``start``."""
+        late = np.array([is_since(period, start) for period in self.values], dtype=bool)
+        return np.asarray(late[self.codes])
 
 
 @dataclass
@@ -226,6 +231,11 @@ def groups_of(column: Any, name: str) -> Coded:
     encoded = column.dictionary_encode(null_encoding="encode")
     values = [f"{name}={value}" for value in encoded.dictionary.to_pylist()]
     return Coded(values, encoded.indices.to_numpy())
+
+
+def is_since(period: str, start: str | None) -> bool:
+    """Whether a period is not before ``start``; None is before all."""
+    return start is None or in_order(period) >= in_order(start)
 
 
 def in_order(period: str) -> tuple[int, str]:

@@ -1,8 +1,8 @@
 """What a watch remembers between runs, as a versioned JSON file. Loading it runs no code.
 
     {"format": "calibrant-watch", "version": 1,
-     "settings": {"time": "day", "every": "day", "by": ["country"], "label": null, "score": [],
-                  "calibrator": null},
+     "settings": {"time": "day", "every": "day", "since": null, "by": ["country"],
+                  "label": null, "score": [], "calibrator": null},
      "n_classes": 2, "class_names": null,
      "files": {"day=2026-10-01/0.parquet": {"bytes": 51234, "changed": 1790000000000000000,
                   "waiting": 12, "sums": {"2026-10-01": {"": [...], "country=FR": [...]}}}},
@@ -52,6 +52,8 @@ class Settings:
 
     time: str
     every: str
+    since: str | None = None
+    """The first period that counts."""
     by: tuple[str, ...] = ()
     label: str | None = None
     score: tuple[str, ...] = ()
@@ -278,12 +280,13 @@ class _Checked:
 def _settings(found: _Checked) -> Settings:
     if set(found.content) != {each.name for each in fields(Settings)}:
         found.refuse(f"its settings are {_shown(sorted(found.content))}")
-    for name in ("label", "calibrator"):
+    for name in ("since", "label", "calibrator"):
         if found.content[name] is not None:
             found.entry(name, str)
     return Settings(
         found.entry("time", str),
         found.entry("every", str),
+        found.content["since"],
         found.texts("by"),
         found.content["label"],
         found.texts("score"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -35,8 +36,15 @@ from calibrant.files.parquet import (
 from calibrant.files.predictions import CORRECTNESS
 from calibrant.metrics.samples import Floats
 from calibrant.monitoring.alternatives import SMALLEST_LOG_PROB
-from calibrant.monitoring.diagnosis import Diagnosis, diagnosed, is_since
-from calibrant.monitoring.periods import EVERY, Coded, PeriodSums, groups_of, periods_of
+from calibrant.monitoring.diagnosis import Diagnosis, diagnosed
+from calibrant.monitoring.periods import (
+    EVERY,
+    Coded,
+    PeriodSums,
+    groups_of,
+    is_since,
+    periods_of,
+)
 from calibrant.monitoring.repair import rows_to_fit, smallest_repair
 from calibrant.monitoring.result import Watch, result_of
 from calibrant.monitoring.state import Settings, Stamp, State
@@ -51,6 +59,7 @@ def watch(
     *,
     time: str,
     every: str = "day",
+    since: str | int | None = None,
     by: str | Sequence[str] = (),
     calibrator: Calibrator | str | os.PathLike[str] | None = None,
     level: float = 0.05,
@@ -72,6 +81,7 @@ def watch(
         time: The column of dates, times or whole numbers; it may be a part of the path, as in
             ``day=2026-10-01/0.parquet``.
         every: Length of a period: day, week, month or year. Whole numbers are their own periods.
+        since: The first time that counts, such as the day of a repair; earlier rows are left out.
         by: Columns whose values are groups to watch too; each may be a part of the path.
         calibrator: A fitted calibrator, or its file, to apply to the scores first.
         level: Largest probability of a false alarm, ever.
@@ -104,9 +114,11 @@ def watch(
     source = _inputs.path(path, "a data set")
     check_installed_for(scheduler)
     applied = _calibrator(calibrator)
+    every = _inputs.choice(every, "every", tuple(EVERY))
     settings = Settings(
         time=_column(time, "time"),
-        every=_inputs.choice(every, "every", tuple(EVERY)),
+        every=every,
+        since=None if since is None else _first_period(since, every),
         by=tuple(_column(name, "by") for name in ((by,) if isinstance(by, str) else by)),
         label=label,
         score=(score,) if isinstance(score, str) else tuple(score or ()),
@@ -134,7 +146,7 @@ def watch(
             usable = {str(Path(file).relative_to(root)) for file in folder.files}
             stamps = {file: stamp for file, stamp in changed.items() if file in usable}
             remembered.learn(sums, stamps, set(there))
-        if not remembered.steps and not sum(remembered.sums.waiting.values()):
+        if skipped and not remembered.steps:
             check_some_rows_left(str(source), 0, skipped)
         if target is not None:
             remembered.save(target)
@@ -153,6 +165,14 @@ class Rows(NamedTuple):
     groups: tuple[Coded, ...]
     log_probs: Floats
     labels: npt.NDArray[np.int64]
+
+    def since(self, start: str | None) -> Rows:
+        """The rows that are not before ``start``."""
+        if start is None:
+            return self
+        late = self.periods.since(start)
+        groups = tuple(column.of(late) for column in self.groups)
+        return Rows(self.periods.of(late), groups, self.log_probs[late], self.labels[late])
 
 
 @dataclass(frozen=True)
@@ -222,6 +242,10 @@ class Logs:
         confidence = self.folder.layout.kind == "confidence"
         return CORRECTNESS if confidence else self.folder.class_names
 
+    def name(self, file: str) -> str:
+        """The path of a file below the folder, by which it is remembered."""
+        return str(Path(file).relative_to(self.root))
+
     def rows(self, file: str, predictions: Predictions) -> Rows:
         """What is counted of a batch."""
         log_probs, labels = self._log_probs(predictions.with_scores())
@@ -233,12 +257,20 @@ class Logs:
             labels,
         )
 
-    def labelled(self, batch: Any) -> Any:
-        """The rows of a batch that have a label."""
+    def split(self, file: str, batch: Any) -> tuple[Any, int]:
+        """The rows of a batch that have a label, and how many wait for one."""
         roles = self.folder.layout.roles
         column = batch.column(roles.get("labels", roles.get("correct")))
         missing = arrow().compute.is_null(column, nan_is_null=True)
-        return batch.filter(arrow().compute.invert(missing))
+        waiting = batch.filter(missing)
+        named = {name: waiting.column(name) for name in self.folder.layout.kept}
+        n = waiting.num_rows
+        if n and self.settings.since is not None:
+            times = self._column(file, named, n, self.settings.time)
+            with _inputs.naming(file):
+                periods = periods_of(times, self.settings.every)
+            n = int(periods.since(self.settings.since).sum())
+        return batch.filter(arrow().compute.invert(missing)), n
 
     def _column(self, file: str, others: Mapping[str, Any], n: int, name: str) -> Any:
         if name in others:
@@ -265,29 +297,28 @@ class Logs:
 def _counted(ranges: Ranges, logs: Logs) -> tuple[PeriodSums, Skipped]:
     """The sums of some row groups."""
     sums, skipped = PeriodSums(logs.n_classes), Skipped()
-    for file, of_file in groupby(ranges, key=lambda each: each.file):
-        name = str(Path(file).relative_to(logs.root))
-        waiting = _Waiting(logs)
-        check = partial(logs.rows, file)
-        for _, rows in logs.folder.checked_batches(tuple(of_file), check, skipped, waiting.left):
+    for file, batches in _read(ranges, logs, skipped, sums.waiting):
+        for rows in batches:
             with _inputs.naming(file):
-                sums.count(name, *rows)
-        sums.waiting[name] += waiting.n
+                sums.count(logs.name(file), *rows.since(logs.settings.since))
     return sums, skipped
 
 
-@dataclass
-class _Waiting:
-    """Counts the rows that have no label yet."""
+def _read(
+    ranges: Ranges, logs: Logs, skipped: Skipped, waiting: Counter[str]
+) -> Iterator[tuple[str, Iterator[Rows]]]:
+    """The files of some row groups, each with its labelled rows; the others are counted."""
+    for file, of_file in groupby(ranges, key=lambda each: each.file):
 
-    logs: Logs
-    n: int = 0
+        def labelled(batch: Any, file: str = file) -> Any:
+            chosen, n = logs.split(file, batch)
+            waiting[logs.name(file)] += n
+            return chosen
 
-    def left(self, batch: Any) -> Any:
-        """The other rows."""
-        labelled = self.logs.labelled(batch)
-        self.n += batch.num_rows - labelled.num_rows
-        return labelled
+        batches = logs.folder.checked_batches(
+            tuple(of_file), partial(logs.rows, file), skipped, labelled
+        )
+        yield file, (rows for _, rows in batches)
 
 
 def _with_repair(
@@ -300,22 +331,24 @@ def _with_repair(
         return found
     logs, folder = opened(sorted(files))
     stride = math.ceil(found.n / rows_to_fit(state.n_classes))
-    strided = engine.reduce(_since, bundles(folder), logs, since, stride)
+    strided = engine.reduce(_strided, bundles(folder), logs, since, stride)
     return replace(found, repair=smallest_repair(strided.in_order()))
 
 
-def _since(ranges: Ranges, logs: Logs, since: str, stride: int) -> StridedRows:
+def _strided(ranges: Ranges, logs: Logs, since: str, stride: int) -> StridedRows:
     """Every ``stride``-th row of the periods from ``since`` on."""
     strided, n = StridedRows(stride), ranges[0].first_in_folder
-    for file, of_file in groupby(ranges, key=lambda each: each.file):
-        check = partial(logs.rows, file)
-        batches = logs.folder.checked_batches(tuple(of_file), check, Skipped(), logs.labelled)
-        for _, rows in batches:
-            late = np.array([is_since(period, since) for period in rows.periods.values])
-            chosen = late[rows.periods.codes]
-            strided.pick(n, FitData(rows.log_probs[chosen], rows.labels[chosen], None))
-            n += int(chosen.sum())
+    for _, batches in _read(ranges, logs, Skipped(), Counter()):
+        for rows in batches:
+            late = rows.since(since)
+            strided.pick(n, FitData(late.log_probs, late.labels, None))
+            n += len(late.labels)
     return strided
+
+
+def _first_period(since: str | int, every: str) -> str:
+    with _inputs.naming("since"):
+        return str(periods_of(arrow().array([str(since)]), every).values[0])
 
 
 def _calibrator(given: Calibrator | str | os.PathLike[str] | None) -> Calibrator | None:
