@@ -70,6 +70,14 @@ def folder(tmp_path_factory):
         **{f"{name}_logits": truth[rows] for name, rows in parts.items()},
         **{f"{name}_labels": tags[rows] for name, rows in parts.items()},
     )
+    odds = 2.0 * rng.normal(size=1200) - 1.0
+    sick = np.where(rng.random(1200) < 1 / (1 + np.exp(-odds)), "sick", "healthy")
+    months = {"march": slice(0, 400), "april": slice(400, 800), "november": slice(800, None)}
+    for month, rows in months.items():
+        columns = {"score": 1 / (1 + np.exp(-odds[rows]))}
+        columns |= {} if month == "november" else {"label": sick[rows]}
+        csv.write_csv(table(columns), where / f"{month}.csv")
+    (where / "costs.csv").write_text("true,treat,wait\nsick,0,500\nhealthy,10,0\n")
     for log in (ROOT / "examples" / "language_model").glob("*.jsonl"):
         shutil.copy(log, where)
     (where / "serving").mkdir()
@@ -128,7 +136,7 @@ def test_targets_extras_and_files_on_a_page_exist(page):
     for command in commands_of(page, "make"):
         assert command.split()[1] in targets, command
     for command in commands_of(page, "python -m experiments"):
-        assert command.split()[3] in {*catalogue(), "quick", "page", "--list"}, command
+        assert command.split()[3] in {*catalogue(), "quick", "page", "keep", "--list"}, command
     text = page.read_text()
     for extras in re.findall(r"pip install '(?:calibrant|\.)\[([a-z,]+)\]'", text):
         assert set(extras.split(",")) <= set(project["optional-dependencies"]), extras

@@ -11,7 +11,8 @@
 are the fitted numbers in the shapes of the method's ``STATE``, and ``report`` is
 ``report_.to_saved_dict()``. ``classes`` are the names of the classes, and the entries from
 ``created`` to ``metadata`` are ``origin_``. A method made of others, such as ``auto``, also has
-``parts``: a list of ``method``, ``params`` and ``state``. Version 1 had neither ``classes`` nor an
+``parts``: a list of ``method``, ``params`` and ``state``. A grouped calibrator also has ``groups``:
+its ``columns``, and their ``values`` for each group. Version 1 had neither ``classes`` nor an
 origin; it is still read. Any other version is refused.
 """
 
@@ -72,6 +73,11 @@ def content_of(calibrator: Calibrator, metadata: Mapping[str, Any] | None = None
     }
     if calibrator.parts_:
         content["parts"] = [_fitted(part) for part in calibrator.parts_]
+    if calibrator.group_columns_:
+        content["groups"] = {
+            "columns": calibrator.group_columns_,
+            "values": calibrator.group_keys_,
+        }
     for label in content["classes"] or ():
         if not isinstance(label, str | int | float):
             raise CalibrantError(

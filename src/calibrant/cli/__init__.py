@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from calibrant import __version__
+from calibrant._numerics.first_use import IN_A_COMMAND, Announcement, few_up_to
 from calibrant.cli.apply import apply
 from calibrant.cli.compare import compare
 from calibrant.cli.demo import demo
@@ -60,8 +61,10 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the subcommand."""
+        if sys.stderr.isatty():
+            Announcement.say = _announce_compilation
         try:
-            with _orderly_end(), plain_warnings():
+            with _orderly_end(), plain_warnings(), few_up_to(IN_A_COMMAND):
                 return super().invoke(ctx)
         except BrokenPipeError:  # the reader of the output has closed it
             raise
@@ -79,6 +82,10 @@ class Commands(click.Group):
             traceback.print_exc()
             click.echo(BUG, err=True)
             ctx.exit(1)
+
+
+def _announce_compilation() -> None:
+    click.echo("Compiling, which takes some seconds the first time ...", err=True)
 
 
 @contextlib.contextmanager

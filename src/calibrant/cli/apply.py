@@ -89,7 +89,8 @@ def apply(
     CALIBRATOR is a file written by `calibrant fit`. FILE is a .npz, .parquet or .csv file, or a
     folder of .parquet files, with logits, probabilities or confidences of the same model. Labels
     are not needed; labels, ids and class names are copied to OUT. From a table to .parquet or .csv,
-    every column but the scores is copied, and FILE may be larger than memory.
+    every column but the scores is copied, and FILE may be larger than memory. A calibrator that was
+    fitted with --by reads the same columns; groups that it does not know are treated like all.
 
     \b
     Examples:
@@ -189,7 +190,11 @@ def _calibrated(
             scored = batch.with_scores()
             kind, scores = scores_of(scored)
             probs = calibrator.predict_columns(
-                kind, scores, scored.class_names, single=scored.single
+                kind,
+                scores,
+                scored.class_names,
+                single=scored.single,
+                groups=batch.groups(calibrator.group_columns_),
             )
             labels = None if batch.labels is None else _inputs.labels(batch.labels, probs)
         tally.count(kind, scores, probs)

@@ -60,8 +60,8 @@ class Asked:
     """What a column called score holds, if that is known."""
     usual_positive: str | None = None
     """The positive class of the calibrator that is applied."""
-    keep: bool = False
-    """Whether to read the other columns of a table, to pass them on."""
+    keep: bool | tuple[str, ...] = False
+    """Whether to read the other columns of a table, to pass them on; or which of them."""
     options: tuple[str, ...] | None = None
     """The possible answers in a language model's log: the classes."""
     source: str | None = None
@@ -134,7 +134,7 @@ def find_layout(
     labels = LABELS if asked.label is None else (found.known(asked.label),)
     layout = _asked_scores(found, asked, table) if asked.score else _scores(found, table)
     if layout is None:
-        layout = Layout("confidence", roles=_confidence_roles(found, alone=asked.keep))
+        layout = Layout("confidence", roles=_confidence_roles(found, alone=asked.keep is True))
     else:
         layout = replace(layout, roles=found.roles(labels=labels, ids=IDS))
     if table:
@@ -142,6 +142,8 @@ def find_layout(
             layout = _with_label_columns(layout, found)
         used = (*layout.scores, layout.roles.get("confidence"))
         kept = tuple(name for name in names if name not in used) if asked.keep else ()
+        if isinstance(asked.keep, tuple):
+            kept = tuple(found.full[found.known(name)] for name in asked.keep)
         return replace(layout, kept=kept)
     shared = "class_names" if "class_names" in names else None
     return replace(layout, class_names=found.one("class_names") or shared)

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant import _inputs
 from calibrant.errors import CalibrantError
 from calibrant.files.layout import Layout
 
@@ -94,6 +95,10 @@ class Predictions:
     def multilabel(self) -> bool:
         """Whether there is a label for every sample and column of the scores."""
         return self.labels is not None and self.labels.ndim == 2
+
+    def groups(self, by: Sequence[str]) -> _inputs.Groups | None:
+        """The groups that the columns ``by`` of ``others`` say; None if it names none."""
+        return _inputs.groups_of_columns(self.others, by, len(self)) if by else None
 
     def __len__(self) -> int:
         for rows in (self.logits, self.probs, self.confidence, self.top_logits):

@@ -56,6 +56,7 @@ def read_predictions(
     positive: str | None = None,
     options: Sequence[str] | None = None,
     source: str | None = None,
+    keep: Sequence[str] = (),
 ) -> Predictions:
     """All rows of a prediction file.
 
@@ -79,6 +80,7 @@ def read_predictions(
         options: The possible answers in a log, such as A, B, C and D: the classes, in this order.
             Plain lines and those of lm-evaluation-harness name them themselves.
         source: The lines of a log to read, by their field ``source``, if there are several.
+        keep: Further columns of a table to read, such as groups: ``others`` of the result.
 
     Returns:
         Predictions: the arrays; None for those that the file does not have.
@@ -94,7 +96,7 @@ def read_predictions(
         Traceback (most recent call last):
         calibrant.errors.CalibrantError: ...net.npz holds the parts val, test: add ::val or ::test
     """
-    asked = _asked(label, score, positive, options, source)
+    asked = _asked(label, score, positive, options, source, keep)
     return next(_predictions_of(_source(path, asked), None, asked))
 
 
@@ -107,6 +109,7 @@ def iter_predictions(
     positive: str | None = None,
     options: Sequence[str] | None = None,
     source: str | None = None,
+    keep: Sequence[str] = (),
 ) -> Iterator[Predictions]:
     """The rows of :func:`read_predictions` in batches, without holding the whole file.
 
@@ -123,7 +126,7 @@ def iter_predictions(
         [[0, 1], [2, 0], [1]]
     """
     rows = _inputs.whole_number(batch_rows, "batch_rows", allowed=range(1, 1 << 31))
-    asked = _asked(label, score, positive, options, source)
+    asked = _asked(label, score, positive, options, source, keep)
     return _predictions_of(_source(path, asked), rows, asked)
 
 
@@ -190,10 +193,12 @@ def _asked(
     positive: str | None,
     options: Sequence[str] | None,
     source: str | None,
+    keep: Sequence[str] = (),
 ) -> Asked:
     columns = (score,) if isinstance(score, str) else tuple(score or ())
     answers = None if options is None else checked_options(options)
-    return Asked(label, columns, positive, options=answers, source=source)
+    kept = tuple(keep) or False
+    return Asked(label, columns, positive, options=answers, source=source, keep=kept)
 
 
 def _predictions_of(source: Source, rows: int | None, asked: Asked) -> Iterator[Predictions]:

@@ -181,7 +181,11 @@ def _score_tables(
         kind = "probs" if predictions.logits is None else "logits"
         scores = getattr(predictions, kind)
         probs = calibrator.predict_columns(
-            kind, scores, predictions.class_names, single=predictions.single
+            kind,
+            scores,
+            predictions.class_names,
+            single=predictions.single,
+            groups=predictions.groups(calibrator.group_columns_),
         )
         if predictions.labels is not None:
             _inputs.labels(predictions.labels, probs)

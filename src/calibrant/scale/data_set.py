@@ -20,12 +20,13 @@ def open_data_set(
     n_classes: int | None = None,
     label: str | None = None,
     score: str | Sequence[str] | None = None,
-    keep: bool = False,
+    keep: bool | tuple[str, ...] = False,
 ) -> ParquetFolder:
     """Open a Parquet file, or a folder of them with any subfolders.
 
     ``n_classes`` is needed for truncated rows whose files do not say it. ``label`` and ``score``
-    name columns. With ``keep``, the other columns that all files have are read too.
+    name columns. With ``keep``, the other columns that all files have are read too, or those that
+    it names.
     """
     folder = open_folder(
         str(path),

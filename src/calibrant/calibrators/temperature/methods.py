@@ -19,7 +19,7 @@ from calibrant._numerics.logspace import keep_argmax, split_top
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State
-from calibrant.calibrators.data import NUMBERS_TO_COMPILE, FitData, Samples
+from calibrant.calibrators.data import NEARLY_TIED, NUMBERS_TO_COMPILE, FitData, Samples
 from calibrant.calibrators.fit_report import LIMITS
 from calibrant.calibrators.temperature import search as searches
 from calibrant.calibrators.temperature.criterion import BINNED, Evaluator, Point, evaluator_of
@@ -52,15 +52,15 @@ def small_softmax(logits: npt.NDArray[Any], temperature: float) -> npt.NDArray[A
         >>> small_softmax(np.array([[2.0, 2.0, 0.0]]), 2.0).round(4)
         array([[0.4223, 0.4223, 0.1554]])
     """
-    top = logits.max(axis=-1, keepdims=True)
-    with np.errstate(over="ignore"):
-        weights = np.exp((logits - top).astype(np.float64, copy=False) / temperature)
-    probs: npt.NDArray[Any] = weights / weights.sum(axis=-1, keepdims=True)
-    probs = probs.astype(logits.dtype, copy=False)
-    highest = probs.max(axis=-1, keepdims=True)
-    if np.count_nonzero(probs == highest) > len(probs):  # a tie, or one by rounding
+    wide = logits.astype(np.float64, copy=False)
+    top = wide.max(axis=-1, keepdims=True)
+    weights = np.exp((wide - top) * (1.0 / temperature))
+    exact: npt.NDArray[Any] = weights / weights.sum(axis=-1, keepdims=True)
+    probs = exact.astype(logits.dtype, copy=False)
+    if np.count_nonzero(weights > NEARLY_TIED) > len(weights):
+        highest = probs.max(axis=-1, keepdims=True)
         below = highest * (1.0 - np.finfo(probs.dtype).eps)
-        probs = np.where(logits == top, highest, np.minimum(probs, below))
+        probs = np.where(wide == top, highest, np.minimum(probs, below))
     return probs
 
 
