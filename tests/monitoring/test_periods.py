@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from calibrant.errors import CalibrantError
-from calibrant.monitoring.periods import Coded, PeriodSums, groups_of, in_order, periods_of
+from calibrant.monitoring.periods import Coded, PeriodSums, in_order, periods_of
 
 DAYS = [date(2026, 10, 31), date(2026, 11, 1), date(2026, 11, 2)]
 TIMES = [datetime(d.year, d.month, d.day, 23, 59) for d in DAYS]
@@ -75,16 +75,6 @@ def test_what_is_not_a_time_is_refused(column, found):
         periods_of(column, "day")
     assert f"found {found}" in str(refusal.value)
     assert "\n" not in str(refusal.value)
-
-
-def test_groups_have_names():
-    coded = groups_of(pa.array(["FR", None, "FR"]).dictionary_encode(), "country")
-    assert [coded.values[code] for code in coded.codes] == [
-        "country=FR",
-        "country=None",
-        "country=FR",
-    ]
-    assert groups_of(pa.array([1, 2]), "sex").values == ["sex=1", "sex=2"]
 
 
 def test_too_many_periods_or_groups_are_refused():

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibrant import TemperatureScaling
+from calibrant import GroupedCalibration, TemperatureScaling
 from calibrant.monitoring import Watch, watch
 from calibrant.monitoring.page import write_page
 from tests.monitoring.conftest import logs
@@ -172,6 +172,18 @@ def test_a_calibrator_comes_first(write, tmp_path):
     assert before.diagnosis.repair.name == "temperature"
     assert before.diagnosis.repair.temperature == pytest.approx(3.0, rel=0.1)
     assert watch(folder, time="day", calibrator=tmp_path / "cal.json").alarm is None
+
+
+def test_a_calibrator_of_groups_comes_first(write, tmp_path):
+    table = logs(DAYS, rows=800)
+    prob, sex = table["prob"].to_numpy(), table["sex"].to_numpy()
+    table = table.set_column(2, "prob", pa.array(np.where(sex == "f", prob**0.5, prob)))
+    fitted = GroupedCalibration(base="temperature").fit(
+        probs=table["prob"].to_numpy(), labels=table["label"].to_numpy(), groups={"sex": sex}
+    )
+    folder = write(table, range(DAYS))
+    assert watch(folder, time="day", by=["sex"]).alarm is not None
+    assert watch(folder, time="day", by=["sex"], calibrator=fitted).alarm is None
 
 
 def test_confidences_will_do(tmp_path):

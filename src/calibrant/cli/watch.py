@@ -9,7 +9,7 @@ import click
 
 from calibrant.cli.data_sets import scheduler_option, skip_bad_option
 from calibrant.cli.inputs import refuse_overwriting
-from calibrant.cli.options import INPUT, OUTPUT, Name, json_option, plugin_option
+from calibrant.cli.options import INPUT, OUTPUT, Name, by_option, json_option, plugin_option
 from calibrant.cli.progress import passes_bar
 
 ALARM = 1
@@ -41,12 +41,7 @@ def _separated(_ctx: click.Context, _param: click.Parameter, text: str | None) -
     metavar="TIME",
     help="First time that counts, such as the day of a repair: 2026-11-01.",
 )
-@click.option(
-    "--by",
-    callback=_separated,
-    metavar="COLUMN,...",
-    help="Columns whose values are groups to watch too, such as country,sex.",
-)
+@by_option("Columns whose values are groups to watch too, such as country,sex.")
 @click.option(
     "--calibrator",
     type=INPUT,
@@ -92,7 +87,7 @@ def watch(
     time: str,
     every: str,
     since: str | None,
-    by: tuple[str, ...],
+    by: list[str],
     calibrator: str | None,
     level: float,
     state: Path | None,

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from calibrant._inputs.groups import GroupColumn
 from calibrant.errors import CalibrantError
 from calibrant.files.columns import arrow
 from calibrant.metrics.samples import Floats
@@ -224,13 +225,9 @@ def periods_of(column: Any, every: str) -> Coded:
     return _coded(values)
 
 
-def groups_of(column: Any, name: str) -> Coded:
-    """The group of each row of an Arrow column, such as ``country=FR``."""
-    if arrow().types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    encoded = column.dictionary_encode(null_encoding="encode")
-    values = [f"{name}={value}" for value in encoded.dictionary.to_pylist()]
-    return Coded(values, encoded.indices.to_numpy())
+def coded_groups(column: GroupColumn) -> Coded:
+    """The group of each row, such as ``country=FR``."""
+    return Coded([f"{column.name}={value}" for value in column.values], column.index)
 
 
 def is_since(period: str, start: str | None) -> bool:

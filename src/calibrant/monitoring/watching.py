@@ -41,7 +41,7 @@ from calibrant.monitoring.periods import (
     EVERY,
     Coded,
     PeriodSums,
-    groups_of,
+    coded_groups,
     is_since,
     periods_of,
 )
@@ -217,9 +217,12 @@ class Logs:
             _inputs.some_labels(layout.roles.get("labels", layout.roles.get("correct")))
             if calibrator is not None:
                 check_same_classes(folder.n_classes or 2, calibrator.n_classes_)
-        wanted = (settings.time, *settings.by)
-        partitions = {file: partitions_of(Path(file)) for file in folder.files}
-        for name in wanted:
+        wanted = {settings.time, *settings.by, *(calibrator.group_columns_ if calibrator else ())}
+        partitions = {
+            file: {name: v for name, v in partitions_of(Path(file)).items() if name in wanted}
+            for file in folder.files
+        }
+        for name in sorted(wanted):
             if name not in layout.kept and not all(name in each for each in partitions.values()):
                 raise CalibrantError(
                     f"{folder.where} has no column {name}; found {listed(layout.kept)}. Check the "
@@ -248,11 +251,14 @@ class Logs:
 
     def rows(self, file: str, predictions: Predictions) -> Rows:
         """What is counted of a batch."""
-        log_probs, labels = self._log_probs(predictions.with_scores())
-        column = partial(self._column, file, predictions.others, len(labels))
+        of_path = self.partitions[file]
+        columns = {name: arrow().repeat(of_path[name], len(predictions)) for name in of_path}
+        given = replace(predictions, others={**columns, **predictions.others}).with_scores()
+        log_probs, labels = self._log_probs(given)
+        groups = given.groups(self.settings.by)
         return Rows(
-            periods_of(column(self.settings.time), self.settings.every),
-            tuple(groups_of(column(name), name) for name in self.settings.by),
+            periods_of(given.others[self.settings.time], self.settings.every),
+            () if groups is None else tuple(map(coded_groups, groups.columns)),
             log_probs,
             labels,
         )
@@ -263,27 +269,30 @@ class Logs:
         column = batch.column(roles.get("labels", roles.get("correct")))
         missing = arrow().compute.is_null(column, nan_is_null=True)
         waiting = batch.filter(missing)
-        named = {name: waiting.column(name) for name in self.folder.layout.kept}
-        n = waiting.num_rows
+        n, time = waiting.num_rows, self.settings.time
         if n and self.settings.since is not None:
-            times = self._column(file, named, n, self.settings.time)
+            times = (
+                arrow().repeat(self.partitions[file][time], n)
+                if time not in self.folder.layout.kept
+                else waiting.column(time)
+            )
             with _inputs.naming(file):
                 periods = periods_of(times, self.settings.every)
             n = int(periods.since(self.settings.since).sum())
         return batch.filter(arrow().compute.invert(missing)), n
-
-    def _column(self, file: str, others: Mapping[str, Any], n: int, name: str) -> Any:
-        if name in others:
-            return others[name]
-        return arrow().repeat(arrow().scalar(self.partitions[file][name]), n)
 
     def _log_probs(self, predictions: Predictions) -> tuple[Floats, npt.NDArray[np.int64]]:
         given = labelled_scores(
             predictions.labels, logits=predictions.logits, probs=predictions.probs
         )
         if self.calibrator is not None:
-            names, single = predictions.class_names, predictions.single
-            probs = self.calibrator.predict_columns(given.kind, given.scores, names, single=single)
+            probs = self.calibrator.predict_columns(
+                given.kind,
+                given.scores,
+                predictions.class_names,
+                single=predictions.single,
+                groups=predictions.groups(self.calibrator.group_columns_),
+            )
             given = given._replace(kind="probs", scores=probs)
         scores = given.scores.astype(np.float64)
         if given.kind == "probs":
