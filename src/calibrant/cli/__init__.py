@@ -25,6 +25,7 @@ from calibrant.cli.info import info
 from calibrant.cli.report import report
 from calibrant.cli.theory import theory
 from calibrant.cli.train import train
+from calibrant.cli.watch import watch
 from calibrant.errors import CalibrantError
 
 BUG = (
@@ -131,6 +132,8 @@ def main() -> None:
       calibrant info cal.json
       calibrant apply cal.json network.npz::test -o calibrated.npz
       calibrant export cal.json --format onnx
+    Watch a model in use, and be told when it is no longer calibrated:
+      calibrant watch logs/ --time day --state watch.json
     Train a network with a paper's recipe, and calibrate it:
       calibrant train digits --loss fl-3 --preset cpu -o out/digits
     Try calibrant without any data:
@@ -139,5 +142,5 @@ def main() -> None:
     """
 
 
-for command in (evaluate, compare, report, fit, info, apply, export, theory, demo, train):
+for command in (evaluate, compare, report, fit, info, apply, export, watch, theory, demo, train):
     main.add_command(command)
