@@ -13,12 +13,14 @@ from experiments.judges import (
     best_fixed_gamma,
     choice_by_error,
     focal_temperature_gain,
+    focal_temperature_on_authors_networks,
     gamma_by_data,
     gamma_by_size,
     line_keeps_the_gain,
     map_after,
     map_by_data,
     map_corrects,
+    map_on_fitted_networks,
     map_on_tables,
     norms_cross,
     rise_from_mistakes,
@@ -80,6 +82,9 @@ PAIRED = (
 ON_IMAGES = "95% intervals over three seeds, each panel a part; two networks or data sets at least"
 ON_TABLES = "share of the tables, 63 of 54 sources, five divisions each; views of the same objects "
 PUBLIC = "95% intervals of resampled images and of resampled data sets (9) and networks (43)"
+AUTHORS = (
+    "95% intervals of test images, resampled for all networks at once; four networks in each part"
+)
 NINE = "nine networks counted, of which four do not fit their training set"
 
 CLAIMS = (
@@ -168,6 +173,14 @@ CLAIMS = (
         ON_IMAGES,
     ),
     Claim(
+        "the map hurts networks that fit their training set, on the votes of people",
+        f"{CHAROENPHAKDEE}, Sec. 6.2",
+        ("human-posterior",),
+        map_on_fitted_networks,
+        AUTHORS,
+        "had no verdict",
+    ),
+    Claim(
         "the map lowers the error after TS_FL",
         f"{CHAROENPHAKDEE}, Fig. 6",
         ("map-on-images",),
@@ -229,6 +242,22 @@ CLAIMS = (
         ("focal-temperature",),
         focal_temperature_gain,
         PUBLIC,
+    ),
+    Claim(
+        "the same on networks of Mukhoti et al., CIFAR-10",
+        f"{KOMISARENKO}, Table 1",
+        ("authors-focal-temperature",),
+        focal_temperature_on_authors_networks("FLSD-53, CIFAR-10", "Brier, CIFAR-10"),
+        AUTHORS,
+        "had no verdict",
+    ),
+    Claim(
+        "the same on networks of Mukhoti et al., CIFAR-100",
+        f"{KOMISARENKO}, Table 1",
+        ("authors-focal-temperature",),
+        focal_temperature_on_authors_networks("Brier, CIFAR-100"),
+        AUTHORS,
+        "had no verdict",
     ),
     Claim(
         "choosing by ECE gains about 20% over choosing by NLL",

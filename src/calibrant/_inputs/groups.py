@@ -16,8 +16,10 @@ from calibrant.errors import CalibrantError
 
 MISSING_GROUP = "missing"
 """The group of the rows without a value."""
-NO_VALUE = ("", "NA", "N/A", "#N/A", "null", "NULL", "None", "nan", "NaN", "<NA>", "NaT")
-"""Texts of a missing value."""
+MISSING_TEXTS = ("", "NA", "N/A", "#N/A", "null", "NULL", "None")
+"""Texts of a missing value in a file; not nan, which is a number."""
+NO_VALUE = (*MISSING_TEXTS, "nan", "NaN", "<NA>", "NaT")
+"""Texts of a missing group."""
 ONE_COLUMN_NAME = "group"
 
 Key = tuple[str, ...]

@@ -219,7 +219,13 @@ def fit(
         else:
             from calibrant import scale
 
-            named = columns_of_parts(columns | {"by": by or None, "unlabelled": unlabelled})
+            alone = "--by" if by else "--unlabelled"
+            if by or unlabelled is not None:
+                raise CalibrantError(
+                    f"{alone} needs a file that fits into memory; {val} is read in parts. Fit on "
+                    "some of its files"
+                )
+            named = columns_of_parts(columns)
             with passes_bar(f"fitting on {Path(val).name}") as show:
                 scale.fit(
                     calibrator,

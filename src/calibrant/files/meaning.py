@@ -1,4 +1,4 @@
-"""What the labels and the scores of a file mean, where it takes all of its rows to tell.
+"""What the labels and the scores of a file mean, where only all of its rows together show it.
 
 Labels may be names, of which the order is needed; a column called score holds probabilities if all
 of them are between 0 and 1; and the labels of a single column may be any two.

@@ -19,8 +19,8 @@ Block: TypeAlias = dict[str, Any]
 """Some rows of a file, by role or by field: arrays; after ``OTHER``, Arrow columns of Parquet."""
 CORRECTNESS = ("wrong", "correct")
 """The classes of a confidence: whether the answer is wrong or correct."""
-MISSING = ("", "NA", "N/A", "#N/A", "null", "NULL", "None")
-"""Texts of a missing value; not nan, which is a number."""
+MISSING = _inputs.MISSING_TEXTS
+"""Texts of a missing value."""
 OTHER = "other:"
 """Prefix of columns that are passed on as they are."""
 

@@ -66,7 +66,7 @@ def changed_params(calibrator: Calibrator) -> dict[str, Any]:
     return {
         name: value
         for name, value in given.items()
-        if not np.array_equal(value, defaults[name].default)
+        if not np.array_equal(value, defaults[name].default)  # a value may be an array
     }
 
 

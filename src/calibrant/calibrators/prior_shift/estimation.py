@@ -16,10 +16,9 @@ order it is a sum over samples, whose variance gives the interval:
     d\pi' = M^{-1} \big( \overline{R} - 1 + C_b (db - d\log\pi) + C_a\, da \big),
     \qquad M = \overline{R R^\top}
 
-The test compares the shares of unlabelled samples in cells (predicted class and range of
-confidence) with those of the labelled samples, each weighted by :math:`\pi'_y / \pi_y`. The
-covariance of the differences follows from the same sums, so that their weighted square is
-chi-squared.
+The test compares the shares of unlabelled samples in cells (ranges of probability) with those of
+the labelled samples, each weighted by :math:`\pi'_y / \pi_y`. The covariance of the differences
+follows from the same sums, and gives Hotelling's T^2.
 
 Saerens, Latinne and Decaestecker (2002) for EM; Alexandari, Kundaje and Shrikumar (2020) for the
 calibration before it.
@@ -286,47 +285,74 @@ def maximise(ratios: Floats, start: Floats) -> Floats:
 
 def label_shift_p_value(mixture: Mixture, labelled: Labelled) -> float:
     """The p-value of the hypothesis that the unlabelled scores are a mixture of the labelled."""
-    cells_of_target, cells = cells_of(mixture.z, labelled.z)
+    p_values = [
+        cells_p_value(mixture, labelled, unlabelled_cells, labelled_cells)
+        for unlabelled_cells, labelled_cells in cells_of(mixture.z, labelled.z)
+    ]
+    return min(1.0, len(p_values) * min(p_values))  # Bonferroni
+
+
+def cells_p_value(
+    mixture: Mixture, labelled: Labelled, unlabelled_cells: Floats, labelled_cells: Floats
+) -> float:
+    """The p-value of Hotelling's test of the differences between observed and expected shares."""
     classes = np.eye(len(labelled.shares))[labelled.labels]
-    rates = cells.T @ classes / classes.sum(axis=0)  # of each cell among the samples of a class
+    rates = labelled_cells.T @ classes / classes.sum(axis=0)  # among the samples of each class
     weights = (mixture.shares / labelled.shares)[labelled.labels]
-    from_target, from_labelled = (each @ rates.T for each in mixture.influence)
+    from_unlabelled, from_labelled = (each @ rates.T for each in mixture.influence)
     noise = (
-        cells_of_target - from_target,
-        weights[:, None] * (cells - rates.T[labelled.labels]) + from_labelled,
+        unlabelled_cells - from_unlabelled,
+        weights[:, None] * (labelled_cells - rates.T[labelled.labels]) + from_labelled,
     )
-    difference = cells_of_target.mean(axis=0) - rates @ mixture.shares
+    difference = unlabelled_cells.mean(axis=0) - rates @ mixture.shares
     covariance = sum(np.cov(each, rowvar=False, ddof=0) / len(each) for each in noise)
     variances, directions = np.linalg.eigh(np.atleast_2d(covariance))
     kept = variances > ROUNDING * variances.max()
-    if not kept.any():
-        return 1.0  # all samples are in one cell
-    statistic = (((difference @ directions)[kept]) ** 2 / variances[kept]).sum()
-    from scipy.special import chdtrc
+    n, size = min(map(len, noise)), int(kept.sum())
+    if not 0 < size < n:
+        return 1.0  # all samples are in one cell, or too few to tell
+    statistic = ((difference @ directions)[kept] ** 2 / variances[kept]).sum()
+    from scipy.special import fdtrc
 
-    return float(chdtrc(kept.sum(), statistic))
+    return float(fdtrc(size, n - size, statistic * (n - size) / (size * (n - 1))))
 
 
-def cells_of(z: Floats, labelled: Floats) -> Iterator[Floats]:
-    """Which cell each sample is in, by predicted class and range of confidence: 0 or 1 each.
+def cells_of(unlabelled: Floats, labelled: Floats) -> Iterator[tuple[Floats, Floats]]:
+    """Which cell each unlabelled, and each labelled, sample is in: 0 or 1 for each cell.
 
-    The ranges of a predicted class hold the same number of labelled samples.
+    First the cells are ranges of confidence of each predicted class, then, if there are more than
+    two classes, ranges of the probability of one class after the other. Ranges hold the same number
+    of labelled samples.
     """
-    counts = np.bincount(labelled.argmax(axis=1), minlength=z.shape[1])
+    counts = np.bincount(labelled.argmax(axis=1), minlength=labelled.shape[1])
     own = np.argsort(-counts, kind="stable")[:MOST_CLASSES]
     own = own[counts[own] >= CELL]
-    place = np.full(z.shape[1], len(own))  # of the group of each class; the last is of all others
+    place = np.full(labelled.shape[1], len(own))  # the last is that of all other classes
     place[own] = np.arange(len(own))
-    groups = [place[each.argmax(axis=1)] for each in (z, labelled)]
-    confidences = [each.max(axis=1) for each in (z, labelled)]
-    cells = [np.zeros(len(each), dtype=np.intp) for each in (z, labelled)]
-    n_cells, most = 0, min(MOST_RANGES, MOST_CELLS // (len(own) + 1))
-    for k in range(len(own) + 1):
-        inside = [group == k for group in groups]
-        known = confidences[1][inside[1]]
-        n_ranges = min(max(len(known) // CELL, 1), most)
-        edges = np.quantile(known, np.arange(1, n_ranges) / n_ranges) if n_ranges > 1 else known[:0]
-        for cell, confidence, here in zip(cells, confidences, inside, strict=True):
-            cell[here] = n_cells + np.searchsorted(edges, confidence[here], side="right")
-        n_cells += n_ranges
-    yield from (np.eye(n_cells)[cell] for cell in cells)
+    known = place[labelled.argmax(axis=1)]
+    most = min(MOST_RANGES, MOST_CELLS // (len(own) + 1))
+    edges = [ranges_of(labelled.max(axis=1)[known == k], most) for k in range(len(own) + 1)]
+
+    def by_prediction(z: Floats) -> Floats:
+        predicted, confidence = place[z.argmax(axis=1)], z.max(axis=1)
+        return np.hstack(
+            [(predicted == k)[:, None] * inside(confidence, each) for k, each in enumerate(edges)]
+        )
+
+    yield by_prediction(unlabelled), by_prediction(labelled)
+    for k in own if labelled.shape[1] > 2 else ():
+        of_class = ranges_of(labelled[:, k], MOST_RANGES)
+        yield inside(unlabelled[:, k], of_class), inside(labelled[:, k], of_class)
+
+
+def ranges_of(values: Floats, most: int) -> Floats:
+    """The inner edges of at most so many ranges, with the same number of values in each."""
+    n_ranges = min(len(values) // CELL, most)
+    if n_ranges < 2:
+        return values[:0]
+    return np.unique(np.quantile(values, np.arange(1, n_ranges) / n_ranges))
+
+
+def inside(values: Floats, edges: Floats) -> Floats:
+    """1 in the column of the range that a value is in."""
+    return np.eye(len(edges) + 1)[np.searchsorted(edges, values, side="right")]

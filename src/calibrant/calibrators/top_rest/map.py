@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._array_api import array_namespace
+from calibrant._numerics.first_use import are_few
 from calibrant._numerics.logspace import TopSplit, keep_argmax, softplus, split_top
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
@@ -104,8 +105,10 @@ class TopAndRest(Calibrator):
 
     def _probs(self, logits: Array, state: State) -> Array:
         if isinstance(logits, np.ndarray):
-            few = logits.shape[0] <= ROWS_TO_COMPILE and logits.size <= NUMBERS_TO_COMPILE
-            return _row_by_row(logits, state) if few else _compiled_probs(logits, state)
+            if logits.shape[0] <= ROWS_TO_COMPILE and logits.size <= NUMBERS_TO_COMPILE:
+                return _row_by_row(logits, state)
+            if not are_few(logits.size):
+                return _compiled_probs(logits, state)
         split = split_top(widened(logits), state["temperature"])
         probs = array_namespace(logits).exp(self._of_split(split, state))
         return _top_first(narrowed(probs, logits), split)
