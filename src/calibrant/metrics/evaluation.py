@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,17 +15,7 @@ from calibrant.metrics.calibration_test import CalibrationTest, NoiseFloor
 from calibrant.metrics.missing_options import Ends, judge_ends, with_upper
 from calibrant.metrics.positive import COEFFICIENTS, coefficient_of
 from calibrant.metrics.registry import METRICS
-from calibrant.metrics.resampling import (
-    BINNED,
-    Plan,
-    ResampledSums,
-    bins_of,
-    has_interval,
-    plan,
-    resample,
-    resampled_values,
-    value_of,
-)
+from calibrant.metrics.resampling import BINNED, ResampledMetrics, bins_of, plan
 from calibrant.metrics.samples import ScoredSamples, summarise
 from calibrant.metrics.verdict import ClassOff, Verdict, judge
 
@@ -268,11 +258,17 @@ def evaluate_samples(
     random_state: RandomState = 0,
 ) -> Evaluation:
     """:func:`evaluate` for samples that are already checked."""
-    known = samples.scores is not None
-    n_classes = samples.n_classes if known else None
+    n_classes = None if samples.scores is None else samples.n_classes
     names = default_metrics(n_classes) if metrics is None else metrics
     todo = plan(names, n_bins, level, n_resamples, random_state, len(samples))
-    drawn = resample(samples, todo)
+    return evaluate_resampled(ResampledMetrics(samples, todo))
+
+
+def evaluate_resampled(resampled: ResampledMetrics) -> Evaluation:
+    """:func:`evaluate_samples` for metrics that are already resampled."""
+    samples, todo = resampled.samples, resampled.todo
+    known = samples.scores is not None
+    n_classes = samples.n_classes if known else None
     judged, test = judge(samples, todo.n_bins, todo.n_resamples, todo.seed, todo.level)
     ends = judge_ends(samples, judged, todo.n_bins, todo.n_resamples, todo.seed, todo.level)
     return Evaluation(
@@ -281,9 +277,9 @@ def evaluate_samples(
         level=todo.level,
         n_resamples=todo.n_resamples,
         seed=todo.seed,
-        measured=tuple(_measure(name, samples, todo, drawn, test) for name in todo.names),
+        measured=tuple(_measure(name, resampled, test) for name in todo.names),
         noise_floors=tuple(
-            _floor(name, samples, todo, test)
+            _floor(name, resampled, test)
             for name in todo.names
             if name in TESTED and not (name == "classwise_ece" and n_classes == 2)
         ),
@@ -293,35 +289,30 @@ def evaluate_samples(
     )
 
 
-def _measure(
-    name: str,
-    samples: ScoredSamples,
-    todo: Plan,
-    drawn: Mapping[str, ResampledSums],
-    test: CalibrationTest,
-) -> Measured:
+def _measure(name: str, resampled: ResampledMetrics, test: CalibrationTest) -> Measured:
+    samples, level = resampled.samples, resampled.todo.level
     if name == "classwise_ece" and name in test.observed:
         value = float(test.observed[name])  # another pass over all probabilities would be slow
     else:
-        value = value_of(name, samples, todo.n_bins)
-    if len(samples) < 2 or not math.isfinite(value) or not has_interval(name, drawn):
+        value = resampled.value(name)
+    if len(samples) < 2 or not math.isfinite(value) or not resampled.has_interval(name):
         return Measured(name, value, None, None)
     if name in COEFFICIENTS:
-        _, low, high = coefficient_of(name, samples, todo.level)
+        _, low, high = coefficient_of(name, samples, level)
     elif name == "mce":
-        low, high = intervals.largest_error_interval(*drawn[name], todo.level)
+        low, high = intervals.largest_error_interval(*resampled.sums[name], level)
     elif name in BINNED:
-        low, high = intervals.error_interval(*drawn[name], todo.level)
+        low, high = intervals.error_interval(*resampled.sums[name], level)
     else:
-        resampled = resampled_values(name, samples, todo, drawn)
-        low, high = intervals.mean_interval(resampled, todo.level)
+        low, high = intervals.mean_interval(resampled.resampled(name), level)
     usable = math.isfinite(low) and math.isfinite(high)
     return Measured(name, value, low if usable else None, high if usable else None)
 
 
-def _floor(name: str, samples: ScoredSamples, todo: Plan, test: CalibrationTest) -> NoiseFloor:
+def _floor(name: str, resampled: ResampledMetrics, test: CalibrationTest) -> NoiseFloor:
     if name in test.observed:
         return test.floor(name)
-    column, bins = bins_of(name, samples, todo.n_bins)
+    todo = resampled.todo
+    column, bins = bins_of(name, resampled.samples, todo.n_bins)
     errors = intervals.calibrated_errors(column, bins, todo.n_resamples, todo.seed)
-    return NoiseFloor.of(name, value_of(name, samples, todo.n_bins), errors)
+    return NoiseFloor.of(name, resampled.value(name), errors)

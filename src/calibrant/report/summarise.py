@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,14 +17,14 @@ from calibrant.calibrators.comparison import (
     columns,
     compare_samples,
 )
-from calibrant.metrics.comparison import difference_of_samples
+from calibrant.metrics.comparison import difference_of_resampled
 from calibrant.metrics.reliability import (
     RiskCoverageCurve,
     histogram_of,
     reliability_of,
     risk_coverage_of,
 )
-from calibrant.metrics.samples import ScoredSamples
+from calibrant.metrics.resampling import ResampledMetrics
 from calibrant.report.explorer import explore
 from calibrant.report.methods import BEFORE, methods_to_fit
 from calibrant.report.samples import Outcome, Part, outcome_of
@@ -63,16 +62,10 @@ def summarise(
     n_bins = _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
     chosen, left_out = methods_to_fit(methods, gamma, *val.samples.scores.shape)
     most = max(FEWEST_RESAMPLES, RESAMPLED_ROWS // len(test))
-    options: dict[str, Any] = {
-        "n_bins": n_bins,
-        "level": level,
-        "n_resamples": min(n_resamples, most),
-        "random_state": random_state,
-    }
     outcomes: dict[str, Outcome] = {}
 
-    def keep(name: str, samples: ScoredSamples) -> None:
-        outcomes[name] = outcome_of(samples, n_bins)
+    def keep(name: str, measured: ResampledMetrics) -> None:
+        outcomes[name] = outcome_of(measured)
 
     comparison = compare_samples(
         val.samples,
@@ -82,8 +75,11 @@ def summarise(
         against=BEFORE,
         sort="nll",  # a method that gives up accuracy can have a small calibration error
         progress=progress,
-        on_calibrated=keep,
-        **options,
+        on_measured=keep,
+        n_bins=n_bins,
+        level=level,
+        n_resamples=min(n_resamples, most),
+        random_state=random_state,
     )
     fitted = {row.name: row.calibrator for row in comparison.rows if row.calibrator is not None}
     rows = [
@@ -100,7 +96,7 @@ def summarise(
         test=test,
         comparison=comparison,
         methods=tuple(_with_curves(row, outcomes.get(row.name), n_bins, level) for row in rows),
-        best=_best(comparison, outcomes, options),
+        best=_best(comparison, outcomes),
         worst_classes=_worst_classes(test, outcomes, comparison[BEFORE]),
         wrong_samples=_wrong_samples(test, outcomes),
         n_wrong=int((~outcomes[BEFORE].samples.correct).sum()),
@@ -133,7 +129,7 @@ def _thinned(curve: RiskCoverageCurve) -> RiskCoverageCurve:
 
 
 def _best(
-    comparison: MethodComparison, outcomes: Mapping[str, Outcome], options: Mapping[str, Any]
+    comparison: MethodComparison, outcomes: Mapping[str, Outcome]
 ) -> dict[str, tuple[str, ...]]:
     """By metric, the methods with the best value, if the next best is significantly worse."""
     pairs: dict[tuple[str, str], list[str]] = {}
@@ -146,8 +142,8 @@ def _best(
     marked: dict[str, tuple[str, ...]] = dict.fromkeys(columns(comparison), ())
     for pair, metrics in pairs.items():
         names = {"error_rate" if metric == "accuracy" else metric: metric for metric in metrics}
-        samples = (outcomes[name].samples for name in pair)
-        for each in difference_of_samples(*samples, metrics=list(names), **options).differences:
+        first, second = (outcomes[name].measured for name in pair)
+        for each in difference_of_resampled(first, second, list(names)).differences:
             if each.verdict == "better":
                 marked[names[each.name]] = groups[names[each.name]]
     return marked
