@@ -101,7 +101,7 @@ def resampled_means(
     from scipy.sparse import csr_array, hstack
 
     each = [csr_array(matrix) for matrix in (*matrices, np.ones((len(weight), 1)))]
-    columns = hstack(each, format="csr").multiply(weight[:, None]).T
+    columns = hstack(each, format="csr").multiply(weight[:, None]).tocsr().T
     sums = [
         columns @ counts.astype(np.float64)
         for counts in resample_counts(len(weight), n_resamples, seed)
@@ -123,7 +123,7 @@ def mass_bins_of(samples: ScoredSamples, n_bins: int) -> Any:
 
 def gap_columns(samples: ScoredSamples, bins: Any) -> Any:
     """(n, bins): confidence - correct, in the bins of each sample."""
-    return bins.multiply(samples.gap[:, None])
+    return bins.multiply(samples.gap[:, None]).tocsr()
 
 
 def class_columns(samples: ScoredSamples, n_bins: int) -> Any:
@@ -248,8 +248,10 @@ def calibrated_errors(samples: ScoredSamples, bins: Any, n_resamples: int, seed:
     if len(samples) > NORMAL_FROM:
         variance = bins.power(2).T @ (share**2 * confidence * (1.0 - confidence))
         return total_error(rng.standard_normal((n_resamples, bins.shape[1])) * np.sqrt(variance))
+    bins = bins.multiply(share[:, None]).toarray()
     errors = []
     for size in _chunks(n_resamples, len(samples)):
-        gap = confidence - (rng.random((size, len(samples))) < confidence)
-        errors.append(total_error(np.asarray(bins.T @ (share * gap).T).T))
+        drawn = rng.random((size, len(samples)))
+        hits = np.less(drawn, confidence, out=drawn)
+        errors.append(total_error(confidence @ bins - hits @ bins))
     return np.concatenate(errors)
