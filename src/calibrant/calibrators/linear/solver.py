@@ -29,6 +29,9 @@ HIDDEN = 1e-9
 """Rounding can hide a decrease of this fraction of the loss: the gradient must fall then."""
 FORCING = 0.1
 """Conjugate gradients reduce the gradient to this fraction, near the minimum to a smaller one."""
+ROWS_PER_CLASS = 64
+"""Truncated Newton steps hold the probabilities of all rows, in single precision. With more rows
+they would take more memory than L-BFGS, which is used then."""
 MOST_PRODUCTS = 200
 """Largest number of products with the Hessian for one step."""
 MEMORY = 10
@@ -79,16 +82,18 @@ def minimise(loss: RegressionLoss) -> Optimum:
     """The minimum, starting from N = 0, b = 0; a scalar N keeps the inverse temperature in bounds.
 
     Newton's method finds it in a few steps: with few parameters by the Hessian, for a matrix by
-    products with it. If it ends early because of rounding (rows of very different sizes), and for
-    vectors of many parameters, L-BFGS continues.
+    products with it. If it ends early because of rounding (rows of very different sizes), or cannot
+    be used, L-BFGS continues.
     """
     parameters = np.zeros(math.prod(loss.shape) + loss.rows.data.n_classes)
     lower, upper = np.full(len(parameters), -np.inf), np.full(len(parameters), np.inf)
     if loss.shape == ():
         lower[0], upper[0] = (bound - loss.inverse_temperature for bound in INVERSE_TEMPERATURES)
     found = None
-    if len(loss.shape) == 2 and isinstance(loss, LossInMemory):
-        found = _by_truncated_newton(loss, parameters)
+    if len(loss.shape) == 2:
+        few = len(loss.rows.data) <= ROWS_PER_CLASS * loss.rows.data.n_classes
+        if few and isinstance(loss, LossInMemory):
+            found = _by_truncated_newton(loss, parameters)
     elif len(parameters) <= MOST_NEWTON:
         found = _by_newton(loss, parameters, lower, upper)
     if found is not None:

@@ -16,7 +16,8 @@ LARGEST_DISTANCE = 2.0**1022
 @singledispatch
 def log_odds_of(data: FitData, gamma: float, inverse_temperature: float) -> Floats:
     """Log-odds of the top class after Psi^gamma(softmax(b s)), per row."""
-    return log_odds_of_gammas(data, (gamma,), inverse_temperature)[0]
+    (log_odds,) = log_odds_of_gammas(data, (gamma,), inverse_temperature)
+    return np.asarray(log_odds)
 
 
 def log_odds_of_gammas(
