@@ -1,8 +1,9 @@
 """``python -m benchmarks``: run every benchmark."""
 
-from benchmarks import calibrators, focal_map, losses, metrics, training
+from benchmarks import calibrators, first_use, focal_map, losses, metrics, training
 
 if __name__ == "__main__":
+    first_use.main()
     focal_map.main()
     metrics.main()
     calibrators.main()

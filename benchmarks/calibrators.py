@@ -168,6 +168,44 @@ def predictions() -> None:
     print_ratios("probabilities, 50000 x 1000, float32", seconds, against="torch.softmax")
 
 
+def numpy_softmax(logits: Any) -> Any:
+    """What a service would write without a calibrator."""
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def one_row(n_classes: int, dtype: str) -> None:
+    """A service's call: ``predict_proba`` of a single row against a softmax."""
+    logits, labels = network(3000, n_classes)
+    row = logits[:1].astype(dtype)
+    temperature = TemperatureScaling().fit(logits, labels)
+    auto = AutoCalibration(keep_class=True).fit(logits, labels)
+
+    def calls(run: Callable[[], Any]) -> Callable[[], None]:
+        def ten() -> None:
+            for _ in range(10):
+                run()
+
+        return ten
+
+    seconds = side_by_side(
+        {
+            "NumPy softmax": calls(lambda: numpy_softmax(row)),
+            "temperature": calls(lambda: temperature.predict_proba(row)),
+            "temperature, logits=": calls(lambda: temperature.predict_proba(logits=row)),
+            "auto": calls(lambda: auto.predict_proba(row)),
+            "auto, logits=": calls(lambda: auto.predict_proba(logits=row)),
+        },
+        rounds=500,
+        of_rounds=min,
+    )
+    a_thousand = {name: 100 * value for name, value in seconds.items()}
+    print_ratios(
+        f"1000 calls with one row of {n_classes}, {dtype}", a_thousand, against="NumPy softmax"
+    )
+    print(f"  auto chose {auto.chosen_}")
+
+
 FIRST_CALL = """
 import time, numpy, calibrant
 rng = numpy.random.default_rng(0)
@@ -197,6 +235,9 @@ def main() -> None:
     for shape in SHAPES:
         choosing(*shape)
     predictions()
+    for n_classes in (10, 1000):
+        for dtype in ("float64", "float32"):
+            one_row(n_classes, dtype)
 
 
 if __name__ == "__main__":

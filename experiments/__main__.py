@@ -1,7 +1,8 @@
 """Reproduce one result of the papers, or all quick ones.
 
 TARGET is one of those below; `quick` runs all under ten minutes and checks them against their
-expected values; `page` writes the published results into docs/reproduction.md.
+expected values; `page` writes the published results into docs/reproduction.md; `keep FOLDER...`
+packs finished runs into the checkout.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def main(argv: list[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=listed(experiments),
     )
-    names = [*experiments, "quick", "page"]
+    names = [*experiments, "quick", "page", "keep"]
     parser.add_argument("target", nargs="?", metavar="TARGET")
     parser.add_argument("--list", action="store_true", help="list all targets")
     parser.add_argument(
@@ -48,6 +49,11 @@ def main(argv: list[str] | None = None) -> None:
         from experiments.page import write_page
 
         write_page(PAGE, experiments)
+    elif arguments.target == "keep":
+        from experiments.kept import keep
+
+        for folder in arguments.options:
+            print(f"{folder}: {len(keep(Path(folder)))} runs kept")
     elif experiments[arguments.target].is_study:
         experiments[arguments.target].module.main(arguments.options)
     else:
@@ -69,7 +75,10 @@ def run_one(experiment: Experiment, options: list[str]) -> int:
     )
     arguments = parser.parse_args(options)
     refuse_without_files(experiment)
-    wrong = reproduce(experiment, arguments.out, publish=arguments.publish)
+    try:
+        wrong = reproduce(experiment, arguments.out, publish=arguments.publish)
+    except NothingToReadError as absent:
+        sys.exit(f"{experiment.name} needs finished runs: {absent}")
     print("\n".join(wrong) or "As expected.")
     return 1 if wrong else 0
 
@@ -96,7 +105,7 @@ def run_quick(experiments: dict[str, Experiment], options: list[str]) -> int:
         started = time.perf_counter()
         try:
             wrong = reproduce(experiment, arguments.out / name, publish=arguments.publish)
-        except NothingToReadError as absent:  # the folder exists but lacks runs
+        except NothingToReadError as absent:
             said.append(f"{name:<28}skipped: {absent}")
             continue
         except Exception as error:  # the others still run; the exit code reports it
@@ -114,10 +123,7 @@ def run_quick(experiments: dict[str, Experiment], options: list[str]) -> int:
 def refuse_without_files(experiment: Experiment) -> None:
     """Exit if a file that the experiment needs is missing."""
     if experiment.missing:
-        how = "see its README"
-        if experiment.missing.startswith("out/trained"):
-            how = "create it with: python -m experiments trained"
-        sys.exit(f"{experiment.name} needs {experiment.missing}, which is missing; {how}")
+        sys.exit(f"{experiment.name} needs {experiment.missing}, which is missing; see its README")
 
 
 def listed(experiments: dict[str, Experiment]) -> str:

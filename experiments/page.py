@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from experiments.catalogue import Experiment
 from experiments.claims import CHAROENPHAKDEE, CLAIMS, KOMISARENKO, MUKHOTI
+from experiments.loss_tables.paper import cells
 from experiments.tables import markdown
 
 BEGIN = "<!-- made by `python -m experiments page`: do not edit from here -->"
 END = "<!-- to here -->"
 FEW = 12
+MANY = 60
+"""More printed values than this are listed only where they differ."""
+NOT_TESTED = "not tested"
+"""Words in a reason that is a guess."""
+OUTCOMES = (
+    *("same", "not the same, with a reason", "not the same, reason not tested"),
+    "not comparable (words)",
+)
+TABLES_OF_PAPER_1 = ("loss-tables", "authors-networks")
+"""Experiments on cells of its tables; they have none in common."""
 SAME = {True: "yes", False: "**no**", None: ""}
 
 
@@ -26,7 +38,7 @@ def with_results(text: str, experiments: dict[str, Experiment]) -> str:
     _, _, after = rest.partition(END)
     published = {name: each for name, each in experiments.items() if each.published() is not None}
     parts = ["## Claims of the papers", verdicts(published)]
-    parts += ["## Numbers of the papers", tally(published)]
+    parts += ["## Numbers of the papers", tally(published), tally_of_tables(published)]
     for paper in (MUKHOTI, KOMISARENKO, CHAROENPHAKDEE, ""):
         members = [each for each in experiments.values() if paper_of(each) == paper]
         parts.append(f"## {paper or 'Own questions'}")
@@ -44,15 +56,34 @@ def tally(published: dict[str, Experiment]) -> str:
     """How many of the papers' numbers are reproduced."""
     rows = []
     for paper in (MUKHOTI, KOMISARENKO, CHAROENPHAKDEE):
-        counts = Counter(
-            each.same_as_paper(result["values"][name])
-            for experiment in published.values()
-            if paper_of(experiment) == paper and (result := experiment.published())
-            for name, each in experiment.expected().items()
-            if each.paper
-        )
-        rows.append([paper, *(str(counts[same]) for same in (True, False, None))])
-    return markdown(["", "same", "not the same, with a reason", "not comparable (words)"], rows)
+        members = [each for each in published.values() if paper_of(each) == paper]
+        rows.append([paper, *map(str, counted(members))])
+    return markdown(["", *OUTCOMES], rows)
+
+
+def tally_of_tables(published: dict[str, Experiment]) -> str:
+    """The same for every cell of paper 1's tables, before and after its own networks were found."""
+    printed = sum(bool(cell) for row in cells().values() for cell in row.values())
+    rows = []
+    for names in (TABLES_OF_PAPER_1[:1], TABLES_OF_PAPER_1):
+        counts = counted(published[name] for name in names if name in published)
+        by = " and ".join(f"`{name}`" for name in names)
+        rows.append([by, *map(str, [*counts, printed - sum(counts)])])
+    head = [f"the {printed} cells of paper 1's Tables 1 to 13, by", *OUTCOMES, "copied only"]
+    return markdown(head, rows)
+
+
+def counted(experiments: Iterable[Experiment]) -> list[int]:
+    """How many printed values have each outcome."""
+    counts: Counter[tuple[bool | None, bool]] = Counter()
+    for experiment in experiments:
+        result = experiment.published()
+        assert result is not None
+        for name, each in experiment.expected().items():
+            if each.paper:
+                same = each.same_as_paper(result["values"][name])
+                counts[same, same is False and NOT_TESTED in each.why] += 1
+    return [counts[key] for key in ((True, False), (False, False), (False, True), (None, False))]
 
 
 def waiting(experiment: Experiment) -> str:
@@ -69,8 +100,9 @@ def verdicts(published: dict[str, Experiment]) -> str:
     rows = []
     for claim in CLAIMS:
         verdict, evidence = claim.judged(published)
-        rows.append([claim.says, claim.source, f"**{verdict}**", evidence])
-    return markdown(["claim", "where", "verdict", "evidence"], rows)
+        rule = f"{claim.rule}. Before: {claim.changed}" if claim.changed else claim.rule
+        rows.append([claim.says, claim.source, f"**{verdict}**", evidence, rule])
+    return markdown(["claim", "where", "verdict", "evidence", "rule and units"], rows)
 
 
 def section(experiment: Experiment) -> str:
@@ -90,8 +122,9 @@ def section(experiment: Experiment) -> str:
     rows = []
     for name in chosen:
         value, each = published["values"][name], expected[name]
-        same = SAME[each.same_as_paper(value)]
-        rows.append([name, each.paper, shown(value), same, each.why])
+        same = each.same_as_paper(value)
+        if not same or len(printed) <= MANY:
+            rows.append([name, each.paper, shown(value), SAME[same], each.why])
     table = markdown(["", "paper", "here", "same", "why"], rows) if rows else ""
     shows = published["tables"].get(config.get("shows"))
     if shows is not None:

@@ -14,10 +14,11 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from experiments.catalogue import Experiment
-from experiments.claims import CLAIMS, UNTESTED
+from experiments.catalogue import Experiment, catalogue
+from experiments.claims import CLAIMS
 from experiments.pictures import save
 from experiments.tables import Table
+from experiments.verdicts import UNTESTED
 
 NOT_CODE = (":(top,exclude)experiments/*/result.json", ":(top,exclude)docs", ":(top,exclude)*.md")
 """Files that may differ from the commit of a result."""
@@ -108,12 +109,19 @@ def changed_verdicts(experiment: Experiment, values: Mapping[str, float]) -> lis
     published = experiment.published()
     if published is None or published["config_hash"] != experiment.hash:
         return []
-    alone = [claim for claim in CLAIMS if claim.experiments == (experiment.name,)]
-    changed = []
-    for claim in alone:
-        now, before = claim.judge(values)[0], UNTESTED
+    changed, everything = [], catalogue()
+    for claim in CLAIMS:
+        if experiment.name not in claim.experiments:
+            continue
+        known = [everything[name].published() for name in claim.experiments]
+        of_published = [each["values"] for each in known if each is not None]
+        if len(of_published) < len(known):
+            continue
+        mine = claim.experiments.index(experiment.name)
+        of_run = [*of_published[:mine], values, *of_published[mine + 1 :]]
+        now, before = claim.judge(*of_run)[0], UNTESTED
         with suppress(KeyError):  # published before the claim used these values
-            before = claim.judge(published["values"])[0]
+            before = claim.judge(*of_published)[0]
         if now != before:
             changed.append(f"{experiment.name}: {claim.says}: {now}; published: {before}")
     return changed

@@ -8,7 +8,7 @@ import numpy as np
 
 from calibrant.calibrators import CALIBRATORS, Calibrator
 
-REQUIRED = {"focal": {"gamma": 2.0}}
+REQUIRED = {"focal": {"gamma": 2.0}, "prior-shift": {"target": None, "base": "vector"}}
 """Arguments that a constructor has no default for."""
 
 

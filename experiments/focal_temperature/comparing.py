@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from experiments.focal_temperature.gains import counts, gain, mean_of, over_networks, shown
+from experiments.focal_temperature.gains import counts, gain, mean_of, over_data_sets, shown
 from experiments.focal_temperature.methods import AS_IT_IS, CHANGED, FOCAL, PLAIN
 from experiments.scoreboard.measuring import Result
-from experiments.scoreboard.networks import Network
+from experiments.scoreboard.networks import Network, data_of
 from experiments.scoreboard.resampling import Interval
 
 ByMethod = Mapping[str, Sequence[Result]]
@@ -26,30 +26,37 @@ HEAD = (
 """As in Table 1: log-loss with parameters selected by NLL, ECE with those selected by ECE."""
 
 
+GAINS = {
+    "gain in ECE of focal temperature over temperature, %": (FOCAL, "ada_ece", PLAIN, "ada_ece"),
+    "gain in log-loss of focal temperature over temperature, %": (FOCAL, "nll", PLAIN, "nll"),
+    "gain in ECE of choosing by ECE over NLL, focal temperature, %": (
+        *(FOCAL, "ada_ece"),
+        *(FOCAL, "nll"),
+    ),
+    "gain in ECE of choosing by ECE over NLL, temperature, %": (PLAIN, "ada_ece", PLAIN, "nll"),
+    "gain in log-loss of choosing by NLL over ECE, focal temperature, %": (
+        *(FOCAL, "nll"),
+        *(FOCAL, "ada_ece"),
+    ),
+}
+"""The paper's claims as gains: a method and its criterion, and those that it is compared with. The
+gain is in the first criterion."""
+
+
 def gains_of(results: ByMethod) -> dict[str, Interval]:
     """The paper's claims as gains, by their names."""
-    focal, plain = FOCAL, PLAIN
     return {
-        "gain in ECE of focal temperature over temperature, %": gain(
-            results[focal["ada_ece"]], results[plain["ada_ece"]], "ada_ece"
-        ),
-        "gain in log-loss of focal temperature over temperature, %": gain(
-            results[focal["nll"]], results[plain["nll"]], "nll"
-        ),
-        "gain in ECE of choosing by ECE over NLL, focal temperature, %": gain(
-            results[focal["ada_ece"]], results[focal["nll"]], "ada_ece"
-        ),
-        "gain in ECE of choosing by ECE over NLL, temperature, %": gain(
-            results[plain["ada_ece"]], results[plain["nll"]], "ada_ece"
-        ),
-        "gain in log-loss of choosing by NLL over ECE, focal temperature, %": gain(
-            results[focal["nll"]], results[focal["ada_ece"]], "nll"
-        ),
+        name: gain(results[mine[by]], results[reference[other]], by)
+        for name, (mine, by, reference, other) in GAINS.items()
     }
 
 
-def values_of(results: ByMethod) -> dict[str, float]:
-    """Means, gains with their intervals, and the number of networks with a gain."""
+def values_of(results: ByMethod, data_of: Callable[[str], str] = data_of) -> dict[str, float]:
+    """Means, gains with their intervals, and the number of networks with a gain.
+
+    ``data_of`` tells the data set of a network by its name.
+    """
+    data = [data_of(result.network) for result in results[AS_IT_IS]]
     by_ece, by_nll = PLAIN["ada_ece"], PLAIN["nll"]
     smaller, larger = counts(results[FOCAL["ada_ece"]], results[by_ece], "ada_ece")
     floors = [result.floors["ada_ece"] for result in results[by_ece]]
@@ -70,10 +77,13 @@ def values_of(results: ByMethod) -> dict[str, float]:
         found[name] = each.value
         if each.low is not None and each.high is not None:
             found |= {f"{name}: 95% from": each.low, f"{name}: 95% to": each.high}
-    name = "gain in ECE of focal temperature over temperature, %"
-    low, high = over_networks(results[FOCAL["ada_ece"]], results[by_ece], "ada_ece")
-    found |= {f"{name}: networks resampled, from": low, f"{name}: networks resampled, to": high}
-    return found
+    for name, (mine, by, reference, other) in GAINS.items():
+        low, high = over_data_sets(results[mine[by]], results[reference[other]], by, data)
+        found |= {
+            f"{name}: data sets resampled, from": low,
+            f"{name}: data sets resampled, to": high,
+        }
+    return found | {"data sets": len(set(data))}
 
 
 def mean_fact(results: Sequence[Result], fact: str) -> float:

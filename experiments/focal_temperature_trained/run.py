@@ -63,12 +63,14 @@ def run(parameters: Mapping[str, Any]) -> Result:
     results = grouped(measured, methods, networks)
 
     values: dict[str, float] = {}
+    data = {n.name: place[0] for place, by_loss in whole.items() for n in by_loss.values()}
     for place, by_loss in whole.items():
-        of_place = values_of(only(results, list(by_loss.values())))
+        of_place = values_of(only(results, list(by_loss.values())), data.__getitem__)
         values |= {f"{said_of(place)}: {name}": of_place[name] for name in OF_ALL}
     of_whole = only(results, [each for by_loss in whole.values() for each in by_loss.values()])
     if whole:
-        values |= {f"all: {name}": value for name, value in values_of(of_whole).items()}
+        of_all = values_of(of_whole, data.__getitem__)
+        values |= {f"all: {name}": value for name, value in of_all.items()}
     values["predictions changed by any method"] = changed_predictions(results)
 
     lines = {

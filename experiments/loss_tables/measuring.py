@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import binomtest
 
 import calibrant
-from calibrant.metrics import Difference, Metric, s99, s99_accuracy
+from calibrant.metrics import Difference, s99, s99_accuracy
 from experiments.trained.runs import Floats, Labels, TrainedRun, test_logits
 
 BY_NLL = "after, T by NLL"
@@ -88,7 +88,7 @@ def has_learned(run: TrainedRun, part: float) -> bool:
 
 
 def best_temperature(
-    logits: Floats, labels: Labels, metric: Metric, tenths: Sequence[int]
+    logits: Floats, labels: Labels, metric: Callable[..., float], tenths: Sequence[int]
 ) -> float:
     """The first of T = 0.1, 0.2, ... with the smallest error: the paper's grid search (Sec. 6).
 

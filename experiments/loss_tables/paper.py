@@ -28,7 +28,9 @@ def cells() -> Cells:
 
     ``quantity`` is ece (Tables 1, 4, 7), ada_ece (2, 5, 8), error (3, 9), s99 and s99_accuracy (6),
     nll (10, 11) or mce (12, 13), all in percent; ``stage`` is before or after temperature scaling,
-    or T. What stands in two tables is the same in both, and stands here once.
+    or T. What stands in two tables is the same in both, and stands here once. Table 6 has one
+    column for focal loss, without a gamma; here it is fla-53, whose networks do not have these
+    cells (``authors_networks``).
     """
     with (Path(__file__).parent / "paper_cells.csv").open(newline="") as file:
         return {

@@ -16,6 +16,7 @@ from calibrant import TemperatureScaling, ece
 from calibrant.focal import focal_log_probs
 from calibrant.training import recipe
 from calibrant.training.grid import Job, folder_of, run_grid
+from experiments.kept import unpack
 from experiments.map_on_images.pictures import draw_errors, draw_reliability
 from experiments.results import Result
 from experiments.tables import Table
@@ -86,6 +87,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
         for seed in parameters["seeds"]
         for gamma in parameters["gammas"]
     }
+    unpack(jobs.values(), Path(parameters["folder"]))
     trained = run_grid(list(jobs.values()), parameters["folder"], say=print)
     measured = []
     for (panel, gamma, seed), job in jobs.items():

@@ -100,6 +100,7 @@ def _measured(
     confidence, correct = probs.max(axis=1), top == labels
     resampled = {
         **resampling.resampled_ada_ece(confidence, correct, counts, N_BINS),
+        **resampling.resampled_ece(confidence, correct, counts, N_BINS),
         "nll": resampling.resampled_mean(nll, counts),
         "brier": resampling.resampled_mean((probs**2).sum(axis=1) - 2.0 * true + 1.0, counts),
     }

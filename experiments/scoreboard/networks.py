@@ -61,6 +61,11 @@ class Network:
         return _part(self.path, which)
 
 
+def data_of(name: str) -> str:
+    """The data set in the name of a public network; that of compressed images is the same."""
+    return name.partition("_")[0].removesuffix("jpeg")
+
+
 def _part(path: Path, which: str) -> tuple[Floats, Labels]:
     """Logits and labels; a stated confidence c that an answer is correct is log (1 - c, c)."""
     with np.load(path) as file:

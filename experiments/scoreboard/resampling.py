@@ -12,14 +12,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.metrics.binning import equal_mass_table, mass_membership
+from calibrant.metrics.binning import equal_mass_table, mass_membership, width_index
 
 Floats = npt.NDArray[np.float64]
 
 SEED = 0
 RESAMPLES = 200
 LEVEL = 0.95
-RESAMPLED = ("ada_ece", "ada_ece_noise", "nll", "brier")
+BINNED = ("ada_ece", "ece")
+"""Metrics with a second kind of draws, ``_noise``."""
+RESAMPLED = (*BINNED, *(f"{metric}_noise" for metric in BINNED), "nll", "brier")
 
 
 def draws(images: str, n: int) -> Floats:
@@ -59,6 +61,17 @@ def resampled_ada_ece(
     return {"ada_ece": errors, "ada_ece_noise": noise}
 
 
+def resampled_ece(
+    confidence: Floats, correct: npt.NDArray[np.bool_], counts: Floats, n_bins: int
+) -> dict[str, Floats]:
+    """The same with bins of equal width."""
+    gaps = np.zeros((len(confidence), n_bins))
+    gaps[np.arange(len(gaps)), width_index(confidence, n_bins)] = confidence - correct
+    sums = counts @ gaps
+    errors = np.abs(sums).sum(axis=1) / len(gaps)
+    return {"ece": errors, "ece_noise": np.abs(sums - gaps.sum(axis=0)).sum(axis=1) / len(gaps)}
+
+
 class Interval(NamedTuple):
     """A difference and its interval."""
 
@@ -75,6 +88,14 @@ class Interval(NamedTuple):
     def worse(self) -> bool:
         """Whether it is significantly above 0."""
         return self.low is not None and self.low > 0.0
+
+    def named(self, name: str) -> dict[str, float]:
+        """The value under this name, and the ends of its interval."""
+        ends = {"from": self.low, "to": self.high}
+        return {
+            name: self.value,
+            **{f"{name}: 95% {end}": at for end, at in ends.items() if at is not None},
+        }
 
 
 def interval(seen: float, off: list[Floats]) -> Interval:

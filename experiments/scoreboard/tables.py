@@ -16,7 +16,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from experiments.scoreboard.measuring import MEASURED, Result
-from experiments.scoreboard.resampling import LEVEL, Floats, Interval, interval
+from experiments.scoreboard.resampling import BINNED, LEVEL, Floats, Interval, interval
 
 PERCENT = ("ada_ece", "classwise_ece", "accuracy", "changed", "positive_ada_ece", "ece")
 FLOORS = ("ada_ece", "ece")
@@ -81,7 +81,7 @@ def summarise(
     for method, of_method in results.items():
         measured = [result for result in of_method if result.values]
         differences = tuple(
-            _difference(metric, against, measured, results[against])
+            difference_to(metric, against, measured, results[against])
             for metric, against in compared
             if against != method and measured
         )
@@ -107,16 +107,17 @@ def summarise(
     )
 
 
-def _difference(
+def difference_to(
     metric: str, against: str, measured: Sequence[Result], reference: Sequence[Result]
 ) -> Difference:
+    """A metric minus that of the reference called ``against``, over the networks both have."""
     by_network = {result.network: result for result in reference if result.values}
     pairs = [(r, by_network[r.network]) for r in measured if r.network in by_network]
     seen = np.array([_minus(a.values[metric], b.values[metric]) for a, b in pairs])
     off = [
         _mean_of([_minus(a.resampled[metric], b.resampled[metric]) for a, b in pairs]) - seen.mean()
     ]
-    if metric == "ada_ece":
+    if metric in BINNED:
         noise = f"{metric}_noise"
         off.append(_mean_of([a.resampled[noise] - b.resampled[noise] for a, b in pairs]))
     return Difference(

@@ -47,6 +47,13 @@ def run(parameters: Mapping[str, Any]) -> Result:
         where = ", ".join(f"{q:.3f}" for q in np.sort(rows[worst])[::-1])
         numbers = [f"{number:.4f}" for number in (difference[worst], in_corners, in_centre)]
         cells.append([f"{gamma:g}", f"{temperature:.4f}", *numbers, f"({where})", f"{also:.1f}"])
+    edges = rows.min(axis=-1) == 0.0
+    for gamma, printed in zip(parameters["heatmaps"], parameters["captions"], strict=True):
+        for name, t in (("closest T", temperatures[gamma]), (f"T = {printed:g}", printed)):
+            difference = np.abs(focal_map(rows, gamma=gamma) - scaled(rows, t)).max(axis=-1)
+            for where, part in (("on the edges", edges), ("inside", ~edges)):
+                name_of = f"{name}, gamma {gamma:g}: largest difference {where}"
+                values[name_of] = difference[part].max()
     not_sharper = np.diff(tops, axis=0) < -1e-12
     values["rows whose top probability is lower for a larger gamma"] = int(
         np.count_nonzero(not_sharper)

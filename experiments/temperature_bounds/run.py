@@ -48,7 +48,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
     far = np.geomspace(1e-3, parameters["far_logit"], 20_001)
     values["tightest lower T, gamma 4, logits to 1000"] = tightest(far, gamma)[0]
 
-    outside, printed = 0, 0
+    outside, printed, inverted = 0, 0, 0
     rows = []
     for gamma in parameters["gammas"]:
         low, high = temperature_bounds(gamma=gamma)
@@ -58,10 +58,13 @@ def run(parameters: Mapping[str, Any]) -> Result:
         outside += int(np.count_nonzero((inverse > 1.0 / low) | (inverse < 1.0 / high)))
         # As printed, the factors of the logit are 1/(gamma + 1) and 1/(gamma + 1 - log ...).
         printed += int(np.count_nonzero((low < inverse) & (inverse < high)))
+        inverted += int(np.count_nonzero((1.0 / low < inverse) & (inverse < 1.0 / high)))
         numbers = (low, high, high - low, tight_low, tight_high, tight_high - tight_low)
         rows.append([f"{gamma:g}", *(f"{number:.4f}" for number in numbers)])
     values["logits at which the map is outside the proved bounds, all gammas"] = outside
     values["logits at which the inequality holds as printed, all gammas"] = printed
+    name = "logits at which the inequality holds with inverses in the printed order, all gammas"
+    values[name] = inverted
 
     head = ["gamma", "proved T", "to", "width", "tightest T", "to", "width"]
     title = f"Temperatures around the map, logits to {parameters['largest_logit']:g}"

@@ -60,25 +60,9 @@ class Line:
         return r_squared(self.gammas, self.temperatures)
 
     @property
-    def bend(self) -> float:
-        """Distance of T over gamma from its chord: see :func:`bend`."""
-        return bend(self.gammas, self.temperatures)
-
-    @property
     def straightness_of_inverse(self) -> float:
         """R squared of 1/T over gamma."""
         return r_squared(self.gammas, 1.0 / self.temperatures)
-
-
-def bend(x: Floats, y: Floats) -> float:
-    """How far the parabola closest to ``y`` is from its chord, as a share of its rise.
-
-    0 for a line; noise moves it less than it moves R squared, which any smooth rise makes large.
-    """
-    square, slope, _ = np.polyfit(x, y, deg=2)
-    width = float(np.ptp(x))
-    rise = slope * width + square * (x.max() ** 2 - x.min() ** 2)
-    return float(abs(square) * (width / 2.0) ** 2 / abs(rise))
 
 
 def r_squared(x: Floats, y: Floats) -> float:

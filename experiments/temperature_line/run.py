@@ -14,14 +14,16 @@ from matplotlib.figure import Figure
 from calibrant.focal import closest_temperature
 from calibrant.plots.palette import GUIDE, look
 from experiments.results import Result
-from experiments.scoreboard.networks import all_networks
+from experiments.scoreboard.networks import all_networks, data_of
 from experiments.tables import Table
 from experiments.temperature_line.closest import closest_before
-from experiments.temperature_line.lines import CALLED, CRITERIA, Floats, Line, bend, best_line
+from experiments.temperature_line.lines import CALLED, CRITERIA, Floats, Line, best_line
 
 THEORY_CLASSES = (2, 3, 4)
 WITH_LINES = {2: "2 classes", 10: "10 classes", 100: "100 classes"}
 """The groups of the picture."""
+STRAIGHT = 0.95
+"""R² from which T over gamma counts as close to a line."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +73,8 @@ def closest_on_simplex(gammas: Floats, n_classes: int) -> Floats:
 
 def values(measured: Sequence[Measured], theory: Mapping[int, float]) -> dict[str, float]:
     """Straightness and slope, and the slope if map and temperature were the same."""
-    gammas = measured[0].lines[CRITERIA[0]].gammas
-    # What is bent, and what is straight? A square root is a measure that everybody knows.
-    root = bend(gammas, np.sqrt(1.0 + gammas))
-    found: dict[str, float] = {
-        "networks": len(measured),
-        "bend of the square root of 1 + gamma": root,
-    }
+    data = np.array([data_of(each.name) for each in measured])
+    found: dict[str, float] = {"networks": len(measured), "data sets": len(set(data))}
     for criterion in CRITERIA:
         lines = [each.lines[criterion] for each in measured]
         straight = np.array([line.straightness for line in lines])
@@ -85,12 +82,11 @@ def values(measured: Sequence[Measured], theory: Mapping[int, float]) -> dict[st
         chosen = f"T chosen by {CALLED[criterion]}"
         found |= {
             f"R² of T over gamma, {chosen}: median": float(np.median(straight)),
-            f"bend of T over gamma, {chosen}: median": float(
-                np.median([line.bend for line in lines])
+            # Networks on the same data are no news of each other: one median for each data set.
+            f"R² of T over gamma, {chosen}: data sets with a median from {STRAIGHT} on": sum(
+                np.median(straight[data == each]) >= STRAIGHT for each in set(data)
             ),
-            f"bend of T over gamma, {chosen}: networks below that of a square root": sum(
-                line.bend < root for line in lines
-            ),
+            f"R² of T over gamma, {chosen}: smallest": float(straight.min()),
             f"R² of 1/T over gamma, {chosen}: median": float(np.median(inverse)),
             f"best T at an end of the search, {chosen}": sum(line.at_edge for line in lines),
         }

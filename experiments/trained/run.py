@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import calibrant
 from calibrant.metrics import s99, s99_accuracy
 from calibrant.training.grid import run_grid
+from experiments.kept import unpack
 from experiments.results import Result
 from experiments.tables import Table
 from experiments.trained.runs import Floats, Labels, TrainedRun, finished, jobs, missing, title
@@ -48,6 +50,7 @@ AFTER = (
 def run(parameters: Mapping[str, Any]) -> Result:
     """Train, then measure every run on its whole test set."""
     grids, folder = parameters["grids"], parameters["folder"]
+    unpack(jobs(grids), Path(folder))
     trained = run_grid(jobs(grids), folder, say=print)
     found = finished(grids, folder)
     values: dict[str, float] = {

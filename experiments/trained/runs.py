@@ -15,6 +15,7 @@ from calibrant.training import Recipe
 from calibrant.training.folders import RunFolder
 from calibrant.training.grid import Job, folder_of, jobs_of, read_grid
 from experiments.catalogue import NothingToReadError
+from experiments.kept import unpack
 
 HERE = Path(__file__).parent
 TITLES = {
@@ -22,6 +23,7 @@ TITLES = {
     "label-smoothing": "label smoothing",
     "brier": "Brier",
     "mmce": "MMCE",
+    "mmce-published": "MMCE, published",
     "adafocal": "AdaFocal",
 }
 
@@ -92,6 +94,7 @@ def jobs(grids: Sequence[str]) -> list[Job]:
 def finished(grids: Sequence[str], folder: str) -> dict[Place, dict[str, TrainedRun]]:
     """The finished runs by data set and network, then by loss; the grids have one seed."""
     found: dict[Place, dict[str, TrainedRun]] = {}
+    unpack(jobs(grids), Path(folder))
     for job in jobs(grids):
         place = RunFolder(folder_of(job, Path(folder)))
         result = place.read_result()

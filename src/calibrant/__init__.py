@@ -14,12 +14,14 @@ from calibrant.calibrators import (
     DirichletCalibration,
     FocalCalibration,
     FocalTemperatureScaling,
+    GroupedCalibration,
     HistogramBinning,
     Identity,
     IsotonicCalibration,
     MatrixScaling,
     MultiLabelCalibration,
     PlattScaling,
+    PriorShift,
     SplineCalibration,
     StructuredScaling,
     TemperatureScaling,
@@ -27,6 +29,7 @@ from calibrant.calibrators import (
     VectorScaling,
     VennAbers,
     compare,
+    estimate_prevalence,
     load,
 )
 from calibrant.errors import CalibrantError
@@ -35,6 +38,7 @@ from calibrant.metrics import (
     ada_ece,
     brier,
     classwise_ece,
+    decide,
     ece,
     error_rate,
     evaluate,
@@ -42,6 +46,7 @@ from calibrant.metrics import (
     mce,
     nll,
     paired_difference,
+    worst_slices,
 )
 from calibrant.metrics.reliability import reliability_curve
 
@@ -66,12 +71,14 @@ __all__ = [
     "DirichletCalibration",
     "FocalCalibration",
     "FocalTemperatureScaling",
+    "GroupedCalibration",
     "HistogramBinning",
     "Identity",
     "IsotonicCalibration",
     "MatrixScaling",
     "MultiLabelCalibration",
     "PlattScaling",
+    "PriorShift",
     "SplineCalibration",
     "StructuredScaling",
     "TemperatureScaling",
@@ -85,8 +92,10 @@ __all__ = [
     "calibrators",
     "classwise_ece",
     "compare",
+    "decide",
     "ece",
     "error_rate",
+    "estimate_prevalence",
     "evaluate",
     "evaluate_multilabel",
     "export",
@@ -98,6 +107,7 @@ __all__ = [
     "paired_difference",
     "reliability_curve",
     "report",
+    "worst_slices",
 ]
 
 

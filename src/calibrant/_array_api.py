@@ -1,7 +1,8 @@
 """The library of an array, from array-api-compat.
 
 ``torch.compile`` warns about the caches in these functions of array-api-compat, so a torch tensor
-does not reach them.
+does not reach them. NumPy follows the standard itself since version 2.1, and its own ``clip`` takes
+a tenth of the time on a single row.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 import array_api_compat
+import numpy as np
 
 from calibrant._types import Array
+
+NUMPY_FOLLOWS_THE_STANDARD = hasattr(np, "astype")
 
 
 def array_namespace(array: Array) -> Any:
@@ -19,6 +23,8 @@ def array_namespace(array: Array) -> Any:
         from array_api_compat import torch
 
         return torch
+    if NUMPY_FOLLOWS_THE_STANDARD and isinstance(array, np.ndarray):
+        return np
     return array_api_compat.array_namespace(array)
 
 

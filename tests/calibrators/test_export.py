@@ -119,7 +119,7 @@ def assert_agrees(found, calibrator, logits):
 
 def test_every_method_has_a_template():
     whole = {name for name, method in CALIBRATORS.items() if not issubclass(method, InParts)}
-    assert set(TEMPLATES) == whole | {"multi-label"}
+    assert set(TEMPLATES) == whole | {"multi-label", "grouped"}
 
 
 # Fitting a thousand classes, and reading a million numbers, takes seconds.

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from calibrant import CALIBRATORS, TemperatureScaling, load
@@ -361,3 +362,72 @@ def test_a_real_network_becomes_calibrated(shared_data, tmp_path):
     written = read_predictions(out)
     gap = written.probs.max(axis=1).mean() - (written.probs.argmax(axis=1) == written.labels).mean()
     assert math.fabs(gap) < 0.01
+
+
+# --- other class shares ---------------------------------------------------------------------------
+
+
+def screening(folder: Path, name: str, seed: int, share: float, *, spread: float = 1.0) -> Path:
+    """Scores of a test for a disease; without labels if the name says so."""
+    rng = np.random.default_rng(seed)
+    sick = rng.random(2000) < share
+    odds = spread * (2.0 * rng.normal(2.0 * sick - 1.0)) - 2.2
+    columns = {"score": 1.0 / (1.0 + np.exp(-odds))}
+    if name != "new":
+        columns["label"] = np.where(sick, "sick", "well")
+    path = folder / f"{name}.csv"
+    pd.DataFrame(columns).to_csv(path, index=False)
+    return path
+
+
+def test_the_share_of_unlabelled_samples_is_estimated(tmp_path):
+    val, new = screening(tmp_path, "val", 0, 0.1), screening(tmp_path, "new", 1, 0.4)
+    out = tmp_path / "cal.json"
+    given = ("fit", val, "--positive", "sick", "--unlabelled", new, "-o", out)
+    result = run_calibrant(*given)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("2,000 unlabelled and 2,000 labelled samples\nclass")
+    assert "Label shift explains the scores" in result.stdout
+    found = load(out)
+    assert found.NAME == "prior-shift"
+    assert found.target[1] == pytest.approx(0.4, abs=0.04)
+    assert found.classes_ == ("well", "sick")
+    told = json.loads(run_calibrant(*given, "--json").stdout)["prevalence"]
+    assert told["shares"] == found.target
+    assert told["classes"] == ["well", "sick"]
+    assert (
+        run_calibrant("apply", out, new, "--positive", "sick", "-o", tmp_path / "x.csv").exit_code
+        == 0
+    )
+
+
+def test_shares_that_label_shift_does_not_explain_are_refused(tmp_path):
+    val, new = screening(tmp_path, "val", 0, 0.1), screening(tmp_path, "new", 1, 0.1, spread=2.0)
+    given = ("fit", val, "--positive", "sick", "--unlabelled", new, "-o", tmp_path / "cal.json")
+    refused(tmp_path, "new.csv: Label shift does not explain the scores (p = ", *given)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--unlabelled", "new.csv", "--method", "beta"],
+            "--unlabelled is for the method",
+        ),
+        (["--unlabelled", "none.csv"], "none.csv"),
+        (["--unlabelled", "new.csv", "--set", "target=0.5"], "--set takes each name once"),
+        (["--method", "prior-shift"], "prior-shift needs target. Add --set target=VALUE"),
+        (["--method", "prior-shift", "--set", "target=0"], "target must be above 0"),
+        (
+            ["--method", "prior-shift", "--set", "target=[1,2]"],
+            "must be shares that sum to 1",
+        ),
+        (["--method", "prior-shift", "--set", "target=abc"], "target must be"),
+    ],
+)
+def test_bad_shares_on_the_command_line(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    screening(tmp_path, "val", 0, 0.1)
+    screening(tmp_path, "new", 1, 0.1)
+    given = ("fit", "val.csv", "--positive", "sick", *arguments, "-o", "cal.json")
+    refused(tmp_path, message, *given)

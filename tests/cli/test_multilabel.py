@@ -44,8 +44,44 @@ def test_files_are_read_and_written(file, tmp_path):
     write_predictions(copy, probs=probs, labels=whole.labels, class_names=NAMES, multilabel=True)
     np.testing.assert_array_equal(read_predictions(copy).probs, probs)
     np.testing.assert_array_equal(read_predictions(copy).labels, whole.labels)
-    with pytest.raises(calibrant.CalibrantError, match=r"written as \.npz"):
-        write_predictions(tmp_path / "copy.csv", probs=probs, multilabel=True)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_tables_give_what_arrays_give(file, tmp_path, ending):
+    parts = {part: tmp_path / f"{part}.{ending}" for part in ("val", "test")}
+    for part, path in parts.items():
+        whole = read_predictions(f"{file}::{part}")
+        content = {"logits": whole.logits, "labels": whole.labels, "class_names": NAMES}
+        write_predictions(path, **content, multilabel=True)
+        assert is_multilabel(path)
+        read = read_predictions(path)
+        assert read.class_names == tuple(NAMES)
+        np.testing.assert_array_equal(read.logits, whole.logits)
+        np.testing.assert_array_equal(read.labels, whole.labels)
+    for val, test, out in (
+        (f"{file}::val", f"{file}::test", tmp_path / "a.npz"),
+        (parts["val"], parts["test"], tmp_path / f"b.{ending}"),
+    ):
+        run("fit", val, "-o", tmp_path / "cal.json")
+        run("apply", tmp_path / "cal.json", test, "-o", out)
+    one, other = (read_predictions(tmp_path / name) for name in ("a.npz", f"b.{ending}"))
+    np.testing.assert_allclose(one.probs, other.probs, rtol=1e-12)
+    np.testing.assert_array_equal(one.labels, other.labels)
+
+
+def test_a_missing_column_of_labels(tmp_path):
+    (tmp_path / "a.csv").write_text("prob_cat,prob_dog,label_cat\n0.1,0.2,0\n0.3,0.4,1\n")
+    result = run_calibrant("evaluate", tmp_path / "a.csv")
+    assert result.exit_code == 2
+    assert "found label_cat but no label_dog" in result.stderr
+
+
+def test_one_hot_columns_are_classes(tmp_path):
+    rows = ["prob_cat,prob_dog,label_cat,label_dog", "0.1,0.9,0,1", "0.3,0.7,1,0", "0.3,0.7,1,0"]
+    (tmp_path / "a.csv").write_text("\n".join(rows) + "\n")
+    result = run_calibrant("evaluate", tmp_path / "a.csv")
+    assert result.exit_code == 2
+    assert "found exactly one in every row" in result.stderr
 
 
 def test_fit_apply_evaluate(file, tmp_path):

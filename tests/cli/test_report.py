@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 import sys
 
 import numpy as np
 import pytest
 
-from calibrant import CALIBRATORS
+from calibrant import CALIBRATORS, decide
+from calibrant.calibrators.registry import required_params
 from calibrant.files import write_predictions
 from tests.processes import run_calibrant
 
@@ -64,7 +66,8 @@ def test_all_methods_by_default(parts, tmp_path):
     page = tmp_path / "page.html"
     assert run(*parts, "-o", page).exit_code == 0
     text = page.read_text(encoding="utf-8")
-    assert all(f">{name}</th>" in text for name in {*CALIBRATORS} - {"focal", "identity"})
+    named = {name for name, cls in CALIBRATORS.items() if not required_params(cls)} - {"identity"}
+    assert all(f">{name}</th>" in text for name in named)
     assert ">as it is</th>" in text
     assert f"calibrant fit {parts[0]} -o cal.json" in without_tags(text)
     assert run(*parts, "-o", page, "--gamma", 2, "--method", "focal").exit_code == 0
@@ -205,3 +208,39 @@ def test_an_imbalanced_model_and_the_commands_to_calibrate_it(tmp_path):
     text = page.read_text(encoding="utf-8")
     assert f"calibrant fit {val} --keep-class -o cal.json" in without_tags(text)
     assert "Leave it as it is" not in text
+
+
+def test_costs_add_a_section(parts, tmp_path):
+    costs, page = tmp_path / "costs.csv", tmp_path / "page.html"
+    costs.write_text("true,<act>,wait\n3,0,9\n0,5,0\n1,5,0\n2,5,0\n")
+    assert run(*parts, "-o", page, *QUICK, "--costs", costs).exit_code == 0
+    text = page.read_text(encoding="utf-8")
+    assert "What the decisions cost" in text
+    assert "&lt;act&gt;" in text
+    expected = decide(
+        logits=LOGITS[TEST], labels=LABELS[TEST], costs=[[5, 0], [5, 0], [5, 0], [0, 9]]
+    )
+    assert f"{expected.realised.value:.4f}" in without_tags(text)
+    found = json.loads(re.search(r'id="data">(.*?)</script>', text)[1])["costs"]
+    assert found["identity"]["realised_cost"]["value"] == expected.realised.value
+    assert found["identity"]["saved"]["value"] == 0.0
+    assert set(found) == {"identity", "temperature"}
+    assert run(*parts, "-o", page, *QUICK).exit_code == 0
+    assert "What the decisions cost" not in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("true,act\na,1\nb,1\nc,1\nd,1\n", "found none for 0, only 'a', 'b', 'c', 'd'"),
+        ("true,act\n0,1\n", "a row for each of the 4 classes; found 1 rows"),
+        ("true,act\n0,one\n", "costs.csv: costs must be finite numbers; found 'one'"),
+    ],
+)
+def test_costs_that_cannot_be_used(parts, tmp_path, text, message):
+    costs = tmp_path / "costs.csv"
+    costs.write_text(text)
+    result = run(*parts, "-o", tmp_path / "page.html", *QUICK, "--costs", costs)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1

@@ -25,7 +25,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 SLOW_COMMANDS = ("demo", "train")
 """Commands that are only parsed here; they have their own tests."""
-PACKAGES = ("calibrant", "focal", "losses", "metrics", "plots", "report", "calibrators", "files")
+PACKAGES = (
+    *("calibrant", "focal", "losses", "metrics", "plots", "report", "calibrators", "files"),
+    "monitoring",
+)
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -67,11 +70,20 @@ def folder(tmp_path_factory):
         **{f"{name}_logits": truth[rows] for name, rows in parts.items()},
         **{f"{name}_labels": tags[rows] for name, rows in parts.items()},
     )
+    odds = 2.0 * rng.normal(size=1200) - 1.0
+    sick = np.where(rng.random(1200) < 1 / (1 + np.exp(-odds)), "sick", "healthy")
+    months = {"march": slice(0, 400), "april": slice(400, 800), "november": slice(800, None)}
+    for month, rows in months.items():
+        columns = {"score": 1 / (1 + np.exp(-odds[rows]))}
+        columns |= {} if month == "november" else {"label": sick[rows]}
+        csv.write_csv(table(columns), where / f"{month}.csv")
+    (where / "costs.csv").write_text("true,treat,wait\nsick,0,500\nhealthy,10,0\n")
     for log in (ROOT / "examples" / "language_model").glob("*.jsonl"):
         shutil.copy(log, where)
     (where / "serving").mkdir()
     (where / "logs").mkdir()
-    parquet.write_table(table(columns), where / "logs" / "day.parquet")
+    of_day = {"day": ["2026-10-01"] * 200, "country": ["FR"] * 200, "sex": ["f", "m"] * 100}
+    parquet.write_table(table(columns | of_day), where / "logs" / "day.parquet")
     (where / "tokens").mkdir()
     log_probs = truth - np.log(np.exp(truth).sum(axis=1, keepdims=True))
     write_truncated_predictions(
@@ -102,7 +114,8 @@ def test_every_console_line_of_the_pages_runs(folder, monkeypatch):
     assert len(lines) > 10
     for line in lines:
         done = run_calibrant(*shlex.split(line)[1:])
-        assert done.exit_code == 0, f"{line}: {done.output}"
+        alarm = line.startswith("calibrant watch") and "ALARM" in done.output
+        assert done.exit_code == int(alarm), f"{line}: {done.output}"
     written = {"report.html", "cal.json", "calibrated.npz", "rel.png", "cal.onnx"}
     assert written <= {path.name for path in folder.iterdir()}
 
@@ -123,7 +136,7 @@ def test_targets_extras_and_files_on_a_page_exist(page):
     for command in commands_of(page, "make"):
         assert command.split()[1] in targets, command
     for command in commands_of(page, "python -m experiments"):
-        assert command.split()[3] in {*catalogue(), "quick", "page", "--list"}, command
+        assert command.split()[3] in {*catalogue(), "quick", "page", "keep", "--list"}, command
     text = page.read_text()
     for extras in re.findall(r"pip install '(?:calibrant|\.)\[([a-z,]+)\]'", text):
         assert set(extras.split(",")) <= set(project["optional-dependencies"]), extras

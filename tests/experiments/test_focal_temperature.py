@@ -8,13 +8,13 @@ import pytest
 from calibrant import FocalTemperatureScaling, TemperatureScaling
 from calibrant.focal import closest_temperature, focal_log_probs
 from experiments.composed_temperature.run import mean_ratio
-from experiments.focal_temperature.gains import counts, gain, over_networks
+from experiments.focal_temperature.gains import counts, gain, over_data_sets
 from experiments.focal_temperature.methods import CHANGED, FOCAL, compared, counting
 from experiments.focal_temperature.paper import table_1
 from experiments.scoreboard.measuring import Result
 from experiments.scoreboard.methods import Fitted, Method
 from experiments.temperature_line.closest import closest_after, closest_before
-from experiments.temperature_line.lines import Line, bend, best_line
+from experiments.temperature_line.lines import Line, best_line
 
 
 def drawn(gamma: float, temperature: float, *, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -86,20 +86,23 @@ def test_networks_that_gain_alike_leave_no_doubt_and_others_do():
     rng = np.random.default_rng(0)
     reference = [result(name, value, rng, 0.0) for name, value in (("a", 0.02), ("b", 0.04))]
     alike = [result(name, value, rng, 0.0) for name, value in (("a", 0.01), ("b", 0.02))]
-    assert over_networks(alike, reference, "ada_ece") == pytest.approx((50.0, 50.0))
+    apart = ("a", "b")
+    assert over_data_sets(alike, reference, "ada_ece", apart) == pytest.approx((50.0, 50.0))
     one = [result(name, value, rng, 0.0) for name, value in (("a", 0.01), ("b", 0.04))]
-    assert over_networks(one, reference, "ada_ece") == pytest.approx((0.0, 50.0))
+    assert over_data_sets(one, reference, "ada_ece", apart) == pytest.approx((0.0, 50.0))
+    together = ("c", "c")
+    assert over_data_sets(one, reference, "ada_ece", together) == pytest.approx((0.0, 50.0))
 
 
-def test_a_bend_is_that_of_the_curve_and_not_of_its_slope_or_size():
-    x = np.linspace(-0.5, 5.0, 12)
-    assert bend(x, 3.0 - 7.0 * x) == pytest.approx(0.0, abs=1e-12)
-    parabola = 1.0 - (1.0 - x / 5.0) ** 2  # from 0 to 5 it rises by 1, at the middle 1/4 above
-    inside = x[x >= 0.0]
-    assert bend(inside, parabola[x >= 0.0]) == pytest.approx(
-        (inside[-1] - inside[0]) / 4 / (10.0 - inside[0] - inside[-1])
-    )
-    assert bend(x, np.sqrt(1.0 + x)) == pytest.approx(bend(x, 5.0 - 2.0 * np.sqrt(1.0 + x)))
+def test_networks_on_the_same_data_are_drawn_together():
+    rng = np.random.default_rng(0)
+    names = [f"n{i}" for i in range(20)]
+    reference = [result(name, 0.02, rng, 0.0) for name in names]
+    mine = [result(name, 0.01 if i < 10 else 0.02, rng, 0.0) for i, name in enumerate(names)]
+    data = ["a"] * 10 + ["b"] * 10
+    assert over_data_sets(mine, reference, "ada_ece", data) == pytest.approx((0.0, 50.0))
+    low, high = over_data_sets(mine, reference, "ada_ece", names)
+    assert 10.0 < low < high < 40.0
 
 
 def test_a_changed_prediction_is_counted():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from experiments.digits_losses.run import mean_and_half
 from experiments.dynamics.pictures import epoch_at
 from experiments.dynamics.run import Rise, run as dynamics
 from experiments.focal_temperature_trained.networks import complete, trained_networks
+from experiments.kept import keep, unpack
 from experiments.loss_tables import paper
 from experiments.loss_tables.measuring import (
     best_temperature,
@@ -309,3 +311,57 @@ def test_sure_predictions_differ_surely_or_not(folder):
     assert significantly_more_sure(focal, plain, "before") == -1
     assert significantly_more_sure(focal, focal, "before") == 0
     assert significantly_more_sure(focal, plain, "after") == 0  # both are honest then
+
+
+def test_a_kept_run_is_read_as_it_was(folder, tmp_path):
+    packed = keep(Path(folder), tmp_path / "kept")
+    assert len(packed) == 4
+    unpack(jobs(GRIDS), tmp_path / "out", tmp_path / "kept")
+    before, after = finished(GRIDS, folder), finished(GRIDS, str(tmp_path / "out"))
+    assert {place: list(runs) for place, runs in after.items()} == {
+        place: list(runs) for place, runs in before.items()
+    }
+    for place, runs in before.items():
+        for loss, run in runs.items():
+            again = after[place][loss]
+            assert (again.result, again.records) == (run.result, run.records)
+            assert again.sizes == run.sizes
+            assert (again.test.labels == run.test.labels).all()
+            assert (again.test.ids == run.test.ids).all()
+            seen = [calibrant.nll(logits=r.test.logits, labels=r.test.labels) for r in (run, again)]
+            assert seen[0] == pytest.approx(seen[1], abs=1e-4)
+
+
+def test_runs_in_the_folder_are_not_replaced(folder, tmp_path):
+    keep(Path(folder), tmp_path / "kept")
+    shutil.copytree(folder, tmp_path / "out")
+    place = next(path for path in (tmp_path / "out").iterdir() if path.is_dir())
+    (place / "metrics.jsonl").write_text("")
+    unpack(jobs(GRIDS), tmp_path / "out", tmp_path / "kept")
+    assert (place / "metrics.jsonl").read_text() == ""
+
+
+def test_what_is_kept_is_small(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("experiments.kept.MOST_BYTES", 1000)
+    with pytest.raises(ValueError, match=r"at most 1,000 bytes together; found .* Keep fewer"):
+        keep(Path(folder), tmp_path / "kept")
+    assert not (tmp_path / "kept").exists()
+    with pytest.raises(FileNotFoundError, match="must hold finished runs"):
+        keep(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "runs", "epochs"),
+    [
+        ("sst.toml", 60, 25),
+        ("sst_schedule.toml", 10, 25),
+        ("newsgroups_random.toml", 10, 50),
+        ("cifar10_s.toml", 8, 200),
+        ("more_losses.toml", 24, None),
+        ("more_losses_resnet20.toml", 12, 30),
+    ],
+)
+def test_a_long_grid_can_be_started(name, runs, epochs):
+    found = jobs([name])
+    assert len(found) == runs
+    assert all(epochs in (None, job.recipe.epochs) for job in found)

@@ -407,20 +407,40 @@ def test_confidence_and_correct(tmp_path, correct):
     assert len(expected) == count_rows(tmp_path / "a.npz") == 3
 
 
-def test_confidence_and_two_labels(tmp_path):
+@pytest.mark.parametrize(
+    ("true", "predicted"),
+    [(np.int16([3, 1]), np.int16([3, 2])), (["cat", "dog"], ["cat", "cat"]), (["3", "a"], [3, 4])],
+)
+def test_confidence_and_two_labels(tmp_path, true, predicted):
     content = {
         "confidence": np.array([0.9, 0.6], dtype=np.float32),
-        "true_label": np.array([3, 1], dtype=np.int16),
-        "pred_label": np.array([3, 2], dtype=np.int16),
+        "true_label": np.array(true),
+        "pred_label": np.array(predicted, dtype=np.array(true).dtype),
     }
-    expected = Predictions(
-        confidence=content["confidence"],
-        correct=np.array([True, False]),
-        labels=np.array([3, 1]),
-    )
+    expected = Predictions(confidence=content["confidence"], correct=np.array([True, False]))
     same(read_predictions(save_npz(tmp_path / "a.npz", **content)), expected)
     same(read_predictions(save_parquet(tmp_path / "a.parquet", content)), expected)
     assert read_predictions(save_csv(tmp_path / "a.csv", content)).correct.tolist() == [True, False]
+
+
+def test_names_and_numbers_do_not_mix_in_a_pair_of_labels(tmp_path):
+    content = {"confidence": [0.9], "true_label": ["cat"], "pred_label": [1]}
+    path = save_npz(tmp_path / "a.npz", **{name: np.array(v) for name, v in content.items()})
+    with pytest.raises(ValueError, match="must both be numbers or both be names"):
+        read_predictions(path)
+
+
+def test_numbered_columns_that_do_not_begin_with_0_are_named_after_classes(tmp_path):
+    content = {"prob_3": [0.9, 0.2], "prob_5": [0.1, 0.8], "label": [3, 5]}
+    columns = {name: np.array(values) for name, values in content.items()}
+    for path in (
+        save_csv(tmp_path / "a.csv", columns),
+        save_parquet(tmp_path / "a.parquet", columns),
+    ):
+        read = read_predictions(path)
+        assert read.class_names == ("3", "5")
+        assert read.labels.tolist() == [0, 1]
+        assert read.probs.tolist() == [[0.9, 0.1], [0.2, 0.8]]
 
 
 def test_scores_come_before_confidence(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 
 from calibrant import CALIBRATORS, FocalTemperatureScaling, TemperatureScaling, load
 from calibrant.calibrators import CalibrationWarning
+from tests.builders import build
 
 RNG = np.random.default_rng(0)
 TRUTH = RNG.normal(size=(3000, 6))
@@ -119,9 +120,8 @@ def test_a_temperature_at_the_largest_float_has_its_own_nll():
 @pytest.mark.parametrize("size", [1e100, 1e300])
 @pytest.mark.parametrize("name", sorted(CALIBRATORS))
 def test_logits_far_beyond_single_precision(name, size):
-    options = {"gamma": 2.0} if name == "focal" else {}
     logits = size * LOGITS[:200]
-    probs = CALIBRATORS[name](**options).fit(logits, LABELS[:200]).predict_proba(logits)
+    probs = build(name).fit(logits, LABELS[:200]).predict_proba(logits)
     np.testing.assert_allclose(probs.sum(axis=1), 1.0, atol=1e-6)
 
 

@@ -261,6 +261,7 @@ OTHERS = {
         *("--accelerator", "cpu", "-o", "{tmp}/run"),
     ),
     "info": ("info", "{cal}"),
+    "watch": ("watch", "{logs}", "--time", "day", "--state", "{tmp}/state.json"),
     "train-grid": ("train", "--grid", "{grid}", "-o", "{tmp}/grid"),
 }
 DEMO = """

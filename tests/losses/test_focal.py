@@ -25,7 +25,7 @@ from calibrant.losses import (
 from tests.reference import focal_mpmath as oracle, losses_slow as slow
 
 NAMES = [
-    *("ce", "label-smoothing", "brier", "mmce", "mmce-weighted"),
+    *("ce", "label-smoothing", "brier", "mmce", "mmce-weighted", "mmce-published"),
     *("fl-1", "fl-2", "fl-3", "fl-5", "fl-7", "fls-531", "fls-532"),
     *("fla-53", "flsd-53", "fla-532", "adafocal", "proper-focal"),
 ]

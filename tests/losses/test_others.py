@@ -155,14 +155,59 @@ def test_why_the_published_mmce_is_another_number():
     published = slow.published_mmce(confidence, correct)
     assert plain.item() == pytest.approx(math.sqrt(published), rel=1e-9)
     assert weighted.item() == pytest.approx(metrics_slow.mmce_weighted(confidence, correct))
-    twice = slow.published_mmce_weighted(confidence, correct)
+    twice = MMCELoss(published=True).mmce(logits, labels).item()
+    assert twice == pytest.approx(slow.published_mmce_weighted(confidence, correct), rel=1e-5)
     assert twice < weighted.item() / 2
     # The same samples ten times over are the same distribution: the formula says so, the code not.
     many = rows_of(confidence * 10, correct * 10)
     assert MMCELoss(weighted=True).mmce(*many).item() == pytest.approx(weighted.item(), rel=1e-9)
-    assert slow.published_mmce_weighted(confidence * 10, correct * 10) < twice / 5
-    assert slow.published_mmce_weighted([0.9, 0.6], [0, 0]) == 0.0
+    assert MMCELoss(published=True).mmce(*many).item() < twice / 5
+    assert MMCELoss(published=True).mmce(*rows_of([0.9, 0.6], [0, 0])).item() == 0.0
     assert MMCELoss(weighted=True).mmce(*rows_of([0.9, 0.6], [0, 0])).item() > 0.6
+
+
+@pytest.mark.parametrize("case", BATCHES)
+def test_the_published_mmce_is_that_of_the_published_code(case):
+    logits, labels = rows_of(*BATCHES[case])
+    logits.requires_grad_()
+    loss = LOSSES["mmce-published"](strength=3.0)
+    expected = slow.published_mmce_weighted(*BATCHES[case])
+    # 1e-5 beside the number of pairs, which is 1 in the smallest groups.
+    assert loss.mmce(logits, labels).item() == pytest.approx(expected, rel=2e-5)
+    total = F.cross_entropy(logits, labels).item() + 3.0 * expected
+    assert loss(logits, labels).item() == pytest.approx(total, rel=2e-5)
+    (gradient,) = torch.autograd.grad(loss(logits, labels), logits)
+    assert torch.isfinite(gradient).all()
+
+
+def test_the_published_mmce_has_its_derivatives():
+    logits, labels = sample(4, 4)
+    logits.requires_grad_()
+    loss = MMCELoss(published=True)
+    assert torch.autograd.gradcheck(lambda s: loss(s, labels), logits)
+
+
+def gradient_ratio(share_wrong, seed, **other):
+    """Norm of the gradient of another form, over that of the published one, in a batch of 128."""
+    random = np.random.default_rng(seed)
+    confidence = random.uniform(0.51, 0.99, 128)
+    correct = np.arange(128) >= round(128 * share_wrong)
+    logits, labels = rows_of(confidence.tolist(), correct.astype(int).tolist())
+    norms = []
+    for options in (other, {"published": True}):
+        s = logits.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(MMCELoss(**options).mmce(s, labels), s)
+        norms.append(gradient.norm().item())
+    return norms[0] / norms[1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_published_gradient_is_many_times_smaller(seed):
+    """So at the same strength it trains another network: half wrong as in a network that learns."""
+    assert gradient_ratio(0.5, seed, weighted=True) == pytest.approx(64.0)
+    assert all(11 < gradient_ratio(share, seed) < 49 for share in (0.3, 0.4, 0.5, 0.6))
+    # Not so once hardly any are wrong: the few then count as much as all others.
+    assert gradient_ratio(0.05, seed) < 2
 
 
 @given(st.lists(st.tuples(st.floats(0.51, 0.999), st.booleans()), min_size=1, max_size=25))
@@ -255,7 +300,7 @@ def test_what_an_ignored_row_holds_does_not_matter(name, garbage):
 def test_a_row_of_nan_that_counts_is_not_passed_over():
     logits, labels = sample(6, 3)
     logits[1] = float("nan")
-    for name in ("ce", "fl-3", "brier", "mmce", "mmce-weighted"):
+    for name in ("ce", "fl-3", "brier", "mmce", "mmce-weighted", "mmce-published"):
         assert torch.isnan(LOSSES[name]()(logits, labels))
     with pytest.raises(ValueError, match="logits must not contain NaN"):
         LOSSES["proper-focal"]()(logits, labels)

@@ -413,3 +413,16 @@ def test_a_resumed_run_is_the_same_bit_for_bit(name, tmp_path):
     if name == "adafocal":
         assert end["loss"]["gamma.n_updates"].item() == 8
         assert end["loss"]["gamma.gammas"].unique().numel() > 1
+
+
+def test_a_named_schedule_may_change_at_other_epochs():
+    """The authors' code for SST changes gamma after 3 and 7 of 25 epochs, not in proportion."""
+    usual, theirs = LOSSES["fls-531"](), LOSSES["fls-531"](epochs=[3, 7], reduction="sum")
+    gammas = []
+    for epoch in range(25):
+        for loss in (usual, theirs):
+            loss.start_epoch(epoch, 25)
+        gammas.append((usual.gamma.gamma.item(), theirs.gamma.gamma.item()))
+    assert [usual for usual, _ in gammas] == [5.0] * 8 + [3.0] * 10 + [1.0] * 7
+    assert [theirs for _, theirs in gammas] == [5.0] * 3 + [3.0] * 4 + [1.0] * 18
+    assert theirs.reduction == "sum"

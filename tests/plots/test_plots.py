@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
 from matplotlib.quiver import Quiver
 
+import calibrant
 from calibrant import focal, plots
 from calibrant.focal.simplex import simplex_grid, to_plane, to_simplex
 from calibrant.metrics.reliability import (
@@ -368,7 +369,28 @@ def test_a_map_that_gives_no_probabilities_is_refused(ax):
         plots.plot_risk_isolines(squares, (0.5, 0.5, 0.5), ax)
 
 
+def grouped():
+    """An evaluation by group, of which one is off."""
+    rng = np.random.default_rng(0)
+    p, sex = rng.uniform(0.2, 0.8, 1200), rng.choice(["f", "m"], 1200)
+    labels = (rng.random(1200) < p - 0.15 * (sex == "m")).astype(int)
+    groups = {"sex": sex}
+    metrics = ["prevalence_gap"]
+    return calibrant.evaluate(p, labels, groups=groups, metrics=metrics, n_resamples=50).by_group
+
+
+def test_groups_that_are_off_are_marked_and_all_are_named():
+    found = grouped()
+    axes = plots.plot_groups(found, Figure().subplots())
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["sex=f", "sex=m"]
+    dots = [line for line in axes.lines if len(line.get_xdata()) == 1]
+    gaps = [100 * group.evaluation["prevalence_gap"].value for group in found.groups]
+    assert [float(dot.get_xdata()[0]) for dot in dots] == gaps
+    assert [dot.get_color() for dot in dots] == [palette.INK, palette.OVER]
+
+
 PLOTS = {
+    "groups": partial(plots.plot_groups, grouped()),
     "reliability": partial(plots.plot_reliability, reliability_curve(*OVER)),
     "overlay": partial(plots.plot_reliability_overlay, {"model": reliability_curve(*OVER)}),
     "histogram": partial(plots.plot_confidence_histogram, confidence_histogram(*OVER)),

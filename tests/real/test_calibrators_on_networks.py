@@ -18,6 +18,7 @@ from calibrant import (
 )
 from calibrant.calibrators import CalibrationWarning
 from calibrant.files import read_predictions
+from tests.builders import build
 from tests.processes import run_calibrant
 
 
@@ -69,8 +70,8 @@ def test_focal_temperature_against_temperature_by_the_same_criterion(shared_data
 @pytest.mark.parametrize("name", ["c10_resnet20", "c10_wrn16_4_netcal", "emotion_final_psr"])
 def test_every_method_on_a_network(shared_data, name):
     val, test = parts(shared_data, name)
-    for method, cls in CALIBRATORS.items():
-        calibrator = cls(gamma=1.0) if method == "focal" else cls()
+    for method in CALIBRATORS:
+        calibrator = build(method)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)
             calibrator.fit(val.logits, val.labels)

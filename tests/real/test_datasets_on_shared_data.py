@@ -83,6 +83,8 @@ def test_newsgroups(shared_data):
     tokens, _ = data.train.batch(torch.arange(len(data.train)))
     known = tokens[tokens > 0]
     assert (known == 1).float().mean() < 0.1
+    divided = load("20newsgroups", shared_data / "text", split="random")
+    assert sizes(divided) == (14177, 900, 3769)
     assert tokens.shape[1] == 1000
 
 

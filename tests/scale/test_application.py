@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import re
 import shutil
@@ -53,6 +54,15 @@ def test_every_file_under_its_name(folder, calibrator, tmp_path):
         np.testing.assert_array_equal(written.ids, np.arange(900)[rows])
         assert written.class_names == NAMES
     assert pq.read_metadata(tmp_path / "out" / "empty.parquet").num_rows == 0
+
+
+def test_files_name_the_calibrator(folder, calibrator, tmp_path):
+    calibrator.save(tmp_path / "cal.json", metadata={"model": "a"})
+    scale.apply(load(tmp_path / "cal.json"), folder, tmp_path / "out")
+    digest = hashlib.sha256((tmp_path / "cal.json").read_bytes()).hexdigest()
+    for file in ("a.parquet", "day=1/a.parquet"):
+        metadata = pq.read_schema(tmp_path / "out" / file).metadata
+        assert metadata[b"calibrant.calibrator"].decode() == digest
 
 
 def test_nothing_is_left_of_a_failure(folder, calibrator, tmp_path):
@@ -211,3 +221,29 @@ def test_a_bar_begins_anew_with_each_pass(monkeypatch):
             show(number, done, 2)
     shown = re.findall(r"(\d/\d) +pass (\d)", screen.getvalue())
     assert shown == [("1/2", "1"), ("2/2", "1"), ("1/2", "2"), ("2/2", "2")]
+
+
+def test_columns_can_be_named(tmp_path):
+    p = RNG.random(600)
+    outcome = (RNG.random(600) < p).astype(int)
+    (tmp_path / "logs").mkdir()
+    for number in range(2):
+        rows = slice(300 * number, 300 * number + 300)
+        columns = {"risk_prob": p[rows], "outcome": outcome[rows]}
+        pq.write_table(pa.table(columns), tmp_path / "logs" / f"{number}.parquet")
+    named = {"label": "outcome", "score": "risk_prob"}
+    fitted = scale.fit(TemperatureScaling(), tmp_path / "logs", **named)
+    together = TemperatureScaling().fit(probs=p, labels=outcome)
+    assert fitted.temperature_ == pytest.approx(together.temperature_, abs=1e-9)
+    assert scale.evaluate(tmp_path / "logs", **named).n == 600
+    scale.apply(fitted, tmp_path / "logs", tmp_path / "out", **named)
+    written = pq.read_table(tmp_path / "out" / "1.parquet")
+    assert written.column_names == ["outcome", "prob"]
+    expected = fitted.predict_proba(probs=p[300:])
+    np.testing.assert_allclose(written["prob"].to_numpy(), expected, rtol=1e-12)
+
+
+def test_options_that_need_the_whole_file_are_refused(folder, tmp_path):
+    done = run_calibrant("evaluate", folder, "--positive", "cat", "--scheduler", "local")
+    assert done.exit_code == 2
+    assert "--positive need" in done.stderr

@@ -62,6 +62,12 @@ def test_the_same_to_the_last_bit(folder, client):
     assert one.report_ == other.report_
 
 
+def test_groups_are_the_same_to_the_last_bit(folder, client):
+    alone = scale.evaluate(folder, by=["label"])
+    assert scale.evaluate(folder, by=["label"], scheduler=client) == alone
+    assert sum(group.evaluation.n for group in alone.by_group.groups) == alone.n
+
+
 def test_an_address_will_do(folder, client):
     address = client.scheduler.address
     assert scale.evaluate(folder, scheduler=address) == scale.evaluate(folder)

@@ -171,6 +171,14 @@ def test_equal_mass_errors_narrow_until_they_are_exact(tmp_path, monkeypatch, ti
     assert [off for _, off in map(errors.__getitem__, points)] == [0.0] * 3
 
 
+@pytest.mark.filterwarnings("ignore::calibrant.calibrators.CalibrationWarning")
+@pytest.mark.parametrize("criterion", ["nll", "ece", "ada_ece"])
+def test_the_same_on_a_given_grid_that_is_worse_than_no_change(tmp_path, criterion):
+    method = FocalTemperatureScaling(criterion=criterion, gammas=[0.5, 3], temperatures=[0.1, 50])
+    state = method.fit(LOGITS, LABELS).state_
+    assert scale.fit(method, cut(tmp_path, CUTS["uneven"])).state_ == state
+
+
 @pytest.mark.parametrize("criterion", ["nll", "ece", "ada_ece"])
 def test_the_same_on_a_line(tmp_path, criterion):
     logits, labels = LOGITS[:2000], LABELS[:2000]

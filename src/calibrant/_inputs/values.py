@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from calibrant._types import RandomState
 from calibrant.errors import CalibrantError, MissingExtraError
@@ -101,6 +102,22 @@ def finite_number(value: Any, name: str) -> float:
     if not math.isfinite(number):
         raise CalibrantError(f"{name} must be finite; found {number}. Pass a finite float")
     return number
+
+
+def values_to_try(
+    values: Any, name: str, *, lowest: float, highest: float
+) -> npt.NDArray[np.float64]:
+    """A sequence of numbers to choose from, sorted and without repetitions."""
+    try:
+        numbers = sorted({finite_number(value, name) for value in values})
+    except TypeError:
+        numbers = []
+    if not numbers or numbers[0] < lowest or numbers[-1] > highest:
+        raise CalibrantError(
+            f"{name} must be one or more numbers from {lowest:g} to {highest:g}; found "
+            f"{described(values)}. Pass them as a sequence"
+        )
+    return np.array(numbers)
 
 
 def described(value: Any) -> str:

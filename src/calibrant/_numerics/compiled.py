@@ -26,6 +26,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache
 from numba.core.serialize import dumps
 from numba.extending import intrinsic
 
+from calibrant._numerics.first_use import Announcement, are_few
 from calibrant.errors import CalibrantError
 
 # Numba also reads a .numba_config.yaml in the working folder. The cache holds code, so a file
@@ -117,10 +118,13 @@ class _TolerantCache(FunctionCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The cache entry of a signature; None if there is none, or it cannot be read."""
         try:
-            return super().load_overload(sig, target_context)
+            found = super().load_overload(sig, target_context)
         except Exception:  # unpickling a damaged file may raise anything
             self._forget()
-            return None
+            found = None
+        if found is None:
+            Announcement.make()
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Cache a compiled signature, if possible."""
@@ -178,13 +182,21 @@ class Pass:
     """A compiled ``function(start, stop, *arguments)`` over the rows of the first argument.
 
     It is called for blocks of rows, on several threads if that is worth it. The blocks do not
-    depend on the number of threads, so neither do sums over them.
+    depend on the number of threads, so neither do sums over them. A pass may have a form in NumPy
+    for few numbers (see ``first_use``).
     """
+
+    of_few: Callable[..., Any] | None = None
 
     def __init__(self, function: Any) -> None:
         # Without the global interpreter lock, so that threads run in parallel.
         self.compiled = kernel(nogil=True, error_model="numpy")(function)
         self.__doc__ = function.__doc__
+
+    def for_few(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorator of ``function(*arguments)``, the same in NumPy."""
+        self.of_few = function
+        return function
 
     def __call__(self, *arguments: Any, times: int = 1) -> list[Any]:
         """The results of the blocks, in order; each number of a row is computed ``times`` times."""
@@ -197,6 +209,9 @@ class Pass:
 
     def _results(self, arguments: tuple[Any, ...], times: int) -> Iterator[Any]:
         n, numbers = len(arguments[0]), arguments[0].size * times
+        if self.of_few is not None and are_few(numbers):
+            yield self.of_few(*arguments)
+            return
         rows = max(1, BLOCK * n // max(numbers, 1))
         blocks = [(start, min(start + rows, n)) for start in range(0, n, rows)] or [(0, 0)]
         threads = min(n_threads(), numbers // WORTH_A_THREAD, len(blocks))

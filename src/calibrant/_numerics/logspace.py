@@ -52,6 +52,13 @@ def sigmoid(x: Array) -> Array:
     return xp.where(x >= 0, 1.0, small) / (1.0 + small)
 
 
+def softmax(logits: Array) -> Array:
+    """Probabilities, without care for the digits of one that is nearly 1."""
+    xp = array_namespace(logits)
+    weights = xp.exp(logits - xp.max(logits, axis=-1, keepdims=True))
+    return weights / xp.sum(weights, axis=-1, keepdims=True)
+
+
 def split_probs(probs: Array) -> TopSplit:
     """:func:`split_top` of probabilities, ranked before the rounding of the logarithm."""
     return split_top(log_of_probs(probs), ranked_by=probs)

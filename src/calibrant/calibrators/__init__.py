@@ -19,9 +19,12 @@ from calibrant.calibrators.fit_report import (
     SearchBounds,
     TailBounds,
 )
+from calibrant.calibrators.grouped.method import GroupedCalibration
 from calibrant.calibrators.loading import load
 from calibrant.calibrators.multilabel.method import MultiLabelCalibration
 from calibrant.calibrators.origin import Fingerprint, Origin, Plugin
+from calibrant.calibrators.prior_shift.estimation import PrevalenceEstimate, estimate_prevalence
+from calibrant.calibrators.prior_shift.method import PriorShift
 from calibrant.calibrators.registry import *  # noqa: F403
 from calibrant.calibrators.truncated.bounds import fit_truncated_rows
 from calibrant.calibrators.truncated.rows import TruncatedRows
@@ -35,11 +38,14 @@ __all__ = [
     "FitData",
     "FitReport",
     "Fitted",
+    "GroupedCalibration",
     "MethodComparison",
     "MultiLabelCalibration",
     "NotFittedError",
     "Origin",
     "Plugin",
+    "PrevalenceEstimate",
+    "PriorShift",
     "Recommendation",
     "Samples",
     "SearchBounds",
@@ -47,6 +53,7 @@ __all__ = [
     "TailBounds",
     "TruncatedRows",
     "compare",
+    "estimate_prevalence",
     "fit_truncated_rows",
     "load",
 ]

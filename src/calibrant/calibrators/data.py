@@ -28,6 +28,8 @@ PROBS_FLOOR = 2.0**-24
 zeros that a random forest predicts."""
 NUMBERS_TO_COMPILE = 4096
 """Up to this many logits are mapped by NumPy: compiled code is not faster, and must be compiled."""
+NEARLY_TIED = 1.0 - 1e-6
+"""Ratio of two probabilities above which rounding to single precision could make them equal."""
 BLOCK_ENTRIES = 1 << 18
 """Entries processed at a time; with what is computed from them they fit into the cache."""
 
@@ -159,9 +161,10 @@ class FitData:
         """About this many rows, evenly spread, as a rough picture of all."""
         if len(self) <= 2 * about:
             return self
-        stride = len(self) // about
-        weight = None if self.weight is None else self.weight[::stride]
-        return FitData(self.logits[::stride], self.labels[::stride], weight)
+        # Copies, since compiled passes would be compiled again for arrays with gaps.
+        some = slice(None, None, len(self) // about)
+        weight = None if self.weight is None else self.weight[some].copy()
+        return FitData(self.logits[some].copy(), self.labels[some].copy(), weight)
 
     def in_memory(self) -> FitData:
         """These samples."""
@@ -267,6 +270,8 @@ class LabelledScores(NamedTuple):
     """The label of each class."""
     upper_logits: npt.NDArray[Any] | None = None
     """The largest possible logits, if a language model's log leaves out options."""
+    groups: _inputs.Groups | None = None
+    """The groups of the rows, if columns of them were read."""
 
     def in_order_of(self, classes: _inputs.Classes | None) -> LabelledScores:
         """The same samples with their columns in the order of ``classes``, matched by name."""

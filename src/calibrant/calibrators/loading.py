@@ -15,6 +15,7 @@ import numpy as np
 from calibrant import _inputs
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.fit_report import NOT_SAVED, Evidence, FitReport
+from calibrant.calibrators.grouped.method import GroupedCalibration
 from calibrant.calibrators.multilabel.method import MultiLabelCalibration
 from calibrant.calibrators.origin import KINDS, Fingerprint, Origin, Plugin, check_metadata
 from calibrant.calibrators.parts import InParts
@@ -41,7 +42,12 @@ ORIGIN: dict[str, tuple[type, ...]] = {
     "metadata": (dict,),
 }
 """Entries since version 2."""
-PARTS: dict[str, tuple[type, ...]] = {"parts": (list,)}
+OPTIONAL: dict[str, tuple[type, ...]] = {"parts": (list,), "groups": (dict,)}
+GROUPS: dict[str, tuple[type, ...]] = {"columns": (list,), "values": (list,)}
+SPECIAL: dict[str, type[Calibrator]] = {
+    special.NAME: special for special in (MultiLabelCalibration, GroupedCalibration)
+}
+"""Methods whose samples are more than scores and classes."""
 MOST_PARTS = 8
 MOST_CLASSES = 10_000_000
 REMEDY = "Pass the path of a .json file written by calibrant fit or by save"
@@ -80,7 +86,8 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
             "Upgrade calibrant, or fit again",
         )
     expected = ENTRIES if content["version"] == 1 else ENTRIES | ORIGIN
-    _check_entries(content, expected | PARTS if "parts" in content else expected, where)
+    there = {name: kinds for name, kinds in OPTIONAL.items() if name in content}
+    _check_entries(content, expected | there, where)
     fewest = 1 if content["method"] == MultiLabelCalibration.NAME else 2
     if not fewest <= content["n_classes"] <= MOST_CLASSES:
         _refuse(where, f"n_classes is {_shown(content['n_classes'])}")
@@ -89,14 +96,16 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     calibrator.origin_ = origin
     calibrator.classes_ = _classes(content, where)
     calibrator.parts_ = _parts(calibrator, content.get("parts", []), where)
+    if isinstance(calibrator, GroupedCalibration) or "groups" in content:
+        calibrator.group_columns_, calibrator.group_keys_ = _groups(calibrator, content, where)
     calibrator.report_ = _report(content, where, chooses=calibrator.CHOOSES)
     return calibrator
 
 
 def method_called(name: str) -> type[Calibrator] | None:
     """The class of this name, of calibrant or of a plug-in; None if there is none."""
-    if name == MultiLabelCalibration.NAME:
-        return MultiLabelCalibration
+    if name in SPECIAL:
+        return SPECIAL[name]
     return CALIBRATORS[name] if CALIBRATORS.has(name) else None
 
 
@@ -164,7 +173,8 @@ def _fitted(
 
 def _parts(whole: Calibrator, given: list[Any], where: str) -> tuple[Calibrator, ...]:
     labels = isinstance(whole, MultiLabelCalibration)
-    expected = range(1, MOST_PARTS + 1) if labels or isinstance(whole, InParts) else range(1)
+    several = labels or isinstance(whole, InParts | GroupedCalibration)
+    expected = range(1, MOST_PARTS + 1) if several else range(1)
     if len(given) not in expected:
         _refuse(where, f"{whole.NAME} cannot have {len(given)} parts")
     parts = []
@@ -172,9 +182,29 @@ def _parts(whole: Calibrator, given: list[Any], where: str) -> tuple[Calibrator,
         _check_entries(each, FITTED, f"{where}, parts")
         n_classes = 2 if labels else whole.n_classes_
         parts.append(_fitted(each, n_classes, f"{where}, parts", whole.origin_.plugin))
-        if isinstance(parts[-1], InParts | MultiLabelCalibration):
+        if isinstance(parts[-1], InParts | MultiLabelCalibration | GroupedCalibration):
             _refuse(where, f"a part is {_shown(each['method'])}, which is made of parts itself")
     return tuple(parts)
+
+
+def _groups(
+    calibrator: Calibrator, content: dict[str, Any], where: str
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """The columns of a grouped calibrator, and their values for each row of its state."""
+    given = content.get("groups")
+    _check_entries(given, GROUPS, f"{where}, groups")
+    assert isinstance(given, dict)
+    columns, values = given["columns"], given["values"]
+    lists = [columns, *(key if isinstance(key, list) else [None] for key in values)]
+    known = calibrator.state_.get("inverse_temperature", ())
+    if (
+        not columns
+        or len(values) != len(known)
+        or any(len(each) != len(columns) for each in lists)
+        or any(type(text) is not str for each in lists for text in each)
+    ):
+        _refuse(where, f"'groups' is {_shown(given)}, not one text per column for each group")
+    return tuple(columns), tuple(map(tuple, values))
 
 
 def _parsed(path: Path, where: str) -> Any:

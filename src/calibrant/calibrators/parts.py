@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 from calibrant import _inputs
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Shapes, State
+
+
+def log_probs_after(parts: Iterable[Calibrator], logits: Array) -> Array:
+    """Log-probabilities after fitted calibrators in a row."""
+    for part in parts:
+        logits = part._apply(part._log_probs, logits)
+    return logits
 
 
 class InParts(Calibrator):
@@ -22,15 +29,11 @@ class InParts(Calibrator):
     STATE: ClassVar[Shapes] = {}
 
     def _log_probs(self, logits: Array, state: State) -> Array:
-        for part in self.parts_:
-            logits = part._apply(part._log_probs, logits)
-        return logits
+        return log_probs_after(self.parts_, logits)
 
     def _probs(self, logits: Array, state: State) -> Array:
         *first, last = self.parts_
-        for part in first:
-            logits = part._apply(part._log_probs, logits)
-        return last._apply(last._probs, logits)
+        return last._apply(last._probs, log_probs_after(first, logits))
 
     def _apply(self, transform: Callable[[Array, State], Array], logits: Array) -> Array:
         """Each part computes in the type that it needs."""

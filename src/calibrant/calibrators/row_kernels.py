@@ -67,6 +67,25 @@ def relative_exponents(row: Any, inverse_temperature: float, x: Floats) -> tuple
     return m, difference(runner_up, top, inverse_temperature)
 
 
+def relative_exponents_of_few(
+    logits: Any, inverse_temperature: float
+) -> tuple[npt.NDArray[np.intp], Floats, Floats]:
+    """:func:`relative_exponents` of every row in NumPy: m, b (s_r - s_m) and x."""
+    rows, m = np.arange(len(logits)), logits.argmax(axis=1)
+    x: Floats = logits.astype(np.float64)
+    top = x[rows, m]
+    x[rows, m] = -np.inf
+    runner_up = x.max(axis=1)
+    none = runner_up == -np.inf  # no other class is possible
+    runner_up[none] = 0.0
+    with np.errstate(over="ignore"):
+        x -= runner_up[:, np.newaxis]
+        x *= inverse_temperature
+        np.maximum(x, FARTHEST, out=x)
+        gap = np.maximum((runner_up - top) * inverse_temperature, FARTHEST)
+    return m, np.where(none, -np.inf, gap), x
+
+
 @kernel(inline="always")
 def difference(low: Any, high: Any, inverse_temperature: float) -> Any:
     """b (low - high) of two logits."""

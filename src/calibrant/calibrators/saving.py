@@ -11,12 +11,14 @@
 are the fitted numbers in the shapes of the method's ``STATE``, and ``report`` is
 ``report_.to_saved_dict()``. ``classes`` are the names of the classes, and the entries from
 ``created`` to ``metadata`` are ``origin_``. A method made of others, such as ``auto``, also has
-``parts``: a list of ``method``, ``params`` and ``state``. Version 1 had neither ``classes`` nor an
+``parts``: a list of ``method``, ``params`` and ``state``. A grouped calibrator also has ``groups``:
+its ``columns``, and their ``values`` for each group. Version 1 had neither ``classes`` nor an
 origin; it is still read. Any other version is refused.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -43,6 +45,16 @@ def save(
     metadata: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a fitted calibrator. The file is complete or does not appear."""
+    write_whole(path, content_of(calibrator, metadata))
+
+
+def digest_of(calibrator: Calibrator) -> str:
+    """The SHA-256 of the file to which a calibrator is saved, or from which it was loaded."""
+    return hashlib.sha256(content_of(calibrator)).hexdigest()
+
+
+def content_of(calibrator: Calibrator, metadata: Mapping[str, Any] | None = None) -> bytes:
+    """The content of the file."""
     calibrator._check_params()
     origin = asdict(calibrator.origin_)
     if metadata is not None:
@@ -61,6 +73,11 @@ def save(
     }
     if calibrator.parts_:
         content["parts"] = [_fitted(part) for part in calibrator.parts_]
+    if calibrator.group_columns_:
+        content["groups"] = {
+            "columns": calibrator.group_columns_,
+            "values": calibrator.group_keys_,
+        }
     for label in content["classes"] or ():
         if not isinstance(label, str | int | float):
             raise CalibrantError(
@@ -78,7 +95,7 @@ def save(
         refusal = each._refuse_state(each.state_)
         if refusal is not None:
             raise CalibrantError(f"this calibrator cannot be saved: {refusal}. Fit it again")
-    write_whole(path, f"{text}\n".encode())
+    return f"{text}\n".encode()
 
 
 def _fitted(calibrator: Calibrator) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from calibrant import __version__
+from calibrant._numerics.first_use import IN_A_COMMAND, Announcement, few_up_to
 from calibrant.cli.apply import apply
 from calibrant.cli.compare import compare
 from calibrant.cli.demo import demo
@@ -24,6 +25,7 @@ from calibrant.cli.info import info
 from calibrant.cli.report import report
 from calibrant.cli.theory import theory
 from calibrant.cli.train import train
+from calibrant.cli.watch import watch
 from calibrant.errors import CalibrantError
 
 BUG = (
@@ -59,8 +61,10 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the subcommand."""
+        if sys.stderr.isatty():
+            Announcement.say = _announce_compilation
         try:
-            with _orderly_end(), plain_warnings():
+            with _orderly_end(), plain_warnings(), few_up_to(IN_A_COMMAND):
                 return super().invoke(ctx)
         except BrokenPipeError:  # the reader of the output has closed it
             raise
@@ -78,6 +82,10 @@ class Commands(click.Group):
             traceback.print_exc()
             click.echo(BUG, err=True)
             ctx.exit(1)
+
+
+def _announce_compilation() -> None:
+    click.echo("Compiling, which takes some seconds the first time ...", err=True)
 
 
 @contextlib.contextmanager
@@ -124,6 +132,8 @@ def main() -> None:
       calibrant info cal.json
       calibrant apply cal.json network.npz::test -o calibrated.npz
       calibrant export cal.json --format onnx
+    Watch a model in use, and be told when it is no longer calibrated:
+      calibrant watch logs/ --time day --state watch.json
     Train a network with a paper's recipe, and calibrate it:
       calibrant train digits --loss fl-3 --preset cpu -o out/digits
     Try calibrant without any data:
@@ -132,5 +142,5 @@ def main() -> None:
     """
 
 
-for command in (evaluate, compare, report, fit, info, apply, export, theory, demo, train):
+for command in (evaluate, compare, report, fit, info, apply, export, watch, theory, demo, train):
     main.add_command(command)

@@ -28,7 +28,7 @@ from calibrant.cli.data_sets import (
     scheduler_option,
     skip_bad_option,
 )
-from calibrant.cli.inputs import refuse_named_columns, refuse_overwriting, scores_of
+from calibrant.cli.inputs import columns_of_parts, refuse_overwriting, scores_of
 from calibrant.cli.multilabel import apply_to_labels, refuse_labels
 from calibrant.cli.options import INPUT, OUTPUT, column_options, plugin_option
 from calibrant.cli.progress import batches_bar, passes_bar
@@ -40,6 +40,7 @@ from calibrant.files.jsonl import JsonlSource
 from calibrant.files.layout import Asked
 from calibrant.files.parquet import is_truncated
 from calibrant.files.parquet.tables import (
+    MOST_COLUMNS,
     arrow_table,
     beside,
     score_columns,
@@ -88,7 +89,8 @@ def apply(
     CALIBRATOR is a file written by `calibrant fit`. FILE is a .npz, .parquet or .csv file, or a
     folder of .parquet files, with logits, probabilities or confidences of the same model. Labels
     are not needed; labels, ids and class names are copied to OUT. From a table to .parquet or .csv,
-    every column but the scores is copied, and FILE may be larger than memory.
+    every column but the scores is copied, and FILE may be larger than memory. A calibrator that was
+    fitted with --by reads the same columns; groups that it does not know are treated like all.
 
     \b
     Examples:
@@ -102,7 +104,7 @@ def apply(
     if not output.suffix and (to_folder or Path(file).is_dir()):
         from calibrant import scale
 
-        refuse_named_columns(columns)
+        named = columns_of_parts(columns)
         alone = _thresholds.ROWS_IN_ONE_PROCESS
         where = scheduler_of(file, scheduler, skip_bad=skip_bad, rows_in_memory=alone)
         with passes_bar(f"calibrating {Path(file).name}") as show:
@@ -113,6 +115,7 @@ def apply(
                 scheduler=scheduler_argument(where or IN_PROCESS),
                 skip_bad=skip_bad,
                 n_classes=classes,
+                **named,
                 progress=show,
             )
         click.echo(f"{applied} Written to {output}")
@@ -187,7 +190,11 @@ def _calibrated(
             scored = batch.with_scores()
             kind, scores = scores_of(scored)
             probs = calibrator.predict_columns(
-                kind, scores, scored.class_names, single=scored.single
+                kind,
+                scores,
+                scored.class_names,
+                single=scored.single,
+                groups=batch.groups(calibrator.group_columns_),
             )
             labels = None if batch.labels is None else _inputs.labels(batch.labels, probs)
         tally.count(kind, scores, probs)
@@ -238,7 +245,8 @@ def _write_parquet(target: Path, batches: Iterator[Batch], calibrator: str) -> N
 
 
 def _table(batch: Batch) -> Any:
-    if batch["confidence"]:
+    named = batch["class_names"] is not None and len(batch["class_names"]) <= MOST_COLUMNS
+    if batch["confidence"] or (named and batch["probs"].ndim == 2):
         return arrow_table(_columns(batch))
     return score_table(batch["probs"], others=_others(batch), class_names=batch["class_names"])
 
@@ -253,7 +261,10 @@ def _columns(batch: Batch) -> dict[str, Any]:
 
 
 def _others(batch: Batch) -> dict[str, Any]:
-    return batch["others"] or {"id": batch["ids"], "label": batch["labels"]}
+    labels, names = batch["labels"], batch["class_names"]
+    if labels is not None and names is not None:
+        labels = np.array(names)[labels]
+    return batch["others"] or {"id": batch["ids"], "label": labels}
 
 
 def _write_jsonl(log: JsonlSource, target: Path, batches: Iterator[Batch], digest: str) -> None:

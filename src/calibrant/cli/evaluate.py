@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import click
 import numpy as np
 
 from calibrant import _inputs, _thresholds
+from calibrant._inputs import Groups
 from calibrant._writing import refuse_unwritable, written_whole
 from calibrant.cli.data_sets import (
     check_classes,
@@ -20,26 +22,34 @@ from calibrant.cli.data_sets import (
     scheduler_option,
     skip_bad_option,
 )
-from calibrant.cli.inputs import refuse_named_columns
+from calibrant.cli.inputs import columns_of_parts
 from calibrant.cli.multilabel import evaluate_labels, is_multilabel
 from calibrant.cli.options import (
     INPUT,
     OUTPUT,
     Name,
     bins_option,
+    by_option,
     column_options,
     json_option,
     level_option,
     plugin_option,
     seed_option,
+    slices_option,
 )
 from calibrant.cli.progress import batches_bar, passes_bar
 from calibrant.files import Predictions, iter_predictions
-from calibrant.metrics import Evaluation, MultiLabelEvaluation
+from calibrant.metrics import (
+    Evaluation,
+    GroupedEvaluation,
+    MultiLabelEvaluation,
+    SliceSearch,
+)
 from calibrant.metrics.evaluation import evaluate_samples
 from calibrant.metrics.missing_options import with_upper
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.samples import ScoredSamples, samples_of_confidence, summarise
+from calibrant.metrics.slices import search_slices
 from calibrant.metrics.streaming import StreamedEvaluation
 
 BATCH_ROWS = 65_536
@@ -56,6 +66,8 @@ BATCH_ROWS = 65_536
     help="Metric to measure instead of the default set. Repeatable. One of "
     f"{', '.join(METRICS)}, or of a plug-in.",
 )
+@by_option("Also measure each value of these columns, and of several columns each combination.")
+@slices_option
 @bins_option
 @level_option
 @seed_option
@@ -65,7 +77,8 @@ BATCH_ROWS = 65_536
     "plot_path",
     type=OUTPUT,
     metavar="FILE",
-    help="Reliability diagram to draw (.png, .svg or .pdf), for one FILE only.",
+    help="Reliability diagram to draw (.png, .svg or .pdf), for one FILE only. With --by, the gap "
+    "of each group.",
 )
 @click.option(
     "--top-class",
@@ -81,6 +94,8 @@ BATCH_ROWS = 65_536
 def evaluate(
     files: tuple[str, ...],
     metrics: tuple[str, ...],
+    by: list[str],
+    slices: list[str],
     n_bins: int,
     level: float,
     seed: int,
@@ -113,6 +128,8 @@ def evaluate(
       calibrant evaluate predictions.parquet --plot reliability.png
       calibrant evaluate predictions.csv --label outcome --score risk --positive yes
       calibrant evaluate predictions.csv --metric nll --metric smooth_ece
+      calibrant evaluate predictions.parquet --by country,sex
+      calibrant evaluate predictions.parquet --slices country,sex,age_band,device
       calibrant evaluate answers.jsonl --options A,B,C,D
       calibrant evaluate logs/ --scheduler tcp://head:8786 --skip-bad
     """
@@ -121,11 +138,13 @@ def evaluate(
     if plot_path is not None:
         refuse_unwritable(_inputs.picture_path(plot_path))
     results: dict[str, Evaluation | MultiLabelEvaluation] = {}
+    searches: dict[str, SliceSearch] = {}
     for file in files:
         if is_multilabel(file):
-            if metrics or plot_path is not None:
+            if metrics or by or slices or plot_path is not None:
                 raise click.UsageError(
-                    f"--metric and --plot are for classes; {file} is multi-label. Leave them out"
+                    f"--metric, --by, --slices and --plot are for classes; {file} is multi-label. "
+                    "Leave them out"
                 )
             results[file] = evaluate_labels(file, n_bins=n_bins, level=level, seed=seed)
             continue
@@ -133,71 +152,101 @@ def evaluate(
         where = scheduler_of(file, scheduler, skip_bad=skip_bad, rows_in_memory=most)
         notes: tuple[str, ...] = ()
         if where is None:
-            stream, samples = _read(file, n_bins, classes, columns)
+            stream, samples = _read(file, n_bins, classes, columns, by, slices)
         else:
             from calibrant.scale.evaluation import stream_files
 
             samples = None
-            refuse_named_columns(columns)
+            named = columns_of_parts(columns)
             with passes_bar(f"evaluating {Path(file).name}") as show:
                 stream, notes = stream_files(
                     file,
                     scheduler=scheduler_argument(where),
                     skip_bad=skip_bad,
                     n_classes=classes,
+                    by=by,
+                    **named,
                     n_bins=n_bins,
                     progress=show,
                 )
         if samples is not None:
             result = evaluate_samples(
-                samples, metrics=metrics or None, n_bins=n_bins, level=level, random_state=seed
+                _by(samples, by),
+                metrics=metrics or None,
+                n_bins=n_bins,
+                level=level,
+                random_state=seed,
             )
-        elif metrics:
+            if slices:
+                searches[file] = search_slices(_by(samples, slices), level=level, random_state=seed)
+        elif metrics or slices:
             raise click.UsageError(
-                f"--metric needs a file that fits into memory; {file} is read in parts. "
-                "Leave it out to measure the default set"
+                f"--metric and --slices need a file that fits into memory; {file} is read in "
+                "parts. Leave them out to measure the default set"
             )
         else:
             result = stream.result(level=level, random_state=seed)
             result = replace(result, notes=(*result.notes, *notes))
         if plot_path is not None:
-            _draw(plot_path, stream, level, file, top_class=top_class)
+            if samples is not None:
+                stream.count(_by(samples, ()))
+            _draw(plot_path, stream, level, file, top_class=top_class, by_group=result.by_group)
         results[file] = result
     if as_json:
-        click.echo(json.dumps({file: r.to_dict() for file, r in results.items()}, indent=2))
+        found = {file: each.to_dict() for file, each in results.items()}
+        for file, search in searches.items():
+            found[file]["slices"] = search.to_dict()
+        click.echo(json.dumps(found, indent=2))
         return
     for file, each in results.items():
         click.echo(f"{file}: {each}\n")
+        if file in searches:
+            click.echo(f"{searches[file]}\n")
     if plot_path is not None:
         click.echo(f"Plot written to {plot_path}")
 
 
 def _read(
-    file: str, n_bins: int, classes: int | None, columns: dict[str, Any]
+    file: str,
+    n_bins: int,
+    classes: int | None,
+    columns: dict[str, Any],
+    by: Sequence[str],
+    slices: Sequence[str],
 ) -> tuple[StreamedEvaluation, ScoredSamples | None]:
-    """The sums over all rows, and the rows themselves if they fit into memory."""
+    """All rows if they fit into memory, else the sums over them."""
     stream = StreamedEvaluation(n_bins=n_bins)
-    kept: list[ScoredSamples] | None = []
+    held: list[ScoredSamples] | None = []
     numbers = first = 0
-    rows = iter_predictions(file, batch_rows=BATCH_ROWS, **columns)
+    keep = list(dict.fromkeys([*by, *slices]))
+    rows = iter_predictions(file, batch_rows=BATCH_ROWS, keep=keep, **columns)
     with batches_bar(f"reading {Path(file).name}", rows, file, BATCH_ROWS) as batches:
         for batch in batches:
             with _inputs.naming(f"{file}, counting from row {first}"):
-                samples = _samples(batch)
+                samples = replace(_samples(batch), groups=batch.groups(keep))
             if samples.scores is not None:
                 check_classes(file, samples.scores.shape[1], classes)
-            stream.count(samples)
             first += len(batch)
             numbers += samples.confidence.size if samples.scores is None else samples.scores.size
-            if kept is not None and samples.upper is None:  # for the ends, all rows are needed
-                small = (
-                    numbers <= _thresholds.NUMBERS_TO_EVALUATE_IN_MEMORY
-                    and stream.n <= _thresholds.ROWS_TO_EVALUATE_IN_MEMORY
-                )
-                kept = kept if small else None
-            if kept is not None:
-                kept.append(samples)
-    return stream, None if kept is None else _joined(kept)
+            if held is None:
+                stream.count(_by(samples, by))
+                continue
+            held.append(samples)
+            small = (
+                numbers <= _thresholds.NUMBERS_TO_EVALUATE_IN_MEMORY
+                and first <= _thresholds.ROWS_TO_EVALUATE_IN_MEMORY
+            )
+            if not small and samples.upper is None:  # for the ends, all rows are needed
+                for each in held:
+                    stream.count(_by(each, by))
+                held = None
+    return stream, None if held is None else _joined(held)
+
+
+def _by(samples: ScoredSamples, columns: Sequence[str]) -> ScoredSamples:
+    """The samples grouped by some of the columns that were read."""
+    known = samples.groups
+    return replace(samples, groups=known.only(columns) if known and columns else None)
 
 
 def _samples(batch: Predictions) -> ScoredSamples:
@@ -216,6 +265,7 @@ def _joined(parts: list[ScoredSamples]) -> ScoredSamples:
     scores = [part.scores for part in parts if part.scores is not None]
     labels = [part.labels for part in parts if part.labels is not None]
     upper = [part.upper for part in parts if part.upper is not None]
+    groups = [part.groups for part in parts if part.groups is not None]
     return ScoredSamples(
         confidence=np.concatenate([part.confidence for part in parts]),
         correct=np.concatenate([part.correct for part in parts]),
@@ -225,19 +275,30 @@ def _joined(parts: list[ScoredSamples]) -> ScoredSamples:
         from_logits=parts[0].from_logits,
         classes=parts[0].classes,
         upper=np.concatenate(upper) if upper else None,
+        groups=Groups.joined(groups) if groups else None,
     )
 
 
 def _draw(
-    path: Path, stream: StreamedEvaluation, level: float, file: str, *, top_class: bool
+    path: Path,
+    stream: StreamedEvaluation,
+    level: float,
+    file: str,
+    *,
+    top_class: bool,
+    by_group: GroupedEvaluation | None,
 ) -> None:
     from calibrant.metrics.reliability import histogram_of_table, reliability_of_table
-    from calibrant.plots import draw_reliability
+    from calibrant.plots import draw_groups, draw_reliability
 
     k = 1 if stream.n_classes == 2 and not top_class else None
     table = (stream.width if k is None else stream.positive_width).table()
     curve = reliability_of_table(table, binning="width", level=level, class_index=k)
     histogram = histogram_of_table(table, class_index=k)
-    figure = draw_reliability(curve, histogram, label=Path(file).name)
+    label = Path(file).name
+    if by_group is None:
+        figure = draw_reliability(curve, histogram, label=label)
+    else:
+        figure = draw_groups(by_group, label=label)
     with written_whole(path) as temporary:
         figure.savefig(temporary, dpi=150)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,15 @@ from calibrant.calibrators import (
     AutoCalibration,
     CalibrationWarning,
     Calibrator,
+    GroupedCalibration,
     MultiLabelCalibration,
+    PrevalenceEstimate,
+    PriorShift,
+    estimate_prevalence,
 )
+from calibrant.calibrators.data import LabelledScores
+from calibrant.calibrators.grouped.method import GroupedData
+from calibrant.calibrators.loading import SPECIAL
 from calibrant.calibrators.origin import check_metadata
 from calibrant.calibrators.registry import required_params
 from calibrant.calibrators.saving import is_calibrator
@@ -32,13 +40,19 @@ from calibrant.cli.data_sets import (
     scheduler_option,
     skip_bad_option,
 )
-from calibrant.cli.inputs import read_labelled, refuse_named_columns, refuse_overwriting
+from calibrant.cli.inputs import (
+    columns_of_parts,
+    read_labelled,
+    refuse_overwriting,
+    scores_of,
+)
 from calibrant.cli.multilabel import fit_labels, is_multilabel
 from calibrant.cli.options import (
     INPUT,
     OUTPUT,
     MethodsCommand,
     Name,
+    by_option,
     column_options,
     force_option,
     json_option,
@@ -47,6 +61,7 @@ from calibrant.cli.options import (
 )
 from calibrant.cli.progress import passes_bar
 from calibrant.errors import CalibrantError
+from calibrant.files import read_predictions
 from calibrant.files.layout import as_options
 from calibrant.files.parquet import is_truncated
 
@@ -74,6 +89,17 @@ NAMED = {"criterion": Registry("criterion", dict.fromkeys(CRITERIA))}
     is_flag=True,
     help="Only use methods that never change the predicted class (for the method auto).",
 )
+@by_option(
+    "Columns of groups: the method is fitted on all rows, and each group gets a temperature and "
+    "class biases, shrunk towards none."
+)
+@click.option(
+    "--unlabelled",
+    type=INPUT,
+    metavar="NEW",
+    help="New samples without labels: estimate the share of each class in them, and fit the "
+    "method prior-shift for it. Refused if other shares cannot explain their scores.",
+)
 @click.option(
     "-o",
     "--output",
@@ -100,6 +126,8 @@ def fit(
     method: str | None,
     settings: tuple[str, ...],
     keep_class: bool,
+    by: list[str],
+    unlabelled: str | None,
     output: Path,
     metadata: tuple[str, ...],
     force: bool,
@@ -130,19 +158,34 @@ def fit(
       calibrant fit val.parquet --method temperature --set criterion=ada_ece -o cal.json
       calibrant fit val.csv --label outcome --score risk --positive yes -o cal.json
       calibrant fit val.csv --method focal --set gamma=3 -o cal.json --json
+      calibrant fit val.parquet --by country,sex -o cal.json
+      calibrant fit val.csv --method prior-shift --set target=0.02 -o cal.json
+      calibrant fit val.csv --unlabelled november.csv -o cal.json
       calibrant fit answers.jsonl --options A,B,C,D -o cal.json
       calibrant fit logs/ --method temperature --scheduler local -o cal.json
     """
     if output.suffix.lower() != ".json":
         raise CalibrantError(f"-o must end in .json; found {str(output)!r}. Rename it")
-    refuse_overwriting(output, val)
+    refuse_overwriting(output, val, *([] if unlabelled is None else [unlabelled]))
     refuse_unwritable(output)  # before a long fit
     if not force:
         refuse_foreign(output, is_calibrator, "a calibrator")
     multilabel = is_multilabel(val)
     if multilabel and method is not None:
         settings = (f"curve={method}", *settings)
+    if unlabelled is not None:
+        method = _method_of_unlabelled(method, multilabel=multilabel)
+        settings = ("target=null", *settings)  # until it is estimated
     method = MultiLabelCalibration.NAME if multilabel else method or AutoCalibration.NAME
+    if by:
+        other = "a multi-label file" if multilabel else "--keep-class" if keep_class else None
+        other = "--unlabelled" if unlabelled is not None else other
+        if other is not None:
+            raise click.UsageError(
+                f"--by is for classes, whose order it may change; found {other}. Leave one of them "
+                "out"
+            )
+        method, settings = GroupedCalibration.NAME, (f"base={method}", *settings)
     if keep_class:
         if method != AutoCalibration.NAME:
             raise click.UsageError(f"--keep-class is for the method auto; found {method}")
@@ -153,22 +196,36 @@ def fit(
     )
     most = _thresholds.ROWS_TO_FIT_IN_MEMORY
     where = scheduler_of(val, scheduler, skip_bad=skip_bad, rows_in_memory=most)
+    found = None
     # The warnings of the fit are in its report, which is printed below.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         if isinstance(calibrator, MultiLabelCalibration):
             fit_labels(calibrator, val)
         elif where is None:
-            samples = read_labelled(val, columns=columns, to_fit=True)
+            samples = read_labelled(val, columns=columns, to_fit=True, by=by)
             check_classes(val, samples.scores.shape[1], classes)
+            data = samples.fit_data()
             with _inputs.naming(val):
-                calibrator.fit_samples(samples.fit_data())
+                calibrator.fit_samples(
+                    GroupedData.of(data, samples.groups) if samples.groups else data
+                )
+            if unlabelled is not None:
+                found = _estimated(calibrator, samples, unlabelled, columns)
+                calibrator.set_params(target=found.shares.tolist())
+                calibrator.fit_samples(data)
             calibrator.classes_ = samples.classes or calibrator.classes_
             calibrator.origin_ = calibrator.origin_.with_data(*samples[:3])
         else:
             from calibrant import scale
 
-            refuse_named_columns(columns)
+            alone = "--by" if by else "--unlabelled"
+            if by or unlabelled is not None:
+                raise CalibrantError(
+                    f"{alone} needs a file that fits into memory; {val} is read in parts. Fit on "
+                    "some of its files"
+                )
+            named = columns_of_parts(columns)
             with passes_bar(f"fitting on {Path(val).name}") as show:
                 scale.fit(
                     calibrator,
@@ -176,25 +233,60 @@ def fit(
                     scheduler=scheduler_argument(where),
                     skip_bad=skip_bad,
                     n_classes=classes,
+                    **named,
                     progress=show,
                 )
     calibrator.save(output, metadata=kept)
     if as_json:
-        click.echo(json.dumps(calibrator.report_.to_dict(), indent=2, allow_nan=False))
+        result = calibrator.report_.to_dict()
+        if found is not None:
+            result["prevalence"] = found.to_dict()
+        click.echo(json.dumps(result, indent=2, allow_nan=False))
         return
+    if found is not None:
+        click.echo(f"{found}\n")
     click.echo(f"{calibrator.report_}\nWritten to {output}\n")
     # Truncated rows are only written as a folder.
     calibrated = "calibrated" if is_truncated(Path(val)) else "calibrated.npz"
-    named = as_options(columns)
-    click.echo(f"To use it:     calibrant apply {output} FILE{named} -o {calibrated}")
+    options = as_options(columns)
+    click.echo(f"To use it:     calibrant apply {output} FILE{options} -o {calibrated}")
     click.echo(f"To measure it: calibrant evaluate {calibrated}")
     click.echo(f"To look at it: calibrant info {output}")
 
 
+def _method_of_unlabelled(method: str | None, *, multilabel: bool) -> str:
+    if multilabel:
+        raise CalibrantError("--unlabelled is for exclusive classes; found a multi-label file")
+    if method not in (None, PriorShift.NAME):
+        raise CalibrantError(
+            f"--unlabelled is for the method {PriorShift.NAME}; found {method}. "
+            f"Pass --set base={method}"
+        )
+    return PriorShift.NAME
+
+
+def _estimated(
+    calibrator: Calibrator, labelled: LabelledScores, unlabelled: str, columns: dict[str, Any]
+) -> PrevalenceEstimate:
+    """The shares of the classes in a file, from a calibrator that keeps those of ``labelled``."""
+    predictions = read_predictions(unlabelled, **{**columns, "label": None}).with_scores()
+    with _inputs.naming(unlabelled):
+        kind, scores = scores_of(predictions)
+        if predictions.class_names is not None and labelled.classes is not None:
+            scores = scores[:, _inputs.column_order(predictions.class_names, labelled.classes)]
+        found = estimate_prevalence(
+            probs=calibrator.predict_proba(**{labelled.kind: labelled.scores}),
+            labels=labelled.labels,
+            unlabelled=calibrator.predict_proba(**{kind: scores}),
+        )
+        if not found.is_label_shift:
+            raise CalibrantError(found.verdict)
+    return found if labelled.classes is None else replace(found, classes=labelled.classes)
+
+
 def _make_calibrator(method: str, settings: tuple[str, ...]) -> Calibrator:
     """The unfitted calibrator, its parameters checked."""
-    multilabel = method == MultiLabelCalibration.NAME
-    cls = MultiLabelCalibration if multilabel else CALIBRATORS[method]
+    cls = SPECIAL[method] if method in SPECIAL else CALIBRATORS[method]
     known = list(inspect.signature(cls).parameters)
     params: dict[str, Any] = {}
     for setting in settings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,22 @@ from calibrant.errors import CalibrantError
 from calibrant.files import Predictions, read_predictions
 
 
-def read_labelled(file: str, *, columns: Mapping[str, Any], to_fit: bool = False) -> LabelledScores:
-    """The checked scores and labels of a file; an error message names the file."""
-    predictions = read_predictions(file, **columns).with_scores()
+def read_labelled(
+    file: str, *, columns: Mapping[str, Any], to_fit: bool = False, by: Sequence[str] = ()
+) -> LabelledScores:
+    """The checked scores and labels of a file, and the groups of its columns ``by``.
+
+    An error message names the file.
+    """
+    predictions = read_predictions(file, keep=by, **columns).with_scores()
     with _inputs.naming(file):
         kind, scores = scores_of(predictions)
         _inputs.some_labels(predictions.labels)
         checked = labelled_scores(predictions.labels, to_fit=to_fit, **{kind: scores})
         return checked._replace(
-            classes=predictions.class_names, upper_logits=predictions.upper_logits
+            classes=predictions.class_names,
+            upper_logits=predictions.upper_logits,
+            groups=predictions.groups(by),
         )
 
 
@@ -38,14 +45,16 @@ def scores_of(predictions: Predictions) -> tuple[str, npt.NDArray[Any]]:
     return "probs", predictions.probs
 
 
-def refuse_named_columns(columns: Mapping[str, Any]) -> None:
-    """Refuse names of columns for folders that are read in parts."""
-    given = [f"--{name}" for name, value in columns.items() if value is not None]
+def columns_of_parts(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that name columns, for files that are read in parts."""
+    known = {name: columns[name] for name in ("label", "score")}
+    given = [f"--{name}" for name, value in columns.items() if name not in known and value]
     if given:
         raise CalibrantError(
-            f"{' and '.join(given)} need a file that is read in one process; found a folder that "
-            "is read in parts. Rename the columns: label, and prob or logit"
+            f"{' and '.join(given)} need a file that is read at once; found one that is read in "
+            "parts. Write the labels as 0 and 1"
         )
+    return known
 
 
 def refuse_overwriting(output: Path, *sources: str) -> None:

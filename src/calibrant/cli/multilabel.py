@@ -43,10 +43,6 @@ def fit_labels(calibrator: MultiLabelCalibration, file: str) -> None:
 
 def apply_to_labels(calibrator: MultiLabelCalibration, file: str, output: Path) -> None:
     """Write calibrated probabilities of every label."""
-    if output.suffix.lower() != ".npz":
-        raise CalibrantError(
-            f"-o must end in .npz for a multi-label calibrator; found {str(output)!r}. Rename it"
-        )
     predictions: Predictions = read_predictions(file)
     with _inputs.naming(file):
         kind, scores = scores_of(predictions)

@@ -99,6 +99,33 @@ further_metrics_option = click.option(
 )
 
 
+def _separated(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",")]
+
+
+def _column_names(_ctx: click.Context, _param: click.Parameter, text: str | None) -> list[str]:
+    return list(dict.fromkeys(_separated(text) or ()))
+
+
+def by_option(explained: str) -> Callable[..., Any]:
+    """The option ``--by``, which names columns of groups."""
+    return click.option(
+        "--by",
+        metavar="COLUMN,...",
+        callback=_column_names,
+        help=f"{explained} A missing value is a group of its own.",
+    )
+
+
+slices_option = click.option(
+    "--slices",
+    metavar="COLUMN,...",
+    callback=_column_names,
+    help="Search the values of one or two of these columns for which the probabilities are most "
+    "off. The p-value accounts for the search.",
+)
+
+
 def _import_plugins(ctx: click.Context, _param: click.Parameter, modules: tuple[str, ...]) -> None:
     for module in modules:
         if not _inputs.is_found(module):
@@ -162,10 +189,6 @@ def column_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*args, columns=columns, **others)
 
     return with_columns
-
-
-def _separated(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",")]
 
 
 class MethodsCommand(click.Command):

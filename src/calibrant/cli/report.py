@@ -17,6 +17,7 @@ from calibrant.cli.options import (
     MethodsCommand,
     Names,
     bins_option,
+    by_option,
     chosen_methods,
     column_options,
     further_metrics_option,
@@ -50,6 +51,14 @@ from calibrant.cli.progress import fitting_bar
     metavar="NAME,...",
     help="Methods to compare. Repeatable.  [default: all that finish within a minute]",
 )
+@by_option("Columns of TEST; each value, and of several columns each combination, is measured too.")
+@click.option(
+    "--costs",
+    type=INPUT,
+    metavar="CSV",
+    help="Costs of actions: a row for each true class, a column for each action, with names. Adds "
+    "what the decisions of each method cost.",
+)
 @gamma_option
 @further_metrics_option
 @bins_option
@@ -63,6 +72,8 @@ def report(
     output: Path,
     title: str | None,
     names: tuple[list[str], ...],
+    by: list[str],
+    costs: str | None,
     gamma: float | None,
     metrics: tuple[str, ...],
     n_bins: int,
@@ -86,11 +97,17 @@ def report(
       calibrant report network.npz::val network.npz::test
       calibrant report val.parquet test.parquet -o page.html --title "Our network"
       calibrant report val.csv test.csv --method auto,temperature
+      calibrant report val.parquet test.parquet --by country,sex
+      calibrant report val.csv test.csv --costs costs.csv
       calibrant report val.jsonl test.jsonl --options A,B,C,D
     """
     _inputs.page_path(output)
     refuse_overwriting(output, val, test)
     if is_multilabel(val):
+        if by:
+            raise click.UsageError(f"--by is for classes; {val} is multi-label. Leave it out")
+        if costs is not None:
+            raise click.UsageError("--costs is for exclusive classes; found a multi-label file")
         _report_on_labels(
             val,
             test,
@@ -117,7 +134,9 @@ def report(
             n_bins=n_bins,
             level=level,
             random_state=seed,
+            costs=costs,
             columns=columns,
+            by=by,
             progress=show,
         )
     click.echo(summary.verdict())

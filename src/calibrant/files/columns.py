@@ -46,8 +46,11 @@ class Columns:
                 raw["scores"][:, number] = column
         elif layout.scores:
             raw["scores"] = self._joined_lists(layout, dtype, width)
+        if layout.label_columns:
+            columns = [self._numbers(name, truth=True) for name in layout.label_columns]
+            raw["labels"] = np.stack(columns, axis=1)
         for role, name in layout.roles.items():
-            if role == "ids" or (role == "labels" and self._is_text(name)):
+            if role == "ids" or (role in ("labels", "predicted") and self._is_text(name)):
                 raw[role] = self._ids(name)
             elif role == "classes":
                 raw[role] = self._lists(name, raw["scores"].shape[1])

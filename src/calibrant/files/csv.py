@@ -122,11 +122,13 @@ class _Cells:
             raw["scores"] = self._numbers(layout.scores)
         elif layout.scores:
             raw["scores"] = self._lists(layout.scores, width)
+        if layout.label_columns:
+            raw["labels"] = self._numbers(layout.label_columns)
         for role, name in layout.roles.items():
             if role == "ids":
                 with decoding(f"{self.where}: the column {name}", "text"):
                     raw[role] = np.array(self.text(name), dtype=str)
-            elif role == "labels" and "confidence" not in layout.roles:
+            elif role in ("labels", "predicted"):
                 raw[role] = self._labels(name)
             elif role == "correct":
                 raw[role] = self._truth(name)
@@ -134,6 +136,9 @@ class _Cells:
                 raw[role] = self._lists([name], raw["scores"].shape[1])
             else:
                 raw[role] = self._numbers([name])[:, 0]
+        if "predicted" in raw:
+            with contextlib.suppress(ValueError):  # names, not numbers
+                raw |= {role: raw[role].astype(np.float64) for role in ("labels", "predicted")}
         return raw | {OTHER + n: np.array(self.text(n), dtype=object) for n in layout.kept}
 
     def text(self, name: str) -> list[str]:

@@ -60,8 +60,8 @@ class Asked:
     """What a column called score holds, if that is known."""
     usual_positive: str | None = None
     """The positive class of the calibrator that is applied."""
-    keep: bool = False
-    """Whether to read the other columns of a table, to pass them on."""
+    keep: bool | tuple[str, ...] = False
+    """Whether to read the other columns of a table, to pass them on; or which of them."""
     options: tuple[str, ...] | None = None
     """The possible answers in a language model's log: the classes."""
     source: str | None = None
@@ -100,13 +100,18 @@ class Layout:
     single: bool = False
     column_classes: tuple[str, ...] | None = None
     """The classes that the columns are named after."""
+    multilabel: bool = False
+    """Whether each column of the scores has labels of its own."""
+    label_columns: tuple[str, ...] = ()
+    """The columns of a multi-label table that hold them, in the order of the scores."""
     kept: tuple[str, ...] = ()
     """Columns to pass on: all but the scores."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """All names with one entry per row."""
-        return tuple(dict.fromkeys((*self.scores, *self.roles.values(), *self.kept)))
+        held = (*self.scores, *self.label_columns, *self.roles.values(), *self.kept)
+        return tuple(dict.fromkeys(held))
 
 
 def find_layout(
@@ -129,12 +134,16 @@ def find_layout(
     labels = LABELS if asked.label is None else (found.known(asked.label),)
     layout = _asked_scores(found, asked, table) if asked.score else _scores(found, table)
     if layout is None:
-        layout = Layout("confidence", roles=_confidence_roles(found, alone=asked.keep))
+        layout = Layout("confidence", roles=_confidence_roles(found, alone=asked.keep is True))
     else:
         layout = replace(layout, roles=found.roles(labels=labels, ids=IDS))
     if table:
+        if layout.numbered and not layout.single and "labels" not in layout.roles:
+            layout = _with_label_columns(layout, found)
         used = (*layout.scores, layout.roles.get("confidence"))
         kept = tuple(name for name in names if name not in used) if asked.keep else ()
+        if isinstance(asked.keep, tuple):
+            kept = tuple(found.full[found.known(name)] for name in asked.keep)
         return replace(layout, kept=kept)
     shared = "class_names" if "class_names" in names else None
     return replace(layout, class_names=found.one("class_names") or shared)
@@ -195,7 +204,10 @@ class _Names:
             )
 
     def numbered(self, stem: str) -> tuple[str, ...]:
-        """``stem_0``, ``stem_1``, ... in numerical order; a gap is refused."""
+        """``stem_0``, ``stem_1``, ... in numerical order; a gap is refused.
+
+        Columns of classes that do not begin with 0 are named after their classes: empty.
+        """
         what = "chunks" if stem.endswith(CHUNK) else "classes"
         pattern = re.compile(rf"{stem}_([0-9]{{1,9}})")
         by_number: dict[int, str] = {}
@@ -208,6 +220,8 @@ class _Names:
                         "Keep one of them"
                     )
                 self.refuse_twice(name)
+        if stem in STEMS and 0 not in by_number:
+            return ()  # columns named after classes that are numbers
         for expected, number in enumerate(sorted(by_number)):
             if number != expected:
                 raise CalibrantError(
@@ -305,6 +319,23 @@ def _asked_scores(found: _Names, asked: Asked, table: bool) -> Layout:
     return Layout(kind, names, numbered=True, column_classes=classes)
 
 
+def _with_label_columns(layout: Layout, found: _Names) -> Layout:
+    """The layout with ``label_cat`` for each ``prob_cat``, if the table is multi-label."""
+    stem = SCORES.get(layout.kind, layout.kind)
+    names = [f"label_{name.removeprefix(f'{stem}_')}" for name in layout.scores]
+    there = [name for name in names if name in found.full]
+    if not there:
+        return layout
+    missing = [name for name in names if name not in there]
+    if missing:
+        raise CalibrantError(
+            f"{found.where}: a multi-label table has a column of labels for each column of "
+            f"scores; found {there[0]} but no {missing[0]}. Add it, or name the classes in label"
+        )
+    columns = tuple(found.one(name) or name for name in names)
+    return replace(layout, multilabel=True, label_columns=columns)
+
+
 def _truncated_layout(found: _Names) -> Layout | None:
     """The layout of a file of truncated rows; None for other files."""
     scores = found.one(*TRUNCATED_SCORES)
@@ -337,7 +368,7 @@ def _confidence_roles(found: _Names, *, alone: bool) -> dict[str, str]:
         raise found.nothing_to_read()
     roles = found.roles(confidence=("confidence",), correct=("correct",), ids=IDS)
     if "correct" in roles:
-        return roles | found.roles(labels=LABELS)
+        return roles
     pair = found.roles(labels=("true_label",), predicted=("pred_label",))
     if len(pair) < 2 and alone:
         return roles

@@ -1,4 +1,4 @@
-"""What the labels and the scores of a file mean, where it takes all of its rows to tell.
+"""What the labels and the scores of a file mean, where only all of its rows together show it.
 
 Labels may be names, of which the order is needed; a column called score holds probabilities if all
 of them are between 0 and 1; and the labels of a single column may be any two.
@@ -92,7 +92,7 @@ def is_number(text: str) -> bool:
 def is_settled(layout: Layout, class_names: tuple[str, ...] | None, first: Block) -> bool:
     """Whether the names and types alone say what the rows mean."""
     labels = first.get("labels")
-    return (
+    return layout.multilabel or (
         layout.kind != "score"
         and _numbers_of(layout.column_classes or class_names) is None
         and not (layout.single and labels is not None)

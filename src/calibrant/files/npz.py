@@ -38,30 +38,22 @@ class NpzSource:
             members = self._members(archive, stack)
             if "scores" in members and members["scores"].shape[1:] in ((), (1,)):
                 self.layout = replace(self.layout, single=True)
-            self.multilabel = self._is_multilabel(members)
+            self.layout = replace(self.layout, multilabel=self._is_multilabel(members))
             self.rows: int | None = self._checked_rows(members)
             self.class_names = self._class_names(archive, members)
 
     def blocks(self, rows: int | None) -> Iterator[Block]:
         """The rows in order, ``rows`` at a time (None: all at once)."""
-        total, one_hot = self.rows or 0, True
+        total = self.rows or 0
         with ExitStack() as stack:
             archive = stack.enter_context(_opened(self.path, self.where))
             members = self._members(archive, stack)
             for start in range(0, total, rows or total):
                 count = min(rows or total, total - start)
                 raw = {role: member.take(count) for role, member in members.items()}
-                if self.multilabel:
-                    one_hot = one_hot and bool((raw["labels"].sum(axis=1) == 1).all())
                 yield cleaned(raw, self.layout, where=self.where, first_row=start)
             for member in members.values():
                 member.finish()
-        if self.multilabel and one_hot and total > 1:
-            raise CalibrantError(
-                f"{self.where}: labels of several columns are for samples with any number of "
-                "labels; found exactly one in every row. For classes, take argmax over one-hot "
-                "labels"
-            )
 
     def _members(self, archive: zipfile.ZipFile, stack: ExitStack) -> dict[str, _Member]:
         names = dict(self.layout.roles)
@@ -87,7 +79,7 @@ class NpzSource:
             wanted = 2 if role in ("scores", "classes") else 1
             if role == "scores" and self.layout.single:
                 wanted = max(1, len(member.shape))
-            if role == "labels" and self.multilabel:
+            if role == "labels" and self.layout.multilabel:
                 wanted = 2
             if len(member.shape) != wanted:
                 axes = "(rows, classes)" if wanted == 2 else "(rows,)"

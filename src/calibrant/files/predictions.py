@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant import _inputs
 from calibrant.errors import CalibrantError
 from calibrant.files.layout import Layout
 
@@ -18,8 +19,8 @@ Block: TypeAlias = dict[str, Any]
 """Some rows of a file, by role or by field: arrays; after ``OTHER``, Arrow columns of Parquet."""
 CORRECTNESS = ("wrong", "correct")
 """The classes of a confidence: whether the answer is wrong or correct."""
-MISSING = ("", "NA", "N/A", "#N/A", "null", "NULL", "None")
-"""Texts of a missing value; not nan, which is a number."""
+MISSING = _inputs.MISSING_TEXTS
+"""Texts of a missing value."""
 OTHER = "other:"
 """Prefix of columns that are passed on as they are."""
 
@@ -95,6 +96,10 @@ class Predictions:
         """Whether there is a label for every sample and column of the scores."""
         return self.labels is not None and self.labels.ndim == 2
 
+    def groups(self, by: Sequence[str]) -> _inputs.Groups | None:
+        """The groups that the columns ``by`` of ``others`` say; None if it names none."""
+        return _inputs.groups_of_columns(self.others, by, len(self)) if by else None
+
     def __len__(self) -> int:
         for rows in (self.logits, self.probs, self.confidence, self.top_logits):
             if rows is not None:
@@ -107,7 +112,7 @@ def cleaned(raw: Block, layout: Layout, *, where: str, first_row: int) -> Block:
 
     ``first_row`` is the index of the first row in the file, for messages.
     """
-    names = layout.roles
+    names = {"labels": "labels", **layout.roles}
     fields: Block = {}
     if layout.kind != "confidence":
         fields[layout.kind] = _floats(raw["scores"], layout.kind, where)
@@ -119,7 +124,7 @@ def cleaned(raw: Block, layout: Layout, *, where: str, first_row: int) -> Block:
             fields[role] = _floats(raw[role], names[role], where)
     for role in ("labels", "predicted"):
         if role in raw:
-            text = role == "labels" and "confidence" not in raw and raw[role].dtype.kind == "U"
+            text = raw[role].dtype.kind == "U"
             fields[role] = (
                 raw[role] if text else _whole_numbers(raw[role], names[role], where, first_row)
             )
@@ -128,7 +133,13 @@ def cleaned(raw: Block, layout: Layout, *, where: str, first_row: int) -> Block:
     if "correct" in raw:
         fields["correct"] = _truth(raw["correct"], names["correct"], where, first_row)
     if "predicted" in fields:
-        fields["correct"] = fields.pop("predicted") == fields["labels"]
+        true, predicted = fields.pop("labels"), fields.pop("predicted")
+        if (true.dtype.kind == "U") != (predicted.dtype.kind == "U"):
+            raise CalibrantError(
+                f"{where}: {names['labels']} and {names['predicted']} must both be numbers or both "
+                f"be names; found the types {true.dtype} and {predicted.dtype}. Write both alike"
+            )
+        fields["correct"] = true == predicted
     if "ids" in raw:
         fields["ids"] = _native(raw["ids"])
     return fields | {name: column for name, column in raw.items() if name.startswith(OTHER)}

@@ -44,6 +44,8 @@ KINDS: dict[str, Callable[[Path, str | None, str, Asked], Source]] = {
     ".jsonl": JsonlSource,
 }
 """What reads a file, by its extension; a folder is read as Parquet."""
+_MULTILABEL = (".npz", ".parquet", ".csv", ".gz")
+"""Extensions of files that can be multi-label."""
 
 
 def read_predictions(
@@ -54,6 +56,7 @@ def read_predictions(
     positive: str | None = None,
     options: Sequence[str] | None = None,
     source: str | None = None,
+    keep: Sequence[str] = (),
 ) -> Predictions:
     """All rows of a prediction file.
 
@@ -65,7 +68,8 @@ def read_predictions(
             or ``probs``. A file may also have only ``confidence`` and ``correct`` (or
             ``true_label`` and ``pred_label``). ``FILE.npz::val`` reads ``val_logits``,
             ``val_labels`` and so on. Nothing is ever unpickled. An ``.npz`` file whose ``labels``
-            are (N, K), 0 or 1, is multi-label. One column ``score``, ``y_score``,
+            are (N, K), 0 or 1, is multi-label, and so is a table with ``label_cat, label_dog``
+            beside ``prob_cat, prob_dog``. One column ``score``, ``y_score``,
             ``prob`` or ``logit`` holds the positive class. Columns may be named after classes,
             ``prob_cat``, ``prob_dog``, and labels may be names. A ``.jsonl`` file is the log of a
             language model.
@@ -76,6 +80,7 @@ def read_predictions(
         options: The possible answers in a log, such as A, B, C and D: the classes, in this order.
             Plain lines and those of lm-evaluation-harness name them themselves.
         source: The lines of a log to read, by their field ``source``, if there are several.
+        keep: Further columns of a table to read, such as groups: ``others`` of the result.
 
     Returns:
         Predictions: the arrays; None for those that the file does not have.
@@ -91,7 +96,7 @@ def read_predictions(
         Traceback (most recent call last):
         calibrant.errors.CalibrantError: ...net.npz holds the parts val, test: add ::val or ::test
     """
-    asked = _asked(label, score, positive, options, source)
+    asked = _asked(label, score, positive, options, source, keep)
     return next(_predictions_of(_source(path, asked), None, asked))
 
 
@@ -104,6 +109,7 @@ def iter_predictions(
     positive: str | None = None,
     options: Sequence[str] | None = None,
     source: str | None = None,
+    keep: Sequence[str] = (),
 ) -> Iterator[Predictions]:
     """The rows of :func:`read_predictions` in batches, without holding the whole file.
 
@@ -120,7 +126,7 @@ def iter_predictions(
         [[0, 1], [2, 0], [1]]
     """
     rows = _inputs.whole_number(batch_rows, "batch_rows", allowed=range(1, 1 << 31))
-    asked = _asked(label, score, positive, options, source)
+    asked = _asked(label, score, positive, options, source, keep)
     return _predictions_of(_source(path, asked), rows, asked)
 
 
@@ -162,7 +168,7 @@ def count_rows(path: str | os.PathLike[str]) -> int | None:
 
 
 def is_multilabel(path: str | os.PathLike[str]) -> bool:
-    """Whether a file has labels (N, L), from its headers alone; only ``.npz`` files can.
+    """Whether a file has labels for every column of its scores, from its headers alone.
 
     Examples:
         >>> import tempfile
@@ -173,10 +179,12 @@ def is_multilabel(path: str | os.PathLike[str]) -> bool:
         True
     """
     file, _ = _split(os.fsdecode(path))
-    if file.suffix.lower() != ".npz" or not file.is_file():
+    if file.suffix.lower() not in _MULTILABEL or not file.is_file():
         return False
-    source = _source(path, Asked())
-    return isinstance(source, NpzSource) and source.multilabel
+    try:
+        return _source(path, Asked()).layout.multilabel
+    except CalibrantError:  # it takes the names of the columns to read it, or it cannot be read
+        return False
 
 
 def _asked(
@@ -185,14 +193,16 @@ def _asked(
     positive: str | None,
     options: Sequence[str] | None,
     source: str | None,
+    keep: Sequence[str] = (),
 ) -> Asked:
     columns = (score,) if isinstance(score, str) else tuple(score or ())
     answers = None if options is None else checked_options(options)
-    return Asked(label, columns, positive, options=answers, source=source)
+    kept = tuple(keep) or False
+    return Asked(label, columns, positive, options=answers, source=source, keep=kept)
 
 
 def _predictions_of(source: Source, rows: int | None, asked: Asked) -> Iterator[Predictions]:
-    blocks = regrouped(source.blocks(rows), rows)
+    blocks = regrouped(_without_one_hot(source, rows), rows)
     first = next(blocks)
     meaning = Meaning(source.layout, source.layout.kind, _names(source), where=source.where)
     if asked.positive is not None or not is_settled(source.layout, source.class_names, first):
@@ -208,6 +218,21 @@ def _predictions_of(source: Source, rows: int | None, asked: Asked) -> Iterator[
         )
     for block in itertools.chain([first], blocks):
         yield meaning.predictions(block, source.n_classes)
+
+
+def _without_one_hot(source: Source, rows: int | None) -> Iterator[Block]:
+    """The rows of a file; one-hot labels of exclusive classes are refused at the end."""
+    one_hot, total = source.layout.multilabel, 0
+    for block in source.blocks(rows):
+        if one_hot:
+            total += len(block["labels"])
+            one_hot = bool((block["labels"].sum(axis=1) == 1).all())
+        yield block
+    if one_hot and total > 1:
+        raise CalibrantError(
+            f"{source.where}: labels of several columns are for samples with any number of labels; "
+            "found exactly one in every row. For classes, take argmax over one-hot labels"
+        )
 
 
 def _names(source: Source) -> tuple[str, ...] | None:

@@ -48,7 +48,8 @@ def write_predictions(
         ids: (N,) integers or strings that name the rows.
         class_names: one name per class. In CSV they are the names of the columns.
         multilabel: whether the columns are labels instead of classes, each with a probability of
-            its own; ``labels`` are then (N, L) zeros and ones. For ``.npz`` only.
+            its own; ``labels`` are then (N, L) zeros and ones. In tables, each column ``prob_cat``
+            gets a column ``label_cat``.
         calibrator: SHA-256 of the calibrator file that made ``probs``, as an array of that name in
             ``.npz`` and as ``calibrant.calibrator`` in the metadata of Parquet; CSV has no place.
 
@@ -70,10 +71,6 @@ def write_predictions(
         raise CalibrantError(
             f"cannot write {target}: the name must end in {', '.join(_WRITERS)}; found "
             f"{target.suffix or 'no extension'!r}. Choose one of these"
-        )
-    if multilabel and writer is not _write_npz:
-        raise CalibrantError(
-            f"multi-label predictions are written as .npz; found {target.name!r}. Rename it"
         )
     kind, given = _inputs.one_of(probs=probs, logits=logits)
     one_column = False
@@ -179,9 +176,10 @@ def _write_parquet(
     calibrator: str | None,
 ) -> None:
     bfloat16 = scores.kind == "logits" and scores.given == "bfloat16"
-    if scores.values.ndim == 1:
-        columns = score_columns(scores.values, scores.kind)
-        table = arrow_table({"id": ids, "label": labels, **columns})
+    multilabel = labels is not None and labels.ndim == 2
+    if scores.values.ndim == 1 or multilabel:
+        columns = score_columns(scores.narrow, scores.kind, names)
+        table = arrow_table({"id": ids, **_label_columns(labels, names), **columns})
     else:
         table = score_table(
             scores.narrow, labels, ids, kind=scores.kind, bfloat16=bfloat16, class_names=names
@@ -200,7 +198,14 @@ def _write_csv(
 ) -> None:
     columns = score_columns(scores.values, scores.kind, names)
     with written_whole(target) as temporary:
-        write_csv(temporary, [{"id": ids, "label": labels, **columns}])
+        write_csv(temporary, [{"id": ids, **_label_columns(labels, names), **columns}])
+
+
+def _label_columns(labels: Given, names: tuple[str, ...] | None) -> dict[str, Given]:
+    if labels is None or labels.ndim == 1:
+        return {"label": labels}
+    columns = range(labels.shape[1]) if names is None else names
+    return {f"label_{name}": labels[:, k] for k, name in enumerate(columns)}
 
 
 _WRITERS = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}

@@ -37,6 +37,19 @@ class MMCELoss(Loss):
         + \sum_{c_i=c_j=1} \frac{(1-r_i)(1-r_j) k_{ij}}{n^2}
         - 2 \sum_{c_i=1, c_j=0} \frac{(1-r_i) r_j k_{ij}}{(m-n)\,n}
 
+    The published form is that of the code with which Mukhoti et al. (2020) trained: it takes means
+    over pairs and then divides by the numbers of pairs once more, so
+
+    .. math::
+        \mathrm{MMCE}_p^2 = \sum_{c_i=c_j=0} \frac{r_i r_j k_{ij}}{(m-n)^4}
+        + \sum_{c_i=c_j=1} \frac{(1-r_i)(1-r_j) k_{ij}}{n^4}
+        - 2 \sum_{c_i=1, c_j=0} \frac{(1-r_i) r_j k_{ij}}{(m-n)^2\,n^2}
+
+    and 0 if all predictions are correct or all are wrong. Its gradient is smaller than that of
+    MMCE_w by about the size of the smaller group. In batches of 128 it is 20 to 40 times smaller
+    than that of MMCE if half of the predictions are wrong, and about the same if 8 % are. (Their
+    code adds 1e-5 to the divisors and 1e-10 under the root.)
+
     The loss has the square roots, as in the paper; terms of an empty group are 0. The double sum
     is computed from sorted confidences in m log m steps. MMCE is a property of the batch:
     ``"sum"`` counts it once for every row that is not ignored, and ``"none"`` adds it to every
@@ -45,6 +58,7 @@ class MMCELoss(Loss):
 
     Args:
         weighted: Use MMCE_w instead of MMCE.
+        published: Use MMCE_p instead of either.
         strength: Factor of the MMCE; the papers use 2 for images and 8 for documents.
         weight: One weight for each class, in the cross-entropy only: calibration concerns the
             samples as they are distributed.
@@ -54,7 +68,8 @@ class MMCELoss(Loss):
             cross-entropy only.
 
     References:
-        Kumar, Sarawagi and Jain (2018).
+        Kumar, Sarawagi and Jain (2018); the published form is ``MMCE_weighted`` of
+        https://github.com/torrvision/focal_calibration.
 
     Examples:
         >>> import torch
@@ -69,6 +84,7 @@ class MMCELoss(Loss):
         self,
         *,
         weighted: bool = False,
+        published: bool = False,
         strength: float = 2.0,
         weight: Tensor | None = None,
         ignore_index: int = -100,
@@ -77,6 +93,7 @@ class MMCELoss(Loss):
     ) -> None:
         super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
         self.weighted = weighted
+        self.published = published
         self.strength = _inputs.not_negative(strength, "strength")
         self.label_smoothing = check_label_smoothing(label_smoothing)
 
@@ -107,7 +124,8 @@ class MMCELoss(Loss):
 
     def extra_repr(self) -> str:
         """The settings that are not the default."""
-        own = f"weighted={self.weighted}, strength={self.strength:g}"
+        form = "published=True" if self.published else f"weighted={self.weighted}"
+        own = f"{form}, strength={self.strength:g}"
         if self.label_smoothing:
             own += f", label_smoothing={self.label_smoothing:g}"
         return f"{own}, {super().extra_repr()}"
@@ -142,7 +160,11 @@ class MMCELoss(Loss):
         r, correct, counted = (v.reshape(-1).to(wide) for v in (log_r.exp(), correct, counted))
         correct = correct * counted
         wrong = counted - correct
-        if self.weighted:
+        if self.published:
+            n_correct, n_wrong = _count(correct), _count(wrong)
+            masses = _mean_part(correct, 1.0 - r) / n_correct - _mean_part(wrong, r) / n_wrong
+            masses = masses * (correct.sum() > 0) * (wrong.sum() > 0)
+        elif self.weighted:
             masses = _mean_part(correct, 1.0 - r) - _mean_part(wrong, r)
         else:
             masses = _mean_part(counted, correct - r)
@@ -151,8 +173,13 @@ class MMCELoss(Loss):
 
 def _mean_part(group: Tensor, values: Tensor) -> Tensor:
     """The term of each sample in the mean of ``values`` over ``group``; 0 if it is empty."""
+    return group * values / _count(group)
+
+
+def _count(group: Tensor) -> Tensor:
+    """Size of a group; 1 if it is empty, to divide by."""
     total = group.sum()
-    return group * values / torch.where(total > 0, total, 1.0)
+    return torch.where(total > 0, total, 1.0)
 
 
 def _energy(r: Tensor, masses: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,22 @@ def _focal_with(policy: Callable[[], GammaPolicy]) -> Callable[..., Loss]:
     return make
 
 
+def _scheduled(gammas: tuple[float, ...]) -> Callable[..., Loss]:
+    """A factory of focal losses with scheduled gammas, changed at ``fractions`` or ``epochs``."""
+
+    def make(
+        *,
+        fractions: Sequence[float] | None = None,
+        epochs: Sequence[int] | None = None,
+        **options: Any,
+    ) -> Loss:
+        return FocalLoss(
+            gamma=ScheduledGamma(gammas, fractions=fractions, epochs=epochs), **options
+        )
+
+    return make
+
+
 def check_loss(name: str, entry: Any) -> None:
     """Refuse what does not make losses; a gamma policy is only a part of one."""
     if not callable(entry) or (isinstance(entry, type) and issubclass(entry, GammaPolicy)):
@@ -44,13 +60,14 @@ LOSSES: Registry[Callable[..., Loss]] = Registry(
         "brier": BrierLoss,
         "mmce": MMCELoss,
         "mmce-weighted": partial(MMCELoss, weighted=True),
+        "mmce-published": partial(MMCELoss, published=True),
         "fl-1": partial(FocalLoss, gamma=1.0),
         "fl-2": partial(FocalLoss, gamma=2.0),
         "fl-3": partial(FocalLoss, gamma=3.0),
         "fl-5": partial(FocalLoss, gamma=5.0),
         "fl-7": partial(FocalLoss, gamma=7.0),
-        "fls-531": _focal_with(partial(ScheduledGamma, (5.0, 3.0, 1.0))),
-        "fls-532": _focal_with(partial(ScheduledGamma, (5.0, 3.0, 2.0))),
+        "fls-531": _scheduled((5.0, 3.0, 1.0)),
+        "fls-532": _scheduled((5.0, 3.0, 2.0)),
         "fla-53": _focal_with(partial(SampleGamma, (0.19,), (5.0, 3.0))),
         "flsd-53": _focal_with(partial(SampleGamma, (0.2,), (5.0, 3.0), inclusive=False)),
         "fla-532": _focal_with(partial(SampleGamma, (0.19, 0.5), (5.0, 3.0, 2.0))),

@@ -15,7 +15,10 @@ from calibrant.metrics.calibration import (
 )
 from calibrant.metrics.calibration_test import NoiseFloor
 from calibrant.metrics.comparison import Comparison, Difference, paired_difference
+from calibrant.metrics.costs import CostMatrix, read_costs
+from calibrant.metrics.decisions import Decisions, decide
 from calibrant.metrics.evaluation import Evaluation, Measured, evaluate
+from calibrant.metrics.groups import GroupCalibration, GroupedEvaluation
 from calibrant.metrics.kernel_errors import mmce, mmce_weighted, smooth_ece
 from calibrant.metrics.model_selection import scorer
 from calibrant.metrics.multilabel import (
@@ -53,6 +56,7 @@ from calibrant.metrics.scores import (
     true_prob_correct,
     true_prob_wrong,
 )
+from calibrant.metrics.slices import Slice, SliceSearch, worst_slices
 from calibrant.metrics.streaming import StreamedEvaluation
 from calibrant.metrics.verdict import ClassOff, Verdict
 
@@ -61,14 +65,20 @@ __all__ = [
     "BrierParts",
     "ClassOff",
     "Comparison",
+    "CostMatrix",
+    "Decisions",
     "Difference",
     "Evaluation",
+    "GroupCalibration",
+    "GroupedEvaluation",
     "LabelCalibration",
     "Measured",
     "Metric",
     "MultiLabelEvaluation",
     "NoiseFloor",
     "ScoredSamples",
+    "Slice",
+    "SliceSearch",
     "StreamedEvaluation",
     "Verdict",
     "ada_ece",
@@ -80,6 +90,7 @@ __all__ = [
     "classwise_ece",
     "confidence_gap",
     "debiased_ece",
+    "decide",
     "ece",
     "entropy",
     "entropy_correct",
@@ -102,6 +113,7 @@ __all__ = [
     "positive_ada_ece",
     "positive_ece",
     "prevalence_gap",
+    "read_costs",
     "s99",
     "s99_accuracy",
     "scorer",
@@ -109,4 +121,5 @@ __all__ = [
     "top_k_error",
     "true_prob_correct",
     "true_prob_wrong",
+    "worst_slices",
 ]

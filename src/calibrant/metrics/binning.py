@@ -281,7 +281,8 @@ class EqualMassSketch(_Sums):
     """Mergeable counts on a fixed fine grid of confidences, from which equal-mass bins are cut.
 
     The grid has 2^11 cells for every halving of the distance to 0 or to 1, down to 2^-30: it is
-    finest where confidences are dense. It takes about 8 MB for any number of samples. Samples in a
+    finest where confidences are dense. It takes about 8 MB for any number of samples, and less with
+    fewer ``digits``: 2^digits cells. Samples in a
     cell that a bin edge cuts are treated as tied, which changes an equal-mass calibration error by
     at most :meth:`error_bound`.
 
@@ -297,8 +298,9 @@ class EqualMassSketch(_Sums):
     """Binary digits of a distance that distinguish cells."""
     HALVINGS = 29
 
-    def __init__(self) -> None:
-        n_cells = 2 * ((self.HALVINGS << self.DIGITS) + 1)
+    def __init__(self, digits: int = DIGITS) -> None:
+        self.digits = digits
+        n_cells = 2 * ((self.HALVINGS << digits) + 1)
         super().__init__(n_cells)
         self.lowest: Floats = np.full(n_cells, np.inf)
         self.highest: Floats = np.full(n_cells, -np.inf)
@@ -313,7 +315,7 @@ class EqualMassSketch(_Sums):
         if weight is not None:
             self.whole &= all_whole(weight)
         cell = np.empty(len(confidence), dtype=np.intp)
-        cells_of(confidence, self.DIGITS, self.HALVINGS, self.lowest, self.highest, cell)
+        cells_of(confidence, self.digits, self.HALVINGS, self.lowest, self.highest, cell)
         self._add(cell, confidence, correct, weight)
 
     def merge(self, other: Self) -> None:

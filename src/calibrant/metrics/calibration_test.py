@@ -20,7 +20,7 @@ import numpy as np
 from calibrant.metrics import intervals
 from calibrant.metrics.binning import BinTable, width_edges, width_index
 from calibrant.metrics.calibration import ClassSums, class_sums, total, width_table
-from calibrant.metrics.samples import Floats, ScoredSamples
+from calibrant.metrics.samples import Floats, ScoredSamples, probs_of
 
 MOST_LABELS = 2_500_000
 """Number of labels to draw for one test: large samples get fewer simulations."""
@@ -32,9 +32,14 @@ DECIMALS = 12
 """Statistics that differ only by rounding count as equal."""
 
 
-def simulations_for(level: float) -> int:
-    """Number of simulations from which on p-values well below 1 - level are possible."""
-    return min(MOST_NEEDED, math.ceil(round(10.0 / (1.0 - level), 6)))
+def simulations_for(level: float, n_tests: int = 1) -> int:
+    """Number of simulations from which on p-values well below 1 - level are possible.
+
+    Of several tests, the smallest p-value must stay below it when it is multiplied by their number.
+    That of the three or four statistics of one test is at least so many simulations.
+    """
+    one = min(MOST_NEEDED, math.ceil(round(10.0 / (1.0 - level), 6)))
+    return one if n_tests == 1 else max(one, math.ceil(round(6.0 * n_tests / (1.0 - level), 6)))
 
 
 @dataclass(frozen=True)
@@ -180,7 +185,7 @@ class _Cells:
         n = len(probability)
         bins = csr_array((share, (self.bins, np.arange(n))))
         sums, tilts = [], []
-        for size in _chunks(n_simulations, n):
+        for size in chunks(n_simulations, n):
             gap = probability - (rng.random((size, n)) < probability)
             sums.append((bins @ gap.T).T)
             tilts.append(gap @ (share * self.tilt))
@@ -280,19 +285,19 @@ def _drawn_labels(
 
     n, n_cells = len(samples), samples.n_classes * n_bins
     first = np.random.default_rng(seed).integers(2**62, dtype=np.uint64)
-    for size in _chunks(n_simulations, n_cells, CHUNK_CELLS):
+    for size in chunks(n_simulations, n_cells, CHUNK_CELLS):
         hits = np.zeros((n_bins, size))
         drawn = np.zeros((samples.n_classes, n_bins, size), dtype=np.float32)  # half the cache
         rows = max(1, intervals.CHUNK_NUMBERS // (samples.n_classes + size))
         for start in range(0, n, rows):  # Ctrl-C takes effect between two calls
+            block = slice(start, start + rows)
+            counter = first + np.uint64(start * size)
+            # Probabilities of one type, so that this is compiled once.
             count_drawn_labels(
-                start,
-                min(start + rows, n),
-                samples.need_scores(),
-                samples.from_logits,
-                samples.weights,
+                probs_of(samples.need_scores()[block], from_logits=samples.from_logits),
+                samples.weights[block],
                 width_edges(n_bins),
-                first,
+                counter,
                 hits,
                 drawn,
             )
@@ -330,7 +335,7 @@ def class_test_of_sums(
     )
 
 
-def _chunks(n_simulations: int, numbers: int, held: int = intervals.CHUNK_NUMBERS) -> list[int]:
+def chunks(n_simulations: int, numbers: int, held: int = intervals.CHUNK_NUMBERS) -> list[int]:
     """Numbers of simulations to compute at a time, of so many numbers each."""
     most = max(1, held // numbers)
     return [min(most, n_simulations - start) for start in range(0, n_simulations, most)]

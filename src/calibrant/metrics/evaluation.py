@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from calibrant._tables import html_table, json_value, text_table
 from calibrant._types import Array, RandomState
 from calibrant.metrics import intervals
 from calibrant.metrics.calibration_test import CalibrationTest, NoiseFloor
+from calibrant.metrics.groups import GroupedEvaluation, evaluate_groups
 from calibrant.metrics.missing_options import Ends, judge_ends, with_upper
 from calibrant.metrics.positive import COEFFICIENTS, coefficient_of
 from calibrant.metrics.registry import METRICS
@@ -88,6 +89,8 @@ class Evaluation:
     """Remarks on how the numbers were computed."""
     ends: Ends | None = None
     """The verdicts at both ends of what the options can be that a log leaves out."""
+    by_group: GroupedEvaluation | None = None
+    """The same for every group of the samples, if groups were given."""
 
     def __getitem__(self, name: str) -> Measured:
         for row in self.measured:
@@ -144,7 +147,7 @@ class Evaluation:
             "classes_off": [each._asdict() for each in self.classes_off],
             "missing_options": None if self.ends is None else self.ends.to_dict(),
             "verdict": self.verdict(),
-        }
+        } | ({} if self.by_group is None else {"by_group": self.by_group.to_dict()})
 
     def to_json(self) -> str:
         """:meth:`to_dict` as JSON."""
@@ -173,10 +176,12 @@ class Evaluation:
             lines += ["", f"{self.n_impossible} rows give their true class probability 0."]
         if self.ends is not None:
             lines += ["", str(self.ends)]
-        return "\n".join([*lines, *self.notes, "", self.verdict()])
+        groups = [] if self.by_group is None else ["", str(self.by_group)]
+        return "\n".join([*lines, *self.notes, "", self.verdict(), *groups])
 
     def _repr_html_(self) -> str:
-        return html_table([self._head()], self._rows(), below=[self.verdict()])
+        whole = html_table([self._head()], self._rows(), below=[self.verdict()])
+        return whole if self.by_group is None else whole + self.by_group._repr_html_()
 
 
 def evaluate(
@@ -191,6 +196,7 @@ def evaluate(
     ignore_label: int | None = None,
     positive: Any = None,
     classes: Any = None,
+    groups: Any = None,
     level: float = 0.95,
     n_resamples: int = 1000,
     random_state: RandomState = 0,
@@ -215,6 +221,9 @@ def evaluate(
         ignore_label: Rows with this label are left out.
         positive: The positive class, if the scores are one column and the labels not 0 and 1.
         classes: The label of each column, if labels are neither indices nor names of columns.
+        groups: Columns that divide the samples: a frame, a dict of columns or one column. Each of
+            their values, and each combination of several, is evaluated too: ``by_group`` of the
+            result. A missing value is a group of its own.
         level: Confidence level of the intervals.
         n_resamples: Number of bootstrap resamples; fewer are used for very large samples.
         random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
@@ -228,6 +237,10 @@ def evaluate(
         >>> result = calibrant.evaluate(np.stack([p, 1 - p], axis=-1), labels, metrics=["ece"])
         >>> result["ece"].low < 0.1 < result["ece"].high
         True
+        >>> where = np.where(np.arange(2000) < 500, "north", "south")
+        >>> by = calibrant.evaluate(1 - p, labels, groups={"place": where}).by_group
+        >>> [(group.name, group.evaluation.n, group.side) for group in by.groups]
+        [('place=north', 500, 'prevalence off'), ('place=south', 1500, 'prevalence off')]
     """
     samples = summarise(
         probs,
@@ -237,6 +250,7 @@ def evaluate(
         ignore_label=ignore_label,
         positive=positive,
         classes=classes,
+        groups=groups,
     )
     return evaluate_samples(
         with_upper(samples, upper_logits),
@@ -256,20 +270,36 @@ def evaluate_samples(
     level: float = 0.95,
     n_resamples: int = 1000,
     random_state: RandomState = 0,
+    n_tests: int = 1,
 ) -> Evaluation:
-    """:func:`evaluate` for samples that are already checked."""
+    """:func:`evaluate` for samples that are already checked; the verdict is one of ``n_tests``."""
     n_classes = None if samples.scores is None else samples.n_classes
     names = default_metrics(n_classes) if metrics is None else metrics
     todo = plan(names, n_bins, level, n_resamples, random_state, len(samples))
-    return evaluate_resampled(ResampledMetrics(samples, todo))
+    found = evaluate_resampled(ResampledMetrics(samples, todo), n_tests)
+
+    def evaluate_group(group: ScoredSamples, n_groups: int) -> Evaluation:
+        return evaluate_samples(
+            replace(group, groups=None),
+            metrics=todo.names,
+            n_bins=todo.n_bins,
+            level=todo.level,
+            n_resamples=n_resamples,
+            random_state=todo.seed,
+            n_tests=n_groups,
+        )
+
+    if samples.groups is None:
+        return found
+    return replace(found, by_group=evaluate_groups(samples, evaluate_group))
 
 
-def evaluate_resampled(resampled: ResampledMetrics) -> Evaluation:
-    """:func:`evaluate_samples` for metrics that are already resampled."""
+def evaluate_resampled(resampled: ResampledMetrics, n_tests: int = 1) -> Evaluation:
+    """:func:`evaluate_samples` of metrics that are already resampled, without the groups."""
     samples, todo = resampled.samples, resampled.todo
     known = samples.scores is not None
     n_classes = samples.n_classes if known else None
-    judged, test = judge(samples, todo.n_bins, todo.n_resamples, todo.seed, todo.level)
+    judged, test = judge(samples, todo.n_bins, todo.n_resamples, todo.seed, todo.level, n_tests)
     ends = judge_ends(samples, judged, todo.n_bins, todo.n_resamples, todo.seed, todo.level)
     return Evaluation(
         n=len(samples),

@@ -23,8 +23,8 @@ from calibrant._numerics.compiled import (
     sum_of,
     sum_of_squares,
 )
-
-Floats = npt.NDArray[np.float64]
+from calibrant._numerics.first_use import are_few
+from calibrant.metrics.samples import Floats, probs_of
 
 
 @over_rows
@@ -50,6 +50,20 @@ def top_of_probs(
     return bad
 
 
+@top_of_probs.for_few
+def _top_of_few_probs(
+    probs: Any, labels: Any, tolerance: float, confidence: Floats, correct: Any
+) -> int:
+    np.minimum(probs.max(axis=1), 1.0, out=confidence)
+    np.equal(probs.argmax(axis=1), labels, out=correct)
+    off = np.abs(probs.sum(axis=1, dtype=np.float64) - 1.0)
+    return _first_bad((probs.min(axis=1) >= 0.0) & (off <= tolerance))
+
+
+def _first_bad(good: npt.NDArray[np.bool_]) -> int:
+    return -1 if good.all() else int(good.argmin())
+
+
 @over_rows
 def top_of_logits(
     start: int, stop: int, logits: Any, labels: Any, confidence: Floats, correct: Any
@@ -71,6 +85,23 @@ def top_of_logits(
     return bad
 
 
+@top_of_logits.for_few
+def _top_of_few_logits(logits: Any, labels: Any, confidence: Floats, correct: Any) -> int:
+    top, weights = _weights_of(logits)
+    total = weights.sum(axis=1)
+    np.divide(1.0, total, out=confidence)
+    np.equal(logits.argmax(axis=1), labels, out=correct)
+    return _first_bad((total >= 1.0) & (np.abs(top) < np.inf))
+
+
+def _weights_of(logits: Any) -> tuple[Floats, Floats]:
+    """The largest logit of each row, and e^(logit - largest)."""
+    top: Floats = logits.max(axis=1).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # inf - inf: rows that are refused
+        weights: Floats = np.subtract(logits, top[:, np.newaxis], dtype=np.float64)
+    return top, np.exp(weights, out=weights)
+
+
 @over_rows
 def rest_of_probs(
     start: int, stop: int, probs: Any, labels: Any, true_log_prob: Floats, squares: Floats
@@ -80,6 +111,14 @@ def rest_of_probs(
         p = np.float64(probs[i, labels[i]])
         true_log_prob[i] = np.log(p) if p > 0.0 else -np.inf
         squares[i] = sum_of_squares(probs[i])
+
+
+@rest_of_probs.for_few
+def _rest_of_few_probs(probs: Any, labels: Any, true_log_prob: Floats, squares: Floats) -> None:
+    of_label = probs[np.arange(len(labels)), labels].astype(np.float64)
+    with np.errstate(divide="ignore"):
+        np.log(of_label, out=true_log_prob)
+    np.einsum("ik,ik->i", probs, probs, out=squares, dtype=np.float64)
 
 
 @over_rows
@@ -96,6 +135,16 @@ def rest_of_logits(
         total = sum_of(weights)
         true_log_prob[i] = np.float64(row[labels[i]]) - top - np.log(total)
         squares[i] = sum_of_squares(weights) / (total * total)
+
+
+@rest_of_logits.for_few
+def _rest_of_few_logits(logits: Any, labels: Any, true_log_prob: Floats, squares: Floats) -> None:
+    top, weights = _weights_of(logits)
+    total = weights.sum(axis=1)
+    np.subtract(logits[np.arange(len(labels)), labels], top, out=true_log_prob, dtype=np.float64)
+    true_log_prob -= np.log(total)
+    np.einsum("ik,ik->i", weights, weights, out=squares)
+    squares /= total * total
 
 
 @over_rows
@@ -128,7 +177,7 @@ def entropy_of_logits(start: int, stop: int, logits: Any, entropy: Floats) -> No
 
 
 @kernel()
-def probs_of(row: Any, from_logits: bool, probs: Floats) -> None:
+def write_probs(row: Any, from_logits: bool, probs: Floats) -> None:
     """Write the probabilities of a row to ``probs``."""
     if from_logits:
         exp_row(row, np.float64(max_of(row)), probs)
@@ -162,7 +211,7 @@ def class_sums(
     probs = np.empty(n_classes)
     bins = np.empty(n_classes, dtype=np.int64)
     for i in range(start, stop):
-        probs_of(scores[i], from_logits, probs)
+        write_probs(scores[i], from_logits, probs)
         w = weight[i] if len(weight) > 0 else 1.0
         for k in range(n_classes):
             bins[k] = bin_of(probs[k], edges)
@@ -171,6 +220,24 @@ def class_sums(
             sums[bins[k], k] += w * probs[k]
         sums[n_bins + bins[labels[i]], labels[i]] += w
     return sums
+
+
+@class_sums.for_few
+def _class_sums_of_few(
+    scores: Any, labels: Any, weight: Floats, from_logits: bool, edges: Floats
+) -> Floats:
+    n, n_classes = scores.shape
+    probs = probs_of(scores, from_logits=from_logits)
+    weights = (weight if len(weight) else np.ones(n))[:, np.newaxis]
+    bins = _bins_of_few(probs, edges)
+    cells = bins * n_classes + np.arange(n_classes)
+    n_cells = (len(edges) - 1) * n_classes
+    predicted = np.bincount(cells.ravel(), weights=(weights * probs).ravel(), minlength=n_cells)
+    of_label = cells[np.arange(n), labels]
+    observed = np.bincount(of_label, weights=weights[:, 0], minlength=n_cells)
+    variance = (weights**2 * (probs * (1.0 - probs))).sum(axis=0)
+    sums: Floats = np.concatenate([predicted, observed, variance])
+    return sums.reshape(-1, n_classes)
 
 
 @kernel(inline="always")
@@ -184,28 +251,24 @@ def uniform_of(counter: Any) -> Any:
 
 @kernel(nogil=True)
 def count_drawn_labels(
-    start: int,
-    stop: int,
-    scores: Any,
-    from_logits: bool,
+    rows: Floats,
     weight: Floats,
     edges: Floats,
     first: Any,
     hits: Floats,
     drawn: Floats,
 ) -> None:
-    """Draw a label of each row from its probabilities for every simulation, and count it.
+    """Draw a label of each of ``rows`` of probabilities for every simulation, and count it.
 
     ``hits``, (bins, simulations), are the labels at the largest probability, by its bin. ``drawn``,
     (K, bins, simulations), are all labels, by their bin. ``first`` is the first counter.
     """
-    n_classes = scores.shape[1]
+    n_classes = rows.shape[1]
     n_simulations = hits.shape[1]
-    probs = np.empty(n_classes)
     running = np.empty(n_classes)
     guide = np.empty(n_classes, dtype=np.int64)
-    for i in range(start, stop):
-        probs_of(scores[i], from_logits, probs)
+    for i in range(len(rows)):
+        probs = rows[i]
         top = index_of(probs, max_of(probs))
         below = 0.0
         for k in range(n_classes):
@@ -241,11 +304,22 @@ def bins_of(start: int, stop: int, values: Any, edges: Any, out: Any) -> None:
         out[i] = bin_of(values[i], edges)
 
 
+@bins_of.for_few
+def _write_bins_of_few(values: Any, edges: Floats, out: Any) -> None:
+    out[:] = _bins_of_few(values, edges)
+
+
+def _bins_of_few(values: Any, edges: Floats) -> npt.NDArray[np.intp]:
+    """The bin i of each value, edges[i] < value <= edges[i+1]; 0 is in the first."""
+    bins: npt.NDArray[np.intp] = np.clip(np.searchsorted(edges, values) - 1, 0, len(edges) - 2)
+    return bins
+
+
 @kernel()
-def add_to_cells(
+def add_many_to_cells(
     cell: Any, confidence: Any, correct: Any, weight: Any, counts: Any, sums: Any
 ) -> None:
-    """Add samples to the ``counts`` of their cells, and to ``sums``, (cells, 5) as in BinTable."""
+    """:func:`add_to_cells`, compiled."""
     for i in range(len(cell)):
         c = confidence[i]
         hit = 1.0 if correct[i] else 0.0
@@ -257,6 +331,21 @@ def add_to_cells(
         sums[k, 2] += w * hit
         sums[k, 3] += w * (c - hit) ** 2
         sums[k, 4] += w * (c * (1.0 - c))
+
+
+def add_to_cells(
+    cell: Any, confidence: Any, correct: Any, weight: Any, counts: Any, sums: Any
+) -> None:
+    """Add samples to the ``counts`` of their cells, and to ``sums``, (cells, 5) as in BinTable."""
+    if not are_few(len(cell)):
+        add_many_to_cells(cell, confidence, correct, weight, counts, sums)
+        return
+    counts += np.bincount(cell, minlength=len(counts))
+    shared = weight if len(weight) else np.ones(len(cell))
+    variance = confidence * (1.0 - confidence)
+    values = (1.0, confidence, correct, (confidence - correct) ** 2, variance)
+    for column, each in enumerate(values):
+        sums[:, column] += np.bincount(cell, weights=shared * each, minlength=len(counts))
 
 
 @kernel()

@@ -45,6 +45,8 @@ class ScoredSamples:
     """The label of each class."""
     upper: npt.NDArray[Any] | None = None
     """Largest possible logits, (n, K), if a log leaves out options; see ``missing_options``."""
+    groups: _inputs.Groups | None = None
+    """The groups of the rows, to evaluate each of them too."""
 
     def __len__(self) -> int:
         return len(self.confidence)
@@ -153,13 +155,17 @@ class ScoredSamples:
 
     def probs(self) -> Floats:
         """Probabilities of all classes, as a new array."""
-        scores = self.need_scores().astype(np.float64)
-        if not self.from_logits:
-            return scores
-        scores -= scores.max(axis=-1, keepdims=True)
-        np.exp(scores, out=scores)
-        scores /= scores.sum(axis=-1, keepdims=True)
-        return scores
+        return probs_of(self.need_scores(), from_logits=self.from_logits)
+
+
+def probs_of(scores: npt.NDArray[Any], *, from_logits: bool) -> Floats:
+    """Probabilities of scores, as a new array."""
+    probs = scores.astype(np.float64)
+    if from_logits:
+        probs -= probs.max(axis=-1, keepdims=True)
+        np.exp(probs, out=probs)
+        probs /= probs.sum(axis=-1, keepdims=True)
+    return probs
 
 
 ROW_ARRAYS = tuple(
@@ -177,6 +183,7 @@ def summarise(
     ignore_label: int | None = None,
     positive: Any = None,
     classes: Any = None,
+    groups: Any = None,
 ) -> ScoredSamples:
     """Check the arguments of a metric and reduce them to what it needs, in one pass."""
     from calibrant.metrics import kernels
@@ -196,6 +203,8 @@ def summarise(
     weight = _inputs.sample_weight(sample_weight, scores)
     weight = None if weight is None else weight.reshape(-1)
     flat = scores.reshape(-1, scores.shape[-1])
+    if groups is not None:
+        groups = _inputs.groups(groups, len(flat))
     kept = np.ones(len(flat), dtype=np.bool_)
     if ignored is not None:
         kept &= labels != ignored
@@ -204,6 +213,7 @@ def summarise(
     if not kept.all():
         flat, labels = flat[kept], labels[kept]
         weight = None if weight is None else weight[kept]
+        groups = None if groups is None else groups[kept]
     _inputs.something_to_measure(len(flat))
     confidence = np.empty(len(flat))
     correct = np.empty(len(flat), dtype=np.bool_)
@@ -220,7 +230,16 @@ def summarise(
             _inputs.logits(shown)
         else:
             _inputs.probs(shown, tolerance=tolerance)
-    return ScoredSamples(confidence, correct, weight, flat, labels, kind == "logits", classes=names)
+    return ScoredSamples(
+        confidence,
+        correct,
+        weight,
+        flat,
+        labels,
+        kind == "logits",
+        classes=names,
+        groups=groups,
+    )
 
 
 def samples_of_confidence(confidence: Array, correct: Array) -> ScoredSamples:

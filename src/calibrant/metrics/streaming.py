@@ -8,12 +8,14 @@ normal distribution of sums of many samples.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from statistics import NormalDist
 from typing import Any, Self
 
 import numpy as np
 
 from calibrant import _inputs
+from calibrant._inputs.groups import Key, order_of_key
 from calibrant._types import Array, RandomState
 from calibrant.metrics import intervals
 from calibrant.metrics.binning import BinTable, EqualMassSketch, EqualWidthBins
@@ -27,6 +29,13 @@ from calibrant.metrics.calibration_test import (
     simulations_for,
 )
 from calibrant.metrics.evaluation import Evaluation, Measured, default_metrics
+from calibrant.metrics.groups import (
+    By,
+    GroupedEvaluation,
+    adjusted,
+    check_number,
+    combinations_of,
+)
 from calibrant.metrics.positive import COEFFICIENTS, coefficient, log_odds_of, positive
 from calibrant.metrics.resampling import RESAMPLES, ROWS
 from calibrant.metrics.samples import Floats, ScoredSamples, summarise
@@ -48,6 +57,8 @@ RANGES = {
 }
 """Metrics that are means over rows, with their smallest and largest possible values."""
 MEANS = tuple(RANGES)
+DIGITS_OF_GROUPS = 5
+"""Of the sketch of a group, which then takes 0.1 MB: there may be hundreds."""
 
 
 class StreamedEvaluation:
@@ -68,20 +79,23 @@ class StreamedEvaluation:
         3000
     """
 
-    def __init__(self, *, n_bins: int = 15) -> None:
+    def __init__(self, *, n_bins: int = 15, digits: int = EqualMassSketch.DIGITS) -> None:
         self.n_bins = _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
         self.width = EqualWidthBins(self.n_bins)
-        self.mass = EqualMassSketch()
+        self.mass = EqualMassSketch(digits)
         self.n = 0
         self.n_impossible = 0
         self.means: Floats = np.zeros((len(MEANS), 2))  # sums, and sums of squares
         self.positive_width = EqualWidthBins(self.n_bins)
-        self.positive_mass = EqualMassSketch()
+        self.positive_mass = EqualMassSketch(digits)
         """Bins of P(class 1) of two classes."""
         self.class_sums: ClassSums | None = None
         self.n_classes: int | None = None
         self.knows_labels = False
         """Whether the probability of the label is known although those of all classes are not."""
+        self.group_columns: Key = ()
+        self.by_group: dict[Key, StreamedEvaluation] = {}
+        """The sums of each combination of the values of these columns."""
 
     def update(
         self,
@@ -92,6 +106,7 @@ class StreamedEvaluation:
         ignore_label: int | None = None,
         positive: Any = None,
         classes: Any = None,
+        groups: Any = None,
     ) -> None:
         """Count one more batch; a batch without labels to count is allowed."""
         if not _inputs.all_ignored(labels, ignore_label):
@@ -102,6 +117,7 @@ class StreamedEvaluation:
                 ignore_label=ignore_label,
                 positive=positive,
                 classes=classes,
+                groups=groups,
             )
             self.count(samples)
 
@@ -129,6 +145,16 @@ class StreamedEvaluation:
         if known is not None:
             sums = class_sums(samples, self.n_bins)
             self.class_sums = sums if self.class_sums is None else self.class_sums + sums
+        if samples.groups is not None:
+            self.group_columns = samples.groups.names
+            for key, which in samples.groups.cells():
+                self._group(key).count(replace(samples.rows(which), groups=None))
+
+    def _group(self, key: Key) -> StreamedEvaluation:
+        if key not in self.by_group:
+            check_number(len(self.by_group) + 1)
+            self.by_group[key] = StreamedEvaluation(n_bins=self.n_bins, digits=DIGITS_OF_GROUPS)
+        return self.by_group[key]
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -156,11 +182,19 @@ class StreamedEvaluation:
         if other.class_sums is not None:
             mine = self.class_sums
             self.class_sums = other.class_sums if mine is None else mine + other.class_sums
+        self.group_columns = other.group_columns
+        for key, group in other.by_group.items():
+            self._group(key).merge(group)
 
     def result(
-        self, *, level: float = 0.95, n_resamples: int = 1000, random_state: RandomState = 0
+        self,
+        *,
+        level: float = 0.95,
+        n_resamples: int = 1000,
+        random_state: RandomState = 0,
+        n_tests: int = 1,
     ) -> Evaluation:
-        """The metrics of everything counted so far."""
+        """The metrics of everything counted so far; the verdict is one of ``n_tests``."""
         _inputs.something_to_measure(self.n)
         level = _inputs.level(level)
         n_resamples = _inputs.whole_number(n_resamples, "n_resamples", allowed=RESAMPLES)
@@ -200,7 +234,7 @@ class StreamedEvaluation:
                     name, odds, cells.weight, cells.correct_sum, square_share, level
                 )
                 measured[name] = Measured(name, *found)
-        judged, test = self._judged(max(n_resamples, simulations_for(level)), rng, level)
+        judged, test = self._judged(max(n_resamples, simulations_for(level, n_tests)), rng, level)
         bound = self.mass.error_bound(self.n_bins)
         return Evaluation(
             n=self.n,
@@ -216,6 +250,28 @@ class StreamedEvaluation:
             judged=judged,
             n_impossible=self.n_impossible,
             notes=(f"ada_ece is computed on a fine grid: its error is at most {bound:.2g}.",),
+            by_group=self._grouped(level, n_resamples, seed) if self.by_group else None,
+        )
+
+    def _grouped(self, level: float, n_resamples: int, seed: int) -> GroupedEvaluation:
+        """The groups of each column, and their crossing."""
+        found: dict[By, StreamedEvaluation] = {}
+        for places in combinations_of(self.group_columns):
+            whole = StreamedEvaluation(n_bins=self.n_bins)
+            for key, group in self.by_group.items():
+                whole._group(tuple(key[i] for i in places)).merge(group)
+            names = [self.group_columns[i] for i in places]
+            for key in sorted(whole.by_group, key=order_of_key):
+                found[tuple(zip(names, key, strict=True))] = whole.by_group[key]
+        check_number(len(found))
+        return adjusted(
+            self.group_columns,
+            {
+                by: group.result(
+                    level=level, n_resamples=n_resamples, random_state=seed, n_tests=len(found)
+                )
+                for by, group in found.items()
+            },
         )
 
     @property

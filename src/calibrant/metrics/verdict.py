@@ -67,10 +67,15 @@ class Verdict:
 
 
 def judge(
-    samples: ScoredSamples, n_bins: int, n_resamples: int, seed: int, level: float
+    samples: ScoredSamples,
+    n_bins: int,
+    n_resamples: int,
+    seed: int,
+    level: float,
+    n_tests: int = 1,
 ) -> tuple[Verdict, CalibrationTest]:
-    """The verdict on samples in memory, and the test behind it."""
-    n, fewest = len(samples), simulations_for(level)
+    """The verdict on samples in memory, and the test behind it, which is one of ``n_tests``."""
+    n, fewest = len(samples), simulations_for(level, n_tests)
     if is_one_column(samples):
         evidence = column_evidence(samples, n_bins, max(n_resamples, fewest), seed)
         if samples.scores is None:

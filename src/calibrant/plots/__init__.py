@@ -7,6 +7,7 @@ try:
 except ModuleNotFoundError as missing:
     raise MissingExtraError("drawing needs matplotlib: pip install 'calibrant[plots]'") from missing
 
+from calibrant.plots.groups import draw_groups, plot_groups
 from calibrant.plots.reliability import (
     draw_reliability,
     plot_confidence_histogram,
@@ -23,11 +24,13 @@ from calibrant.plots.theory import (
 )
 
 __all__ = [
+    "draw_groups",
     "draw_reliability",
     "draw_theory",
     "plot_binary_map",
     "plot_confidence_histogram",
     "plot_confidence_relation",
+    "plot_groups",
     "plot_map_arrows",
     "plot_map_difference",
     "plot_phi",

@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.registry import make_calibrators
 
@@ -61,7 +63,11 @@ def changed_params(calibrator: Calibrator) -> dict[str, Any]:
     """
     defaults = inspect.signature(type(calibrator)).parameters
     given = calibrator.get_params()
-    return {name: value for name, value in given.items() if value != defaults[name].default}
+    return {
+        name: value
+        for name, value in given.items()
+        if not np.array_equal(value, defaults[name].default)  # a value may be an array
+    }
 
 
 def too_slow(chosen: Mapping[str, Any], n: int, n_classes: int) -> dict[str, str]:

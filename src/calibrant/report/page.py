@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -14,6 +14,7 @@ from calibrant._writing import refuse_unwritable, write_whole
 from calibrant.calibrators.base import Calibrator
 from calibrant.files import Predictions, read_predictions
 from calibrant.files.layout import as_options
+from calibrant.metrics.costs import cost_matrix
 from calibrant.report.render import render
 from calibrant.report.samples import Part, checked_part
 from calibrant.report.summarise import summarise
@@ -37,7 +38,9 @@ def write_report(
     level: float = 0.95,
     n_resamples: int = 1000,
     random_state: RandomState = 0,
+    costs: Any = None,
     columns: Mapping[str, Any] | None = None,
+    by: Sequence[str] = (),
     progress: Callable[[str], None] | None = None,
 ) -> Summary:
     """Fit every method on ``val``, measure each on ``test``, and write an HTML page.
@@ -59,8 +62,11 @@ def write_report(
         level: Confidence level of the intervals.
         n_resamples: Number of bootstrap resamples; fewer for many samples.
         random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
+        costs: Costs of actions by true class, as :func:`calibrant.decide` takes them, such as a CSV
+            file: adds a section on what the decisions of each method cost.
         columns: ``label``, ``score``, ``positive``, ``options`` and ``source``, as
             ``read_predictions`` takes them.
+        by: Columns of ``test`` whose values divide the samples into groups: each is measured too.
         progress: Called with the name of each step: the methods, then ``"page"``.
 
     Returns:
@@ -84,10 +90,11 @@ def write_report(
     _inputs.installed("jinja2", "markupsafe", extra="report", purpose="writing a report")
     target = _inputs.page_path(_inputs.path(path, "the output"))
     refuse_unwritable(target)
+    matrix = None if costs is None else cost_matrix(costs)  # before long fits
     named = columns or {}
     fit_on, measure_on = (
         _read(val, "val", named, to_fit=True),
-        _read(test, "test", named, to_fit=False),
+        _read(test, "test", named, to_fit=False, by=by),
     )
     summary = summarise(
         fit_on,
@@ -101,6 +108,7 @@ def write_report(
         level=level,
         n_resamples=n_resamples,
         random_state=random_state,
+        costs=matrix,
         progress=progress,
     )
     if progress is not None:
@@ -111,12 +119,14 @@ def write_report(
     return summary
 
 
-def _read(source: Source, name: str, columns: Mapping[str, Any], *, to_fit: bool) -> Part:
+def _read(
+    source: Source, name: str, columns: Mapping[str, Any], *, to_fit: bool, by: Sequence[str] = ()
+) -> Part:
     if isinstance(source, Predictions):
         with _inputs.naming(name):
-            return checked_part(source, to_fit=to_fit)
+            return replace(checked_part(source, to_fit=to_fit), groups=source.groups(by))
     file = os.fsdecode(source)
-    predictions = read_predictions(file, **columns)
+    predictions = read_predictions(file, keep=by, **columns)
     with _inputs.naming(file):
-        part = checked_part(predictions, to_fit=to_fit)
+        part = replace(checked_part(predictions, to_fit=to_fit), groups=predictions.groups(by))
     return replace(part, file=file, quoted=shlex.quote(file), columns=as_options(columns))

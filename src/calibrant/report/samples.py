@@ -36,6 +36,8 @@ class Part:
     """The file, quoted for a shell."""
     columns: str = ""
     """The options that name its columns, quoted likewise, after a space."""
+    groups: _inputs.Groups | None = None
+    """The groups of the rows, to measure each of them."""
 
     def __len__(self) -> int:
         return len(self.samples.labels)

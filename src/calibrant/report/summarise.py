@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from calibrant import _inputs
 from calibrant._types import RandomState
@@ -18,6 +20,9 @@ from calibrant.calibrators.comparison import (
     compare_samples,
 )
 from calibrant.metrics.comparison import difference_of_resampled
+from calibrant.metrics.costs import CostMatrix, cost_matrix
+from calibrant.metrics.decisions import Decisions, decisions_of, mean_cost
+from calibrant.metrics.evaluation import evaluate_samples
 from calibrant.metrics.reliability import (
     RiskCoverageCurve,
     histogram_of,
@@ -28,7 +33,14 @@ from calibrant.metrics.resampling import ResampledMetrics
 from calibrant.report.explorer import explore
 from calibrant.report.methods import BEFORE, methods_to_fit
 from calibrant.report.samples import Outcome, Part, outcome_of
-from calibrant.report.summary import Method, MostConfident, Summary, WorstClass, WrongSample
+from calibrant.report.summary import (
+    Method,
+    MethodCosts,
+    MostConfident,
+    Summary,
+    WorstClass,
+    WrongSample,
+)
 
 MOST_BINS = range(1, 101)
 """The page holds the bins of every point of the explorer."""
@@ -56,16 +68,31 @@ def summarise(
     level: float = 0.95,
     n_resamples: int = 1000,
     random_state: RandomState = 0,
+    costs: Any = None,
     progress: Callable[[str], None] | None = None,
 ) -> Summary:
     """Compute what :func:`calibrant.report.write_report` writes, from the same arguments."""
     n_bins = _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
     chosen, left_out = methods_to_fit(methods, gamma, *val.samples.scores.shape)
     most = max(FEWEST_RESAMPLES, RESAMPLED_ROWS // len(test))
+    options: dict[str, Any] = {
+        "n_bins": n_bins,
+        "level": level,
+        "n_resamples": min(n_resamples, most),
+        "random_state": random_state,
+    }
     outcomes: dict[str, Outcome] = {}
+    decisions: dict[str, Decisions] = {}
+    matrix = None
+    if costs is not None:
+        matrix = cost_matrix(costs).in_order_of(test.class_names or range(test.n_classes))
 
     def keep(name: str, measured: ResampledMetrics) -> None:
         outcomes[name] = outcome_of(measured)
+        samples = measured.samples
+        if matrix is not None:
+            probs = samples.probs() if samples.from_logits else samples.need_scores()
+            decisions[name] = decisions_of(probs, samples.need_labels(), matrix, None, level)
 
     comparison = compare_samples(
         val.samples,
@@ -76,10 +103,7 @@ def summarise(
         sort="nll",  # a method that gives up accuracy can have a small calibration error
         progress=progress,
         on_measured=keep,
-        n_bins=n_bins,
-        level=level,
-        n_resamples=min(n_resamples, most),
-        random_state=random_state,
+        **options,
     )
     fitted = {row.name: row.calibrator for row in comparison.rows if row.calibrator is not None}
     rows = [
@@ -89,7 +113,7 @@ def summarise(
             for name, reason in left_out.items()
         ),
     ]
-    return Summary(
+    summary = Summary(
         title=title or (Path(test.file).name if test.file else "Predictions of a model"),
         notes=(*((notes,) if isinstance(notes, str) else notes), *comparison.notes),
         val=val,
@@ -102,7 +126,36 @@ def summarise(
         n_wrong=int((~outcomes[BEFORE].samples.correct).sum()),
         most_confident=_most_confident(outcomes[BEFORE]),
         explorer=explore(test.samples, fitted, n_bins),
+        costs=None if matrix is None else _costs(decisions, matrix, test.samples.labels),
     )
+    return summary if test.groups is None else _with_groups(summary, outcomes, options)
+
+
+def _with_groups(
+    summary: Summary, outcomes: Mapping[str, Outcome], options: Mapping[str, Any]
+) -> Summary:
+    """The summary with every group of the model as it is and of the recommended method."""
+    gap = "prevalence_gap" if summary.comparison.n_classes == 2 else "confidence_gap"
+    groups = {}
+    for name in dict.fromkeys((summary.before, summary.after)):
+        samples = replace(outcomes[name].samples, groups=summary.test.groups)
+        found = evaluate_samples(samples, metrics=(gap, summary.metric), **options).by_group
+        assert found is not None
+        groups[name] = found
+    return replace(summary, groups=groups)
+
+
+def _costs(
+    decisions: Mapping[str, Decisions], matrix: CostMatrix, labels: npt.NDArray[np.int64]
+) -> dict[str, MethodCosts]:
+    before = matrix.values[labels, decisions[BEFORE].actions]
+    return {
+        name: MethodCosts(
+            decisions=each,
+            saved=mean_cost("saved", before - matrix.values[labels, each.actions], each.level),
+        )
+        for name, each in decisions.items()
+    }
 
 
 def _with_curves(row: ComparedMethod, outcome: Outcome | None, n_bins: int, level: float) -> Method:

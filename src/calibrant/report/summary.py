@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
+from calibrant._tables import json_value
 from calibrant._version import __version__
 from calibrant.calibrators import CALIBRATORS
 from calibrant.calibrators.auto.method import AutoCalibration
 from calibrant.calibrators.comparison import ComparedMethod, MethodComparison, Recommendation
 from calibrant.metrics.calibration_test import NoiseFloor
+from calibrant.metrics.decisions import Decisions
 from calibrant.metrics.evaluation import Evaluation, Measured
+from calibrant.metrics.groups import GroupedEvaluation
 from calibrant.metrics.reliability import ConfidenceHistogram, ReliabilityCurve, RiskCoverageCurve
 from calibrant.report.explorer import Explorer
 from calibrant.report.methods import BEFORE, changed_params
@@ -96,6 +99,25 @@ class MostConfident:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class MethodCosts:
+    """The actions of least expected cost by the probabilities of one method."""
+
+    decisions: Decisions
+    saved: Measured
+    """Realised cost of the actions of the model as it is, minus that of these, per sample."""
+
+    @property
+    def verdict(self) -> str:
+        """``better``, ``worse`` or ``not distinguishable`` from the model as it is."""
+        low, high = self.saved.low or 0.0, self.saved.high or 0.0
+        return "better" if low > 0.0 else "worse" if high < 0.0 else "not distinguishable"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {**self.decisions.to_dict(), "saved": vars(self.saved)}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Summary:
     """The content of a report. ``to_dict`` gives plain data for JSON.
 
@@ -118,6 +140,10 @@ class Summary:
     most_confident: MostConfident | None
     """Predictions with the highest confidence, if there are enough of them."""
     explorer: Explorer
+    groups: Mapping[str, GroupedEvaluation] | None = None
+    """The groups of the test samples in the model as it is and in ``after``, if any are named."""
+    costs: Mapping[str, MethodCosts] | None = None
+    """By method, if costs of actions were given."""
     version: str = __version__
 
     @property
@@ -281,7 +307,7 @@ class Summary:
         if calibrator.NAME != AutoCalibration.NAME:
             words += ["--method", calibrator.NAME]
         for each, value in settings.items():
-            text = json.dumps(value) if isinstance(value, bool) else value
+            text = value if isinstance(value, str) else json.dumps(json_value(value))
             words.append(f"--set {shlex.quote(f'{each}={text}')}")
         return (
             " ".join([*words, "-o cal.json"]),
@@ -326,4 +352,6 @@ class Summary:
             "most_confident": self.most_confident and vars(self.most_confident),
             "normal_quantile": NormalDist().inv_cdf((1.0 + self.comparison.level) / 2.0),
             "explorer": self.explorer.to_dict(),
+            "groups": self.groups and {name: g.to_dict() for name, g in self.groups.items()},
+            "costs": self.costs and {name: each.to_dict() for name, each in self.costs.items()},
         }

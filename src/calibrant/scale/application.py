@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from calibrant import _inputs
 from calibrant._writing import folder_written_whole, make_folder, written_whole
 from calibrant.calibrators import Calibrator
+from calibrant.calibrators.saving import digest_of
 from calibrant.calibrators.truncated.bounds import check_method_of_truncated_rows
 from calibrant.errors import CalibrantError
 from calibrant.files import Predictions
@@ -64,12 +65,15 @@ def apply(
     scheduler: Any = None,
     skip_bad: bool = False,
     n_classes: int | None = None,
+    label: str | None = None,
+    score: str | Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> Applied:
     """Write calibrated probabilities of a Parquet folder to a new folder.
 
     Each file becomes a file of the same name, with ``prob_0, prob_1, ...`` instead of the scores;
-    the other columns that all files have are kept. A file without rows stays without rows; a file
+    the other columns that all files have are kept, and the metadata has the SHA-256 of the
+    calibrator's file. A file without rows stays without rows; a file
     that is skipped whole is not written. The new folder appears when all files are written, or not
     at all.
 
@@ -85,6 +89,8 @@ def apply(
             the address of a Dask scheduler, or an open ``distributed.Client``.
         skip_bad: Skip and count files and rows that cannot be used, instead of refusing them.
         n_classes: Number of classes, for truncated rows whose files do not say it.
+        label: The column of the labels, if it is not called label, target or y_true.
+        score: The column of the positive class, or the columns of all classes.
         progress: Called with the number of the pass over the files, the number of its tasks that
             are done, and the number of its tasks.
 
@@ -107,12 +113,15 @@ def apply(
     source = _inputs.path(path, "a data set")
     target = check_new_folder(_inputs.path(output, "the output"), apart_from=source).resolve()
     make_folder(target.parent)
-    folder = open_data_set(source, skip_bad=skip_bad, n_classes=n_classes, keep=True)
+    folder = open_data_set(
+        source, skip_bad=skip_bad, n_classes=n_classes, label=label, score=score, keep=True
+    )
     with _inputs.naming(folder.where):
         _inputs.some_scores(folder.layout.scores or None, None)
         check_same_classes(folder.n_classes, calibrator.n_classes_)
         if folder.truncated:
             check_method_of_truncated_rows(calibrator.NAME)
+    digest = digest_of(calibrator)
     root = source if source.is_dir() else source.parent
     by_file: dict[str, list[RowRange]] = {file: [] for file in folder.files}
     for group in folder.ranges:
@@ -127,7 +136,7 @@ def apply(
         with engine_for(scheduler) as engine:
             engine.progress = progress
             applied: Applied = engine.reduce(
-                _write_file, tasks, folder.without_ranges(), calibrator
+                _write_file, tasks, folder.without_ranges(), calibrator, digest
             )
         applied.skipped.merge(folder.skipped)
         check_some_rows_left(folder.where, applied.rows, applied.skipped)
@@ -136,7 +145,9 @@ def apply(
     return applied
 
 
-def _write_file(task: tuple[Ranges, str], folder: ParquetFolder, calibrator: Calibrator) -> Applied:
+def _write_file(
+    task: tuple[Ranges, str], folder: ParquetFolder, calibrator: Calibrator, digest: str
+) -> Applied:
     """Write one file, whole or not at all; none if all of its rows are skipped."""
     ranges, target = task
     applied = Applied()
@@ -148,7 +159,7 @@ def _write_file(task: tuple[Ranges, str], folder: ParquetFolder, calibrator: Cal
     if first is None:
         first = _table_without_rows(calibrator.n_classes_, truncated=folder.truncated)
     with written_whole(target) as temporary:
-        applied.rows = write_tables(temporary, chain([first], tables))
+        applied.rows = write_tables(temporary, chain([first], tables), calibrator=digest)
     applied.files = 1
     return applied
 
@@ -170,7 +181,11 @@ def _score_tables(
         kind = "probs" if predictions.logits is None else "logits"
         scores = getattr(predictions, kind)
         probs = calibrator.predict_columns(
-            kind, scores, predictions.class_names, single=predictions.single
+            kind,
+            scores,
+            predictions.class_names,
+            single=predictions.single,
+            groups=predictions.groups(calibrator.group_columns_),
         )
         if predictions.labels is not None:
             _inputs.labels(predictions.labels, probs)

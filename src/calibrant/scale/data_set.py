@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,17 +14,24 @@ from calibrant.files.parquet.footer import check_number_of_names
 
 
 def open_data_set(
-    path: Path, *, skip_bad: bool = False, n_classes: int | None = None, keep: bool = False
+    path: Path,
+    *,
+    skip_bad: bool = False,
+    n_classes: int | None = None,
+    label: str | None = None,
+    score: str | Sequence[str] | None = None,
+    keep: bool | tuple[str, ...] = False,
 ) -> ParquetFolder:
     """Open a Parquet file, or a folder of them with any subfolders.
 
-    ``n_classes`` is needed for truncated rows whose files do not say it. With ``keep``, the other
-    columns that all files have are read too.
+    ``n_classes`` is needed for truncated rows whose files do not say it. ``label`` and ``score``
+    name columns. With ``keep``, the other columns that all files have are read too, or those that
+    it names.
     """
     folder = open_folder(
         str(path),
         files_at(path),
-        asked=Asked(keep=keep),
+        asked=Asked(label, (score,) if isinstance(score, str) else tuple(score or ()), keep=keep),
         skip_bad=skip_bad,
         most_page_bytes=_thresholds.MOST_PAGE_BYTES,
     )

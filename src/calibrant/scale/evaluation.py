@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +31,9 @@ def evaluate(
     scheduler: Any = None,
     skip_bad: bool = False,
     n_classes: int | None = None,
+    by: Sequence[str] = (),
+    label: str | None = None,
+    score: str | Sequence[str] | None = None,
     n_bins: int = 15,
     level: float = 0.95,
     random_state: RandomState = 0,
@@ -48,6 +52,9 @@ def evaluate(
         skip_bad: Skip and count files and rows that cannot be used, instead of refusing them.
         n_classes: Number of classes, for truncated rows whose files do not say it. For truncated
             rows, metrics that need the other classes are not measured.
+        by: Columns that divide the samples into groups, which are measured too.
+        label: The column of the labels, if it is not called label, target or y_true.
+        score: The column of the positive class, or the columns of all classes.
         n_bins: Bins of the calibration errors.
         level: Confidence level of the intervals.
         random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
@@ -72,6 +79,9 @@ def evaluate(
         scheduler=scheduler,
         skip_bad=skip_bad,
         n_classes=n_classes,
+        by=by,
+        label=label,
+        score=score,
         n_bins=n_bins,
         progress=progress,
     )
@@ -85,19 +95,29 @@ def stream_files(
     scheduler: Any,
     skip_bad: bool,
     n_classes: int | None,
+    label: str | None = None,
+    score: str | Sequence[str] | None = None,
     n_bins: int,
+    by: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> tuple[StreamedEvaluation, tuple[str, ...]]:
     """The sums behind :func:`evaluate`, and notes on them."""
     check_installed_for(scheduler)
-    folder = open_data_set(_inputs.path(path, "a data set"), skip_bad=skip_bad, n_classes=n_classes)
+    folder = open_data_set(
+        _inputs.path(path, "a data set"),
+        skip_bad=skip_bad,
+        n_classes=n_classes,
+        keep=tuple(by) or False,
+        label=label,
+        score=score,
+    )
     if folder.layout.kind != "confidence":
         with _inputs.naming(folder.where):
             _inputs.some_labels(folder.layout.roles.get("labels"))
     with engine_for(scheduler) as engine:
         engine.progress = progress
         stream, skipped = engine.reduce(
-            _stream_bundle, bundles(folder), folder.without_ranges(), n_bins
+            _stream_bundle, bundles(folder), folder.without_ranges(), n_bins, tuple(by)
         )
     skipped.merge(folder.skipped)
     check_some_rows_left(folder.where, stream.n, skipped)
@@ -106,11 +126,11 @@ def stream_files(
 
 
 def _stream_bundle(
-    ranges: Ranges, folder: ParquetFolder, n_bins: int
+    ranges: Ranges, folder: ParquetFolder, n_bins: int, by: tuple[str, ...]
 ) -> tuple[StreamedEvaluation, Skipped]:
     stream, skipped = StreamedEvaluation(n_bins=n_bins), Skipped()
-    for _, samples in folder.checked_batches(ranges, scored_samples, skipped):
-        stream.count(samples)
+    for batch, samples in folder.checked_batches(ranges, scored_samples, skipped):
+        stream.count(replace(samples, groups=batch.groups(by)))
     return stream, skipped
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -49,6 +50,8 @@ def fit(
     scheduler: Any = None,
     skip_bad: bool = False,
     n_classes: int | None = None,
+    label: str | None = None,
+    score: str | Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> Fitted:
     """Fit ``calibrator`` on Parquet files of any size.
@@ -67,6 +70,8 @@ def fit(
         n_classes: Number of classes, for truncated rows whose files do not say it. Truncated rows
             are fitted with an estimate of the other classes, and the report has bounds (see
             :class:`calibrant.calibrators.TruncatedRows`).
+        label: The column of the labels, if it is not called label, target or y_true.
+        score: The column of the positive class, or the columns of all classes.
         progress: Called with the number of the pass over the files, the number of its tasks that
             are done, and the number of its tasks.
 
@@ -94,7 +99,13 @@ def fit(
     """
     check_installed_for(scheduler)
     check_scalable(calibrator)
-    folder = open_data_set(_inputs.path(path, "a data set"), skip_bad=skip_bad, n_classes=n_classes)
+    folder = open_data_set(
+        _inputs.path(path, "a data set"),
+        skip_bad=skip_bad,
+        n_classes=n_classes,
+        label=label,
+        score=score,
+    )
     if folder.truncated:
         check_truncated_fit(calibrator)
     with engine_for(scheduler) as engine:

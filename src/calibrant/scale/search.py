@@ -111,7 +111,8 @@ def _smallest_on_grid(evaluator: EvaluatorInFiles, gammas: Floats, temperatures:
         (float(gamma), float(temperatures[of_gamma.argmin()]))
         for gamma, of_gamma in zip(gammas, bound, strict=True)
     ]
-    first = [*dict.fromkeys([*first, UNCHANGED])]
+    if 0.0 in gammas and 1.0 in temperatures:
+        first = [*dict.fromkeys([*first, UNCHANGED])]
     if evaluator.criterion == "ece":
         to_beat = min(evaluator.at(first))
         left = _points(gammas, temperatures, bound <= to_beat + ROUNDING)

@@ -16,7 +16,7 @@ from calibrant.training import checks
 from calibrant.training.recipes import Recipe
 
 DOCUMENTS = ("20newsgroups", "sst-binary", "sst-fine")
-MMCE_LOSSES = ("mmce", "mmce-weighted")
+MMCE_LOSSES = ("mmce", "mmce-weighted", "mmce-published")
 
 
 @dataclass(frozen=True)

@@ -173,8 +173,9 @@ def train(
 
 def loss_of(recipe: Recipe) -> Loss:
     """The loss of a recipe, with its options."""
+    make = LOSSES[recipe.loss]
     with _inputs.refusing(f"loss_options of {recipe.loss}", "Leave them out, or correct them"):
-        loss = LOSSES[recipe.loss](**recipe.loss_options)
+        loss = make(**recipe.loss_options)
         if loss.reduction == "none":
             raise CalibrantError(
                 "a training loss must be one number; found reduction='none'. Pass 'mean' or 'sum'"

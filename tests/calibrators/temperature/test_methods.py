@@ -209,6 +209,20 @@ def test_a_result_inside_the_grid_has_no_bound():
     assert found.report_.at_bound is None
 
 
+def test_a_given_grid_is_saved_and_its_edges_are_warned_of(tmp_path):
+    case = cases()["ten classes"]
+    found = FocalTemperatureScaling(gammas=np.array([2.0]), temperatures=(0.5, 0.1, 0.2))
+    messages = warned_fit(found, *case)
+    assert any("at a bound of the search (T = 0.5)" in message for message in messages)
+    found.save(tmp_path / "cal.json")
+    again = calibrant.load(tmp_path / "cal.json")
+    assert again.state_ == found.state_ == {"gamma": 2.0, "temperature": 0.5}
+    assert again.get_params() == found.get_params() | {
+        "gammas": [2.0],
+        "temperatures": [0.5, 0.1, 0.2],
+    }
+
+
 # --- one temperature -----------------------------------------------------------------------------
 
 
@@ -536,6 +550,14 @@ def test_options_of_the_search_are_checked():
         TemperatureScaling(criterion="focal", focal_gamma=-1.0).fit(*case)
     with pytest.raises(ValueError, match="gamma must be at least -1"):
         FocalCalibration(gamma=-1.5).fit(*case)
+    with pytest.raises(ValueError, match=r"grid must be one or more numbers from 0.001 to 1000"):
+        TemperatureScaling(grid=[]).fit(*case)
+    with pytest.raises(ValueError, match=r"temperatures must be .* found list \[0.0, 1.0\]"):
+        FocalTemperatureScaling(temperatures=[0.0, 1.0]).fit(*case)
+    with pytest.raises(ValueError, match=r"gammas must be .* found float 3.0. Pass them as a seq"):
+        FocalTemperatureScaling(gammas=3.0).fit(*case)
+    with pytest.raises(ValueError, match="gammas can only be given with search='grid'"):
+        FocalTemperatureScaling(gammas=[3.0], search="line").fit(*case)
 
 
 # --- what others get wrong -----------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from numba import njit
 
 from calibrant import FocalTemperatureScaling, TemperatureScaling, ada_ece, ece
 from calibrant._numerics.compiled import log_positive
+from calibrant.calibrators import CalibrationWarning
 from calibrant.calibrators.data import FitData
 from calibrant.calibrators.temperature import kernels, search_kernels
 from calibrant.calibrators.temperature.criterion import EvaluatorInMemory
@@ -244,11 +246,39 @@ def test_grid_by_smooth_criteria(criterion: str, n: int) -> None:
 def test_line_and_refinement(criterion: str) -> None:
     exact = evaluator(samples(800, 6, seed=5), criterion)
     on_grid, on_line, refined = grid(exact), line(exact), refine(exact)
-    plain = grid(exact, gammas=(0.0,))
+    plain = grid(exact, gammas=np.zeros(1))
     assert refined.value <= on_grid.value <= plain.value
     assert on_line.value <= plain.value
     for point in (on_grid, on_line, refined):
         assert exact(point.gamma, point.temperature) == pytest.approx(point.value, abs=1e-12)
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    gammas=st.lists(st.sampled_from([-0.9, -0.5, 0.0, 0.4, 1.0, 3.0, 7.0, 20.0]), min_size=1),
+    temperatures=st.lists(st.integers(1, 100).map(lambda t: t / 10), min_size=1, max_size=40),
+    criterion=st.sampled_from(["ada_ece", "ece", "nll", "brier", "focal"]),
+)
+def test_a_given_grid_is_as_good_as_trying_every_point(
+    seed: int, gammas: list[float], temperatures: list[float], criterion: str
+) -> None:
+    data = samples(50, 2 + seed % 25, scale=3.0, seed=seed)
+    exact = evaluator(data, criterion)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        found = FocalTemperatureScaling(
+            criterion=criterion, gammas=gammas, temperatures=temperatures
+        ).fit(data.logits, data.labels)
+        one = TemperatureScaling(criterion=criterion, grid=temperatures).fit(
+            data.logits, data.labels
+        )
+    for state, allowed in ((found, gammas), (one, [0.0])):
+        at = state.state_.get("gamma", 0.0), state.temperature_
+        assert at[0] in allowed
+        assert at[1] in temperatures
+        lowest = min(exact(g, t) for g in allowed for t in temperatures)
+        assert exact(*at) == pytest.approx(lowest, abs=1e-12)
+        assert state.report_.after == pytest.approx(lowest, abs=1e-12)
 
 
 def test_equal_values_change_the_probabilities_least() -> None:
@@ -257,6 +287,8 @@ def test_equal_values_change_the_probabilities_least() -> None:
     for criterion in ("ada_ece", "ece", "nll"):
         best = grid(evaluator(data, criterion))
         assert (best.gamma, best.temperature) == (0.0, 1.0)
+        best = grid(evaluator(data, criterion), np.array([-0.4, 0.3, 2.0]), np.array([0.2, 3.0]))
+        assert (best.gamma, best.temperature) == (0.3, 3.0)
 
 
 def test_fitting_is_the_same_in_single_and_double_precision() -> None:

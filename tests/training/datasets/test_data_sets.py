@@ -13,7 +13,7 @@ from calibrant.training.datasets import CropAndFlip, DataSet, Split, TreeBatch, 
 from calibrant.training.datasets.splitting import StableRandom, hold_out, stratified_split
 from calibrant.training.datasets.text import TokenSplit, build_vocabulary
 from calibrant.training.datasets.trees import TreeSplit, parse_tree
-from tests.training.datasets.test_formats import newsgroups, svhn_subset, table, treebank
+from tests.training.datasets.test_formats import cifar, newsgroups, svhn_subset, table, treebank
 
 # Splits
 
@@ -192,6 +192,44 @@ def test_the_vocabulary_is_the_training_splits(tmp_path):
     assert "test" not in data.vocabulary
     with_headers = newsgroups(tmp_path, "folder").load(random_state=1, headers=True)
     assert "subject" in with_headers.vocabulary
+
+
+def test_a_share_of_each_class(tmp_path):
+    whole = cifar(tmp_path, k=10, binary=True, archive=False).load(random_state=3)
+    half = cifar(tmp_path, k=10, binary=True, archive=False).load(random_state=3, class_share=0.5)
+    counts = [torch.bincount(data.train.labels, minlength=10) for data in (whole, half)]
+    expected = [max(1, round(0.5 * n)) if n else 0 for n in counts[0].tolist()]
+    assert counts[1].tolist() == expected
+    places = {name: i for i, name in enumerate(whole.train.ids.tolist())}
+    order = [places[name] for name in half.train.ids.tolist()]
+    assert order == sorted(order)  # of each class, the first in the order of the seed
+    for split in ("val", "test"):
+        assert getattr(half, split).ids.tolist() == getattr(whole, split).ids.tolist()
+    assert any("0.5 of the training images of each class" in n for n in half.record["notes"])
+    for share in (0.0, 1.1, float("nan")):
+        with pytest.raises(ValueError, match="class_share must be"):
+            cifar(tmp_path, k=10, binary=True, archive=False).load(class_share=share)
+
+
+def test_messages_divided_at_random_are_those_of_both_published_parts(tmp_path):
+    by_date, divided, again = (
+        newsgroups(tmp_path, "folder").load(random_state=1, **options)
+        for options in ({}, {"split": "random"}, {"split": "random"})
+    )
+
+    def ids(data):
+        return [set(split.ids.tolist()) for split in (data.train, data.val, data.test)]
+
+    total = sum(map(len, ids(by_date)))
+    assert len(divided.val) == len(by_date.val)
+    assert len(divided.test) == total // 5
+    assert set.union(*ids(divided)) == set.union(*ids(by_date))
+    assert sum(map(len, ids(divided))) == total
+    assert ids(divided) == ids(again)
+    assert {name.split("/")[0] for name in divided.train.ids} == {"train", "test"}
+    assert "at random" in divided.record["split"]
+    with pytest.raises(ValueError, match="split must be"):
+        newsgroups(tmp_path, "folder").load(split="by date")
 
 
 def test_text_comes_back_from_its_numbers(tmp_path):

@@ -25,7 +25,7 @@ from calibrant.calibrators.base import Calibrator, Fitted
 from calibrant.calibrators.data import FitData, Samples
 from calibrant.calibrators.fit_report import Evidence
 from calibrant.calibrators.folds import standard_errors
-from calibrant.calibrators.parts import InParts
+from calibrant.calibrators.parts import InParts, log_probs_after
 from calibrant.calibrators.temperature.methods import TemperatureScaling
 from calibrant.calibrators.temperature.rows import temperature_rows
 from calibrant.calibrators.top_rest.methods import TopRestScaling
@@ -149,9 +149,7 @@ def _measured(parts: tuple[Calibrator, ...], data: FitData) -> dict[str, Any]:
     if len(parts) == 1 and isinstance(parts[0], TemperatureScaling):
         after = data.mean(temperature_rows(data, 1.0 / parts[0].temperature_)[0])
         return {"before": before, "after": after, "accuracy_after": data.accuracy}
-    log_probs = data.logits
-    for part in parts:
-        log_probs = part._apply(part._log_probs, log_probs)
+    log_probs = log_probs_after(parts, data.logits)
     return {
         "before": before,
         "after": data.mean(-log_probs[np.arange(len(data)), data.labels].astype(np.float64)),

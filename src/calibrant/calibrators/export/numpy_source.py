@@ -22,6 +22,7 @@ from calibrant.calibrators.export.templates import (
     dirichlet,
     floored,
     focal,
+    grouped,
     isotonic,
     linear,
     multilabel,
@@ -108,6 +109,7 @@ TEMPLATES = {
     "multi-label": Template(
         "sigmoid(slope x + shift) of the log-odds x of each label", (multilabel.predict_proba,)
     ),
+    "grouped": Template("softmax(a l + b) of each group", (checked, grouped.predict_proba)),
 }
 """The template of every method that is not made of others."""
 
@@ -115,7 +117,7 @@ HEADER = '''"""Calibrated probabilities from logits; needs NumPy only.
 
     from this_file import predict_proba
 
-    probs = predict_proba(logits)
+    probs = {call}
 
 {method}: {formula}.
 Fitted on {n_samples} samples{date}, written by calibrant {version}.
@@ -130,6 +132,8 @@ Floats = NDArray[np.float64]
 
 CLASSES = "logits: scores before the softmax, {n} classes on the last axis; -inf masks a class."
 LABELS = "logits: scores before the sigmoid, {n} labels on the last axis."
+OF_GROUPS = """
+groups: for each row the values of {columns}, as a tuple of text ('missing' if there is none)."""
 
 IN_PARTS = '''PARTS = ({parts},)
 
@@ -147,25 +151,36 @@ def predict_proba(logits: ArrayLike) -> np.ndarray:
 
 
 def source(calibrator: Calibrator) -> str:
-    """The source of a module with ``predict_proba(logits)``, which needs NumPy only."""
+    """The source of a module with ``predict_proba(logits)``, which needs NumPy only.
+
+    That of a grouped calibrator takes ``groups`` too.
+    """
     parts = calibrator.parts_ or (calibrator,)
     labels = isinstance(calibrator, MultiLabelCalibration)
+    by, keys = calibrator.group_columns_, calibrator.group_keys_
+    on_top = labels or bool(by)
+    arguments = (LABELS if labels else CLASSES).format(n=calibrator.n_classes_)
     header = HEADER.format(
+        call="predict_proba(logits, groups)" if by else "predict_proba(logits)",
         method=calibrator.NAME,
         formula=", then ".join(
-            template_of(each).formula for each in ((*parts, calibrator) if labels else parts)
+            template_of(each).formula for each in ((*parts, calibrator) if on_top else parts)
         ),
         n_samples=calibrator.report_.n_samples,
-        logits=(LABELS if labels else CLASSES).format(n=calibrator.n_classes_),
+        logits=arguments + (OF_GROUPS.format(columns=", ".join(map(repr, by))) if by else ""),
         date=f" on {calibrator.origin_.created[:10]}" if calibrator.origin_.created else "",
         version=__version__,
     )
-    if len(parts) == 1 and not labels:
+    if len(parts) == 1 and not on_top:
         return f"{header}\n{_body(parts[0])}\n"
     names = [f"part_{i}" for i in range(1, len(parts) + 1)]
     bodies = [_as_function(name, part) for name, part in zip(names, parts, strict=True)]
     made = ", ".join(f"{name}()" for name in names)
-    last = f"CURVE = ({made},)\n{_body(calibrator)}\n" if labels else IN_PARTS.format(parts=made)
+    last = IN_PARTS.format(parts=made)
+    if labels:
+        last = f"CURVE = ({made},)\n{_body(calibrator)}\n"
+    elif by:
+        last = f"BASE = ({made},)\nGROUPS = {list(keys)!r}\n{_body(calibrator)}\n"
     return "\n\n".join([header, *bodies, last])
 
 

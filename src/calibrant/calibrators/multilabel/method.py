@@ -25,6 +25,7 @@ from calibrant.calibrators.multilabel.data import (
 from calibrant.calibrators.multilabel.shrinkage import fit_terms
 from calibrant.calibrators.one_vs_rest.base import LARGEST_NUMBER
 from calibrant.calibrators.one_vs_rest.parametric import BetaCalibration
+from calibrant.calibrators.parts import log_probs_after
 from calibrant.calibrators.registry import CALIBRATORS, make_calibrators
 from calibrant.calibrators.temperature.methods import FocalCalibration, FocalTemperatureScaling
 from calibrant.errors import CalibrantError
@@ -187,7 +188,7 @@ class MultiLabelCalibration(Calibrator):
             warnings.simplefilter("ignore", CalibrationWarning)
             curve.fit_samples(data)
         parts = curve.parts_ or (curve,)
-        both = _curved(parts, data.logits).reshape(-1, data.n_labels, 2)
+        both = log_probs_after(parts, data.logits).reshape(-1, data.n_labels, 2)
         state = {"slope": np.ones(data.n_labels), "shift": np.zeros(data.n_labels)}
         gradient, rounds = None, 0
         if self.per_label:
@@ -228,7 +229,7 @@ class MultiLabelCalibration(Calibrator):
             )
 
     def _log_odds(self, logits: Array, state: State) -> Array:
-        return with_label_terms(_curved(self.parts_, two_classes(logits)), state)
+        return with_label_terms(log_probs_after(self.parts_, two_classes(logits)), state)
 
     def _log_probs(self, logits: Array, state: State) -> Array:
         return -softplus(-self._log_odds(logits, state))
@@ -243,10 +244,3 @@ class MultiLabelCalibration(Calibrator):
             if np.abs(values).max() > LARGEST_NUMBER:
                 return f"{name!r} holds a number beyond {LARGEST_NUMBER:g}"
         return None
-
-
-def _curved(curve: tuple[Calibrator, ...], logits: Array) -> Array:
-    """Log-probabilities of "no" and "yes" after the curve, from their logits."""
-    for part in curve:
-        logits = part._apply(part._log_probs, logits)
-    return logits

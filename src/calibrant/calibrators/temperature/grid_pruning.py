@@ -29,6 +29,8 @@ Indices = npt.NDArray[np.intp]
 
 COARSE, FINE = 3e-3, 1e-7
 """Target errors of interpolation: of the mean confidence, and of the log-odds of each row."""
+WIDER = 1e-3
+"""Margin, in log T, of the nodes on both sides of the points: a single T has nodes around it."""
 LEAST_MARGIN = 1e-4
 """Smallest error assumed for the interpolated mean confidence."""
 LEAST_DOUBT = 4e-6
@@ -94,7 +96,7 @@ def _on_line(
 
 def lower_bound(data: Samples, gammas: Floats, x: Floats) -> Floats:
     """|mean confidence - accuracy|, minus the possible interpolation error: (gammas, points)."""
-    nodes = chebyshev_nodes(x[0], x[-1], data.n_classes, COARSE)
+    nodes = chebyshev_nodes(x[0] - WIDER, x[-1] + WIDER, data.n_classes, COARSE)
     sums, total = data.summed(_node_sums, gammas, nodes)
     mean = sums / total
     margin = LEAST_MARGIN + 8.0 * last_coefficients(mean)
@@ -221,7 +223,7 @@ def _nodes_around(
 ) -> Floats:
     """Nodes of the band of log T that contains all points left for these gammas."""
     where = x[left[group].any(axis=0)]
-    return chebyshev_nodes(where[0] - 1e-3, where[-1] + 1e-3, n_classes, FINE)
+    return chebyshev_nodes(where[0] - WIDER, where[-1] + WIDER, n_classes, FINE)
 
 
 def _best_of_group(

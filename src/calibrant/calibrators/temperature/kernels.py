@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 from calibrant._numerics.compiled import copy_to, kernel, max_of, over_rows, sum_of, sum_of_squares
 from calibrant.calibrators.row_kernels import (
+    FARTHEST,
+    LOWEST,
     difference,
     exponentials,
     log_one_plus_exp,
@@ -255,6 +257,25 @@ def temperature_rows(
             total, first, second, third = moments(x[at : at + n_classes], e[at : at + n_classes])
             of_label = difference(logits[i, labels[i]], tops[i - low], inverse_temperature)
             cross_entropy_derivatives(total, first, second, third, of_label, out[:, i])
+
+
+@temperature_rows.for_few
+def _temperature_of_few_rows(
+    logits: Any, labels: Any, inverse_temperature: float, out: Floats
+) -> None:
+    top = logits.max(axis=1).astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):  # infinite logits of candidates that fail
+        x = np.subtract(logits, top[:, np.newaxis], dtype=np.float64)
+        x *= inverse_temperature
+    of_label = np.maximum(x[np.arange(len(x)), labels], FARTHEST)
+    np.maximum(x, LOWEST, out=x)
+    e = np.exp(x)
+    total = e.sum(axis=1)
+    mean, square, cube = (np.multiply(e, x, out=e).sum(axis=1) / total for _ in range(3))
+    out[0] = np.log(total) - of_label
+    out[1] = mean - of_label
+    out[2] = np.maximum(square - mean * mean, 0.0)
+    out[3] = cube - mean * (3.0 * square - 2.0 * mean * mean)
 
 
 @over_rows

@@ -7,6 +7,7 @@ All of them are one map with gamma or T fixed. None changes the predicted class.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -15,11 +16,12 @@ import numpy.typing as npt
 
 from calibrant import _inputs
 from calibrant._array_api import array_namespace
+from calibrant._numerics.first_use import are_few
 from calibrant._numerics.logspace import keep_argmax, split_top
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State
-from calibrant.calibrators.data import NUMBERS_TO_COMPILE, FitData, Samples
+from calibrant.calibrators.data import NEARLY_TIED, FitData, Floats, Samples
 from calibrant.calibrators.fit_report import LIMITS
 from calibrant.calibrators.temperature import search as searches
 from calibrant.calibrators.temperature.criterion import BINNED, Evaluator, Point, evaluator_of
@@ -29,6 +31,7 @@ from calibrant.calibrators.temperature.solver import (
     best_temperature,
     criterion_by_name,
 )
+from calibrant.errors import CalibrantError
 from calibrant.focal.calibration_map import map_log_probs
 from calibrant.metrics.calibration import MOST_BINS
 
@@ -36,6 +39,8 @@ MOST_GAMMA = 1e4
 """Far above any gamma used in training, and about the limit of what single precision resolves."""
 MOST_GAMMA_IN_SINGLE = 10.0
 """Above this, the logarithms that gamma multiplies need double precision for six digits."""
+GRID_TEMPERATURES = (1e-3, 1e3)
+"""Bounds of the temperatures that a grid may have."""
 REACH = 1e6
 """A gap between logits that gives probability 0 at every temperature of a search."""
 CRITERIA = (*SMOOTH, *BINNED)
@@ -52,15 +57,15 @@ def small_softmax(logits: npt.NDArray[Any], temperature: float) -> npt.NDArray[A
         >>> small_softmax(np.array([[2.0, 2.0, 0.0]]), 2.0).round(4)
         array([[0.4223, 0.4223, 0.1554]])
     """
-    top = logits.max(axis=-1, keepdims=True)
-    with np.errstate(over="ignore"):
-        weights = np.exp((logits - top).astype(np.float64, copy=False) / temperature)
-    probs: npt.NDArray[Any] = weights / weights.sum(axis=-1, keepdims=True)
-    probs = probs.astype(logits.dtype, copy=False)
-    highest = probs.max(axis=-1, keepdims=True)
-    if np.count_nonzero(probs == highest) > len(probs):  # a tie, or one by rounding
+    wide = logits.astype(np.float64, copy=False)
+    top = wide.max(axis=-1, keepdims=True)
+    weights = np.exp((wide - top) * (1.0 / temperature))
+    exact: npt.NDArray[Any] = weights / weights.sum(axis=-1, keepdims=True)
+    probs = exact.astype(logits.dtype, copy=False)
+    if np.count_nonzero(weights > NEARLY_TIED) > len(weights):
+        highest = probs.max(axis=-1, keepdims=True)
         below = highest * (1.0 - np.finfo(probs.dtype).eps)
-        probs = np.where(logits == top, highest, np.minimum(probs, below))
+        probs = np.where(wide == top, highest, np.minimum(probs, below))
     return probs
 
 
@@ -82,7 +87,7 @@ class _MapAndTemperature(Calibrator):
 
     def _probs(self, logits: Array, state: State) -> Array:
         gamma, temperature = state.get("gamma", 0.0), state.get("temperature", 1.0)
-        small = isinstance(logits, np.ndarray) and logits.size <= NUMBERS_TO_COMPILE
+        small = isinstance(logits, np.ndarray) and are_few(logits.size)
         if small and gamma == 0.0:
             return small_softmax(logits, temperature)
         if isinstance(logits, np.ndarray) and not small and self._probs_are_compiled(state):
@@ -186,6 +191,8 @@ class TemperatureScaling(_MapAndTemperature):
 
     Args:
         criterion: What to minimise: nll, brier, focal, ece or ada_ece.
+        grid: Temperatures to choose from, for any criterion; None is as above. Of equally good ones
+            the closest to 1 is chosen. Mukhoti et al. use ``np.arange(1, 101) / 10`` with ece.
         focal_gamma: The gamma of the focal loss, for that criterion.
         n_bins: Bins of the calibration errors, for those criteria.
 
@@ -206,9 +213,15 @@ class TemperatureScaling(_MapAndTemperature):
     STATE: ClassVar[Shapes] = {"temperature": ()}
 
     def __init__(
-        self, *, criterion: str = "nll", focal_gamma: float = 3.0, n_bins: int = 15
+        self,
+        *,
+        criterion: str = "nll",
+        grid: Sequence[float] | Floats | None = None,
+        focal_gamma: float = 3.0,
+        n_bins: int = 15,
     ) -> None:
         self.criterion = criterion
+        self.grid = grid
         self.focal_gamma = focal_gamma
         self.n_bins = n_bins
 
@@ -219,11 +232,13 @@ class TemperatureScaling(_MapAndTemperature):
 
     def _check_params(self) -> None:
         _check_criterion(self.criterion, self.focal_gamma, self.n_bins)
+        _grid_temperatures(self.grid, "grid")
 
     def _fit(self, data: Samples) -> Fitted:
-        if self.criterion in BINNED:
+        if self.criterion in BINNED or self.grid is not None:
             evaluator = _evaluator(data, self.criterion, self.focal_gamma, self.n_bins)
-            point = searches.grid(evaluator, gammas=(0.0,))
+            temperatures = _grid_temperatures(self.grid, "grid")
+            point = searches.grid(evaluator, np.zeros(1), temperatures)
             before = evaluator.unchanged
             return Fitted(
                 state={"temperature": point.temperature},
@@ -266,6 +281,9 @@ class FocalTemperatureScaling(_MapAndTemperature):
         search: ``"grid"``: ten gammas from -0.5 to 5 and T = 0.01, 0.02, ..., 5, exactly;
             ``"line"``: a line through the best T of two gammas; ``"refine"``: the grid, then a
             continuous search around its best point.
+        gammas: Other gammas for the grid, from -0.9 to 20; a single one fixes gamma.
+        temperatures: Other temperatures for the grid. Of equally good points, the one with the
+            gamma closest to 0 and then the T closest to 1 is chosen.
         focal_gamma: The gamma of the focal loss, for that criterion.
         n_bins: Bins of the calibration errors, for those criteria.
 
@@ -283,6 +301,9 @@ class FocalTemperatureScaling(_MapAndTemperature):
         >>> scaling = FocalTemperatureScaling(criterion="nll").fit(logits, labels)
         >>> scaling.gamma_, scaling.temperature_
         (1.0, 3.99)
+        >>> fixed = FocalTemperatureScaling(gammas=[2.0], temperatures=np.arange(1, 101) / 10)
+        >>> fixed.fit(logits, labels).state_
+        {'gamma': 2.0, 'temperature': 4.6}
     """
 
     NAME = "focal-temperature"
@@ -293,11 +314,15 @@ class FocalTemperatureScaling(_MapAndTemperature):
         *,
         criterion: str = "ada_ece",
         search: str = "grid",
+        gammas: Sequence[float] | Floats | None = None,
+        temperatures: Sequence[float] | Floats | None = None,
         focal_gamma: float = 3.0,
         n_bins: int = 15,
     ) -> None:
         self.criterion = criterion
         self.search = search
+        self.gammas = gammas
+        self.temperatures = temperatures
         self.focal_gamma = focal_gamma
         self.n_bins = n_bins
 
@@ -314,10 +339,28 @@ class FocalTemperatureScaling(_MapAndTemperature):
     def _check_params(self) -> None:
         _check_criterion(self.criterion, self.focal_gamma, self.n_bins)
         _inputs.choice(self.search, "search", tuple(searches.SEARCHES))
+        self._axes()
+        given = [name for name in ("gammas", "temperatures") if getattr(self, name) is not None]
+        if given and self.search != "grid":
+            raise CalibrantError(
+                f"{given[0]} can only be given with search='grid'; found search={self.search!r}. "
+                "Leave one of them out"
+            )
+
+    def _axes(self) -> tuple[Floats, Floats]:
+        """The gammas and temperatures of the grid."""
+        gammas = searches.GAMMAS
+        if self.gammas is not None:
+            lowest, highest = searches.REFINED_GAMMAS
+            gammas = _inputs.values_to_try(self.gammas, "gammas", lowest=lowest, highest=highest)
+        return gammas, _grid_temperatures(self.temperatures, "temperatures")
 
     def _fit(self, data: Samples) -> Fitted:
         evaluator = _evaluator(data, self.criterion, self.focal_gamma, self.n_bins)
-        point = searches.SEARCHES[self.search](evaluator)
+        if self.search == "grid":
+            point = searches.grid(evaluator, *self._axes())
+        else:
+            point = searches.SEARCHES[self.search](evaluator)
         before = evaluator.unchanged
         doubts = _beyond_bounds(point)
         if data.labels_on_top:
@@ -354,7 +397,8 @@ def _beyond_bounds(point: Point) -> tuple[str, ...]:
         return ()
     return (
         f"the best point is at a bound of the search ({point.at_bound}), so a better one may lie "
-        "beyond it; if it is a bound of T, divide the logits by a constant first.",
+        "beyond it; if it is a bound of T, divide the logits by a constant first, or pass a wider "
+        "grid.",
     )
 
 
@@ -362,6 +406,13 @@ def _check_criterion(criterion: str, focal_gamma: float, n_bins: int) -> None:
     _inputs.choice(criterion, "criterion", CRITERIA)
     _inputs.gamma(focal_gamma, lowest=0.0, highest=MOST_GAMMA)
     _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
+
+
+def _grid_temperatures(given: Sequence[float] | Floats | None, name: str) -> Floats:
+    if given is None:
+        return searches.TEMPERATURES
+    lowest, highest = GRID_TEMPERATURES
+    return _inputs.values_to_try(given, name, lowest=lowest, highest=highest)
 
 
 def _evaluator(data: Samples, criterion: str, focal_gamma: float, n_bins: int) -> Evaluator:

@@ -14,6 +14,7 @@ from calibrant.calibrators.row_kernels import (
     log_one_plus_exp,
     moments,
     relative_exponents,
+    relative_exponents_of_few,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -50,6 +51,25 @@ def lead_rows(
             y = labels[i]
             if y != m:
                 of_label[i] = x[y] + level[i]
+
+
+@lead_rows.for_few
+def _lead_of_few_rows(
+    logits: Any,
+    labels: Any,
+    inverse_temperature: float,
+    tops: Any,
+    lead: Floats,
+    level: Floats,
+    of_label: Floats,
+) -> None:
+    m, gap, x = relative_exponents_of_few(logits, inverse_temperature)
+    tops[:], lead[:] = m, -gap
+    own = x[np.arange(len(x)), labels]
+    possible = gap > -np.inf
+    with np.errstate(divide="ignore"):
+        level[:] = np.where(possible, -np.log(np.exp(x, out=x).sum(axis=1)), 0.0)
+    of_label[:] = np.where(possible & (labels != m), own + level, 0.0)
 
 
 @kernel(fastmath={"contract"})
@@ -107,6 +127,39 @@ def rest_rows(
                 of_label[i] = own - largest + level[i]
 
 
+@rest_rows.for_few
+def _rest_of_few_rows(
+    needed: Any,
+    row_of: Any,
+    logits: Any,
+    labels: Any,
+    inverse_temperature: float,
+    rest_inverse_temperature: float,
+    bias: Floats,
+    level: Floats,
+    of_label: Floats,
+) -> None:
+    row = row_of[needed]
+    y = labels[row]
+    m, gap, x = relative_exponents_of_few(logits[row], inverse_temperature)
+    own = rest_inverse_temperature * x[np.arange(len(x)), y] + bias[y]
+    score, largest = _rest_scores_of_few(x, rest_inverse_temperature, bias, m)
+    possible = gap > -np.inf
+    level[needed] = np.where(possible, -np.log(np.exp(score, out=score).sum(axis=1)), 0.0)
+    of_label[needed] = np.where(possible & (y != m), own - largest + level[needed], 0.0)
+
+
+def _rest_scores_of_few(
+    x: Floats, rest_inverse_temperature: float, bias: Floats, m: Any
+) -> tuple[Floats, Floats]:
+    """:func:`rest_scores` of every row: the scores, and the largest of each row."""
+    score = rest_inverse_temperature * x + bias
+    score[np.arange(len(x)), m] = -np.inf
+    largest: Floats = score.max(axis=1)
+    score -= largest[:, np.newaxis]
+    return np.maximum(score, LOWEST, out=score), largest
+
+
 @kernel(fastmath={"contract"})
 def add_share(e: Floats, share: float, weight: float, by_class: Floats, curvature: Floats) -> None:
     """Add a row's probabilities e * share, and p (1 - p), to the sums of each class."""
@@ -125,6 +178,12 @@ def exponents_of_rest(
         m, _ = relative_exponents(logits[i], inverse_temperature, x[i])
         x[i, m] = 0.0  # a placeholder
         tops[i] = m
+
+
+@exponents_of_rest.for_few
+def _exponents_of_few(logits: Any, inverse_temperature: float, tops: Any, x: Any) -> None:
+    tops[:], _, x[:] = relative_exponents_of_few(logits, inverse_temperature)
+    x[np.arange(len(x)), tops] = 0.0  # a placeholder
 
 
 @over_rows
@@ -165,6 +224,33 @@ def rest_derivatives(
         add_share(e, 1.0 / total, w, by_class, curvature)
         by_class[y] -= w
     return sums
+
+
+@rest_derivatives.for_few
+def _rest_derivatives_of_few(
+    x: Any,
+    tops: Any,
+    labels: Any,
+    weight: Floats,
+    rest_inverse_temperature: float,
+    bias: Floats,
+) -> Floats:
+    score, largest = _rest_scores_of_few(x, rest_inverse_temperature, bias, tops)
+    e = np.exp(score, out=score)
+    total = e.sum(axis=1)
+    p = e / total[:, np.newaxis]
+    mean = np.einsum("ik,ik->i", p, x)
+    second = np.einsum("ik,ik,ik->i", p, x, x)
+    own = x[np.arange(len(x)), labels]
+    loss = np.log(total) + largest - rest_inverse_temperature * own - bias[labels]
+    variance = np.maximum(second - mean * mean, 0.0)
+    by_class = weight @ p - np.bincount(labels, weights=weight, minlength=p.shape[1])
+    sums = (
+        weight @ loss,
+        rest_inverse_temperature * (weight @ (mean - own)),
+        rest_inverse_temperature**2 * (weight @ variance),
+    )
+    return np.concatenate([sums, by_class, weight @ (p * (1.0 - p))])
 
 
 @kernel()

@@ -26,11 +26,12 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._array_api import array_namespace
+from calibrant._numerics.first_use import are_few
 from calibrant._numerics.logspace import TopSplit, keep_argmax, softplus, split_top
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Shapes, State
-from calibrant.calibrators.data import NUMBERS_TO_COMPILE
+from calibrant.calibrators.data import NEARLY_TIED, NUMBERS_TO_COMPILE
 from calibrant.calibrators.temperature.solver import SMALLEST
 
 KNOTS = (0.0, 2.0, 4.0, 6.0)
@@ -104,8 +105,10 @@ class TopAndRest(Calibrator):
 
     def _probs(self, logits: Array, state: State) -> Array:
         if isinstance(logits, np.ndarray):
-            few = logits.shape[0] <= ROWS_TO_COMPILE and logits.size <= NUMBERS_TO_COMPILE
-            return _row_by_row(logits, state) if few else _compiled_probs(logits, state)
+            if logits.shape[0] <= ROWS_TO_COMPILE and logits.size <= NUMBERS_TO_COMPILE:
+                return _row_by_row(logits, state)
+            if not are_few(logits.size):
+                return _compiled_probs(logits, state)
         split = split_top(widened(logits), state["temperature"])
         probs = array_namespace(logits).exp(self._of_split(split, state))
         return _top_first(narrowed(probs, logits), split)
@@ -133,50 +136,49 @@ class TopAndRest(Calibrator):
 
 def _row_by_row(logits: npt.NDArray[Any], state: State) -> npt.NDArray[Any]:
     """The probabilities of a few rows, for which the compiled map would not be worth compiling."""
-    slopes = [float(slope) - 1.0 for slope in state["slopes"]]
-    biases = np.asarray(state["rest_biases"], dtype=np.float64)
-    wide = logits.astype(np.float64, copy=False)
-    out = np.zeros_like(wide)
-    with np.errstate(over="ignore"):
-        for row, result in zip(wide, out, strict=True):
-            m = int(row.argmax())
-            z = (row - row[m]) / state["temperature"]
-            z[m] = -math.inf
-            gap = float(z.max())
-            if gap == -math.inf:
-                result[m] = 1.0
-                continue
-            crowd = -math.log(np.exp(z - gap).sum())
-            odds = crowd - gap
-            rest = z / state["rest_temperature"] + biases
-            weights = np.exp(rest - rest.max())
-            total = float(weights.sum())
-            top_odds = odds + sum(
-                slope * piece for slope, piece in zip(slopes, _scalar_pieces(odds), strict=True)
-            )
-            top_odds += (
-                state["offset"] + state["contest"] * crowd + float(state["class_offsets"][m])
-            )
-            level = -math.log(total)
-            top_odds = max(top_odds, level - gap / MOST_STRETCH)
-            top_odds = min(top_odds, level - gap * MOST_STRETCH)
-            small = math.exp(-abs(top_odds))
-            sides = 1.0 / (1.0 + small), small / (1.0 + small)
-            top, other = sides if top_odds >= 0.0 else sides[::-1]
-            np.multiply(weights, other / total, out=result)
-            result[m] = top
-        narrow: npt.NDArray[Any] = out.astype(logits.dtype, copy=False)
-        tops = np.take_along_axis(narrow, wide.argmax(axis=1, keepdims=True), axis=1)
-        if np.count_nonzero(narrow >= tops) > len(narrow):
-            narrow = _top_first(narrow, split_top(wide))
-        return narrow
+    inverse_temperature = 1.0 / state["temperature"]
+    rest_inverse_temperature = 1.0 / state["rest_temperature"]
+    slopes = state["slopes"].tolist()
+    out = np.zeros(logits.shape, logits.dtype)
+    nearly_tied = False
+    for i in range(len(logits)):
+        z = logits[i].astype(np.float64)
+        m = z.argmax()
+        z -= z[m]
+        z *= inverse_temperature
+        z[m] = -math.inf
+        gap = float(z[z.argmax()])
+        if gap < -LARGEST_ODDS:
+            out[i, m] = 1.0
+            continue
+        crowd = -math.log(np.exp(z - gap).sum())
+        z *= rest_inverse_temperature
+        z += state["rest_biases"]
+        z -= z[z.argmax()]
+        weights = np.exp(z, out=z)
+        total = float(weights.sum())
+        top_odds = _scalar_spline(crowd - gap, slopes)
+        top_odds += state["offset"] + state["contest"] * crowd + float(state["class_offsets"][m])
+        level = -math.log(total)
+        top_odds = max(top_odds, level - gap / MOST_STRETCH)
+        top_odds = min(top_odds, level - gap * MOST_STRETCH)
+        small = math.exp(-abs(top_odds))
+        sides = 1.0 / (1.0 + small), small / (1.0 + small)
+        top, other = sides if top_odds >= 0.0 else sides[::-1]
+        weights *= other / total
+        weights[m] = top
+        out[i] = weights
+        nearly_tied = nearly_tied or other / total > top * NEARLY_TIED
+    return _top_first(out, split_top(widened(logits))) if nearly_tied else out
 
 
-def _scalar_pieces(odds: float) -> list[float]:
-    """:func:`pieces` of one number."""
-    above = [max(odds - k, 0.0) + math.log1p(math.exp(-abs(odds - k))) for k in KNOTS]
-    below = KNOTS[0] - (above[0] - (odds - KNOTS[0]))
-    return [below, *(low - high for low, high in pairwise(above)), above[-1]]
+def _scalar_spline(odds: float, slopes: list[float]) -> float:
+    """:func:`spline` of one number, summed over the knots at which the slope changes."""
+    total = slopes[0] * odds
+    for knot, (below, above) in zip(KNOTS, pairwise(slopes), strict=True):
+        x = odds - knot
+        total += (above - below) * (max(x, 0.0) + math.log1p(math.exp(-abs(x))))
+    return total
 
 
 def _compiled_probs(logits: npt.NDArray[Any], state: State) -> npt.NDArray[Any]:
@@ -184,21 +186,20 @@ def _compiled_probs(logits: npt.NDArray[Any], state: State) -> npt.NDArray[Any]:
 
     arrays = {name: np.asarray(state[name], dtype=np.float64) for name in state}
     out = np.empty_like(logits)
-    with np.errstate(over="ignore"):
-        top_rest_probs(
-            logits,
-            1.0 / state["temperature"],
-            arrays["slopes"],
-            np.array(KNOTS),
-            state["offset"],
-            state["contest"],
-            arrays["class_offsets"],
-            1.0 / state["rest_temperature"],
-            arrays["rest_biases"],
-            MOST_STRETCH,
-            float(np.finfo(out.dtype).eps),
-            out,
-        )
+    top_rest_probs(
+        logits,
+        1.0 / state["temperature"],
+        arrays["slopes"],
+        np.array(KNOTS),
+        state["offset"],
+        state["contest"],
+        arrays["class_offsets"],
+        1.0 / state["rest_temperature"],
+        arrays["rest_biases"],
+        MOST_STRETCH,
+        float(np.finfo(out.dtype).eps),
+        out,
+    )
     return out
 
 

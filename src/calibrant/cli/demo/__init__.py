@@ -64,7 +64,7 @@ WATCHED = (
     help="Random seed of data, networks and resampling.",
 )
 def demo(out: Path, seed: int) -> None:
-    """Train, calibrate and report in about a minute.
+    """Train, calibrate and report in one to two minutes.
 
     Small networks learn the 1797 digits of scikit-learn with cross-entropy, focal loss, FLSD-53
     and AdaFocal, five seeds each. Calibrators are fitted on held-out samples of each network and

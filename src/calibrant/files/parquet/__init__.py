@@ -12,8 +12,8 @@ from calibrant.files.parquet.folder import (
     RowRange,
     open_folder,
 )
-from calibrant.files.parquet.footer import count_rows_in, is_truncated
-from calibrant.files.parquet.listing import files_at, parquet_files
+from calibrant.files.parquet.footer import count_rows_in, is_empty, is_truncated
+from calibrant.files.parquet.listing import files_at, parquet_files, partitions_of
 
 __all__ = [
     "ChangedFileError",
@@ -23,7 +23,9 @@ __all__ = [
     "Skipped",
     "count_rows_in",
     "files_at",
+    "is_empty",
     "is_truncated",
     "open_folder",
     "parquet_files",
+    "partitions_of",
 ]

@@ -151,15 +151,21 @@ class ParquetFolder:
         return cleaned(raw, self.layout, where=rows.where, first_row=first_row)
 
     def checked_batches(
-        self, ranges: Ranges, check: Callable[[Predictions], Result], skipped: Skipped
+        self,
+        ranges: Ranges,
+        check: Callable[[Predictions], Result],
+        skipped: Skipped,
+        choose: Callable[[Any], Any] | None = None,
     ) -> Accepted[Result]:
         """Batches of rows, each with the result of ``check``.
 
-        If bad rows are skipped and a refusal does not name them, the batch is halved until they
-        are isolated.
+        ``choose`` gives the rows of a batch of Arrow columns that count; None are all. If bad rows
+        are skipped and a refusal does not name them, the batch is halved until they are isolated.
         """
         for rows, first_row, batch in self.batches(ranges, skipped):
-            yield from self._accepted(rows, first_row, batch, check, skipped)
+            chosen = batch if choose is None else choose(batch)
+            if chosen.num_rows:
+                yield from self._accepted(rows, first_row, chosen, check, skipped)
 
     def _accepted(
         self,

@@ -121,6 +121,15 @@ def rows_or_zero(file: Path) -> int:
         return 0
 
 
+def is_empty(file: Path) -> bool:
+    """Whether a file can be read and has no rows."""
+    try:
+        with open_file(file) as opened:
+            return int(opened.metadata.num_rows) == 0
+    except Exception:  # damaged bytes raise anything
+        return False
+
+
 def count_rows_in(path: Path) -> int:
     """The number of rows of a file or folder by the footers; a damaged file counts as empty."""
     return sum(rows_or_zero(file) for file in files_at(path))

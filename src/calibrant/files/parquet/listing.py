@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 from calibrant.errors import CalibrantError
 
@@ -43,6 +44,17 @@ def parquet_files(folder: Path) -> list[Path]:
             elif ending in (".parquet", "") and path.is_symlink() and not path.exists():
                 found[path] = path
     return sorted(found.values())
+
+
+def partitions_of(file: Path) -> dict[str, str]:
+    """The columns that the folders of a file stand for.
+
+    Examples:
+        >>> partitions_of(Path("logs/country=FR/day=2026-10-01/0.parquet"))
+        {'country': 'FR', 'day': '2026-10-01'}
+    """
+    named = (folder.partition("=") for folder in file.parent.parts)
+    return {name: unquote(value) for name, equals, value in named if name and equals}
 
 
 def _identity(file: Path) -> object:

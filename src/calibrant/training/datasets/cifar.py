@@ -100,10 +100,12 @@ def read_cifar(
     limit: int | None,
     val_size: int = 5000,
     augment: str = "crop-flip",
+    class_share: float = 1.0,
 ) -> DataSet:
     """CIFAR-10 or CIFAR-100: 45000 / 5000 / 10000 images, the papers' split.
 
     The folder holds the archive of the python or the binary version, or its extracted folder.
+    ``class_share=0.1`` keeps a tenth of the training images of each class: paper 3's CIFAR10-s.
 
     Reference: A. Krizhevsky, Learning multiple layers of features from tiny images (2009).
     """
@@ -124,6 +126,7 @@ def read_cifar(
         val_size=val_size,
         augment=augment,
         published=(50000, 10000),
+        class_share=class_share,
     )
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from calibrant import _inputs
 from calibrant.training.datasets.base import Augment, DataSet, Split
 from calibrant.training.datasets.sources import Files, size_notes
-from calibrant.training.datasets.splitting import Rows, hold_out
+from calibrant.training.datasets.splitting import Rows, hold_out, share_of_each_class
 
 AUGMENTATIONS = ("crop-flip", "crop", "none")
 
@@ -155,12 +155,17 @@ def hold_out_images(
     augment: str,
     published: tuple[int, int],
     notes: Sequence[str] = (),
+    class_share: float = 1.0,
 ) -> DataSet:
     """A data set published as a training and a test set: the first gives the validation images.
 
     ``published`` has the sizes of the two sets; other sizes are noted in the record.
+    ``class_share`` of the training images of each class are kept; the other splits stay whole.
     """
     rows, held = hold_out(len(train), val_size, seed)
+    rows = share_of_each_class(train.labels, rows, class_share)
+    if class_share < 1.0:
+        notes = [*notes, f"{class_share:.4g} of the training images of each class"]
     return image_data_set(
         source.data_set,
         class_names,

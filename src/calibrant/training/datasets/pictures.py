@@ -87,6 +87,7 @@ def read_cifar10_jpeg(
     limit: int | None,
     val_size: int = 5000,
     augment: str = "crop-flip",
+    class_share: float = 1.0,
 ) -> DataSet:
     """CIFAR-10 from ``train/<class>/<number>.jpg`` and ``test/...`` in a ``.tar.xz``: lossy images.
 
@@ -111,6 +112,7 @@ def read_cifar10_jpeg(
         val_size=val_size,
         augment=augment,
         published=(50000, 10000),
+        class_share=class_share,
         notes=["JPEG-compressed, not the lossless original"],
     )
 

@@ -53,6 +53,27 @@ def hold_out(n: int, val_size: int, seed: int) -> tuple[Rows, Rows]:
     return order[size:], order[:size]
 
 
+def share_of_each_class(labels: Rows, rows: Rows, share: float) -> Rows:
+    """The first ``share`` of the rows of each class, rounded, and at least one; in the same order.
+
+    Examples:
+        >>> import numpy as np
+        >>> labels = np.array([0, 1, 0, 0, 1, 0])
+        >>> share_of_each_class(labels, np.array([5, 4, 3, 2, 1]), 0.5).tolist()
+        [5, 4, 3]
+    """
+    share = _inputs.above_zero(share, "class_share")
+    if share > 1.0:
+        raise CalibrantError(
+            f"class_share must be at most 1; found {share:g}. Pass 0.1 for a tenth of each class"
+        )
+    kept = np.zeros(len(rows), dtype=np.bool_)
+    for label in np.unique(labels[rows]):
+        places = np.flatnonzero(labels[rows] == label)
+        kept[places[: max(1, round(share * len(places)))]] = True
+    return rows[kept]
+
+
 def stratified_split(
     labels: Rows, val_share: float, test_share: float, seed: int
 ) -> tuple[Rows, Rows, Rows]:

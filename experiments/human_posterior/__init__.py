@@ -1,0 +1,1 @@
+"""Are the outputs of real networks close to the votes of people (CIFAR-10H)?"""

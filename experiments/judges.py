@@ -1,0 +1,464 @@
+"""Each claim of the papers as a function of published values, which returns its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from experiments.verdicts import (
+    FAILS,
+    HOLDS,
+    OPEN,
+    PARTLY,
+    SURE_ENOUGH,
+    UNTESTED,
+    Verdict,
+    by_counts,
+    by_interval,
+    by_panels,
+    by_parts,
+    by_sources,
+    counted,
+    minus,
+)
+
+FITS = 5.0
+"""Training error in percent below which a network fits its training set, as those of the papers."""
+NOISE = 0.01
+"""Smaller rises of the test NLL, measured on a thousand samples, are ignored."""
+
+
+Values = Mapping[str, float]
+
+
+def fitted(dynamics: Values) -> dict[str, float]:
+    """Training errors with cross-entropy, in percent, of the networks that fit."""
+    ending = ", cross-entropy: training error %, last epoch"
+    errors = {name.removesuffix(ending): e for name, e in dynamics.items() if name.endswith(ending)}
+    return {place: error for place, error in errors.items() if error < FITS}
+
+
+def _listed(training_errors: Mapping[str, float]) -> str:
+    """The networks that fit, with their training errors."""
+    return ", ".join(f"{place} {error:.1f}%" for place, error in training_errors.items())
+
+
+def smaller_error(first: str, second: str) -> Callable[[Values, Values, Values], Verdict]:
+    """Is the ECE before temperature scaling smaller with one loss than with another?"""
+
+    def judge(networks: Values, dynamics: Values, digits: Values) -> Verdict:
+        signs = {}
+        for place in fitted(dynamics):
+            name = f"{place}: ECE % before T, {first} minus {second}"
+            if name in networks:  # a network that has learned nothing is not compared
+                low, high = networks[f"{name}, low"], networks[f"{name}, high"]
+                signs[place] = by_interval(-high, -low)
+        better, worse = (list(signs.values()).count(side) for side in (HOLDS, FAILS))
+        verdict = by_counts(better, worse)
+        if verdict == OPEN and min(better, worse) >= SURE_ENOUGH:
+            verdict = PARTLY
+        name = f"{first} against {second}, ECE before T"
+        all_better, all_worse = (
+            networks[f"{name}: significantly {side}"] for side in ("smaller", "larger")
+        )
+        n = all_better + all_worse + networks[f"{name}: noise"]
+        return verdict, (
+            f"ECE significantly smaller on {better} of {len(signs)} fitted networks, significantly "
+            f"larger on {worse}: {counted(better, better + worse)} of those that differ; of all "
+            f"{n:.0f} networks on {all_better:.0f} and {all_worse:.0f}; five seeds of digits: "
+            f"{_against_on_digits(digits, first, second)}"
+        )
+
+    return judge
+
+
+def _against_on_digits(values: Values, first: str, second: str) -> str:
+    """The comparison on digits, where both losses are compared with cross-entropy by seed."""
+    if second == "cross-entropy":
+        name = f"{first} minus {second}: ECE %"
+        return f"{values[name]:+.1f} ± {values[f'{name}, half interval']:.1f} points"
+    seen = [values[f"{loss}: ECE %"] for loss in (first, second)]
+    return f"{seen[0]:.1f}% against {seen[1]:.1f}%"
+
+
+def best_fixed_gamma(trained: Values, dynamics: Values, digits: Values) -> Verdict:
+    """Does FL-3 have the smallest ECE of the three fixed gammas?"""
+    places = {name.removeprefix("ECE %, ").removesuffix(", FL-1") for name in trained}
+    places = {place for place in places if f"ECE %, {place}, FL-1" in trained}
+
+    def best(some: Iterable[str]) -> int:
+        errors = [[trained[f"ECE %, {place}, {loss}"] for loss in FIXED] for place in some]
+        return sum(each[-1] == min(each) for each in errors)
+
+    compared = sorted(places & set(fitted(dynamics)))
+    count = best(compared)
+    of_digits = " / ".join(f"{digits[f'{loss}: ECE %']:.1f}" for loss in FIXED)
+    return by_counts(count, len(compared) - count), (
+        f"FL-3 has the smallest ECE of FL-1, FL-2 and FL-3 on {counted(count, len(compared))} "
+        f"fitted networks that have all three ({', '.join(compared)}), and on {best(places)} of "
+        f"all {len(places)}; five seeds of digits: {of_digits}%"
+    )
+
+
+def temperature_near_one(values: Values, dynamics: Values) -> Verdict:
+    """Does the best T of FLA-53 lie between 0.9 and 1.1?"""
+    low, high = NEAR_ONE
+    found, plain = (
+        [values[f"{place}, {loss}: T by ECE"] for place in fitted(dynamics)]
+        for loss in ("FLA-53", "cross-entropy")
+    )
+    within, of_plain = (sum(low <= t <= high for t in each) for each in (found, plain))
+    return by_counts(within, len(found) - within), (
+        f"T by ECE of FLA-53 is between {low:g} and {high:g} on {counted(within, len(found))} "
+        f"fitted networks ({', '.join(f'{t:.1f}' for t in found)}); that of cross-entropy on "
+        f"{of_plain} ({', '.join(f'{t:.1f}' for t in plain)}); of all networks FLA-53 on "
+        f"{values['FLA-53: T by ECE from 0.9 to 1.1']:.0f} of {values['networks trained here']:.0f}"
+    )
+
+
+def sure_predictions_kept(values: Values, dynamics: Values) -> Verdict:
+    """Does FLA-53 have more predictions above 0.99 than cross-entropy after scaling?"""
+    name = "{}, {}: S99 %, after T by {}"
+
+    def more(by: str) -> int:
+        return sum(
+            values[name.format(place, "FLA-53", by)]
+            > values[name.format(place, "cross-entropy", by)]
+            for place in places
+        )
+
+    places = fitted(dynamics)
+    by_ece = more("ECE")  # as the paper chooses T
+    return by_counts(by_ece, len(places) - by_ece), (
+        "predictions above 0.99 after scaling, T by ECE as in the paper: FLA-53 has more than "
+        f"cross-entropy on {counted(by_ece, len(places))} fitted networks; T by NLL: on "
+        f"{more('NLL')}"
+    )
+
+
+def rise_from_mistakes(values: Values) -> Verdict:
+    """If the test NLL rises late, is this due to mistakes, while correct samples improve?"""
+    ending = ", cross-entropy: rise of the test NLL after its lowest epoch"
+    rising = {
+        place: error
+        for place, error in fitted(values).items()
+        if values[f"{place}{ending}"] > NOISE
+    }
+    if not rising:
+        return UNTESTED, "the test NLL does not rise late on any fitted network"
+    alone = [
+        place
+        for place in rising
+        if values[f"{place}, cross-entropy: part of that rise from mistakes"] > 0.9
+        and values[f"{place}, cross-entropy: rise of the mean NLL of correct samples"] < 0.0
+    ]
+    return by_counts(len(alone), len(rising) - len(alone)), (
+        "mistakes make more than 90% of the rise, and the NLL of correct samples falls, on "
+        f"{counted(len(alone), len(rising))} fitted networks on which it rises by more than "
+        f"{NOISE:g} (training errors: {_listed(rising)}); it does not rise on "
+        f"{len(fitted(values)) - len(rising)} others that fit"
+    )
+
+
+def norms_cross(values: Values) -> Verdict:
+    """Is the last layer of FL-3 larger early and smaller late?"""
+    ratio = "last-layer norm, FL-3 / cross-entropy"
+    places = fitted(values)
+    early = [values[f"{place}: {ratio}, mean of the first third"] for place in places]
+    last = [values[f"{place}: {ratio}, last epoch"] for place in places]
+    crossed = sum(a > 1.0 > b for a, b in zip(early, last, strict=True))
+    return by_counts(crossed, len(places) - crossed), (
+        "larger in the mean of the first third of the epochs and smaller in the last on "
+        f"{counted(crossed, len(places))} fitted networks; larger early on "
+        f"{sum(a > 1 for a in early)}, smaller in the last on {sum(b < 1 for b in last)} "
+        f"(training errors: {_listed(places)})"
+    )
+
+
+def map_by_data(values: Values) -> Verdict:
+    """Does the map lower the error with many images, and raise it with few?"""
+    few, many = (_intervals(values, STANDARD, f"resnet8, {n} images") for n in (500, 8000))
+    above = [*few, *(minus(each) for each in many)]
+    added = [_map_adds(values, STANDARD, f"resnet8, {n} images") for n in (500, 8000)]
+    return by_panels(above, len(few)), (
+        f"points of ECE that the map adds, ResNet-8: {_with_intervals(added[0], few)} with 500 "
+        f"images, {_with_intervals(added[1], many)} with 8000; the training errors of these runs "
+        "were not recorded"
+    )
+
+
+def map_after(paradigm: str) -> Callable[[Values], Verdict]:
+    """Does the map lower the error after TS_FL, or after label smoothing?"""
+
+    def judge(values: Values) -> Verdict:
+        panels = _panels(values, paradigm)
+        intervals = [_intervals(values, paradigm, panel)[0] for panel in panels]
+        sides = [by_interval(*minus(each)) for each in intervals]
+        clusters = len({panel.rpartition(", ")[0] for panel in panels})
+        return by_panels([minus(each) for each in intervals], clusters), (
+            f"the map significantly lowers the ECE in {sides.count(HOLDS)} of {len(panels)} panels "
+            f"of {clusters} networks and data sets, raises it in {sides.count(FAILS)}: "
+            + "; ".join(
+                f"{panel} {_with_intervals(_map_adds(values, paradigm, panel), [interval])}"
+                for panel, interval in zip(panels, intervals, strict=True)
+            )
+        )
+
+    return judge
+
+
+def gamma_by_size(values: Values) -> Verdict:
+    """Does the best gamma grow with the network?"""
+    panels = [
+        (f"{data}, resnet20, 2000 images", f"{data}, resnet8, 2000 images") for data in IMAGES
+    ]
+    run = [pair for pair in panels if _best_gammas(values, pair[0])]
+    verdict, evidence = _larger_gammas(values, run)
+    return verdict, (
+        f"{evidence}: ResNet-20 against ResNet-8, 2000 images. ResNet-44 has hardly learned "
+        "anything (73% to 81% wrong) and is left out"
+    )
+
+
+def gamma_by_data(values: Values) -> Verdict:
+    """Does the best gamma grow as images become fewer?"""
+    panel = "{}, resnet8, {} images"
+    verdict, evidence = _larger_gammas(
+        values, [(panel.format(data, 500), panel.format(data, 8000)) for data in IMAGES]
+    )
+    return verdict, (
+        f"{evidence}: 500 images against 8000, ResNet-8, two data sets; 500 images were seen for "
+        "100 epochs and 8000 for 8, so size and fit are not told apart"
+    )
+
+
+def focal_temperature_gain(public: Values) -> Verdict:
+    """Does focal temperature scaling have a smaller ECE at the same predictions?"""
+    shown = []
+    for family in FAMILIES:
+        n = public[f"{family}: networks"]
+        shown.append(f"{family}, {n:.0f} networks: {_gain(public, f'{family}: {GAIN}')}")
+    parts = [by_interval(*_ends(public, f"All: {GAIN}", of)) for of in (OF_IMAGES, OF_DATA)]
+    return by_parts(parts), (
+        f"{'; '.join(shown)}; predictions changed: {public[CHANGED]:.0f}; {GAIN_UNITS}"
+    )
+
+
+def focal_temperature_on_authors_networks(*families: str) -> Callable[[Values], Verdict]:
+    """Does focal temperature scaling have a smaller AdaECE on networks of Mukhoti et al.?"""
+
+    def judge(values: Values) -> Verdict:
+        name, shown, parts = "AdaECE, focal temperature minus temperature, both by AdaECE", [], []
+        for family in families:
+            low, high = (values[f"{family}: {name}: 95% {end}"] for end in FROM_TO)
+            parts.append(by_interval(-high, -low))
+            change = values[f"{family}: {name}"]
+            shown.append(f"{family}: {change:+.2f} ({low:+.2f} to {high:+.2f})")
+        return by_parts(parts), (
+            f"points of AdaECE that it adds, four networks each: {'; '.join(shown)}; 95% intervals "
+            "from resampled test images"
+        )
+
+    return judge
+
+
+def map_on_fitted_networks(values: Values) -> Verdict:
+    """Does the map move outputs of networks that fit their training set away from the truth?"""
+    ending = ": change of KL by the map"
+    networks = [name.removesuffix(ending) for name in values if name.endswith(ending)]
+    ends = [[values[f"{n}{ending}: 95% {end}"] for end in FROM_TO] for n in networks]
+    name = "FLSD-53: KL, {}"
+    return by_parts([by_interval(low, high) for low, high in ends]), (
+        f"KL from the votes of about 50 people for each image, {len(networks)} networks trained "
+        f"with FLSD-53 on CIFAR-10: {values[name.format('as it is')]:.3f} before the map and "
+        f"{values[name.format('map')]:.3f} after it, larger on all by at least "
+        f"{min(low for low, _ in ends):.2f} (95% intervals from resampled test images)"
+    )
+
+
+def choice_by_error(public: Values, trained: Values) -> Verdict:
+    """Is it better to select the parameters by ECE than by NLL, for both methods?"""
+    parts, shown = [], []
+    for method in ("focal temperature", "temperature"):
+        name = CHOICE.format(method)
+        parts.append(by_interval(*_ends(public, f"All: {name}", OF_DATA)))
+        shown.append(f"{method}, public networks: {_gain(public, f'All: {name}')}")
+        low, high = _ends(trained, f"all: {name}", OF_IMAGES)
+        shown.append(f"trained here: {trained[f'all: {name}']:.0f}% ({low:.0f} to {high:.0f})")
+    n = trained["all: networks"]
+    return by_parts(parts), (
+        f"{'; '.join(shown)}; {GAIN_UNITS}; the {n:.0f} runs trained here are of nine networks, "
+        "their intervals are of images alone, and they do not count"
+    )
+
+
+def temperature_by_error(public: Values) -> Verdict:
+    """Does T selected by ECE have a smaller ECE than T selected by NLL?"""
+    name = f"All: {CHOICE.format('temperature')}"
+    parts = [by_interval(*_ends(public, name, of)) for of in (OF_IMAGES, OF_DATA)]
+    return by_parts(parts), f"gain in ECE: {_gain(public, name)}; {GAIN_UNITS}"
+
+
+def temperature_falls(values: Values) -> Verdict:
+    """Is the T of networks trained with gamma 3 below that of cross-entropy?"""
+    ending = ": networks with a smaller ECE by focal temperature"
+    places = {name.removesuffix(ending) for name in values if name.endswith(ending)} - {"all"}
+    data = {place.partition(",")[0] for place in places}
+    # Each network against the claim is one on another data set at worst.
+    against = min(values["settings in which T of fl-3 is not below that of ce"], len(data))
+    return by_counts(len(data) - against, against), (
+        f"T of FL-3 is below that of cross-entropy on {counted(len(data) - against, len(data))} "
+        f"data sets, with {len(places)} networks"
+    )
+
+
+def temperatures_on_a_line(line: Values, search: Values, public: Values) -> Verdict:
+    """Does a line explain T over gamma, and does a search along it keep the gain?"""
+    n, shown, parts = line["data sets"], [], []
+    for choice in CHOICES:
+        name = f"R² of T over gamma, T chosen by {choice}"
+        straight = line[f"{name}: data sets with a median from 0.95 on"]
+        parts.append(by_counts(straight, n - straight))
+        shown.append(
+            f"T by {choice}: median R² {line[f'{name}: median']:.3f}, at least 0.95 on "
+            f"{counted(straight, n)} data sets"
+        )
+    kept, evidence = line_keeps_the_gain(search, public)
+    return by_parts([*parts, kept]), f"{'; '.join(shown)}; {evidence}"
+
+
+def line_keeps_the_gain(search: Values, public: Values) -> Verdict:
+    """Does a search along the line lose less ECE than focal temperature scaling gains?"""
+    name = "line against grid by {}: loss on {}, %"
+    by_ece = [search[name.format("ECE", part)] for part in PARTS]
+    by_nll = [search[name.format("NLL", part)] for part in PARTS]
+    low, high = _ends(public, f"All: {GAIN}", OF_DATA)
+    return by_interval(low - by_ece[1], high - by_ece[1]), (
+        f"the line loses {by_ece[0]:.1f}% of the ECE that the grid reaches on validation and "
+        f"{by_ece[1]:.1f}% on test ({by_nll[0]:.2f}% and {by_nll[1]:.2f}% of the NLL); the grid "
+        f"gains {_gain(public, f'All: {GAIN}')}"
+    )
+
+
+def worse_on_tables(values: Values) -> Verdict:
+    """Does the focal loss have a larger ECE on most tables?"""
+    n, shown, parts = values["data sets"], [], []
+    for setting in SETTINGS:
+        larger = values[f"{setting}, FL-3: data sets with a larger ECE than CE"]
+        parts.append(by_sources(larger, n - larger, REPEATED["all"]))
+        shown.append(f"{setting}: {counted(larger, n)}")
+    return by_parts(parts), f"tables on which FL-3 is worse than cross-entropy: {'; '.join(shown)}"
+
+
+def map_corrects(values: Values) -> Verdict:
+    """Does the map lower the ECE of FL-3 on tables?"""
+    shown, parts = [], []
+    for setting in SETTINGS:
+        name = f"{setting}, FL-3"
+        low, high = (values[f"{name}: {end} end of the change by the map, %"] for end in ENDS)
+        parts.append(by_interval(-high, -low))
+        left = values[f"{name}: mean ECE with map minus that of CE, %"]
+        shown.append(
+            f"{setting}: by {low:+.1f} to {high:+.1f} points, which leaves {left:+.1f} to "
+            "cross-entropy"
+        )
+    return by_parts(parts), f"the map changes the mean ECE of FL-3: {'; '.join(shown)}"
+
+
+def map_on_tables(values: Values) -> Verdict:
+    """Does the map help on most tables with many rows, and hurt when overfitting few rows?"""
+    shown, counts = [], {}
+    for setting in SETTINGS:
+        for rows in ("many", "few"):
+            n = values[f"data sets with {rows} rows"]
+            helped = n * values[f"{setting}, FL-3: share helped, {rows} rows"]
+            counts[setting, rows] = (helped, n - helped)
+            shown.append(f"{setting}, {rows} rows: {counted(helped, n)}")
+    plentiful, overfitted = counts[SETTINGS[0], "many"], counts[SETTINGS[1], "few"]
+    verdict = by_parts(
+        [
+            by_sources(*plentiful, REPEATED["many"]),
+            by_sources(*overfitted[::-1], REPEATED["few"]),
+        ]
+    )
+    return verdict, f"tables on which the map helps: {'; '.join(shown)}"
+
+
+def _ends(values: Values, name: str, of: str) -> tuple[float, float]:
+    low, high = (values[f"{name}: {of} {end}"] for end in FROM_TO)
+    return low, high
+
+
+def _gain(values: Values, name: str) -> str:
+    images, data = (_ends(values, name, of) for of in (OF_IMAGES, OF_DATA))
+    return (
+        f"{values[name]:.0f}% ({images[0]:.0f} to {images[1]:.0f}; {data[0]:.0f} to {data[1]:.0f})"
+    )
+
+
+OF_IMAGES, OF_DATA = "95%", "data sets resampled,"
+GAIN = "gain in ECE of focal temperature over temperature, %"
+CHOICE = "gain in ECE of choosing by ECE over NLL, {}, %"
+GAIN_UNITS = "first interval of resampled test images, second of resampled data sets and networks"
+STANDARD, SCALED, SMOOTHED = "Standard", "TS_FL", "LS"
+IMAGES = ("cifar10-jpeg", "svhn-subset")
+FIXED = ("FL-1", "FL-2", "FL-3")
+NEAR_ONE = (0.9, 1.1)
+PARTS = ("validation", "test")
+REPEATED = {"all": 9, "many": 8, "few": 0}
+"""Tables that are other views of the objects of a table that counts already."""
+CHANGED = "predictions changed by any method"
+CHOICES = ("ECE", "NLL")
+ENDS = ("low", "high")
+FROM_TO = ("from", "to")
+FAMILIES = ("CIFAR-10", "CIFAR-100", "All")
+SETTINGS = ("MLP, stopped", "MLP, to the end")
+
+
+ADDS = ": points of ECE that the map adds"
+
+
+def _panels(values: Values, paradigm: str) -> list[str]:
+    """Panels of a paradigm: data set, network and images; ResNet-44 has hardly learned anything."""
+    start = f"{paradigm}: "
+    panels = [name.removeprefix(start).removesuffix(ADDS) for name in values if name.endswith(ADDS)]
+    return [p for p in panels if f"{start}{p}{ADDS}" in values and "resnet44" not in p]
+
+
+def _map_adds(values: Values, paradigm: str, panel: str) -> list[float]:
+    return [
+        values[f"{paradigm}: {p}{ADDS}"] for p in _panels(values, paradigm) if p.endswith(panel)
+    ]
+
+
+def _intervals(values: Values, paradigm: str, panel: str) -> list[tuple[float, float]]:
+    panels = [p for p in _panels(values, paradigm) if p.endswith(panel)]
+    low, high = (
+        [values[f"{paradigm}: {p}: {end} end of its interval"] for p in panels] for end in ENDS
+    )
+    return list(zip(low, high, strict=True))
+
+
+def _best_gammas(values: Values, panel: str) -> list[float]:
+    name = f"{STANDARD}: {panel}: gamma with the smallest ECE without the map, seed "
+    return [value for key, value in values.items() if key.startswith(name)]
+
+
+def _larger_gammas(values: Values, pairs: Sequence[tuple[str, str]]) -> Verdict:
+    """Is the best gamma of the first panel larger in most pairs, by its mean over seeds?"""
+    shown, signs = [], []
+    for first, second in pairs:
+        gammas = [_best_gammas(values, panel) for panel in (first, second)]
+        signs.append(sum(gammas[0]) - sum(gammas[1]))
+        shown.append(" against ".join(", ".join(f"{g:.0f}" for g in each) for each in gammas))
+    larger, smaller = (sum(side * sign > 0 for sign in signs) for side in (1, -1))
+    return by_counts(larger, smaller), (
+        f"the gamma with the smallest ECE without the map is larger in "
+        f"{counted(larger, len(pairs))} pairs (by seed: {'; '.join(shown)})"
+    )
+
+
+def _with_intervals(numbers: list[float], intervals: list[tuple[float, float]]) -> str:
+    return " and ".join(
+        f"{number:+.1f} ({low:+.1f} to {high:+.1f})"
+        for number, (low, high) in zip(numbers, intervals, strict=True)
+    )

@@ -1,0 +1,1 @@
+"""Does EM find the shares of the classes, and is covariate shift refused?"""

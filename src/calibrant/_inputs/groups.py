@@ -1,0 +1,187 @@
+"""Groups of rows: columns such as country and sex, whose values divide the samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant._inputs.arrays import as_array, as_numpy
+from calibrant._inputs.forms import is_of_frames, narwhal
+from calibrant._inputs.values import described, shown
+from calibrant.errors import CalibrantError
+
+MISSING_GROUP = "missing"
+"""The group of the rows without a value."""
+MISSING_TEXTS = ("", "NA", "N/A", "#N/A", "null", "NULL", "None")
+"""Texts of a missing value in a file; not nan, which is a number."""
+NO_VALUE = (*MISSING_TEXTS, "nan", "NaN", "<NA>", "NaT")
+"""Texts of a missing group."""
+ONE_COLUMN_NAME = "group"
+
+Key = tuple[str, ...]
+"""One value for each column."""
+
+
+@dataclass(frozen=True)
+class GroupColumn:
+    """One column of groups."""
+
+    name: str
+    values: Key
+    """Those that occur, in order: numbers by size, then text, then ``missing``."""
+    index: npt.NDArray[np.intp]
+    """The place of each row's value among them."""
+
+    def __getitem__(self, which: Any) -> GroupColumn:
+        return replace(self, index=self.index[which])
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The groups of some rows, by one or more columns."""
+
+    columns: tuple[GroupColumn, ...]
+
+    def __len__(self) -> int:
+        return len(self.columns[0].index)
+
+    def __getitem__(self, which: Any) -> Groups:
+        return Groups(tuple(column[which] for column in self.columns))
+
+    @property
+    def names(self) -> Key:
+        """The names of the columns."""
+        return tuple(column.name for column in self.columns)
+
+    def only(self, names: Sequence[str]) -> Groups:
+        """The columns called ``names``, in their order."""
+        by_name = {column.name: column for column in self.columns}
+        _check_known(names, self.names)
+        return Groups(tuple(by_name[name] for name in names))
+
+    def cells(self) -> Iterator[tuple[Key, npt.NDArray[np.intp]]]:
+        """The combinations of values that occur, in order, with the rows of each."""
+        sizes = tuple(len(column.values) for column in self.columns)
+        indices = tuple(column.index for column in self.columns)
+        place = np.ravel_multi_index(indices, sizes)
+        order = np.argsort(place, kind="stable")
+        found, first = np.unique(place[order], return_index=True)
+        for cell, rows in zip(found, np.split(order, first[1:]), strict=True):
+            at = np.unravel_index(cell, sizes)
+            yield tuple(c.values[i] for c, i in zip(self.columns, at, strict=True)), rows
+
+    @classmethod
+    def joined(cls, parts: Sequence[Groups]) -> Groups:
+        """The rows of all parts, concatenated."""
+        return cls(
+            tuple(
+                _column(columns[0].name, np.concatenate([_texts(each) for each in columns]))
+                for columns in zip(*(part.columns for part in parts), strict=True)
+            )
+        )
+
+
+def groups(given: Any, n_rows: int) -> Groups:
+    """Check groups: a frame or a dict of columns, or one column, with ``n_rows`` entries."""
+    found = given if isinstance(given, Groups) else Groups(tuple(_columns(given)))
+    if not found.columns:
+        raise CalibrantError("groups must have at least one column; found none. Name one")
+    for column in found.columns:
+        if len(column.index) != n_rows:
+            raise CalibrantError(
+                f"groups must have one value for each of the {n_rows} rows; found "
+                f"{len(column.index)} in {column.name}. Select the same rows"
+            )
+    return found
+
+
+def groups_of_columns(columns: Mapping[str, Any], names: Sequence[str], n_rows: int) -> Groups:
+    """The columns called ``names`` out of those of a table."""
+    _check_known(names, list(columns))
+    return groups({name: columns[name] for name in names}, n_rows)
+
+
+def _check_known(names: Sequence[str], columns: Sequence[str]) -> None:
+    missing = [name for name in names if name not in columns]
+    if missing:
+        raise CalibrantError(
+            f"there is no column {missing[0]!r} to group by; found {shown(columns)}. "
+            "Name a column of the frame, or of a table (.parquet or .csv)"
+        )
+
+
+def described_group(names: Sequence[str], key: Key) -> str:
+    """``country=DE, sex=f``"""
+    return ", ".join(f"{name}={value}" for name, value in zip(names, key, strict=True))
+
+
+def _columns(given: Any) -> Iterator[GroupColumn]:
+    if isinstance(given, Mapping):
+        for name, values in given.items():
+            yield _column(str(name), _array(values))
+        return
+    if is_of_frames(given):
+        data = narwhal(given)
+        if hasattr(data, "iter_columns"):
+            for series in data.iter_columns():
+                yield _column(series.name, _array(series.to_native()))
+        else:
+            yield _column(str(data.name or ONE_COLUMN_NAME), _array(given))
+        return
+    values = _array(given)
+    if values.ndim != 1:
+        raise CalibrantError(
+            f"groups must be a frame, a dict of columns or one column; found {described(given)}. "
+            "Name the columns: groups={'country': ..., 'sex': ...}"
+        )
+    yield _column(ONE_COLUMN_NAME, values)
+
+
+def _array(values: Any) -> npt.NDArray[Any]:
+    if is_of_frames(values):
+        # Arrow's dictionaries and pandas' categories become plain values
+        return np.asarray(narwhal(values).to_list(), dtype=object)
+    if isinstance(values, np.ndarray):
+        return values
+    if isinstance(values, Sequence):
+        return np.asarray([*values], dtype=object)
+    return as_numpy(as_array(values, "groups"))
+
+
+def _texts(column: GroupColumn) -> npt.NDArray[Any]:
+    return np.asarray(column.values, dtype=object)[column.index]
+
+
+def _column(name: str, values: npt.NDArray[Any]) -> GroupColumn:
+    if values.dtype == object:
+        rows = values.tolist()
+        texts = {value: _text(value) for value in dict.fromkeys(rows)}
+        known = sorted(set(texts.values()), key=_order)
+        place = {text: i for i, text in enumerate(known)}
+        index = np.fromiter((place[texts[value]] for value in rows), np.intp, len(rows))
+        return GroupColumn(name, tuple(known), index)
+    distinct, index = np.unique(values, return_inverse=True)
+    plain = _column(name, distinct.astype(object))
+    return replace(plain, index=plain.index[index])
+
+
+def _text(value: Any) -> str:
+    """A value as text; whole numbers alike whether their column holds integers or floats."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    text = str(value).strip()
+    return MISSING_GROUP if text in NO_VALUE else text
+
+
+def order_of_key(key: Key) -> tuple[Any, ...]:
+    """What combinations of values are sorted by."""
+    return tuple(map(_order, key))
+
+
+def _order(text: str) -> tuple[bool, bool, int, str]:
+    number = text.lstrip("-").isdecimal()
+    return text == MISSING_GROUP, not number, int(text) if number else 0, text

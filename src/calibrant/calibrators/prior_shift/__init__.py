@@ -1,0 +1,1 @@
+"""Another share of each class than the model was trained for: label shift."""
