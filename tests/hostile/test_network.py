@@ -261,7 +261,7 @@ OTHERS = {
         *("--accelerator", "cpu", "-o", "{tmp}/run"),
     ),
     "info": ("info", "{cal}"),
-    "watch": ("watch", "{logs}", "--time", "day", "--state", "{tmp}/state.json"),
+    "watch": ("watch", "{tmp}/day=1", "--time", "day", "--state", "{tmp}/state.json"),
     "train-grid": ("train", "--grid", "{grid}", "-o", "{tmp}/grid"),
 }
 DEMO = """
@@ -284,6 +284,9 @@ def test_no_command_opens_a_socket(name, folder, calibrator, npz, start, tmp_pat
     grid = tmp_path / "grid.json"
     settings = {"epochs": 1, "limit": 128}
     grid.write_text(json.dumps({"data": "digits", "preset": "cpu", "settings": settings}))
+    (tmp_path / "day=1").mkdir()
+    even = {"probs": np.full((200, 2), 0.5), "labels": np.arange(200) % 2}
+    write_predictions(tmp_path / "day=1" / "0.parquet", **even)
     log = tmp_path / "sockets.log"
     if name == "demo":
         command = start(tmp_path / "demo", code=DEMO, log=log)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from contextlib import nullcontext
 
 import numpy as np
 import pyarrow as pa
@@ -205,8 +208,18 @@ def test_the_same_to_the_last_bit_on_workers(write, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_same_to_the_last_bit_on_a_cluster(write, monkeypatch):
+def test_the_same_to_the_last_bit_on_a_cluster_that_loses_a_worker(write, monkeypatch):
     distributed = pytest.importorskip("distributed")
+    from calibrant.scale.engine import Cluster
+
+    class KillsAWorker(Cluster):
+        def _started(self, *work):
+            started = super()._started(*work)
+            if self.n_started == 1:
+                workers = self.client.scheduler_info()["workers"]
+                os.kill(self.client.run(os.getpid)[next(iter(workers))], signal.SIGKILL)
+            return started
+
     monkeypatch.setattr("calibrant._thresholds.BUNDLE_ROWS", 1000)
     folder = write(logs(DAYS, change=4), range(DAYS))
     alone = watch(folder, time="day", by=["sex"])
@@ -220,6 +233,9 @@ def test_the_same_to_the_last_bit_on_a_cluster(write, monkeypatch):
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
+        assert watch(folder, time="day", by=["sex"], scheduler=client) == alone
+        engine = nullcontext(KillsAWorker(client))
+        monkeypatch.setattr("calibrant.monitoring.watching.engine_for", lambda _: engine)
         assert watch(folder, time="day", by=["sex"], scheduler=client) == alone
 
 

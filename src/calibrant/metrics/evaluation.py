@@ -240,7 +240,7 @@ def evaluate(
         >>> where = np.where(np.arange(2000) < 500, "north", "south")
         >>> by = calibrant.evaluate(1 - p, labels, groups={"place": where}).by_group
         >>> [(group.name, group.evaluation.n, group.side) for group in by.groups]
-        [('place=north', 500, 'prevalence off'), ('place=south', 1500, 'prevalence off')]
+        [('place=north', 500, 'over-confident'), ('place=south', 1500, 'over-confident')]
     """
     samples = summarise(
         probs,
