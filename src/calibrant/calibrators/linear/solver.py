@@ -187,10 +187,11 @@ class _Point(NamedTuple):
 
     @property
     def left(self) -> float:
-        """Largest entry of the gradient, in its own units."""
-        return float(np.abs(self.gradient * self.unit).max())
+        """Largest entry of the gradient, in its own units; unknown if a curvature overflows."""
+        return float(np.abs(self.gradient * self.unit).max()) if self.unit.all() else math.inf
 
 
+@np.errstate(over="ignore", invalid="ignore")  # in single precision; the search ends then
 def _by_truncated_newton(loss: LossInMemory, start: Floats) -> Optimum:
     """Newton steps by conjugate gradients, no more exact than the distance to the minimum asks.
 
