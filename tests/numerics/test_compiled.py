@@ -77,16 +77,16 @@ import signal, time
 import numpy as np
 from calibrant.calibrators.temperature.kernels import log_odds_of_rows
 logits = np.random.default_rng(0).normal(size=(100_000, 100))
-out = np.empty(len(logits))
-log_odds_of_rows(logits[:10], 1.0, 2.0, out)  # compiled now
+out, gammas = np.empty((1, len(logits))), np.array([2.0])
+log_odds_of_rows(logits[:10], 1.0, gammas, out)  # compiled now
 start = time.perf_counter()
-log_odds_of_rows(logits, 1.0, 2.0, out)
+log_odds_of_rows(logits, 1.0, gammas, out)
 whole = time.perf_counter() - start
 signal.signal(signal.SIGALRM, signal.default_int_handler)
 out[:] = np.nan
 signal.setitimer(signal.ITIMER_REAL, whole / 10)
 try:
-    log_odds_of_rows(logits, 1.0, 2.0, out)
+    log_odds_of_rows(logits, 1.0, gammas, out)
 except KeyboardInterrupt:
     print("interrupted with rows left" if np.isnan(out).any() else "too late")
 """

@@ -109,6 +109,27 @@ def mapped(x: Floats, e: Floats, share: float, shift: float, gamma: float, g: Fl
         g[k] = e[k] * rest / (power * (rest - gamma * q * (x[k] + shift)))
 
 
+@kernel(fastmath={"contract"}, error_model="numpy")
+def log_rests(e: Floats, share: float, log_rest: Floats) -> None:
+    """Write log(1 - q_k) of each class into ``log_rest``, where q_k = share e_k."""
+    for k in range(len(e)):
+        log_rest[k] = log_of_complement(share * e[k])
+
+
+@kernel(fastmath={"reassoc", "contract"}, error_model="numpy")
+def sum_of_mapped(
+    x: Floats, e: Floats, log_rest: Floats, share: float, shift: float, gamma: float
+) -> float:
+    """The sum of g_k of :func:`mapped`, if log(1 - q_k) is known."""
+    total = 0.0
+    for k in range(len(x)):
+        q = share * e[k]
+        rest = 1.0 - q
+        power = exp_nonpositive(gamma * log_rest[k])
+        total += e[k] * rest / (power * (rest - gamma * q * (x[k] + shift)))
+    return total
+
+
 @kernel()
 def log_phi_of_top(odds: float, log_odds: float, gamma: float) -> Any:
     """log phi(q_m) from S = (1 - q_m) / q_m and its logarithm; u(q_m) is log(1 + S) / S."""

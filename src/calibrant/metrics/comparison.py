@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from calibrant import _inputs
@@ -12,16 +12,7 @@ from calibrant._tables import json_value
 from calibrant._types import Array, RandomState
 from calibrant.metrics import intervals
 from calibrant.metrics.registry import METRICS
-from calibrant.metrics.resampling import (
-    BINNED,
-    Plan,
-    ResampledSums,
-    has_interval,
-    plan,
-    resample,
-    resampled_values,
-    value_of,
-)
+from calibrant.metrics.resampling import BINNED, ResampledMetrics, plan
 from calibrant.metrics.samples import ScoredSamples, summarise
 
 PAIRED_METRICS = ("ece", "ada_ece", "nll", "brier", "error_rate")
@@ -179,35 +170,33 @@ def difference_of_samples(
 ) -> Comparison:
     """:func:`paired_difference` of samples that were checked before."""
     todo = plan(metrics, n_bins, level, n_resamples, random_state, len(a))
+    return difference_of_resampled(ResampledMetrics(a, todo), ResampledMetrics(b, todo), todo.names)
+
+
+def difference_of_resampled(
+    a: ResampledMetrics, b: ResampledMetrics, names: Sequence[str], level: float | None = None
+) -> Comparison:
+    """:func:`paired_difference` of metrics that are already resampled, in the same way."""
     comparable = [name for name, each in METRICS.items() if each.lower_is_better]
-    for name in todo.names:
+    for name in names:
         _inputs.choice(name, "metrics", comparable)
-    drawn = resample(a, todo), resample(b, todo)
-    differences = tuple(_difference(name, (a, b), todo, drawn) for name in todo.names)
-    return Comparison(len(a), todo.level, todo.n_resamples, todo.seed, differences)
+    todo = a.todo if level is None else replace(a.todo, level=level)
+    differences = tuple(_difference(name, a, b, todo.level) for name in names)
+    return Comparison(len(a.samples), todo.level, todo.n_resamples, todo.seed, differences)
 
 
-def _difference(
-    name: str,
-    models: tuple[ScoredSamples, ScoredSamples],
-    todo: Plan,
-    drawn: tuple[dict[str, ResampledSums], dict[str, ResampledSums]],
-) -> Difference:
-    value_a, value_b = (value_of(name, samples, todo.n_bins) for samples in models)
+def _difference(name: str, a: ResampledMetrics, b: ResampledMetrics, level: float) -> Difference:
+    value_a, value_b = a.value(name), b.value(name)
     observed = value_a - value_b
-    if len(models[0]) < 2 or not math.isfinite(observed) or not has_interval(name, drawn[0]):
+    if len(a.samples) < 2 or not math.isfinite(observed) or not a.has_interval(name):
         return Difference(name, value_a, value_b, observed, None, None)
     if name in BINNED:
-        of_a, of_b = (intervals.deviations(*sums[name]) for sums in drawn)
+        of_a, of_b = (intervals.deviations(*each.sums[name]) for each in (a, b))
         wider = intervals.WIDENING_OF_DIFFERENCE
         deviations = [wider * (at_a - at_b) for at_a, at_b in zip(of_a, of_b, strict=True)]
     else:
-        resampled_a, resampled_b = (
-            resampled_values(name, samples, todo, sums)
-            for samples, sums in zip(models, drawn, strict=True)
-        )
-        deviations = [resampled_a - resampled_b - observed]
-    ends = [intervals.mean_interval(values, todo.level) for values in deviations]
+        deviations = [a.resampled(name) - b.resampled(name) - observed]
+    ends = [intervals.mean_interval(values, level) for values in deviations]
     low = observed - max(upper for _, upper in ends)
     high = observed - min(lower for lower, _ in ends)
     return Difference(name, value_a, value_b, observed, low, high)

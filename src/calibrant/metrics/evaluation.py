@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,17 +16,7 @@ from calibrant.metrics.groups import GroupedEvaluation, evaluate_groups
 from calibrant.metrics.missing_options import Ends, judge_ends, with_upper
 from calibrant.metrics.positive import COEFFICIENTS, coefficient_of
 from calibrant.metrics.registry import METRICS
-from calibrant.metrics.resampling import (
-    BINNED,
-    Plan,
-    ResampledSums,
-    bins_of,
-    has_interval,
-    plan,
-    resample,
-    resampled_values,
-    value_of,
-)
+from calibrant.metrics.resampling import BINNED, ResampledMetrics, bins_of, plan
 from calibrant.metrics.samples import ScoredSamples, summarise
 from calibrant.metrics.verdict import ClassOff, Verdict, judge
 
@@ -250,7 +240,7 @@ def evaluate(
         >>> where = np.where(np.arange(2000) < 500, "north", "south")
         >>> by = calibrant.evaluate(1 - p, labels, groups={"place": where}).by_group
         >>> [(group.name, group.evaluation.n, group.side) for group in by.groups]
-        [('place=north', 500, 'prevalence off'), ('place=south', 1500, 'prevalence off')]
+        [('place=north', 500, 'over-confident'), ('place=south', 1500, 'over-confident')]
     """
     samples = summarise(
         probs,
@@ -283,12 +273,10 @@ def evaluate_samples(
     n_tests: int = 1,
 ) -> Evaluation:
     """:func:`evaluate` for samples that are already checked; the verdict is one of ``n_tests``."""
-    known = samples.scores is not None
-    n_classes = samples.n_classes if known else None
+    n_classes = None if samples.scores is None else samples.n_classes
     names = default_metrics(n_classes) if metrics is None else metrics
     todo = plan(names, n_bins, level, n_resamples, random_state, len(samples))
-    drawn = resample(samples, todo)
-    judged, test = judge(samples, todo.n_bins, todo.n_resamples, todo.seed, todo.level, n_tests)
+    found = evaluate_resampled(ResampledMetrics(samples, todo), n_tests)
 
     def evaluate_group(group: ScoredSamples, n_groups: int) -> Evaluation:
         return evaluate_samples(
@@ -301,6 +289,17 @@ def evaluate_samples(
             n_tests=n_groups,
         )
 
+    if samples.groups is None:
+        return found
+    return replace(found, by_group=evaluate_groups(samples, evaluate_group))
+
+
+def evaluate_resampled(resampled: ResampledMetrics, n_tests: int = 1) -> Evaluation:
+    """:func:`evaluate_samples` of metrics that are already resampled, without the groups."""
+    samples, todo = resampled.samples, resampled.todo
+    known = samples.scores is not None
+    n_classes = samples.n_classes if known else None
+    judged, test = judge(samples, todo.n_bins, todo.n_resamples, todo.seed, todo.level, n_tests)
     ends = judge_ends(samples, judged, todo.n_bins, todo.n_resamples, todo.seed, todo.level)
     return Evaluation(
         n=len(samples),
@@ -308,48 +307,42 @@ def evaluate_samples(
         level=todo.level,
         n_resamples=todo.n_resamples,
         seed=todo.seed,
-        measured=tuple(_measure(name, samples, todo, drawn, test) for name in todo.names),
+        measured=tuple(_measure(name, resampled, test) for name in todo.names),
         noise_floors=tuple(
-            _floor(name, samples, todo, test)
+            _floor(name, resampled, test)
             for name in todo.names
             if name in TESTED and not (name == "classwise_ece" and n_classes == 2)
         ),
         judged=judged if ends is None else ends.verdict,
         ends=ends,
         n_impossible=int(METRICS["n_impossible"].of(samples)) if known else 0,
-        by_group=None if samples.groups is None else evaluate_groups(samples, evaluate_group),
     )
 
 
-def _measure(
-    name: str,
-    samples: ScoredSamples,
-    todo: Plan,
-    drawn: Mapping[str, ResampledSums],
-    test: CalibrationTest,
-) -> Measured:
+def _measure(name: str, resampled: ResampledMetrics, test: CalibrationTest) -> Measured:
+    samples, level = resampled.samples, resampled.todo.level
     if name == "classwise_ece" and name in test.observed:
         value = float(test.observed[name])  # another pass over all probabilities would be slow
     else:
-        value = value_of(name, samples, todo.n_bins)
-    if len(samples) < 2 or not math.isfinite(value) or not has_interval(name, drawn):
+        value = resampled.value(name)
+    if len(samples) < 2 or not math.isfinite(value) or not resampled.has_interval(name):
         return Measured(name, value, None, None)
     if name in COEFFICIENTS:
-        _, low, high = coefficient_of(name, samples, todo.level)
+        _, low, high = coefficient_of(name, samples, level)
     elif name == "mce":
-        low, high = intervals.largest_error_interval(*drawn[name], todo.level)
+        low, high = intervals.largest_error_interval(*resampled.sums[name], level)
     elif name in BINNED:
-        low, high = intervals.error_interval(*drawn[name], todo.level)
+        low, high = intervals.error_interval(*resampled.sums[name], level)
     else:
-        resampled = resampled_values(name, samples, todo, drawn)
-        low, high = intervals.mean_interval(resampled, todo.level)
+        low, high = intervals.mean_interval(resampled.resampled(name), level)
     usable = math.isfinite(low) and math.isfinite(high)
     return Measured(name, value, low if usable else None, high if usable else None)
 
 
-def _floor(name: str, samples: ScoredSamples, todo: Plan, test: CalibrationTest) -> NoiseFloor:
+def _floor(name: str, resampled: ResampledMetrics, test: CalibrationTest) -> NoiseFloor:
     if name in test.observed:
         return test.floor(name)
-    column, bins = bins_of(name, samples, todo.n_bins)
+    todo = resampled.todo
+    column, bins = bins_of(name, resampled.samples, todo.n_bins)
     errors = intervals.calibrated_errors(column, bins, todo.n_resamples, todo.seed)
-    return NoiseFloor.of(name, value_of(name, samples, todo.n_bins), errors)
+    return NoiseFloor.of(name, resampled.value(name), errors)

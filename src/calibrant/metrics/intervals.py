@@ -17,16 +17,21 @@ sums. Its coverage is measured in `experiments/interval_coverage`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from calibrant.metrics.binning import mass_membership, width_index
 from calibrant.metrics.samples import Floats, ScoredSamples
 
+Counts = npt.NDArray[np.uint8]
 CHUNK_NUMBERS = 2_000_000
 """Numbers held in memory at once while resampling."""
+HELD_COUNTS = 16_000_000
+"""Largest number of counts, of a byte each, that are held for the next metrics."""
 MOST_DRAWS = 200_000_000
 """Largest number of draws for one metric: very large samples get fewer resamples."""
 FEWEST_RESAMPLES = 100
@@ -51,14 +56,28 @@ def allowed_resamples(wanted: int, rows: int) -> int:
     return min(wanted, max(FEWEST_RESAMPLES, MOST_DRAWS // max(rows, 1)))
 
 
-def resample_counts(n: int, n_resamples: int, seed: int) -> Iterator[Floats]:
-    """How often each sample is drawn, in chunks of (resamples, n); the seed decides all."""
+def resample_counts(n: int, n_resamples: int, seed: int) -> Iterator[Counts]:
+    """How often each sample is drawn, in chunks of (n, resamples); the seed decides all.
+
+    The counts of the last call are held, so that methods compared on the same samples share them.
+    """
+    few = n * n_resamples <= HELD_COUNTS
+    yield from (_held_counts if few else _drawn_counts)(n, n_resamples, seed)
+
+
+@lru_cache(maxsize=1)
+def _held_counts(n: int, n_resamples: int, seed: int) -> tuple[Counts, ...]:
+    return tuple(_drawn_counts(n, n_resamples, seed))
+
+
+def _drawn_counts(n: int, n_resamples: int, seed: int) -> Iterator[Counts]:
     rng = np.random.default_rng(seed)
     for size in _chunks(n_resamples, n):
-        counts = np.empty((size, n))
+        # No sample is drawn more than 255 times: the probability is below 1e-480.
+        counts = np.empty((size, n), dtype=np.uint8)
         for row in counts:
             row[:] = np.bincount(rng.integers(0, n, n), minlength=n)
-        yield counts
+        yield np.ascontiguousarray(counts.T)
 
 
 def _chunks(n_resamples: int, n: int) -> list[int]:
@@ -67,34 +86,28 @@ def _chunks(n_resamples: int, n: int) -> list[int]:
     return [min(most, n_resamples - start) for start in range(0, n_resamples, most)]
 
 
-class LinearStatistic:
-    """Weighted means S = (w' A) / (w' 1) of the columns of a matrix A, (n, columns)."""
-
-    def __init__(self, matrix: Any, samples: ScoredSamples) -> None:
-        self.matrix = matrix  # dense or sparse
-        self.weight = samples.weights
-
-    def at(self, counts: Floats) -> Floats:
-        """S for each row of counts, (resamples, columns)."""
-        weight = counts * self.weight
-        sums = np.asarray((self.matrix.T @ weight.T).T)
-        return np.asarray(sums / weight.sum(axis=1, keepdims=True))
-
-    def observed(self) -> Floats:
-        """S of the samples themselves."""
-        observed: Floats = self.at(np.ones((1, len(self.weight))))[0]
-        return observed
+def weighted_means(matrix: Any, weight: Floats) -> Floats:
+    """Means of the columns of a matrix, dense or sparse, (n, columns)."""
+    return np.asarray(matrix.T @ weight / weight.sum())
 
 
-def resampled_sums(
-    statistics: Mapping[str, LinearStatistic], n: int, n_resamples: int, seed: int
-) -> dict[str, Floats]:
-    """S of every resample, for each of the statistics of the same ``n`` samples."""
-    parts: dict[str, list[Floats]] = {name: [] for name in statistics}
-    for counts in resample_counts(n, n_resamples, seed):
-        for name, statistic in statistics.items():
-            parts[name].append(statistic.at(counts))
-    return {name: np.concatenate(chunks) for name, chunks in parts.items()}
+def resampled_means(
+    matrices: Sequence[Any], weight: Floats, n_resamples: int, seed: int
+) -> list[Floats]:
+    """:func:`weighted_means` of every resample, (resamples, columns), for each of the matrices.
+
+    One product of all columns with the counts of all resamples.
+    """
+    from scipy.sparse import csr_array, hstack
+
+    each = [csr_array(matrix) for matrix in (*matrices, np.ones((len(weight), 1)))]
+    columns = hstack(each, format="csr").multiply(weight[:, None]).tocsr().T
+    sums = [
+        columns @ counts.astype(np.float64)
+        for counts in resample_counts(len(weight), n_resamples, seed)
+    ]
+    *means, total = np.split(np.hstack(sums), np.cumsum([one.shape[1] for one in each])[:-1])
+    return [(part / total).T for part in means]
 
 
 def width_bins_of(samples: ScoredSamples, n_bins: int) -> Any:
@@ -108,19 +121,19 @@ def mass_bins_of(samples: ScoredSamples, n_bins: int) -> Any:
     return _sparse(*mass_membership(samples.confidence, n_bins, samples.weight))
 
 
-def gap_statistic(samples: ScoredSamples, bins: Any) -> LinearStatistic:
-    """Sums of (confidence - correct) over bins."""
-    return LinearStatistic(bins.multiply(samples.gap[:, None]).tocsr(), samples)
+def gap_columns(samples: ScoredSamples, bins: Any) -> Any:
+    """(n, bins): confidence - correct, in the bins of each sample."""
+    return bins.multiply(samples.gap[:, None]).tocsr()
 
 
-def class_statistic(samples: ScoredSamples, n_bins: int) -> LinearStatistic:
-    """Sums of (p_k - [label is k]) / K over equal-width bins of each class's probability."""
+def class_columns(samples: ScoredSamples, n_bins: int) -> Any:
+    """(n, bins of all classes): (p_k - [label is k]) / K, in the equal-width bin of p_k."""
     gap = samples.probs()
     n, n_classes = gap.shape
     column = np.arange(n_classes) * n_bins + width_index(gap.ravel(), n_bins).reshape(gap.shape)
     gap[np.arange(n), samples.need_labels()] -= 1.0
     sample = np.repeat(np.arange(n), n_classes)
-    return LinearStatistic(_sparse(sample, column.ravel(), gap.ravel() / n_classes), samples)
+    return _sparse(sample, column.ravel(), gap.ravel() / n_classes)
 
 
 def _sparse(row: Any, column: Any, value: Any) -> Any:
@@ -235,8 +248,10 @@ def calibrated_errors(samples: ScoredSamples, bins: Any, n_resamples: int, seed:
     if len(samples) > NORMAL_FROM:
         variance = bins.power(2).T @ (share**2 * confidence * (1.0 - confidence))
         return total_error(rng.standard_normal((n_resamples, bins.shape[1])) * np.sqrt(variance))
+    bins = bins.multiply(share[:, None]).toarray()
     errors = []
     for size in _chunks(n_resamples, len(samples)):
-        gap = confidence - (rng.random((size, len(samples))) < confidence)
-        errors.append(total_error(np.asarray(bins.T @ (share * gap).T).T))
+        drawn = rng.random((size, len(samples)))
+        hits = np.less(drawn, confidence, out=drawn)
+        errors.append(total_error(confidence @ bins - hits @ bins))
     return np.concatenate(errors)

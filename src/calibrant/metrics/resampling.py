@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -97,70 +98,95 @@ class ResampledSums(NamedTuple):
     """The metric as a function of the sums."""
 
 
-def resample(samples: ScoredSamples, todo: Plan) -> dict[str, ResampledSums]:
-    """Resample every metric of the plan that is a function of sums, all on the same resamples."""
-    chosen = {
-        name: _statistic(name, samples, todo.n_bins)
-        for name in todo.names
-        if (name in ROWS and np.isfinite(ROWS[name](samples)).all())
-        or (name in BINNED and name != "classwise_ece")
-    }
-    sums = _resampled_sums(chosen, samples, todo, todo.n_resamples)
-    if "classwise_ece" in todo.names and samples.need_scores().size <= LARGEST_CLASSWISE:
-        by_class = {"classwise_ece": _statistic("classwise_ece", samples, todo.n_bins)}
-        fewer = intervals.allowed_resamples(todo.n_resamples, samples.need_scores().size)
-        sums |= _resampled_sums(by_class, samples, todo, fewer)
-    return sums
+class ResampledMetrics:
+    """The metrics of a plan on samples and on their resamples, each computed once.
+
+    All metrics, and all models on as many samples, have the same resamples.
+    """
+
+    def __init__(self, samples: ScoredSamples, todo: Plan) -> None:
+        self.samples, self.todo = samples, todo
+        self.sums = _resampled_sums(samples, todo)
+        self._values: dict[str, float] = {}
+        self._resampled: dict[str, Floats] = {}
+
+    def without_many_scores(self) -> ResampledMetrics:
+        """What later comparisons need: of more than two classes, nothing but the top class."""
+        few = copy(self)
+        few.samples = self.samples.without_many_scores()
+        return few
+
+    def value(self, name: str) -> float:
+        """The metric itself."""
+        if name not in self._values:
+            self._values[name] = value_of(name, self.samples, self.todo.n_bins)
+        return self._values[name]
+
+    def has_interval(self, name: str) -> bool:
+        """Whether noise can be separated: not for errors over bins that were not resampled."""
+        return name in self.sums or name not in (*BINNED, *ERRORS_WITHOUT_BINS)
+
+    def resampled(self, name: str) -> Floats:
+        """The metric of every resample, recomputed where it is not a function of sums."""
+        if name not in self._resampled:
+            if name in self.sums:
+                values = self.sums[name].metric(self.sums[name].resampled)
+            else:
+                values = _recomputed(name, self.samples, self.todo)
+            self._resampled[name] = values
+        return self._resampled[name]
 
 
-def _resampled_sums(
-    chosen: dict[str, tuple[intervals.LinearStatistic, Callable[[Floats], Floats]]],
-    samples: ScoredSamples,
-    todo: Plan,
-    n_resamples: int,
-) -> dict[str, ResampledSums]:
-    if not chosen:
-        return {}
-    statistics = {name: statistic for name, (statistic, _) in chosen.items()}
-    resampled = intervals.resampled_sums(statistics, len(samples), n_resamples, todo.seed)
-    return {
-        name: ResampledSums(statistic.observed(), resampled[name], metric)
-        for name, (statistic, metric) in chosen.items()
-    }
-
-
-def _statistic(
-    name: str, samples: ScoredSamples, n_bins: int
-) -> tuple[intervals.LinearStatistic, Callable[[Floats], Floats]]:
-    """The sums of a metric, and the metric as a function of them."""
-    if name in ROWS:
-        rows = np.asarray(ROWS[name](samples), dtype=np.float64)[:, None]
-        return intervals.LinearStatistic(rows, samples), lambda sums: sums[..., 0]
-    if name == "classwise_ece":
-        return intervals.class_statistic(samples, n_bins), intervals.total_error
-    column, bins = bins_of(name, samples, n_bins)
-    error: Callable[[Floats], Floats] = intervals.total_error
-    if name == "mce":
-        error = intervals.largest_error(intervals.LinearStatistic(bins, samples).observed())
-    return intervals.gap_statistic(column, bins), error
-
-
-def has_interval(name: str, sums: Mapping[str, ResampledSums]) -> bool:
-    """Whether noise can be separated: not for errors over bins that were not resampled."""
-    return name in sums or name not in (*BINNED, *ERRORS_WITHOUT_BINS)
-
-
-def resampled_values(
-    name: str, samples: ScoredSamples, todo: Plan, sums: Mapping[str, ResampledSums]
-) -> Floats:
-    """The metric of every resample, recomputed where it is not a function of sums."""
-    if name in sums:
-        return sums[name].metric(sums[name].resampled)
+def _recomputed(name: str, samples: ScoredSamples, todo: Plan) -> Floats:
     n_resamples = min(todo.n_resamples, SLOW_RESAMPLES)
     return np.array(
         [
             value_of(name, samples.weighted_by(samples.weights * counts), todo.n_bins)
             for chunk in intervals.resample_counts(len(samples), n_resamples, todo.seed)
-            for counts in chunk
+            for counts in chunk.T
         ]
     )
+
+
+def _resampled_sums(samples: ScoredSamples, todo: Plan) -> dict[str, ResampledSums]:
+    """Every metric of the plan that is a function of sums."""
+    names = [
+        name
+        for name in todo.names
+        if (name in ROWS and np.isfinite(ROWS[name](samples)).all())
+        or (name in BINNED and name != "classwise_ece")
+    ]
+    sums = _sums_of(names, samples, todo, todo.n_resamples)
+    if "classwise_ece" in todo.names and samples.need_scores().size <= LARGEST_CLASSWISE:
+        fewer = intervals.allowed_resamples(todo.n_resamples, samples.need_scores().size)
+        sums |= _sums_of(["classwise_ece"], samples, todo, fewer)
+    return sums
+
+
+def _sums_of(
+    names: list[str], samples: ScoredSamples, todo: Plan, n_resamples: int
+) -> dict[str, ResampledSums]:
+    if not names:
+        return {}
+    matrices, metrics = zip(*(_columns(name, samples, todo.n_bins) for name in names), strict=True)
+    resampled = intervals.resampled_means(matrices, samples.weights, n_resamples, todo.seed)
+    return {
+        name: ResampledSums(intervals.weighted_means(matrix, samples.weights), sums, metric)
+        for name, matrix, sums, metric in zip(names, matrices, resampled, metrics, strict=True)
+    }
+
+
+def _columns(
+    name: str, samples: ScoredSamples, n_bins: int
+) -> tuple[Any, Callable[[Floats], Floats]]:
+    """The columns whose means are the sums of a metric, and the metric as a function of them."""
+    if name in ROWS:
+        rows = np.asarray(ROWS[name](samples), dtype=np.float64)[:, None]
+        return rows, lambda sums: sums[..., 0]
+    if name == "classwise_ece":
+        return intervals.class_columns(samples, n_bins), intervals.total_error
+    column, bins = bins_of(name, samples, n_bins)
+    error: Callable[[Floats], Floats] = intervals.total_error
+    if name == "mce":
+        error = intervals.largest_error(intervals.weighted_means(bins, samples.weights))
+    return intervals.gap_columns(column, bins), error

@@ -133,6 +133,10 @@ class ScoredSamples:
             sum_of_squares=self.squares,
         )
 
+    def without_many_scores(self) -> ScoredSamples:
+        """What comparisons of models need: P(class 1) of two classes, else the top class."""
+        return self if self.n_classes == 2 else self.without_scores()
+
     def rows(self, which: npt.NDArray[np.intp]) -> ScoredSamples:
         """Some of the rows."""
         arrays = {name: value for name, value in vars(self).items() if name in ROW_ARRAYS}

@@ -12,7 +12,7 @@ import numpy as np
 from calibrant._numerics.logspace import sigmoid
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.data import FitData, LabelledScores
-from calibrant.calibrators.temperature.rows import log_odds_of
+from calibrant.calibrators.temperature.rows import log_odds_of_gammas
 from calibrant.metrics.binning import EqualWidthBins
 from calibrant.report.samples import Floats, spread_rows
 
@@ -91,11 +91,11 @@ def explore(test: LabelledScores, fitted: Mapping[str, Calibrator], n_bins: int)
     top_sign = np.where(data.logits.argmax(axis=1) == 1, 1.0, -1.0) if two else 1.0
     correct = data.labels == 1 if two else data.correct
     sums = np.empty((3, len(gammas), len(temperatures), n_bins))
-    for g, gamma in enumerate(gammas):
-        for t, temperature in enumerate(temperatures):
-            confidence = sigmoid(top_sign * log_odds_of(data, gamma, 1.0 / temperature))
+    for t, temperature in enumerate(temperatures):
+        log_odds = log_odds_of_gammas(data, gammas, 1.0 / temperature)
+        for g in range(len(gammas)):
             bins = EqualWidthBins(n_bins)
-            bins.update(confidence, correct)
+            bins.update(sigmoid(top_sign * log_odds[g]), correct)
             table = bins.table()
             sums[:, g, t] = table.weight, table.confidence_sum, table.correct_sum
     points = {"as it is": (0.0, 1.0), **found}

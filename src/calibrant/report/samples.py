@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant import _inputs
-from calibrant.calibrators.comparison import without_many_scores
 from calibrant.calibrators.data import LabelledScores, labelled_scores
 from calibrant.errors import CalibrantError
 from calibrant.files import Predictions
 from calibrant.metrics.calibration import class_gap_sums
+from calibrant.metrics.resampling import ResampledMetrics
 from calibrant.metrics.samples import ScoredSamples
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -92,8 +92,8 @@ def checked_part(predictions: Predictions, *, to_fit: bool) -> Part:
 class Outcome:
     """The result of one method on the test samples."""
 
-    samples: ScoredSamples
-    """Confidence and correctness of each row; all scores of two classes."""
+    measured: ResampledMetrics
+    """Its metrics; of more than two classes, without the scores."""
     predicted: npt.NDArray[np.int64]
     """Most probable class of each row."""
     class_errors: Floats
@@ -101,13 +101,19 @@ class Outcome:
     class_confidence: Floats
     """Mean probability of each class, (K,)."""
 
+    @property
+    def samples(self) -> ScoredSamples:
+        """Confidence and correctness of each row; all scores of two classes."""
+        return self.measured.samples
 
-def outcome_of(samples: ScoredSamples, n_bins: int) -> Outcome:
+
+def outcome_of(measured: ResampledMetrics) -> Outcome:
     """Summarise the calibrated test samples of a method."""
+    samples, n_bins = measured.samples, measured.todo.n_bins
     scores = samples.need_scores()
     probs = samples.probs() if samples.from_logits else scores
     return Outcome(
-        samples=without_many_scores(samples),
+        measured=measured.without_many_scores(),
         predicted=scores.argmax(axis=1),
         class_errors=np.abs(class_gap_sums(samples, n_bins)).sum(axis=1) / len(samples),
         class_confidence=probs.mean(axis=0),

@@ -19,7 +19,7 @@ from calibrant.calibrators.comparison import (
     columns,
     compare_samples,
 )
-from calibrant.metrics.comparison import difference_of_samples
+from calibrant.metrics.comparison import difference_of_resampled
 from calibrant.metrics.costs import CostMatrix, cost_matrix
 from calibrant.metrics.decisions import Decisions, decisions_of, mean_cost
 from calibrant.metrics.evaluation import evaluate_samples
@@ -29,7 +29,7 @@ from calibrant.metrics.reliability import (
     reliability_of,
     risk_coverage_of,
 )
-from calibrant.metrics.samples import ScoredSamples
+from calibrant.metrics.resampling import ResampledMetrics
 from calibrant.report.explorer import explore
 from calibrant.report.methods import BEFORE, methods_to_fit
 from calibrant.report.samples import Outcome, Part, outcome_of
@@ -87,8 +87,9 @@ def summarise(
     if costs is not None:
         matrix = cost_matrix(costs).in_order_of(test.class_names or range(test.n_classes))
 
-    def keep(name: str, samples: ScoredSamples) -> None:
-        outcomes[name] = outcome_of(samples, n_bins)
+    def keep(name: str, measured: ResampledMetrics) -> None:
+        outcomes[name] = outcome_of(measured)
+        samples = measured.samples
         if matrix is not None:
             probs = samples.probs() if samples.from_logits else samples.need_scores()
             decisions[name] = decisions_of(probs, samples.need_labels(), matrix, None, level)
@@ -101,7 +102,7 @@ def summarise(
         against=BEFORE,
         sort="nll",  # a method that gives up accuracy can have a small calibration error
         progress=progress,
-        on_calibrated=keep,
+        on_measured=keep,
         **options,
     )
     fitted = {row.name: row.calibrator for row in comparison.rows if row.calibrator is not None}
@@ -119,7 +120,7 @@ def summarise(
         test=test,
         comparison=comparison,
         methods=tuple(_with_curves(row, outcomes.get(row.name), n_bins, level) for row in rows),
-        best=_best(comparison, outcomes, options),
+        best=_best(comparison, outcomes),
         worst_classes=_worst_classes(test, outcomes, comparison[BEFORE]),
         wrong_samples=_wrong_samples(test, outcomes),
         n_wrong=int((~outcomes[BEFORE].samples.correct).sum()),
@@ -181,7 +182,7 @@ def _thinned(curve: RiskCoverageCurve) -> RiskCoverageCurve:
 
 
 def _best(
-    comparison: MethodComparison, outcomes: Mapping[str, Outcome], options: Mapping[str, Any]
+    comparison: MethodComparison, outcomes: Mapping[str, Outcome]
 ) -> dict[str, tuple[str, ...]]:
     """By metric, the methods with the best value, if the next best is significantly worse."""
     pairs: dict[tuple[str, str], list[str]] = {}
@@ -194,8 +195,8 @@ def _best(
     marked: dict[str, tuple[str, ...]] = dict.fromkeys(columns(comparison), ())
     for pair, metrics in pairs.items():
         names = {"error_rate" if metric == "accuracy" else metric: metric for metric in metrics}
-        samples = (outcomes[name].samples for name in pair)
-        for each in difference_of_samples(*samples, metrics=list(names), **options).differences:
+        first, second = (outcomes[name].measured for name in pair)
+        for each in difference_of_resampled(first, second, list(names)).differences:
             if each.verdict == "better":
                 marked[names[each.name]] = groups[names[each.name]]
     return marked

@@ -130,7 +130,7 @@ def test_warnings_of_the_base_are_passed_on():
         ({"target": [0.5, 0.6, -0.1]}, "target must be above 0 and finite; found -0.1"),
         ({"target": [0.5, np.nan, 0.1]}, "target must be above 0 and finite; found nan"),
         ({"target": [5, 3, 2]}, "target must be shares that sum to 1; found a sum of 10"),
-        ({"target": 1.0}, "target must be above 0 and finite; found 0"),
+        ({"target": 1.0}, "target must be a share between 0 and 1; found 1"),
         ({"target": 0.1}, "target must have one number for each of the 3 classes"),
         ({"target": "much"}, "target must be a rectangular array of numbers"),
         ({"target": [[0.5, 0.5]]}, "target must have one number for each class"),

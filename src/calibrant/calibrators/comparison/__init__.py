@@ -2,12 +2,7 @@
 
 from calibrant.calibrators.comparison.advice import POSITIVE, Recommendation
 from calibrant.calibrators.comparison.result import ComparedMethod, MethodComparison
-from calibrant.calibrators.comparison.run import (
-    REFERENCE,
-    compare,
-    compare_samples,
-    without_many_scores,
-)
+from calibrant.calibrators.comparison.run import REFERENCE, compare, compare_samples
 from calibrant.calibrators.comparison.table import PERCENT, SORTABLE, columns
 
 __all__ = [
@@ -21,5 +16,4 @@ __all__ = [
     "columns",
     "compare",
     "compare_samples",
-    "without_many_scores",
 ]

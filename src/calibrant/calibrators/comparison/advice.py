@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from calibrant.calibrators.temperature.methods import Identity
 from calibrant.files.predictions import CORRECTNESS
-from calibrant.metrics.comparison import Comparison, difference_of_samples
+from calibrant.metrics.comparison import Comparison, difference_of_resampled
 from calibrant.metrics.evaluation import Evaluation
-from calibrant.metrics.resampling import Plan
-from calibrant.metrics.samples import ScoredSamples
+from calibrant.metrics.resampling import ResampledMetrics
 
 if TYPE_CHECKING:
     from calibrant.calibrators.comparison.result import ComparedMethod, MethodComparison
@@ -149,7 +148,7 @@ class Recommendation:
 
 
 def recommend(
-    comparison: MethodComparison, samples: Mapping[str, ScoredSamples], todo: Plan
+    comparison: MethodComparison, measured: Mapping[str, ResampledMetrics]
 ) -> Recommendation | None:
     """The recommendation; None if the model as it is or every other method is missing.
 
@@ -158,21 +157,14 @@ def recommend(
     """
     rows = {row.name: row for row in comparison.rows if row.evaluation is not None}
     before = next((row for row in rows.values() if isinstance(row.calibrator, Identity)), None)
-    wanted = [name for name in (*PREFERRED, *samples) if name in rows]
+    wanted = [name for name in (*PREFERRED, *measured) if name in rows]
     first = next((name for name in wanted if before and name != before.name), None)
     if before is None or first is None:
         return None
 
-    def difference(a: str, b: str, level: float = todo.level) -> Comparison:
-        return difference_of_samples(
-            samples[a],
-            samples[b],
-            metrics=paired_metrics(comparison.n_classes),
-            n_bins=todo.n_bins,
-            level=level,
-            n_resamples=todo.n_resamples,
-            random_state=todo.seed,
-        )
+    def difference(a: str, b: str, level: float | None = None) -> Comparison:
+        names = paired_metrics(comparison.n_classes)
+        return difference_of_resampled(measured[a], measured[b], names, level)
 
     def recommendation(name: str, rival: str | None) -> Recommendation:
         return Recommendation(
@@ -180,11 +172,11 @@ def recommend(
             after=rows[name],
             differences=difference(name, before.name),
             rival=rival,
-            of_answers=samples[name].classes == CORRECTNESS,
+            of_answers=measured[name].samples.classes == CORRECTNESS,
         )
 
     group, _ = comparison.best_and_others("nll")
-    strict = 1.0 - (1.0 - todo.level) / len(rows)
+    strict = 1.0 - (1.0 - comparison.level) / len(rows)
     rival: str | None = group[0]
     if {first, before.name} & {*group} or any(
         difference(group[0], other, strict)["nll"].verdict != "better"

@@ -11,7 +11,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -30,11 +29,11 @@ from calibrant.calibrators.data import (
 from calibrant.calibrators.fit_report import CalibrationWarning
 from calibrant.calibrators.registry import CALIBRATORS, make_calibrators
 from calibrant.calibrators.temperature.methods import Identity
-from calibrant.metrics.comparison import difference_of_samples
-from calibrant.metrics.evaluation import evaluate_samples
+from calibrant.metrics.comparison import difference_of_resampled
+from calibrant.metrics.evaluation import evaluate_resampled
 from calibrant.metrics.missing_options import with_upper
 from calibrant.metrics.registry import METRICS
-from calibrant.metrics.resampling import Plan, plan
+from calibrant.metrics.resampling import Plan, ResampledMetrics, plan
 from calibrant.metrics.samples import ScoredSamples, summarise
 
 REFERENCE = "temperature"
@@ -146,12 +145,12 @@ def compare_samples(
     n_resamples: int = 1000,
     random_state: RandomState = 0,
     progress: Callable[[str], None] | None = None,
-    on_calibrated: Callable[[str, ScoredSamples], None] | None = None,
+    on_measured: Callable[[str, ResampledMetrics], None] | None = None,
 ) -> MethodComparison:
     """:func:`compare` of samples that were checked before.
 
-    ``on_calibrated`` is called with the name of each method and its calibrated test samples, which
-    are dropped before the next method is fitted.
+    ``on_measured`` is called with the name of each method and the metrics of its calibrated test
+    samples, whose scores are dropped before the next method is fitted.
     """
     names = paired_metrics(test.scores.shape[1])
     further = _further(metrics, names)
@@ -166,18 +165,18 @@ def compare_samples(
     todo = plan((*names, *further), n_bins, level, n_resamples, random_state, work)
     fit_data = fit_on.fit_data()
     rows: dict[str, ComparedMethod] = {}
-    reference: ScoredSamples | None = None
-    kept: dict[str, ScoredSamples] = {}
+    reference: ResampledMetrics | None = None
+    kept: dict[str, ResampledMetrics] = {}
     for name in sorted(chosen, key=lambda name: name != against):
         if progress is not None:
             progress(name)
-        rows[name], calibrated = _compared(name, chosen[name], fit_data, test, reference, todo)
-        if on_calibrated is not None and calibrated is not None:
-            on_calibrated(name, calibrated)
-        reference = calibrated if name == against else reference
-        if calibrated is not None:
-            kept[name] = without_many_scores(calibrated)
-        del calibrated  # free the memory for the next method
+        rows[name], measured = _compared(name, chosen[name], fit_data, test, reference, todo)
+        if measured is not None:
+            if on_measured is not None:
+                on_measured(name, measured)
+            reference = measured if name == against else reference
+            kept[name] = measured.without_many_scores()
+        del measured  # free the memory for the next method
     result = MethodComparison(
         n_fit=len(fit_on.labels),
         n=len(test.labels),
@@ -193,7 +192,7 @@ def compare_samples(
         notes=(*_notes(fit_on, test), *_notes_on_ends(rows.values())),
     ).sorted_by(sort)
     in_order = {name: kept[name] for name in chosen if name in kept}
-    return replace(result, recommendation=recommend(result, in_order, todo))
+    return replace(result, recommendation=recommend(result, in_order))
 
 
 def _further(metrics: Iterable[str], names: Iterable[str]) -> tuple[str, ...]:
@@ -201,11 +200,6 @@ def _further(metrics: Iterable[str], names: Iterable[str]) -> tuple[str, ...]:
     wanted = [metrics] if isinstance(metrics, str) else metrics
     known = dict.fromkeys(METRICS.key(name, "metrics") for name in wanted)
     return tuple(name for name in known if name not in names)
-
-
-def without_many_scores(samples: ScoredSamples) -> ScoredSamples:
-    """What the comparison of two methods needs: P(class 1) of two classes, else the top class."""
-    return samples if samples.n_classes == 2 else samples.without_scores()
 
 
 def _with_reference(
@@ -231,27 +225,22 @@ def _compared(
     method: Calibrator,
     fit_data: FitData,
     test: LabelledScores,
-    reference: ScoredSamples | None,
+    reference: ResampledMetrics | None,
     todo: Plan,
-) -> tuple[ComparedMethod, ScoredSamples | None]:
-    """The row of one method, and its calibrated test samples."""
+) -> tuple[ComparedMethod, ResampledMetrics | None]:
+    """The row of one method, and the metrics of its calibrated test samples."""
     row = ComparedMethod(name=name, params=method.get_params())
-    options: dict[str, Any] = {
-        "n_bins": todo.n_bins,
-        "level": todo.level,
-        "n_resamples": todo.n_resamples,
-        "random_state": todo.seed,
-    }
     try:
         fitted, seconds = _fitted(method, fit_data)
         samples = _calibrated(fitted, test)
         more = OF_POSITIVE if samples.n_classes == 2 else ()
-        names = dict.fromkeys((*todo.names, *more))
-        evaluation = evaluate_samples(samples, metrics=tuple(names), **options)
+        names = tuple(dict.fromkeys((*todo.names, *more)))
+        measured = ResampledMetrics(samples, replace(todo, names=names))
+        evaluation = evaluate_resampled(measured)
         differences = None
         if reference is not None:
             paired = [name for name in todo.names if METRICS[name].lower_is_better]
-            differences = difference_of_samples(samples, reference, metrics=paired, **options)
+            differences = difference_of_resampled(measured, reference, paired)
     except REFUSALS as refusal:
         reason = " ".join(str(refusal).split()) or type(refusal).__name__
         return replace(row, failure=reason), None
@@ -263,7 +252,7 @@ def _compared(
         changed=int((samples.need_scores().argmax(axis=1) != test.scores.argmax(axis=1)).sum()),
         differences=differences,
     )
-    return row, samples
+    return row, measured
 
 
 def _fitted(method: Calibrator, fit_data: FitData) -> tuple[Calibrator, float]:

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,7 @@ MOST_FEATURE = 1e30
 FAR = 1e3
 """A logit is taken for a mask if it is this many times farther below the largest of its row than a
 typical competitor. On 43 real networks none is more than 15 times farther."""
+Singles: TypeAlias = npt.NDArray[np.float32]
 HELD = 0.5
 """If a Newton step on the NLL alone would move a score by more, the penalty decides."""
 
@@ -284,7 +286,7 @@ class RegressionLoss(ABC):
         self.last: tuple[Floats, Floats] | None = None
         """The last parameters of ``with_hessian``, and the curvatures of the NLL there."""
 
-    def parts(self, parameters: Floats) -> tuple[Floats, Floats]:
+    def parts(self, parameters: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """N and b."""
         n_classes = self.rows.data.n_classes
         return parameters[:-n_classes].reshape(self.shape), parameters[-n_classes:]
@@ -345,6 +347,8 @@ class LossInMemory(RegressionLoss):
     """The criterion on rows in memory."""
 
     rows: Rows
+    probs: Singles | None = None
+    """Where ``nll_and_gradient`` writes the probabilities, (n, K)."""
 
     def nll_and_hessian(self, parameters: Floats) -> tuple[float, Floats, Floats]:
         """The NLL, its gradient and its Hessian, without the penalties.
@@ -390,7 +394,10 @@ class LossInMemory(RegressionLoss):
         return nll, gradient, hessian
 
     def nll_and_gradient(self, parameters: Floats) -> tuple[float, Floats, Floats]:
-        """The NLL and its gradients by N and by b, without the penalties."""
+        """The NLL and its gradients by N and by b, without the penalties.
+
+        The probabilities are written to ``probs``, if it is an array.
+        """
         by_correction, by_bias = np.zeros(self.shape), np.zeros(self.rows.data.n_classes)
         nll = 0.0
         for block in self.rows.data.blocks():
@@ -401,7 +408,10 @@ class LossInMemory(RegressionLoss):
             np.exp(z, out=z)
             total = z.sum(axis=1)
             nll += float(share @ (np.log(total) - at_label))
-            z *= (share / total)[:, np.newaxis]
+            z /= total[:, np.newaxis]
+            if self.probs is not None:
+                self.probs[block] = z
+            z *= share[:, np.newaxis]
             z[true] -= share
             by_bias += z.sum(axis=0)
             by_correction += self._summed(z, features)
@@ -419,6 +429,34 @@ class LossInMemory(RegressionLoss):
             by_correction += self._summed(p, features**2)
         return np.concatenate([by_correction.reshape(-1), by_bias])
 
+    def approximate_hessian(self, probs: Singles) -> tuple[Floats, Callable[[Floats], Floats]]:
+        """The diagonal of the Hessian of the NLL, and the product of the Hessian and a vector.
+
+        With p the probabilities of a row, which ``nll_and_gradient`` found, and v the change of
+        its scores, the product is the sum over rows of (p v - p sum(p v)) f. Both are in single
+        precision, which is enough for a step that the next one corrects.
+        """
+        share = self.rows.share.astype(np.float32)[:, np.newaxis]
+
+        def summed(of_block: Callable[[Singles, Singles], tuple[Singles, Singles]]) -> Floats:
+            by_correction, by_bias = np.zeros(self.shape), np.zeros(self.rows.data.n_classes)
+            for block in self.rows.data.blocks():
+                values, features = of_block(probs[block], self._features(block).astype(np.float32))
+                values *= share[block]
+                by_bias += values.sum(axis=0)
+                by_correction += self._summed(values, features)
+            return np.concatenate([by_correction.reshape(-1), by_bias])
+
+        def product(vector: Floats) -> Floats:
+            def moved(p: Singles, features: Singles) -> tuple[Singles, Singles]:
+                v = p * self._moved(features, vector.astype(np.float32))
+                v -= p * v.sum(axis=1, keepdims=True)
+                return v, features
+
+            return summed(moved)
+
+        return summed(lambda p, features: (p * (1.0 - p), features**2)), product
+
     def _features(self, block: slice) -> Floats:
         """The features, to which N is applied.
 
@@ -432,19 +470,26 @@ class LossInMemory(RegressionLoss):
         top = np.where(absent, -np.inf, features).max(axis=1, keepdims=True)
         return np.where(absent, 0.0, features - top)
 
-    def _summed(self, values: Floats, features: Floats) -> Floats:
+    def _summed(self, values: npt.NDArray[Any], features: npt.NDArray[Any]) -> Floats:
         """The sum over rows of ``values`` times ``features``, in the shape of N."""
         if len(self.shape) == 2:
-            return values.T @ features
+            return np.asarray(values.T @ features)
         return np.asarray(np.einsum("nk,nk->k" if self.shape else "nk,nk->", values, features))
 
     def _scores(self, block: slice, features: Floats, parameters: Floats) -> Floats:
         """Scores minus the largest of their row; -inf for absent classes."""
-        correction, bias = self.parts(parameters)
-        z: Floats = features @ correction.T if correction.ndim == 2 else features * correction
+        z = self._moved(features, parameters)
         z += self.inverse_temperature * self.rows.x[block]
-        z += bias
         if self.rows.absent is not None:
             z[self.rows.absent[block]] = -np.inf
         z -= z.max(axis=1, keepdims=True)
+        return z
+
+    def _moved(self, features: npt.NDArray[Any], parameters: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """N f + b."""
+        correction, bias = self.parts(parameters)
+        z: npt.NDArray[Any] = (
+            features @ correction.T if correction.ndim == 2 else features * correction
+        )
+        z += bias
         return z

@@ -1,8 +1,9 @@
-"""The minimum of a regression loss: Newton's method for few parameters, else L-BFGS."""
+"""The minimum of a regression loss, by Newton's method where the Hessian can be used, or L-BFGS."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -11,7 +12,7 @@ import numpy as np
 
 from calibrant._numerics.newton import Step, damped_newton
 from calibrant.calibrators.data import Floats
-from calibrant.calibrators.linear.loss import RegressionLoss, RegressionRows
+from calibrant.calibrators.linear.loss import LossInMemory, RegressionLoss, RegressionRows
 
 INVERSE_TEMPERATURES = (1e-6, 1e3)
 """Bounds of the inverse temperature, in units of the fit. 43 real networks have 0.4 to 6.3."""
@@ -26,6 +27,13 @@ NEWTON_LENGTHS = tuple(4.0**-i for i in range(6))
 """Fractions of a step of Newton's method that are tried."""
 HIDDEN = 1e-9
 """Rounding can hide a decrease of this fraction of the loss: the gradient must fall then."""
+FORCING = 0.1
+"""Conjugate gradients reduce the gradient to this fraction, near the minimum to a smaller one."""
+ROWS_PER_CLASS = 64
+"""Truncated Newton steps hold the probabilities of all rows, in single precision. With more rows
+they would take more memory than L-BFGS, which is used then."""
+MOST_PRODUCTS = 200
+"""Largest number of products with the Hessian for one step."""
 MEMORY = 10
 """Steps that L-BFGS remembers, each in the memory of two sets of parameters."""
 STEPS = 50
@@ -73,15 +81,22 @@ class Optimum:
 def minimise(loss: RegressionLoss) -> Optimum:
     """The minimum, starting from N = 0, b = 0; a scalar N keeps the inverse temperature in bounds.
 
-    With few parameters Newton's method finds it in a few steps. With many, or if Newton's method
-    ends early because of rounding (rows of very different sizes), L-BFGS continues.
+    Newton's method finds it in a few steps: with few parameters by the Hessian, for a matrix by
+    products with it. If it ends early because of rounding (rows of very different sizes), or cannot
+    be used, L-BFGS continues.
     """
     parameters = np.zeros(math.prod(loss.shape) + loss.rows.data.n_classes)
     lower, upper = np.full(len(parameters), -np.inf), np.full(len(parameters), np.inf)
     if loss.shape == ():
         lower[0], upper[0] = (bound - loss.inverse_temperature for bound in INVERSE_TEMPERATURES)
-    if len(parameters) <= MOST_NEWTON and len(loss.shape) < 2:
+    found = None
+    if len(loss.shape) == 2:
+        few = len(loss.rows.data) <= ROWS_PER_CLASS * loss.rows.data.n_classes
+        if few and isinstance(loss, LossInMemory):
+            found = _by_truncated_newton(loss, parameters)
+    elif len(parameters) <= MOST_NEWTON:
         found = _by_newton(loss, parameters, lower, upper)
+    if found is not None:
         if found.gradient_in_units <= CLOSE:
             return found
         parameters = found.parameters
@@ -158,6 +173,80 @@ def _gradient_in_bounds(gradient: Floats, at: Floats, lower: Floats, upper: Floa
     """The gradient, with 0 for entries that point out of the bounds."""
     outwards = (at <= lower) & (gradient > 0.0) | (at >= upper) & (gradient < 0.0)
     return np.where(outwards, 0.0, gradient)
+
+
+class _Point(NamedTuple):
+    """The loss at one point, its gradient, and units in which the curvature is 1."""
+
+    parameters: Floats
+    value: float
+    gradient: Floats
+    unit: Floats
+    nll_product: Callable[[Floats], Floats]
+    """Product of the Hessian of the NLL and a vector."""
+
+    @property
+    def left(self) -> float:
+        """Largest entry of the gradient, in its own units."""
+        return float(np.abs(self.gradient * self.unit).max())
+
+
+def _by_truncated_newton(loss: LossInMemory, start: Floats) -> Optimum:
+    """Newton steps by conjugate gradients, no more exact than the distance to the minimum asks.
+
+    References:
+        Dembo and Steihaug (1983); Nocedal and Wright, Numerical Optimization, Sec. 7.1.
+    """
+    penalties = loss.penalty_curvatures()
+    loss.probs = probs = np.empty(loss.rows.x.shape, dtype=np.float32)
+
+    def at(parameters: Floats) -> _Point:
+        value, gradient = loss(parameters)
+        curvatures, nll_product = loss.approximate_hessian(probs)
+        return _Point(parameters, value, gradient, _units(curvatures + penalties), nll_product)
+
+    def step_from(here: _Point) -> Step[_Point] | None:
+        if here.left <= CLOSE:
+            return None
+
+        def product(vector: Floats) -> Floats:
+            moved = here.unit * vector
+            return here.unit * (here.nll_product(moved) + penalties * moved)
+
+        close = max(min(FORCING, here.left) * here.left, CLOSE / 10.0)
+        step = here.unit * _conjugate_gradients(product, -here.unit * here.gradient, close)
+        decrease = -float(here.gradient @ step)
+        if not decrease > 0.0:
+            return None
+        hidden = decrease <= HIDDEN * abs(here.value)
+        return Step(
+            to=lambda length: at(here.parameters + length * step),
+            decrease=decrease,
+            accepts=lambda there: hidden and there.left < here.left,
+        )
+
+    found = damped_newton(at(start), step_from, lengths=NEWTON_LENGTHS, most_steps=NEWTON_STEPS)
+    loss.probs = None
+    gradient = float(np.abs(found.gradient).max())
+    return Optimum(found.parameters, gradient, loss.evaluations, found.left)
+
+
+def _conjugate_gradients(
+    product: Callable[[Floats], Floats], target: Floats, close: float
+) -> Floats:
+    """The vector whose ``product`` is the target, up to entries of size ``close``."""
+    vector, left, direction = np.zeros_like(target), target.copy(), target.copy()
+    for _ in range(MOST_PRODUCTS):
+        along, square = product(direction), left @ left
+        curvature = direction @ along
+        if not 0.0 < curvature < np.inf:  # rounding
+            break
+        vector += square / curvature * direction
+        left -= square / curvature * along
+        if np.abs(left).max() <= close:
+            break
+        direction = left + (left @ left) / square * direction
+    return vector
 
 
 def _by_lbfgs(loss: RegressionLoss, parameters: Floats, lower: Floats, upper: Floats) -> Optimum:

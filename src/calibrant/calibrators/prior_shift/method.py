@@ -104,6 +104,10 @@ class PriorShift(InParts):
         are_shares = name in ("target", "train")
         if np.ndim(given) == 0 and not isinstance(given, str) and name != "rates":
             positive = _inputs.finite_number(given, name)
+            if are_shares and not 0.0 < positive < 1.0:
+                raise CalibrantError(
+                    f"{name} must be a share between 0 and 1; found {positive:g}. Pass 0.02 for 2%"
+                )
             given = [1.0 - positive if are_shares else 1.0, positive]
         found = _inputs.as_numpy(_inputs.floating(given, name)).astype(np.float64)
         if found.ndim != 1 or len(found) < 2 or len(found) != (n_classes or len(found)):

@@ -15,10 +15,12 @@ from calibrant.calibrators.row_kernels import (
     exponentials,
     log_one_plus_exp,
     log_phi_of_top,
+    log_rests,
     mapped,
     moments,
     relative_exponents,
     relative_to,
+    sum_of_mapped,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -143,14 +145,35 @@ def map_rows(
 
 @over_rows
 def log_odds_of_rows(
-    start: int, stop: int, logits: Any, inverse_temperature: float, gamma: float, log_odds: Floats
+    start: int,
+    stop: int,
+    logits: Any,
+    inverse_temperature: float,
+    gammas: Floats,
+    log_odds: Floats,
 ) -> None:
-    """The log-odds of the top class of each row."""
+    """The log-odds of the top class of each row for every gamma, (gammas, rows)."""
     n_classes = logits.shape[1]
-    x, e, g = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
-    counts = np.empty(0)
+    x, e, log_rest = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
     for i in range(start, stop):
-        log_odds[i] = -map_row(logits[i], inverse_temperature, gamma, counts, x, e, g)[3]
+        _, gap = relative_exponents(logits[i], inverse_temperature, x)
+        if gap == -np.inf:
+            log_odds[:, i] = np.inf
+            continue
+        exponentials(x, e)
+        against = gap + np.log(sum_of(e))
+        odds = np.exp(against)
+        shift = gap - np.log1p(odds)
+        share = np.exp(shift)
+        log_rests(e, share, log_rest)
+        for c in range(len(gammas)):
+            gamma = gammas[c]
+            if gamma == 0.0:
+                log_odds[c, i] = -against
+            else:
+                log_phi = log_phi_of_top(odds, against, gamma)
+                total = sum_of_mapped(x, e, log_rest, share, shift, gamma)
+                log_odds[c, i] = -(gap + log_phi + np.log(total))
 
 
 @kernel(inline="always", error_model="numpy")

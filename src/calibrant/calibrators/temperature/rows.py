@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import singledispatch
 
 import numpy as np
@@ -15,10 +16,19 @@ LARGEST_DISTANCE = 2.0**1022
 @singledispatch
 def log_odds_of(data: FitData, gamma: float, inverse_temperature: float) -> Floats:
     """Log-odds of the top class after Psi^gamma(softmax(b s)), per row."""
+    (log_odds,) = log_odds_of_gammas(data, (gamma,), inverse_temperature)
+    return np.asarray(log_odds)
+
+
+def log_odds_of_gammas(
+    data: FitData, gammas: Sequence[float], inverse_temperature: float
+) -> Floats:
+    """:func:`log_odds_of` for many gammas, which share the softmax: (gammas, rows)."""
     from calibrant.calibrators.temperature.kernels import log_odds_of_rows
 
-    log_odds = np.empty(len(data))
-    log_odds_of_rows(data.logits, inverse_temperature, gamma, log_odds)
+    log_odds = np.empty((len(gammas), len(data)))
+    each = np.array(gammas, dtype=np.float64)
+    log_odds_of_rows(data.logits, inverse_temperature, each, log_odds, times=len(each))
     return log_odds
 
 
