@@ -107,6 +107,12 @@ def test_bad_rows_and_files_can_be_skipped():
     assert watch("logs", time="day", skip_bad=True, state="state.json").n == 599
 
 
+def test_a_broken_link_is_refused_or_skipped():
+    Path("logs/b.parquet").symlink_to("nowhere.parquet")
+    assert "logs/b.parquet is a link to nowhere.parquet" in refused("logs", "--time", "day")
+    assert watch("logs", time="day", skip_bad=True).n == 200
+
+
 def test_a_calibrator_of_other_classes():
     logits = np.random.default_rng(0).normal(size=(300, 3))
     TemperatureScaling().fit(logits, np.arange(300) % 3).save("cal.json")

@@ -70,8 +70,11 @@ class Stamp(NamedTuple):
 
     @classmethod
     def of(cls, file: Path) -> Stamp:
-        """The stamp of a file now."""
-        status = file.stat()
+        """The stamp of a file now; of one that is not there, no file's stamp."""
+        try:
+            status = file.stat()
+        except OSError:  # a broken link, which is refused or skipped when it is read
+            return cls(-1, -1)
         return cls(status.st_size, status.st_mtime_ns)
 
 
