@@ -417,7 +417,10 @@ def test_shares_that_label_shift_does_not_explain_are_refused(tmp_path):
         (["--unlabelled", "none.csv"], "none.csv"),
         (["--unlabelled", "new.csv", "--set", "target=0.5"], "--set takes each name once"),
         (["--method", "prior-shift"], "prior-shift needs target. Add --set target=VALUE"),
-        (["--method", "prior-shift", "--set", "target=0"], "target must be a share between 0 and 1"),
+        (
+            ["--method", "prior-shift", "--set", "target=0"],
+            "target must be a share between 0 and 1",
+        ),
         (
             ["--method", "prior-shift", "--set", "target=[1,2]"],
             "must be shares that sum to 1",
