@@ -308,10 +308,15 @@ def test_a_worker_is_reached_through_the_pipes_of_its_command_alone(folder, star
     wait_until(lambda: _inputs(command.workers()) <= _pipes(command.process.pid))
     pipes = _pipes(command.process.pid)
     own = {link for link in pipes if link not in _pipes(os.getpid())}  # less its output
-    ours = command.pids()
-    strangers = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
     assert own
-    assert not any(own & _pipes(pid) for pid in strangers if pid not in ours)
+
+    def strangers() -> list[int]:
+        """Other processes with such a pipe; a process that is just starting has no name yet."""
+        found = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
+        holding = [pid for pid in found if own & _pipes(pid)]
+        return [pid for pid in holding if pid not in command.pids()]
+
+    wait_until(lambda: not strangers())
 
 
 def _inputs(pids: list[int]) -> set[str]:
