@@ -305,7 +305,7 @@ def test_names_of_an_npz(tmp_path, names, message):
         ("label,a,b", "has the columns label, a, b: neither logits nor probs"),
         ("label,prob_0,logit_0", "found both logit_0 and prob_0"),
         ("label,prob_0,probs", "found both probs and prob_0"),
-        ("label,prob_1,prob_2", "found prob_1 but no prob_0. Count the classes from 0"),
+        ("label,prob_0,prob_2", "found prob_2 but no prob_1. Count the classes from 0"),
         ("prob_0,prob_1,prob_3", "found prob_3 but no prob_2"),
         ("prob_0,prob_1,prob_1", "the column prob_1 occurs 2 times"),
         ("prob_0,prob_1,prob_01", "prob_1 and prob_01 have the same number"),

@@ -108,6 +108,9 @@ def read_footers(files: list[Path], part: str | None, asked: Asked) -> Iterator[
         except (ValueError, TypeError, OSError) as refusal:
             return refusal
 
+    if len(files) == 1:
+        yield footer_or_refusal(files[0])
+        return
     with ThreadPoolExecutor(FOOTERS_AT_A_TIME) as pool:
         yield from pool.map(footer_or_refusal, files)
 
