@@ -74,9 +74,9 @@ def folder(tmp_path_factory):
     sick = np.where(rng.random(1200) < 1 / (1 + np.exp(-odds)), "sick", "healthy")
     months = {"march": slice(0, 400), "april": slice(400, 800), "november": slice(800, None)}
     for month, rows in months.items():
-        columns = {"score": 1 / (1 + np.exp(-odds[rows]))}
-        columns |= {} if month == "november" else {"label": sick[rows]}
-        csv.write_csv(table(columns), where / f"{month}.csv")
+        scores = {"score": 1 / (1 + np.exp(-odds[rows]))}
+        known = {} if month == "november" else {"label": sick[rows]}
+        csv.write_csv(table(scores | known), where / f"{month}.csv")
     (where / "costs.csv").write_text("true,treat,wait\nsick,0,500\nhealthy,10,0\n")
     for log in (ROOT / "examples" / "language_model").glob("*.jsonl"):
         shutil.copy(log, where)

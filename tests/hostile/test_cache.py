@@ -20,8 +20,10 @@ PACKAGE = Path(__file__).resolve().parents[2] / "src" / "calibrant"
 # One small function: whatever is wrong with a cache shows in any of them.
 BINS = """
 import numpy as np
+from calibrant._numerics.first_use import few_up_to
 from calibrant.metrics.binning import width_index
-print(width_index(np.linspace(0, 1, 7), 3).tolist())
+with few_up_to(0):  # compiled, although there are few numbers
+    print(width_index(np.linspace(0, 1, 7), 3).tolist())
 """
 RESULT = "[0, 0, 0, 1, 1, 2, 2]"
 WARNING = "compiled functions are not cached: "
