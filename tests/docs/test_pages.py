@@ -62,7 +62,11 @@ def folder(tmp_path_factory):
         arrays |= {f"{name}_logits": logits, f"{name}_labels": labels[rows]}
         columns = {f"logit_{k}": logits[:, k] for k in range(3)} | {"label": labels[rows]}
         csv.write_csv(table(columns), where / f"{name}.csv")
-        parquet.write_table(table(columns), where / f"{name}.parquet")
+        groups = {"country": ["FR", "DE"] * 100, "sex": ["f"] * 100 + ["m"] * 100}
+        groups |= {"age_band": ["18-30", "30-50", "50-99", "50-99"] * 50, "device": ["tv"] * 200}
+        parquet.write_table(table(columns | groups), where / f"{name}.parquet")
+    for copy in ("predictions", "new"):
+        shutil.copy(where / "test.parquet", where / f"{copy}.parquet")
     np.savez(where / "network.npz", **arrays)
     tags = (rng.random(truth.shape) < 1 / (1 + np.exp(-truth))).astype(int)
     np.savez(
