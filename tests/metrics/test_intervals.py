@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrant.metrics.intervals import error_interval, total_error
+from calibrant.metrics import intervals
+from calibrant.metrics.intervals import error_interval, resampled_means, total_error
 
 FEW = np.eye(1, 15)[0] * 5.0
 MANY = np.resize([1.5, -1.5], 15)
@@ -55,3 +56,23 @@ def test_a_higher_level_gives_a_wider_interval():
     lows, highs = np.transpose(ends)
     assert (np.diff(lows) < 0).all()
     assert (np.diff(highs) > 0).all()
+
+
+def drawn_again(n, n_resamples, seed):
+    """The indices of each resample, from the same stream."""
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, n, n) for _ in range(n_resamples)]
+
+
+@pytest.mark.parametrize("held", [0, 1_000_000])
+def test_one_product_gives_the_means_of_the_drawn_samples(held, monkeypatch):
+    monkeypatch.setattr(intervals, "HELD_COUNTS", held)
+    monkeypatch.setattr(intervals, "CHUNK_NUMBERS", 500)
+    rng = np.random.default_rng(2)
+    weight, one, two = rng.random(70), rng.normal(size=(70, 1)), rng.normal(size=(70, 4))
+    for _ in range(2):  # the counts are drawn, then reused
+        means = resampled_means([one, two], weight, 30, 5)
+        for i, drawn in enumerate(drawn_again(70, 30, 5)):
+            for found, matrix in zip(means, (one, two), strict=True):
+                expected = np.average(matrix[drawn], axis=0, weights=weight[drawn])
+                assert found[i] == pytest.approx(expected, abs=1e-14)

@@ -686,6 +686,26 @@ def test_gradients_pass_to_the_logits(method):
     assert masked.grad[0, 1] == 0.0
 
 
+@pytest.mark.parametrize("method", [MatrixScaling, DirichletCalibration])
+def test_truncated_newton_steps_end_where_lbfgs_does(method, monkeypatch):
+    data = FitData(*draw_tilted(n=600, k=12, masked=0.1), None)
+
+    def minimum():
+        fitted = method()
+        rows = linear_loss.regression_rows(data, log_probs=fitted.ON_LOG_PROBS)
+        loss = rows.loss(1.0, (12, 12), fitted._penalty(rows))
+        found = linear_solver.minimise(loss)
+        return loss(found.parameters)[0], found
+
+    value, found = minimum()
+    monkeypatch.setattr(linear_solver, "ROWS_PER_CLASS", 0)
+    value_of_lbfgs, by_lbfgs = minimum()
+    assert value <= value_of_lbfgs + 1e-13
+    assert found.parameters == pytest.approx(by_lbfgs.parameters, abs=1e-5)
+    assert found.gradient_in_units <= linear_solver.CLOSE
+    assert found.evaluations < by_lbfgs.evaluations / 2
+
+
 @every_method
 def test_memory_stays_at_one_copy_in_double_precision(method, monkeypatch):
     monkeypatch.setattr(linear_solver, "STEPS", 2)
