@@ -1,9 +1,9 @@
 r"""The worst slice: the values of one or two columns for which the probabilities are most off.
 
-Whoever looks at a thousand slices finds one that is far off by chance. Here the deviation of each
-slice is compared with the *largest* deviation of all slices of a calibrated model, in simulations
-of its labels (Westfall and Young, 1993). So the p-value of the worst slice accounts for the search:
-for a calibrated model it is below 5% in 5% of cases.
+Among a thousand slices, some are far off by chance. Here the deviation of each slice is compared
+with the *largest* deviation of all slices of a calibrated model, in simulations of its labels
+(Westfall and Young, 1993). So the p-value of the worst slice accounts for the search: for a
+calibrated model it is below 5% in 5% of cases.
 
 The deviation of a slice S is the larger of that of its mean and that of its slope, in standard
 errors of a calibrated model. With v_i = p_i (1 - p_i), log-odds x_i and their mean x_S over S,
