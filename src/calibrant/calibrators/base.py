@@ -179,6 +179,12 @@ class Calibrator(ABC):
         data, names = samples_of(given, labels, sample_weight, classes=classes, positive=positive)
         self._check_params()
         self.fit_samples(data)
+        return self._with_origin(given, data, names)
+
+    def _with_origin(
+        self, given: _inputs.Scores, data: FitData, names: tuple[Any, ...] | None
+    ) -> Self:
+        """Remember the classes and the fingerprint of the samples of a fit."""
         self.classes_ = names
         # Probabilities as they were given: the last digits of logarithms depend on the machine.
         hashed = data.logits if given.kind == "logits" else _inputs.as_numpy(given.values)
@@ -225,7 +231,11 @@ class Calibrator(ABC):
     def predict(self, scores: Any = None, /, *, logits: Any = None, probs: Any = None) -> Array:
         """The most probable class of each row: its label, as in ``classes_``."""
         given = self._given(scores, logits, probs)
-        log_probs = self._apply(self._log_probs, to_logits(given.kind, given.checked()))
+        return self._most_probable(
+            self._apply(self._log_probs, to_logits(given.kind, given.checked()))
+        )
+
+    def _most_probable(self, log_probs: Array) -> Array:
         indices = array_namespace(log_probs).argmax(log_probs, axis=-1)
         if self.class_names() is None:
             return indices

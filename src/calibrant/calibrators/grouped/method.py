@@ -129,10 +129,7 @@ class GroupedCalibration(Calibrator):
         if len(found) > len(data):  # rows of weight 0 were dropped
             found = found[_inputs.as_numpy(sample_weight).reshape(-1) > 0]
         self.fit_samples(GroupedData.of(data, found))
-        self.classes_ = names
-        hashed = data.logits if given.kind == "logits" else _inputs.as_numpy(given.values)
-        self.origin_ = self.origin_.with_data(given.kind, hashed, data.labels, data.weight)
-        return self
+        return self._with_origin(given, data, names)
 
     def predict_proba(
         self, scores: Any = None, /, *, logits: Any = None, probs: Any = None, groups: Any = None
@@ -153,11 +150,7 @@ class GroupedCalibration(Calibrator):
         self, scores: Any = None, /, *, logits: Any = None, probs: Any = None, groups: Any = None
     ) -> Array:
         """The most probable class of each row: its label, as in ``classes_``."""
-        log_probs = self._calibrated(self._given(scores, logits, probs), groups)
-        indices = array_namespace(log_probs).argmax(log_probs, axis=-1)
-        if self.class_names() is None:
-            return indices
-        return _inputs.labels_of(self.classes_, _inputs.as_numpy(indices))
+        return self._most_probable(self._calibrated(self._given(scores, logits, probs), groups))
 
     def as_module(self) -> NoReturn:
         """Refused: a torch layer takes logits and no groups."""
