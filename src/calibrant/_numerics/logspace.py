@@ -7,7 +7,10 @@ class apart and computes ``log(1 - q)`` from the *other* logits, which is exact.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from calibrant._array_api import array_namespace, device
 from calibrant._types import Array
@@ -57,6 +60,23 @@ def softmax(logits: Array) -> Array:
     xp = array_namespace(logits)
     weights = xp.exp(logits - xp.max(logits, axis=-1, keepdims=True))
     return weights / xp.sum(weights, axis=-1, keepdims=True)
+
+
+def log_softmax(logits: Array) -> Array:
+    """Logarithms of :func:`softmax`."""
+    xp = array_namespace(logits)
+    z = logits - xp.max(logits, axis=-1, keepdims=True)
+    return z - xp.log(xp.sum(xp.exp(z), axis=-1, keepdims=True))
+
+
+def probs_of(scores: npt.NDArray[Any], *, from_logits: bool) -> npt.NDArray[np.float64]:
+    """Probabilities of NumPy scores as one new array: :func:`softmax` of logits."""
+    probs = scores.astype(np.float64)
+    if from_logits:
+        probs -= probs.max(axis=-1, keepdims=True)
+        np.exp(probs, out=probs)
+        probs /= probs.sum(axis=-1, keepdims=True)
+    return probs
 
 
 def split_probs(probs: Array) -> TopSplit:

@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from calibrant._numerics.logspace import probs_of
 from calibrant.metrics import intervals
 from calibrant.metrics.binning import BinTable, width_edges, width_index
 from calibrant.metrics.calibration import ClassSums, class_sums, total, width_table
-from calibrant.metrics.samples import Floats, ScoredSamples, probs_of
+from calibrant.metrics.samples import Floats, ScoredSamples
 
 MOST_LABELS = 2_500_000
 """Number of labels to draw for one test: large samples get fewer simulations."""

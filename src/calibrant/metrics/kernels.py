@@ -24,7 +24,9 @@ from calibrant._numerics.compiled import (
     sum_of_squares,
 )
 from calibrant._numerics.first_use import are_few
-from calibrant.metrics.samples import Floats, probs_of
+from calibrant._numerics.logspace import probs_of
+
+Floats = npt.NDArray[np.float64]
 
 
 @over_rows

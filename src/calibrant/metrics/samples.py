@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant import _inputs
+from calibrant._numerics.logspace import probs_of
 from calibrant._types import Array
 from calibrant.errors import CalibrantError
 
@@ -156,16 +157,6 @@ class ScoredSamples:
     def probs(self) -> Floats:
         """Probabilities of all classes, as a new array."""
         return probs_of(self.need_scores(), from_logits=self.from_logits)
-
-
-def probs_of(scores: npt.NDArray[Any], *, from_logits: bool) -> Floats:
-    """Probabilities of scores, as a new array."""
-    probs = scores.astype(np.float64)
-    if from_logits:
-        probs -= probs.max(axis=-1, keepdims=True)
-        np.exp(probs, out=probs)
-        probs /= probs.sum(axis=-1, keepdims=True)
-    return probs
 
 
 ROW_ARRAYS = tuple(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from calibrant._numerics.logspace import log_softmax
 from calibrant._numerics.newton import Step, damped_newton
 from calibrant.calibrators import AutoCalibration, Calibrator, TemperatureScaling
 from calibrant.calibrators.data import FitData, Floats
@@ -117,9 +118,7 @@ class Offset:
 
     def log_probs(self, logits: Floats) -> Floats:
         """The log-probabilities after the repair."""
-        moved = logits + self.bias
-        moved -= np.logaddexp.reduce(moved, axis=1, keepdims=True)
-        return moved
+        return np.asarray(log_softmax(logits + self.bias))
 
     def described(self) -> dict[str, Any]:
         """The fields of :class:`Repair`."""

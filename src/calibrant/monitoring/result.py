@@ -9,6 +9,7 @@ from typing import Any
 from calibrant._tables import count_text, json_value, score_text, text_table
 from calibrant.files.predictions import CORRECTNESS
 from calibrant.monitoring.diagnosis import LEVEL, Diagnosis, Gap
+from calibrant.monitoring.e_process import ALL
 from calibrant.monitoring.periods import shared_of
 from calibrant.monitoring.repair import Repair
 from calibrant.monitoring.state import State, Step
@@ -163,18 +164,12 @@ class Watch:
         )
 
 
-def result_of(
-    state: State,
-    where: str,
-    level: float,
-    diagnosis: Diagnosis | None,
-    notes: tuple[str, ...],
-) -> Watch:
-    """The result of a state."""
+def result_of(state: State, where: str, level: float, notes: tuple[str, ...]) -> Watch:
+    """The result of a state, without a diagnosis."""
     first = {step.period: step.log_e for step in reversed(state.steps)}
     periods = []
     for name, groups in state.sums.by_period().items():
-        shared = shared_of(groups[""])
+        shared = shared_of(groups[ALL])
         gap = Gap.of(name, *shared[:4], 1.0 - LEVEL)
         periods.append(Period(name, gap, shared.nll / shared.n, first[name]))
     names = state.class_names or tuple(f"class {k}" for k in range(state.n_classes))
@@ -185,7 +180,7 @@ def result_of(
     waiting = sum(state.sums.waiting.values())
     steps = tuple(state.steps)
     return Watch(
-        where, level, probability, rate, names, tuple(periods), steps, waiting, diagnosis, notes
+        where, level, probability, rate, names, tuple(periods), steps, waiting, notes=notes
     )
 
 
@@ -193,7 +188,7 @@ def repair_text(repair: Repair, class_names: tuple[str, ...]) -> str:
     """A repair in a sentence."""
     on = f"on {count_text(repair.n)} samples"
     if repair.name == "nothing":
-        return f"Repair: none that was tried {on} lowers the NLL for certain. Wait for more labels."
+        return f"Repair: none. No repair lowers the NLL significantly ({on}). Wait for more labels."
     how = f"{on}: NLL lower by {repair.gain:.4f} +- {repair.error:.4f} where it was not fitted"
     if repair.temperature is not None:
         return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant import _inputs, _thresholds
+from calibrant._numerics.logspace import log_softmax
 from calibrant._writing import refuse_unwritable
 from calibrant.calibrators import Calibrator, MultiLabelCalibration, load
 from calibrant.calibrators.data import FitData, labelled_scores
@@ -151,7 +152,7 @@ def watch(
         if target is not None:
             remembered.save(target)
         notes = (f"{skipped}.",) if skipped else ()
-        result = result_of(remembered, str(source), level, None, notes)
+        result = result_of(remembered, str(source), level, notes)
         if result.alarm is not None:
             found = _with_repair(diagnosed(remembered), remembered, opened, set(there), engine)
             result = replace(result, diagnosis=found)
@@ -298,9 +299,7 @@ class Logs:
         if given.kind == "probs":
             with np.errstate(divide="ignore"):
                 scores = np.log(scores)
-        scores -= scores.max(axis=1, keepdims=True)
-        scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
-        return np.maximum(scores, SMALLEST_LOG_PROB), given.labels
+        return np.maximum(log_softmax(scores), SMALLEST_LOG_PROB), given.labels
 
 
 def _counted(ranges: Ranges, logs: Logs) -> tuple[PeriodSums, Skipped]:
@@ -331,7 +330,11 @@ def _read(
 
 
 def _with_repair(
-    found: Diagnosis, state: State, opened: Any, there: set[str], engine: Engine
+    found: Diagnosis,
+    state: State,
+    opened: Callable[[Sequence[str]], tuple[Logs, ParquetFolder]],
+    there: set[str],
+    engine: Engine,
 ) -> Diagnosis:
     """The diagnosis with the smallest repair, from rows since the change that are still there."""
     since = found.since

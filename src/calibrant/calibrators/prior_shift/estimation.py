@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant import _inputs
-from calibrant._numerics.logspace import softmax
+from calibrant._numerics.logspace import log_softmax, softmax
 from calibrant._tables import count_text, text_table
 from calibrant._types import Array
 from calibrant.calibrators.data import FitData, Floats, given_scores, samples_of, to_logits
@@ -196,9 +196,7 @@ def estimate_prevalence(
 
 def log_probs(logits: npt.NDArray[Any]) -> Floats:
     """Log-probabilities; those of absent classes are finite too."""
-    z = np.asarray(logits, dtype=np.float64)
-    z = z - z.max(axis=1, keepdims=True)
-    return np.asarray(np.maximum(z - np.log(np.exp(z).sum(axis=1, keepdims=True)), LOWEST))
+    return np.asarray(np.maximum(log_softmax(logits.astype(np.float64)), LOWEST))
 
 
 @dataclass(frozen=True, eq=False)
