@@ -9,7 +9,11 @@ share, a = log((1 - q_m) / q_m):
     logsumexp(x) = log(1 - q_m)
 
 Newton's method solves for all of them at once and eliminates the x_i row by row. A step costs about
-as much as one evaluation of the map.
+as much as one evaluation of the map. It starts from the solution for as many equal classes as have
+the same sum of probabilities and of their squares: two or three steps are left.
+
+No array is masked, which would take longer than the arithmetic: classes that are not among the
+others, the top class and absent ones, have such a small rho that their q is 0.
 """
 
 from __future__ import annotations
@@ -25,97 +29,122 @@ from calibrant._numerics.logspace import (
     TopSplit,
     detach,
     keep_argmax,
+    sigmoid,
     softplus,
     split_probs,
     split_top,
 )
 from calibrant._types import Array
-from calibrant.focal.scalar import (
-    log_h_top_gradient,
-    log_phi_low,
-    log_phi_low_gradient,
-    log_phi_top,
-)
+from calibrant.focal.scalar import log_h_top, log_phi_low, log_phi_low_gradient
 
 MAX_STEPS = 100
-"""Limit of the loop; rows need 3 to 30 steps in practice."""
+"""Limit of the loop; rows need 2 to 30 steps in practice."""
 LONGEST_STEP = 0.5
 """Largest step of a row, relative to its unknowns."""
+START = 0.05
+"""Step after which the solution for equal classes is close enough to start from."""
+KNOTS = np.log(0.5 * 0.25 ** np.arange(5.0, -1.0, -1.0))
+"""log q of points of h, between which the start is on straight lines."""
 
 
 def inverse_logits(posterior: TopSplit, gamma: float) -> Array:
     """Logits, the top one 0, of the output whose focal map is ``posterior``; -inf stays -inf."""
-    equations = _equations(posterior)
-    xp = array_namespace(posterior.z)
-    start = xp.where(equations.lonely, 0.0, posterior.log_odds)
-    x, a = _solve(detach(equations.rho), detach(start), equations.skipped, gamma)
-    return _with_derivatives(posterior, equations, x, a, gamma)
+    x, a = solve(detach(_of_others(posterior, posterior.z, gamma)), gamma)
+    return _with_derivatives(posterior, x, a, gamma)
 
 
 def from_solution(posterior: TopSplit, solution: TopSplit, gamma: float) -> Array:
     """As :func:`inverse_logits`, from a known solution; adds the gradient to ``posterior``."""
-    equations = _equations(posterior)
+    x = detach(_of_others(posterior, solution.log_q, gamma))
+    a = array_namespace(x).clip(detach(solution.log_odds), min=absent(x, gamma))
+    return _with_derivatives(posterior, x, a, gamma)
+
+
+def absent(like: Array, gamma: float) -> float:
+    """rho of a class that is not among the others: in solving, its multiples do not overflow."""
+    return float(array_namespace(like).finfo(like.dtype).min) / (4.0 * (1.0 + gamma))
+
+
+def _of_others(posterior: TopSplit, values: Array, gamma: float) -> Array:
+    xp = array_namespace(values)
+    lowest = absent(values, gamma)
+    return xp.clip(xp.where(posterior.is_top, lowest, values), min=lowest)
+
+
+def _with_derivatives(posterior: TopSplit, x: Array, a: Array, gamma: float) -> Array:
     xp = array_namespace(posterior.z)
-    x = xp.where(equations.absent, -1.0, detach(solution.log_q))
-    a = xp.where(equations.lonely, 0.0, detach(solution.log_odds))
-    return _with_derivatives(posterior, equations, x, a, gamma)
-
-
-class _Equations(NamedTuple):
-    rho: Array
-    absent: Array
-    lonely: Array
-    """One-hot rows: nothing to solve. Their numbers are arbitrary and masked at the end."""
-    skipped: Array
-
-
-def _equations(posterior: TopSplit) -> _Equations:
-    xp = array_namespace(posterior.z)
-    absent = posterior.z == -float("inf")
-    lonely = xp.all(absent | posterior.is_top, axis=-1, keepdims=True)
-    rho = xp.where(absent, 0.0, posterior.z)
-    return _Equations(rho, absent, lonely, posterior.is_top | (absent & ~lonely))
-
-
-def _with_derivatives(
-    posterior: TopSplit, equations: _Equations, x: Array, a: Array, gamma: float
-) -> Array:
-    xp = array_namespace(posterior.z)
-    # Implicit function theorem: one more step from the solution, in which only rho carries a
-    # gradient, has the gradient of the solution.
-    x, a = _newton_step(x, a, equations.rho, equations.skipped, gamma)
-    # A second step gives the second derivative too. Probabilities near 0 add nothing to it, but
-    # the derivatives of their powers would overflow.
-    lowest = -math.log(float(xp.finfo(x.dtype).max)) / 4.0
-    x = xp.where((x > lowest) & ~equations.skipped, x, detach(x))
-    a = xp.where(a > lowest, a, detach(a))
-    x, a = _newton_step(x, a, equations.rho, equations.skipped, gamma)
+    if hasattr(x, "detach"):
+        rho = _of_others(posterior, posterior.z, gamma)
+        # Implicit function theorem: one more step from the solution, in which only rho carries a
+        # gradient, has the gradient of the solution.
+        step_x, step_a = _newton_step(x, a, rho, gamma)
+        # A second step gives the second derivative too. Probabilities near 0 add nothing to it, but
+        # the derivatives of their powers would overflow.
+        lowest = -math.log(float(xp.finfo(x.dtype).max)) / 4.0
+        x = xp.where(x > lowest, x + step_x, detach(x + step_x))
+        a = xp.where(a > lowest, a + step_a, detach(a + step_a))
+        step_x, step_a = _newton_step(x, a, rho, gamma)
+        x, a = x + step_x, a + step_a
     logits = xp.where(posterior.is_top, 0.0, x + softplus(a))
-    return xp.where(equations.absent, -float("inf"), logits)
+    return xp.where(posterior.z == -float("inf"), -float("inf"), logits)
 
 
-def _solve(rho: Array, log_odds: Array, skipped: Array, gamma: float) -> tuple[Array, Array]:
-    """Solve the equations of this module for (x, a), up to one last Newton step."""
+def solve(rho: Array, gamma: float) -> tuple[Array, Array]:
+    """The unknowns (x, a) of this module, without a gradient."""
     xp = array_namespace(rho)
+    runner_up = xp.max(rho, axis=-1, keepdims=True)
+    weights = xp.exp(rho - runner_up)
+    log_total = xp.log(xp.sum(weights, axis=-1, keepdims=True))
+    log_odds = runner_up + log_total
+    log_n = 2.0 * log_total - xp.log(xp.sum(weights * weights, axis=-1, keepdims=True))
+
     # h_i/h_m <= (1 + gamma) q_i/q_m, because 1 - q_m <= 1 - q_i and 0 <= u <= 1. Summed over i,
     # this bounds a from below. The top class has at least 1/K, which bounds a from above.
-    n_others = xp.sum(xp.astype(~skipped, rho.dtype), axis=-1, keepdims=True)
-    lowest, highest = log_odds - math.log1p(gamma), xp.log(n_others)
+    bounds = log_odds - math.log1p(gamma), math.log(max(1, rho.shape[-1] - 1))
+    # For two classes the map is close to the temperature 1 + gamma, for many to the identity.
+    a = xp.clip(log_odds, min=0.0) + xp.clip(log_odds, max=0.0) / (1.0 + gamma)
+    a = xp.minimum(a, log_n)
+    x = xp.clip(-softplus(-a) - log_n, max=-math.log(2.0))
+    _, a = _iterate(x, a, log_odds - log_n, gamma, bounds, START, log_n)
 
-    # Start from the temperature 1 + gamma, which is close to the map for two classes.
-    a = xp.clip(log_odds / (1.0 + gamma), min=lowest, max=highest)
-    x = rho / (1.0 + gamma)
-    x = xp.clip(x - _log_sum(x, skipped) - softplus(-a), max=-math.log(2.0))
+    x = xp.clip(_inverse_log_h(rho + log_h_top(a, gamma)[0], gamma), max=-math.log(2.0))
     tolerance = float(xp.finfo(rho.dtype).eps) ** 0.6  # the next error is about its square
+    return _iterate(x, a, rho, gamma, bounds, tolerance)
+
+
+def _inverse_log_h(y: Array, gamma: float) -> Array:
+    """log of the q whose log h is ``y``, about: y itself plus a bend at every knot."""
+    xp = array_namespace(y)
+    knots = KNOTS - log_phi_low(KNOTS, np.exp(KNOTS), gamma)
+    bends = np.diff(np.diff(KNOTS) / np.diff(knots), prepend=1.0)
+    x = y + float(KNOTS[0] - knots[0])
+    for knot, bend in zip(knots.tolist(), bends.tolist(), strict=False):
+        x = x + bend * xp.clip(y - knot, min=0.0)
+    return x
+
+
+def _iterate(
+    x: Array,
+    a: Array,
+    rho: Array,
+    gamma: float,
+    bounds: tuple[Array, float],
+    tolerance: float,
+    log_n: Array | float = 0.0,
+) -> tuple[Array, Array]:
+    """Damped Newton steps from (x, a), up to and including one below ``tolerance``."""
+    xp = array_namespace(rho)
+    lowest, highest = bounds
     for _ in range(MAX_STEPS):
-        new_x, new_a = _newton_step(x, a, rho, skipped, gamma)
-        step_x, step_a = xp.where(skipped, 0.0, new_x - x), new_a - a
-        sizes = xp.max(xp.abs(step_x) / xp.clip(xp.abs(x), min=1.0), axis=-1, keepdims=True)
+        step_x, step_a = _newton_step(x, a, rho, gamma, log_n)
+        sizes = xp.max(xp.abs(step_x) / xp.clip(-x, min=1.0), axis=-1, keepdims=True)
         size = xp.maximum(sizes, xp.abs(step_a) / xp.clip(xp.abs(a), min=1.0))
-        # For large gamma the curvature of log h is large, and full steps can cycle.
-        damping = LONGEST_STEP / xp.clip(size, min=LONGEST_STEP)
-        x = xp.clip(x + damping * step_x, max=-math.log(2.0))
-        a = xp.clip(a + damping * step_a, min=lowest, max=highest)
+        if not bool(xp.all(size <= LONGEST_STEP)):
+            # For large gamma the curvature of log h is large, and full steps can cycle.
+            damping = LONGEST_STEP / xp.clip(size, min=LONGEST_STEP)
+            step_x, step_a = damping * step_x, damping * step_a
+        x = xp.clip(x + step_x, max=-math.log(2.0))
+        a = xp.clip(xp.maximum(a + step_a, lowest), max=highest)
         if bool(xp.all(size <= tolerance)):
             return x, a
     raise ArithmeticError(
@@ -124,34 +153,60 @@ def _solve(rho: Array, log_odds: Array, skipped: Array, gamma: float) -> tuple[A
     )
 
 
-def _newton_step(
-    x: Array, a: Array, rho: Array, skipped: Array, gamma: float
-) -> tuple[Array, Array]:
-    """One Newton step from (x, a), without the ``skipped`` entries of x."""
+class _Linearised(NamedTuple):
+    """log h and its gradients at (x, a)."""
+
+    q: Array
+    log_mass: Array
+    """log of the sum of q."""
+    log_h_top: Array
+    top_gradient: Array
+    """d log h_m / d a."""
+    gradient: Array
+    """d log h / d x."""
+    shares: Array
+    """q / gradient, divided by the sum of q."""
+    pivot: Array
+    """What a step of a changes in the last equation, after x has been eliminated."""
+
+
+def _linearised(x: Array, a: Array, gamma: float) -> _Linearised:
     xp = array_namespace(x)
-    q = xp.where(skipped, 0.0, xp.exp(x))
-    log_h = x - log_phi_low(x, q, gamma)
+    largest = xp.max(x, axis=-1, keepdims=True)
+    scaled = xp.exp(x - largest)  # even if every q underflows
+    total = xp.sum(scaled, axis=-1, keepdims=True)
+    q = scaled * xp.exp(largest)
     gradient = 1.0 - log_phi_low_gradient(x, q, gamma)
-
-    cross_entropy, log_rest = softplus(a), -softplus(-a)
-    log_h_top = -cross_entropy - log_phi_top(log_rest, cross_entropy, gamma)
-    q_top, t = xp.exp(-cross_entropy), xp.exp(log_rest)
-    top_gradient = log_h_top_gradient(q_top, t, cross_entropy, gamma)
-
-    miss = xp.where(skipped, 0.0, rho + log_h_top - log_h)
-    mass = _log_sum(x, skipped)
-    weights = xp.where(skipped, 0.0, xp.exp(x - mass)) / gradient
-    excess = mass - log_rest + xp.sum(weights * miss, axis=-1, keepdims=True)
-    step_a = excess / (q_top - top_gradient * xp.sum(weights, axis=-1, keepdims=True))
-    return x + (miss + top_gradient * step_a) / gradient, a + step_a
+    shares = scaled / (total * gradient)
+    value, top_gradient = log_h_top(a, gamma)
+    pivot = sigmoid(-a) - top_gradient * xp.sum(shares, axis=-1, keepdims=True)
+    log_mass = largest + xp.log(total)
+    return _Linearised(q, log_mass, value, top_gradient, gradient, shares, pivot)
 
 
-def _log_sum(x: Array, skipped: Array) -> Array:
-    """logsumexp of the entries of ``x`` that are not ``skipped``."""
+def _newton_step(
+    x: Array, a: Array, rho: Array, gamma: float, log_n: Array | float = 0.0
+) -> tuple[Array, Array]:
+    """The step from (x, a), where every entry of x stands for n equal classes."""
     xp = array_namespace(x)
-    kept = xp.where(skipped, -float("inf"), x)
-    top = xp.max(kept, axis=-1, keepdims=True)
-    return top + xp.log(xp.sum(xp.exp(kept - top), axis=-1, keepdims=True))
+    at = _linearised(x, a, gamma)
+    miss = rho + at.log_h_top - (x - log_phi_low(x, at.q, gamma))
+    excess = at.log_mass + log_n + softplus(-a)
+    step_a = (excess + xp.sum(at.shares * miss, axis=-1, keepdims=True)) / at.pivot
+    return (miss + at.top_gradient * step_a) / at.gradient, step_a
+
+
+def pulled_back(gradient: Array, x: Array, a: Array, gamma: float) -> tuple[Array, Array]:
+    """Gradient with respect to the posterior's logits, (others, top), of a function of the output.
+
+    ``gradient`` is that with respect to the logits of the others, which are relative to the top.
+    """
+    xp = array_namespace(x)
+    at = _linearised(x, a, gamma)
+    others = gradient / at.gradient
+    top = xp.sum(gradient, axis=-1, keepdims=True) * (sigmoid(a) / at.top_gradient)
+    total = (xp.sum(others, axis=-1, keepdims=True) + top) / at.pivot
+    return others + at.shares * (at.top_gradient * total), top - sigmoid(-a) * total
 
 
 @np.errstate(over="ignore")

@@ -17,6 +17,7 @@ import numpy as np
 
 from calibrant import _inputs
 from calibrant._array_api import array_namespace
+from calibrant._numerics.logspace import softplus
 from calibrant._types import Array
 
 SERIES_BELOW = 0.125
@@ -71,13 +72,17 @@ def log_phi_low_gradient(log_q: Array, q: Array, gamma: float) -> Array:
     return gamma * ((u - q) / (1.0 + gamma * u) - q) / rest
 
 
-def log_h_top_gradient(q: Array, t: Array, cross_entropy: Array, gamma: float) -> Array:
-    """d log h / d a for h = q / phi and a = log(t / q), where q may be close to 1.
+def log_h_top(a: Array, gamma: float) -> tuple[Array, Array]:
+    """log h and d log h / d a for h = q / phi and a = log(t / q), where q may be close to 1.
 
     du / d log q is 1 - G here. Products of t and of terms that grow like 1/t are expanded.
     """
+    xp = array_namespace(a)
+    cross_entropy, log_rest = softplus(a), -softplus(-a)
+    q, t = xp.exp(-cross_entropy), xp.exp(log_rest)
     g = complement_of_u(t, cross_entropy)
-    return -t - gamma * (q - t * (1.0 - g) / ((1.0 + gamma) - gamma * t * g))
+    value = -cross_entropy - gamma * log_rest - xp.log1p(gamma * (1.0 - t * g))
+    return value, -t - gamma * (q - t * (1.0 - g) / ((1.0 + gamma) - gamma * t * g))
 
 
 def phi_gradient(cross_entropy: Array, gamma: float) -> Array:
