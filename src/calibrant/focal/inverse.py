@@ -9,8 +9,9 @@ share, a = log((1 - q_m) / q_m):
     logsumexp(x) = log(1 - q_m)
 
 Newton's method solves for all of them at once and eliminates the x_i row by row. A step costs about
-as much as one evaluation of the map. It starts from the solution for as many equal classes as have
-the same sum of probabilities and of their squares: two or three steps are left.
+as much as one evaluation of the map. With a second term, for the error of the first (Chebyshev's
+method), each step about triples the number of digits. The start is the solution for two groups of
+equal classes, so that one to three steps are left.
 
 No array is masked, which would take longer than the arithmetic: classes that are not among the
 others, the top class and absent ones, have such a small rho that their q is 0.
@@ -29,27 +30,36 @@ from calibrant._numerics.logspace import (
     TopSplit,
     detach,
     keep_argmax,
-    sigmoid,
     softplus,
     split_probs,
     split_top,
 )
 from calibrant._types import Array
-from calibrant.focal.scalar import log_h_top, log_phi_low, log_phi_low_gradient
+from calibrant.focal.scalar import (
+    LogHTop,
+    LogQ,
+    log_h_top,
+    log_phi_low,
+    log_phi_of,
+    log_q_curvature,
+    log_q_of_log_h,
+)
 
 MAX_STEPS = 100
-"""Limit of the loop; rows need 2 to 30 steps in practice."""
+"""Limit of the loop; rows need 1 to 30 steps in practice."""
 LONGEST_STEP = 0.5
 """Largest step of a row, relative to its unknowns."""
 START = 0.05
-"""Step after which the solution for equal classes is close enough to start from."""
+"""Step after which the solution for two groups of classes is close enough to start from."""
 KNOTS = np.log(0.5 * 0.25 ** np.arange(5.0, -1.0, -1.0))
 """log q of points of h, between which the start is on straight lines."""
 
 
 def inverse_logits(posterior: TopSplit, gamma: float) -> Array:
     """Logits, the top one 0, of the output whose focal map is ``posterior``; -inf stays -inf."""
-    x, a = solve(detach(_of_others(posterior, posterior.z, gamma)), gamma)
+    rho = detach(_of_others(posterior, posterior.z, gamma))
+    summary = summary_of(rho)
+    x, a = solve(rho, summary, start(summary, gamma), gamma)
     return _with_derivatives(posterior, x, a, gamma)
 
 
@@ -74,42 +84,64 @@ def _of_others(posterior: TopSplit, values: Array, gamma: float) -> Array:
 def _with_derivatives(posterior: TopSplit, x: Array, a: Array, gamma: float) -> Array:
     xp = array_namespace(posterior.z)
     if hasattr(x, "detach"):
-        rho = _of_others(posterior, posterior.z, gamma)
-        # Implicit function theorem: one more step from the solution, in which only rho carries a
-        # gradient, has the gradient of the solution.
-        step_x, step_a = _newton_step(x, a, rho, gamma)
-        # A second step gives the second derivative too. Probabilities near 0 add nothing to it, but
-        # the derivatives of their powers would overflow.
-        lowest = -math.log(float(xp.finfo(x.dtype).max)) / 4.0
-        x = xp.where(x > lowest, x + step_x, detach(x + step_x))
-        a = xp.where(a > lowest, a + step_a, detach(a + step_a))
-        step_x, step_a = _newton_step(x, a, rho, gamma)
-        x, a = x + step_x, a + step_a
+        # Implicit function theorem: a step of third order from the solution, in which only rho
+        # carries a gradient, has the first two derivatives of the solution.
+        at = linearised(x, a, gamma)
+        first = _newton_step(at, x, _of_others(posterior, posterior.z, gamma), gamma)
+        second = _correction(at, first, gamma)
+        x, a = x + first.x + second.x, a + first.a + second.a
     logits = xp.where(posterior.is_top, 0.0, x + softplus(a))
     return xp.where(posterior.z == -float("inf"), -float("inf"), logits)
 
 
-def solve(rho: Array, gamma: float) -> tuple[Array, Array]:
-    """The unknowns (x, a) of this module, without a gradient."""
+class Summary(NamedTuple):
+    """The other classes as two groups of equal classes, for each row.
+
+    They have the same sums of eta, eta^2, eta^3 and eta^4: the nodes of a Gauss quadrature.
+    """
+
+    rho: Array
+    """Of both groups: (..., 2)."""
+    log_n: Array
+    """log of the number of classes in each group: (..., 2)."""
+    log_odds: Array
+    """log((1 - eta_m) / eta_m): (..., 1)."""
+
+
+def summary_of(rho: Array) -> Summary:
+    """The summary of the rows of ``rho``."""
     xp = array_namespace(rho)
     runner_up = xp.max(rho, axis=-1, keepdims=True)
-    weights = xp.exp(rho - runner_up)
-    log_total = xp.log(xp.sum(weights, axis=-1, keepdims=True))
-    log_odds = runner_up + log_total
-    log_n = 2.0 * log_total - xp.log(xp.sum(weights * weights, axis=-1, keepdims=True))
+    eta = xp.exp(rho - runner_up)
+    square = eta * eta
+    total = _sum(eta)
+    mean, of_squares = _sum(square) / total, _sum(eta * square) / total
+    # A variance too small for its digits is increased: the summary is only a start.
+    variance = xp.maximum(of_squares - mean**2, 1e-3 * mean**2)
+    third = _sum(square * square) / total - mean * (3.0 * of_squares - 2.0 * mean**2)
+    skew = 0.5 * third / variance
+    root = xp.sqrt(variance + skew**2)
+    nodes = xp.clip(mean + xp.concat([skew - root, skew + root], axis=-1), min=1e-6, max=1.0)
+    masses = xp.clip(0.5 + xp.concat([skew, -skew], axis=-1) / (2.0 * root), min=1e-6)
+    log_nodes, log_total = xp.log(nodes), xp.log(total)
+    return Summary(
+        runner_up + log_nodes, log_total + xp.log(masses) - log_nodes, runner_up + log_total
+    )
 
-    # h_i/h_m <= (1 + gamma) q_i/q_m, because 1 - q_m <= 1 - q_i and 0 <= u <= 1. Summed over i,
-    # this bounds a from below. The top class has at least 1/K, which bounds a from above.
-    bounds = log_odds - math.log1p(gamma), math.log(max(1, rho.shape[-1] - 1))
+
+def start(summary: Summary, gamma: float) -> Array:
+    """a, about: the solution for the summary."""
+    xp = array_namespace(summary.rho)
     # For two classes the map is close to the temperature 1 + gamma, for many to the identity.
-    a = xp.clip(log_odds, min=0.0) + xp.clip(log_odds, max=0.0) / (1.0 + gamma)
-    a = xp.minimum(a, log_n)
-    x = xp.clip(-softplus(-a) - log_n, max=-math.log(2.0))
-    _, a = _iterate(x, a, log_odds - log_n, gamma, bounds, START, log_n)
+    low, high = xp.clip(summary.log_odds, max=0.0), xp.clip(summary.log_odds, min=0.0)
+    return _iterate(summary.rho, summary, high + low / (1.0 + gamma), gamma, START, summary.log_n)[1]
 
-    x = xp.clip(_inverse_log_h(rho + log_h_top(a, gamma)[0], gamma), max=-math.log(2.0))
-    tolerance = float(xp.finfo(rho.dtype).eps) ** 0.6  # the next error is about its square
-    return _iterate(x, a, rho, gamma, bounds, tolerance)
+
+def solve(rho: Array, summary: Summary, a: Array, gamma: float) -> tuple[Array, Array]:
+    """The unknowns (x, a), from a start of a."""
+    eps = float(array_namespace(rho).finfo(rho.dtype).eps)
+    # The next error is about a tenth of its cube.
+    return _iterate(rho, summary, a, gamma, 2.0 * eps ** (1.0 / 3.0))
 
 
 def _inverse_log_h(y: Array, gamma: float) -> Array:
@@ -117,34 +149,40 @@ def _inverse_log_h(y: Array, gamma: float) -> Array:
     xp = array_namespace(y)
     knots = KNOTS - log_phi_low(KNOTS, np.exp(KNOTS), gamma)
     bends = np.diff(np.diff(KNOTS) / np.diff(knots), prepend=1.0)
-    x = y + float(KNOTS[0] - knots[0])
+    x = y + float(KNOTS[0] - knots[0] - bends @ knots[:-1])
     for knot, bend in zip(knots.tolist(), bends.tolist(), strict=False):
-        x = x + bend * xp.clip(y - knot, min=0.0)
+        x = x + bend * xp.clip(y, min=knot)
     return x
 
 
 def _iterate(
-    x: Array,
-    a: Array,
     rho: Array,
+    summary: Summary,
+    a: Array,
     gamma: float,
-    bounds: tuple[Array, float],
     tolerance: float,
     log_n: Array | float = 0.0,
 ) -> tuple[Array, Array]:
-    """Damped Newton steps from (x, a), up to and including one below ``tolerance``."""
+    """(x, a) after steps up to and including one below ``tolerance``."""
     xp = array_namespace(rho)
-    lowest, highest = bounds
+    # h_i/h_m <= (1 + gamma) q_i/q_m, because 1 - q_m <= 1 - q_i and 0 <= u <= 1. Summed over i,
+    # this bounds a from below.
+    lowest = summary.log_odds - math.log1p(gamma)
+    x = xp.clip(_inverse_log_h(rho + log_h_top(a, gamma).log_h, gamma), max=-math.log(2.0))
     for _ in range(MAX_STEPS):
-        step_x, step_a = _newton_step(x, a, rho, gamma, log_n)
-        sizes = xp.max(xp.abs(step_x) / xp.clip(-x, min=1.0), axis=-1, keepdims=True)
-        size = xp.maximum(sizes, xp.abs(step_a) / xp.clip(xp.abs(a), min=1.0))
+        at = linearised(x, a, gamma, log_n)
+        first = _newton_step(at, x, rho, gamma)
+        curved = xp.max(first.x * at.low.gamma_u * first.x, axis=-1, keepdims=True)
+        size_a = xp.abs(first.a) / xp.clip(xp.abs(a), min=1.0)
+        size = xp.maximum(xp.sqrt(curved), size_a)
         if not bool(xp.all(size <= LONGEST_STEP)):
             # For large gamma the curvature of log h is large, and full steps can cycle.
-            damping = LONGEST_STEP / xp.clip(size, min=LONGEST_STEP)
-            step_x, step_a = damping * step_x, damping * step_a
-        x = xp.clip(x + step_x, max=-math.log(2.0))
-        a = xp.clip(xp.maximum(a + step_a, lowest), max=highest)
+            sizes = xp.max(xp.abs(first.x) / xp.clip(-x, min=1.0), axis=-1, keepdims=True)
+            damping = LONGEST_STEP / xp.clip(xp.maximum(sizes, size_a), min=LONGEST_STEP)
+            first = Step(damping * first.x, damping * first.a)
+        second = _correction(at, first, gamma)
+        x = xp.clip(x + first.x + second.x, max=-math.log(2.0))
+        a = xp.maximum(a + first.a + second.a, lowest)
         if bool(xp.all(size <= tolerance)):
             return x, a
     raise ArithmeticError(
@@ -153,60 +191,62 @@ def _iterate(
     )
 
 
-class _Linearised(NamedTuple):
-    """log h and its gradients at (x, a)."""
+class Linearised(NamedTuple):
+    """The equations at (x, a)."""
 
-    q: Array
-    log_mass: Array
-    """log of the sum of q."""
-    log_h_top: Array
-    top_gradient: Array
-    """d log h_m / d a."""
-    gradient: Array
-    """d log h / d x."""
-    shares: Array
-    """q / gradient, divided by the sum of q."""
+    low: LogQ
+    top: LogHTop
+    share: Array
+    """q divided by its sum."""
+    excess: Array
+    """log of the sum of q, less log(1 - q_m)."""
     pivot: Array
     """What a step of a changes in the last equation, after x has been eliminated."""
 
 
-def _linearised(x: Array, a: Array, gamma: float) -> _Linearised:
+def linearised(x: Array, a: Array, gamma: float, log_n: Array | float = 0.0) -> Linearised:
+    """The equations at (x, a), where an entry of x stands for n equal classes."""
     xp = array_namespace(x)
-    largest = xp.max(x, axis=-1, keepdims=True)
-    scaled = xp.exp(x - largest)  # even if every q underflows
-    total = xp.sum(scaled, axis=-1, keepdims=True)
-    q = scaled * xp.exp(largest)
-    gradient = 1.0 - log_phi_low_gradient(x, q, gamma)
-    shares = scaled / (total * gradient)
-    value, top_gradient = log_h_top(a, gamma)
-    pivot = sigmoid(-a) - top_gradient * xp.sum(shares, axis=-1, keepdims=True)
-    log_mass = largest + xp.log(total)
-    return _Linearised(q, log_mass, value, top_gradient, gradient, shares, pivot)
+    log_sums = x + log_n
+    largest = xp.max(log_sums, axis=-1, keepdims=True)
+    scaled = xp.exp(log_sums - largest)  # even if every q underflows
+    total = _sum(scaled)
+    low = log_q_of_log_h(x, scaled * xp.exp(largest - log_n), gamma)
+    top = log_h_top(a, gamma)
+    share = scaled / total
+    pivot = top.q - top.gradient * _sum(share * low.gradient)
+    return Linearised(low, top, share, largest + xp.log(total) - top.log_t, pivot)
 
 
-def _newton_step(
-    x: Array, a: Array, rho: Array, gamma: float, log_n: Array | float = 0.0
-) -> tuple[Array, Array]:
-    """The step from (x, a), where every entry of x stands for n equal classes."""
-    xp = array_namespace(x)
-    at = _linearised(x, a, gamma)
-    miss = rho + at.log_h_top - (x - log_phi_low(x, at.q, gamma))
-    excess = at.log_mass + log_n + softplus(-a)
-    step_a = (excess + xp.sum(at.shares * miss, axis=-1, keepdims=True)) / at.pivot
-    return (miss + at.top_gradient * step_a) / at.gradient, step_a
+class Step(NamedTuple):
+    """Changes of the unknowns."""
+
+    x: Array
+    a: Array
 
 
-def pulled_back(gradient: Array, x: Array, a: Array, gamma: float) -> tuple[Array, Array]:
-    """Gradient with respect to the posterior's logits, (others, top), of a function of the output.
+def _newton_step(at: Linearised, x: Array, rho: Array, gamma: float) -> Step:
+    miss = rho + at.top.log_h - (x - log_phi_of(at.low.q, at.low.gamma_u, gamma))
+    step_a = (at.excess + _sum(at.share * at.low.gradient * miss)) / at.pivot
+    return Step((miss + at.top.gradient * step_a) * at.low.gradient, step_a)
 
-    ``gradient`` is that with respect to the logits of the others, which are relative to the top.
-    """
-    xp = array_namespace(x)
-    at = _linearised(x, a, gamma)
-    others = gradient / at.gradient
-    top = xp.sum(gradient, axis=-1, keepdims=True) * (sigmoid(a) / at.top_gradient)
-    total = (xp.sum(others, axis=-1, keepdims=True) + top) / at.pivot
-    return others + at.shares * (at.top_gradient * total), top - sigmoid(-a) * total
+
+def _correction(at: Linearised, first: Step, gamma: float) -> Step:
+    """The second step of Chebyshev's method: the error of the first one, to second order."""
+    xp = array_namespace(first.x)
+    # Limited for rows of huge logits, whose squares would overflow.
+    x, a = xp.clip(first.x, min=-1.0, max=1.0), xp.clip(first.a, min=-1.0, max=1.0)
+    half_x, half_a = 0.5 * x * x, 0.5 * a * a
+    bend = half_x * log_q_curvature(at.low, gamma)
+    of_top = half_a * at.top.curvature
+    error = _sum(at.share * (bend + half_x + of_top * at.low.gradient))
+    error = error - 0.5 * _sum(at.share * x) ** 2 + half_a * at.top.q * at.top.t
+    step_a = error / at.pivot
+    return Step(bend + at.low.gradient * (of_top + at.top.gradient * step_a), step_a)
+
+
+def _sum(values: Array) -> Array:
+    return array_namespace(values).sum(values, axis=-1, keepdims=True)
 
 
 @np.errstate(over="ignore")

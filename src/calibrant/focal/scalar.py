@@ -13,6 +13,8 @@ large q, and their gradients.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from calibrant import _inputs
@@ -61,8 +63,43 @@ def log_phi_top(log_rest: Array, cross_entropy: Array, gamma: float) -> Array:
 
 def log_phi_low(log_q: Array, q: Array, gamma: float) -> Array:
     """log phi(q) for q up to about 1/2: every class except the top one."""
+    return log_phi_of(q, gamma_u(log_q, q, gamma), gamma)
+
+
+def gamma_u(log_q: Array, q: Array, gamma: float) -> Array:
+    """gamma u(q) for q up to about 1/2."""
+    return -gamma * (q * log_q / (1.0 - q))
+
+
+def log_phi_of(q: Array, of_u: Array, gamma: float) -> Array:
+    """log phi(q) for q up to about 1/2, from ``of_u`` = gamma u(q)."""
     xp = array_namespace(q)
-    return gamma * xp.log1p(-q) + xp.log1p(-gamma * (q * log_q / (1.0 - q)))
+    return gamma * xp.log1p(-q) + xp.log1p(of_u)
+
+
+class LogQ(NamedTuple):
+    """x = log q as a function of log h, h = q / phi, for q up to about 1/2."""
+
+    q: Array
+    gamma_u: Array
+    gradient: Array
+    """d x / d log h."""
+    denominator: Array
+
+
+def log_q_of_log_h(x: Array, q: Array, gamma: float) -> LogQ:
+    """The function and its gradient at x."""
+    of_u = gamma_u(x, q, gamma)
+    denominator = 1.0 + q * ((2.0 * gamma - 1.0) + (gamma - 1.0) * of_u)
+    return LogQ(q, of_u, (1.0 - q) * (1.0 + of_u) / denominator, denominator)
+
+
+def log_q_curvature(at: LogQ, gamma: float) -> Array:
+    """Second derivative of x divided by the square of the first."""
+    rest = 1.0 - at.q
+    change = (at.gamma_u - gamma * at.q) / rest  # d gamma u / d x
+    rest_of_it = (1.0 - (gamma - 1.0) * at.q * change) / at.denominator
+    return change / (1.0 + at.gamma_u) - 1.0 / rest + rest_of_it
 
 
 def log_phi_low_gradient(log_q: Array, q: Array, gamma: float) -> Array:
@@ -72,17 +109,35 @@ def log_phi_low_gradient(log_q: Array, q: Array, gamma: float) -> Array:
     return gamma * ((u - q) / (1.0 + gamma * u) - q) / rest
 
 
-def log_h_top(a: Array, gamma: float) -> tuple[Array, Array]:
-    """log h and d log h / d a for h = q / phi and a = log(t / q), where q may be close to 1.
+class LogHTop(NamedTuple):
+    """log h of h = q / phi as a function of the log-odds a = log(t / q); q may be close to 1."""
 
-    du / d log q is 1 - G here. Products of t and of terms that grow like 1/t are expanded.
-    """
+    q: Array
+    t: Array
+    log_t: Array
+    log_h: Array
+    gradient: Array
+    curvature: Array
+
+
+def log_h_top(a: Array, gamma: float) -> LogHTop:
+    """The function and its derivatives for gamma >= 0."""
     xp = array_namespace(a)
-    cross_entropy, log_rest = softplus(a), -softplus(-a)
-    q, t = xp.exp(-cross_entropy), xp.exp(log_rest)
-    g = complement_of_u(t, cross_entropy)
-    value = -cross_entropy - gamma * log_rest - xp.log1p(gamma * (1.0 - t * g))
-    return value, -t - gamma * (q - t * (1.0 - g) / ((1.0 + gamma) - gamma * t * g))
+    cross_entropy, log_t = softplus(a), -softplus(-a)
+    q, t = xp.exp(-cross_entropy), xp.exp(log_t)
+    smallest = float(xp.finfo(a.dtype).smallest_normal)
+    u = q * (xp.clip(cross_entropy, min=smallest) / xp.clip(t, min=smallest))
+    factor = 1.0 + gamma * u
+    ratio = (u - q) / factor
+    product = q * t
+    return LogHTop(
+        q,
+        t,
+        log_t,
+        log_h=-cross_entropy - gamma * log_t - xp.log(factor),
+        gradient=-t - gamma * (q - ratio),
+        curvature=(gamma - 1.0) * product + gamma * (product / factor - ratio + gamma * ratio**2),
+    )
 
 
 def phi_gradient(cross_entropy: Array, gamma: float) -> Array:
