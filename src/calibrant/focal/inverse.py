@@ -161,7 +161,7 @@ def _iterate(
     a: Array,
     gamma: float,
     tolerance: float,
-    log_n: Array | float = 0.0,
+    log_n: Array | None = None,
 ) -> tuple[Array, Array]:
     """(x, a) after steps up to and including one below ``tolerance``."""
     xp = array_namespace(rho)
@@ -179,7 +179,7 @@ def _iterate(
             # For large gamma the curvature of log h is large, and full steps can cycle.
             sizes = xp.max(xp.abs(first.x) / xp.clip(-x, min=1.0), axis=-1, keepdims=True)
             damping = LONGEST_STEP / xp.clip(xp.maximum(sizes, size_a), min=LONGEST_STEP)
-            first = Step(damping * first.x, damping * first.a)
+            first = Step(*(damping * change for change in first))
         second = _correction(at, first, gamma)
         x = xp.clip(x + first.x + second.x, max=-math.log(2.0))
         a = xp.maximum(a + first.a + second.a, lowest)
@@ -196,53 +196,63 @@ class Linearised(NamedTuple):
 
     low: LogQ
     top: LogHTop
-    share: Array
-    """q divided by its sum."""
+    scaled: Array
+    """q, up to a factor for each row."""
+    weights: Array
+    """The same times d x / d log h."""
+    total: Array
+    """Sum of ``scaled``."""
+    mean_gradient: Array
+    """Sum of ``weights``, divided by ``total``."""
     excess: Array
     """log of the sum of q, less log(1 - q_m)."""
     pivot: Array
     """What a step of a changes in the last equation, after x has been eliminated."""
 
 
-def linearised(x: Array, a: Array, gamma: float, log_n: Array | float = 0.0) -> Linearised:
+def linearised(x: Array, a: Array, gamma: float, log_n: Array | None = None) -> Linearised:
     """The equations at (x, a), where an entry of x stands for n equal classes."""
     xp = array_namespace(x)
-    log_sums = x + log_n
+    log_sums = x if log_n is None else x + log_n
     largest = xp.max(log_sums, axis=-1, keepdims=True)
     scaled = xp.exp(log_sums - largest)  # even if every q underflows
-    total = _sum(scaled)
-    low = log_q_of_log_h(x, scaled * xp.exp(largest - log_n), gamma)
-    top = log_h_top(a, gamma)
-    share = scaled / total
-    pivot = top.q - top.gradient * _sum(share * low.gradient)
-    return Linearised(low, top, share, largest + xp.log(total) - top.log_t, pivot)
+    q = scaled * xp.exp(largest if log_n is None else largest - log_n)
+    low, top = log_q_of_log_h(x, q, gamma), log_h_top(a, gamma)
+    weights, total = scaled * low.gradient, _sum(scaled)
+    mean_gradient = _sum(weights) / total
+    excess = largest + xp.log(total) - top.log_t
+    pivot = top.q - top.gradient * mean_gradient
+    return Linearised(low, top, scaled, weights, total, mean_gradient, excess, pivot)
 
 
 class Step(NamedTuple):
     """Changes of the unknowns."""
 
     x: Array
+    mean_x: Array
+    """Mean of x, weighted by q."""
     a: Array
 
 
 def _newton_step(at: Linearised, x: Array, rho: Array, gamma: float) -> Step:
     miss = rho + at.top.log_h - (x - log_phi_of(at.low.q, at.low.gamma_u, gamma))
-    step_a = (at.excess + _sum(at.share * at.low.gradient * miss)) / at.pivot
-    return Step((miss + at.top.gradient * step_a) * at.low.gradient, step_a)
+    step_a = (at.excess + _sum(at.weights * miss) / at.total) / at.pivot
+    step_x = (miss + at.top.gradient * step_a) * at.low.gradient
+    return Step(step_x, at.top.q * step_a - at.excess, step_a)
 
 
 def _correction(at: Linearised, first: Step, gamma: float) -> Step:
     """The second step of Chebyshev's method: the error of the first one, to second order."""
-    xp = array_namespace(first.x)
     # Limited for rows of huge logits, whose squares would overflow.
-    x, a = xp.clip(first.x, min=-1.0, max=1.0), xp.clip(first.a, min=-1.0, max=1.0)
+    x, mean_x, a = (array_namespace(v).clip(v, min=-1.0, max=1.0) for v in first)
     half_x, half_a = 0.5 * x * x, 0.5 * a * a
     bend = half_x * log_q_curvature(at.low, gamma)
     of_top = half_a * at.top.curvature
-    error = _sum(at.share * (bend + half_x + of_top * at.low.gradient))
-    error = error - 0.5 * _sum(at.share * x) ** 2 + half_a * at.top.q * at.top.t
+    error = _sum(at.scaled * (bend + half_x)) / at.total - 0.5 * mean_x * mean_x
+    error = error + of_top * at.mean_gradient + half_a * at.top.q * at.top.t
     step_a = error / at.pivot
-    return Step(bend + at.low.gradient * (of_top + at.top.gradient * step_a), step_a)
+    of_log_h = of_top + at.top.gradient * step_a
+    return Step(bend + at.low.gradient * of_log_h, at.top.q * step_a, step_a)
 
 
 def _sum(values: Array) -> Array:

@@ -63,43 +63,43 @@ def log_phi_top(log_rest: Array, cross_entropy: Array, gamma: float) -> Array:
 
 def log_phi_low(log_q: Array, q: Array, gamma: float) -> Array:
     """log phi(q) for q up to about 1/2: every class except the top one."""
-    return log_phi_of(q, gamma_u(log_q, q, gamma), gamma)
+    return log_phi_of(q, -gamma * (q * log_q / (1.0 - q)), gamma)
 
 
-def gamma_u(log_q: Array, q: Array, gamma: float) -> Array:
-    """gamma u(q) for q up to about 1/2."""
-    return -gamma * (q * log_q / (1.0 - q))
-
-
-def log_phi_of(q: Array, of_u: Array, gamma: float) -> Array:
-    """log phi(q) for q up to about 1/2, from ``of_u`` = gamma u(q)."""
+def log_phi_of(q: Array, gamma_u: Array, gamma: float) -> Array:
+    """log phi(q) for q up to about 1/2, from gamma u(q)."""
     xp = array_namespace(q)
-    return gamma * xp.log1p(-q) + xp.log1p(of_u)
+    return gamma * xp.log1p(-q) + xp.log1p(gamma_u)
 
 
 class LogQ(NamedTuple):
     """x = log q as a function of log h, h = q / phi, for q up to about 1/2."""
 
     q: Array
+    rest: Array
+    """1 - q."""
     gamma_u: Array
-    gradient: Array
-    """d x / d log h."""
+    factor: Array
+    """1 + gamma u."""
     denominator: Array
+    gradient: Array
+    """d x / d log h = (1 - q) factor / denominator."""
 
 
 def log_q_of_log_h(x: Array, q: Array, gamma: float) -> LogQ:
-    """The function and its gradient at x."""
-    of_u = gamma_u(x, q, gamma)
-    denominator = 1.0 + q * ((2.0 * gamma - 1.0) + (gamma - 1.0) * of_u)
-    return LogQ(q, of_u, (1.0 - q) * (1.0 + of_u) / denominator, denominator)
+    """The function at x, in as few operations as possible."""
+    rest = 1.0 - q
+    of_u = -gamma * (q * x / rest)
+    factor = 1.0 + of_u
+    denominator = 1.0 + q * (gamma + (gamma - 1.0) * factor)
+    return LogQ(q, rest, of_u, factor, denominator, rest * factor / denominator)
 
 
 def log_q_curvature(at: LogQ, gamma: float) -> Array:
     """Second derivative of x divided by the square of the first."""
-    rest = 1.0 - at.q
-    change = (at.gamma_u - gamma * at.q) / rest  # d gamma u / d x
-    rest_of_it = (1.0 - (gamma - 1.0) * at.q * change) / at.denominator
-    return change / (1.0 + at.gamma_u) - 1.0 / rest + rest_of_it
+    change = (at.gamma_u - gamma * at.q) / at.rest  # d gamma u / d x
+    of_denominator = (1.0 - (gamma - 1.0) * at.q * change) / at.denominator
+    return change / at.factor - 1.0 / at.rest + of_denominator
 
 
 def log_phi_low_gradient(log_q: Array, q: Array, gamma: float) -> Array:

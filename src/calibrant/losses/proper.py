@@ -192,6 +192,6 @@ def _replace_by_gradient(
         is_top, -at.top.t / at.top.gradient, at.low.gradient.gather(-1, label)
     )
     scale = slope / at.pivot
-    torch.mul(at.share * at.low.gradient, -at.top.gradient * scale, out=rho)
+    torch.mul(at.weights, -at.top.gradient * scale / at.total, out=rho)
     rho.scatter_(-1, top, at.top.q * scale).scatter_add_(-1, label, -slope)
     return torch.where(is_top, softplus(a), -x.gather(-1, label))
