@@ -35,8 +35,8 @@ class ProperFocalLoss(FocalLoss):
     with the focal loss and applying :func:`calibrant.focal.focal_map` has the same optimum, if the
     network can represent any output, but different gradients.
 
-    The inverse map is computed by Newton's method, in 3 to 30 steps that cost about a softmax each.
-    Its first two derivatives are those of the implicit function.
+    The inverse map takes one to three steps for the usual gammas. With class indices the gradient
+    comes from its closed form. The first two derivatives are those of the implicit function.
 
     Args:
         gamma: A number of at least 0, where 0 is cross-entropy.
@@ -188,9 +188,7 @@ def _replace_by_gradient(
     x, a = solve(rho, Summary(*summary), a, gamma)
     at = linearised(x, a, gamma)
     is_top = label == top
-    slope = torch.where(
-        is_top, -at.top.t / at.top.gradient, at.low.gradient.gather(-1, label)
-    )
+    slope = torch.where(is_top, -at.top.t / at.top.gradient, at.low.gradient.gather(-1, label))
     scale = slope / at.pivot
     torch.mul(at.weights, -at.top.gradient * scale / at.total, out=rho)
     rho.scatter_(-1, top, at.top.q * scale).scatter_add_(-1, label, -slope)
