@@ -47,7 +47,7 @@ def scores_of(predictions: Predictions) -> tuple[str, npt.NDArray[Any]]:
 
 def columns_of_parts(columns: Mapping[str, Any]) -> dict[str, Any]:
     """The options that name columns, for files that are read in parts."""
-    known = {name: columns[name] for name in ("label", "score")}
+    known = {name: columns[name] for name in ("label", "score", "where") if name in columns}
     given = [f"--{name}" for name, value in columns.items() if name not in known and value]
     if given:
         raise CalibrantError(

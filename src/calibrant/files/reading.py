@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from calibrant import _inputs
 from calibrant.errors import CalibrantError
+from calibrant.files.condition import Condition
 from calibrant.files.csv import CsvSource
 from calibrant.files.jsonl import JsonlSource
 from calibrant.files.jsonl.options import checked_options
@@ -57,6 +58,7 @@ def read_predictions(
     options: Sequence[str] | None = None,
     source: str | None = None,
     keep: Sequence[str] = (),
+    where: str | None = None,
 ) -> Predictions:
     """All rows of a prediction file.
 
@@ -81,6 +83,9 @@ def read_predictions(
             Plain lines and those of lm-evaluation-harness name them themselves.
         source: The lines of a log to read, by their field ``source``, if there are several.
         keep: Further columns of a table to read, such as groups: ``others`` of the result.
+            Folders named ``column=value`` give a column of Parquet files too.
+        where: A condition on columns of Parquet files, such as ``month == '2026-10' and age >= 18``
+            (==, !=, <, <=, >, >=, ``in (...)``, ``and``): only rows that meet it are read.
 
     Returns:
         Predictions: the arrays; None for those that the file does not have.
@@ -96,7 +101,7 @@ def read_predictions(
         Traceback (most recent call last):
         calibrant.errors.CalibrantError: ...net.npz holds the parts val, test: add ::val or ::test
     """
-    asked = _asked(label, score, positive, options, source, keep)
+    asked = _asked(label, score, positive, options, source, keep, where)
     return next(_predictions_of(_source(path, asked), None, asked))
 
 
@@ -110,6 +115,7 @@ def iter_predictions(
     options: Sequence[str] | None = None,
     source: str | None = None,
     keep: Sequence[str] = (),
+    where: str | None = None,
 ) -> Iterator[Predictions]:
     """The rows of :func:`read_predictions` in batches, without holding the whole file.
 
@@ -126,7 +132,7 @@ def iter_predictions(
         [[0, 1], [2, 0], [1]]
     """
     rows = _inputs.whole_number(batch_rows, "batch_rows", allowed=range(1, 1 << 31))
-    asked = _asked(label, score, positive, options, source, keep)
+    asked = _asked(label, score, positive, options, source, keep, where)
     return _predictions_of(_source(path, asked), rows, asked)
 
 
@@ -194,11 +200,15 @@ def _asked(
     options: Sequence[str] | None,
     source: str | None,
     keep: Sequence[str] = (),
+    where: str | None = None,
 ) -> Asked:
     columns = (score,) if isinstance(score, str) else tuple(score or ())
     answers = None if options is None else checked_options(options)
     kept = tuple(keep) or False
-    return Asked(label, columns, positive, options=answers, source=source, keep=kept)
+    condition = None if where is None else Condition.parsed(where)
+    return Asked(
+        label, columns, positive, options=answers, source=source, keep=kept, where=condition
+    )
 
 
 def _predictions_of(source: Source, rows: int | None, asked: Asked) -> Iterator[Predictions]:
@@ -249,6 +259,11 @@ def _source(path: Any, asked: Asked) -> Source:
         raise CalibrantError(
             f"options and source are for .jsonl files, the logs of language models; found {file}. "
             "Leave them out"
+        )
+    if asked.where is not None and not file.is_dir() and file.suffix.lower() != ".parquet":
+        raise CalibrantError(
+            f"a condition on rows is for Parquet files and folders of them; found {file}. Leave it "
+            "out, or write the file as Parquet"
         )
     if file.is_dir():
         return ParquetSource(file, part, where, asked)
