@@ -33,6 +33,8 @@ ONE_COLUMN = {
 """Names of a column for the positive class, and its kind. A score is a probability if all of the
 file's scores are between 0 and 1, else a logit."""
 IDS = ("id", "ids")
+OTHER = "other:"
+"""Prefix of columns that are passed on as they are."""
 
 STEMS = {"prob": "probs", "logit": "logits"}
 """What is in the name of a column that says its kind."""
@@ -69,6 +71,13 @@ class Asked:
     """The lines of a log to read."""
     where: Condition | None = None
     """What rows of Parquet files must meet."""
+    groups: tuple[str, ...] = ()
+    """The columns that the calibrator that is applied was fitted by."""
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The further arrays or fields of a file without a table to read."""
+        return self.keep if isinstance(self.keep, tuple) else self.groups
 
 
 def as_options(columns: Mapping[str, Any]) -> str:
@@ -138,19 +147,22 @@ def find_layout(
     found = _Names(names, part, where, "column" if table else "array")
     layout = _truncated_layout(found) or _usual_layout(found, asked, table)
     if not table:
+        kept = {OTHER + name: found.full[found.known(name)] for name in asked.named}
+        layout = replace(layout, roles=layout.roles | kept)
         shared = "class_names" if "class_names" in names else None
-        return replace(layout, class_names=found.one("class_names") or shared)
+        named = None if layout.kind == "top_logits" else found.one("class_names") or shared
+        return replace(layout, class_names=named)
     found = _Names([*names, *of_path], part, where, "column")
-    kept: tuple[str, ...] = ()
     if isinstance(asked.keep, tuple):
-        kept = tuple(found.full[found.known(name)] for name in asked.keep)
+        columns = tuple(found.full[found.known(name)] for name in asked.keep)
+        layout = replace(layout, kept=columns)
     elif asked.keep and layout.kind != "top_logits":
         used = (*layout.scores, layout.roles.get("confidence"))
-        kept = tuple(name for name in found.all if name not in used)
+        layout = replace(layout, kept=tuple(name for name in found.all if name not in used))
     if asked.where is not None:
         there = _Names(found.all, None, where, "column")
         layout = replace(layout, compared=tuple(map(there.known, asked.where.columns)))
-    return replace(layout, kept=kept)
+    return layout
 
 
 def _usual_layout(found: _Names, asked: Asked, table: bool) -> Layout:

@@ -82,8 +82,9 @@ def read_predictions(
         options: The possible answers in a log, such as A, B, C and D: the classes, in this order.
             Plain lines and those of lm-evaluation-harness name them themselves.
         source: The lines of a log to read, by their field ``source``, if there are several.
-        keep: Further columns of a table to read, such as groups: ``others`` of the result.
-            Folders named ``column=value`` give a column of Parquet files too.
+        keep: Further columns of a table to read, such as groups: ``others`` of the result. Of an
+            ``.npz`` file these are arrays with an entry for each row, of a log fields such as
+            ``meta.country``; folders named ``column=value`` are columns of Parquet files.
         where: A condition on columns of Parquet files, such as ``month == '2026-10' and age >= 18``
             (==, !=, <, <=, >, >=, ``in (...)``, ``and``): only rows that meet it are read.
 
@@ -143,16 +144,18 @@ def iter_to_calibrate(
     kind: str | None,
     classes: Sequence[Any] | None,
     columns: Mapping[str, Any],
+    groups: Sequence[str],
 ) -> Iterator[Predictions]:
     """Batches to which a fitted calibrator is applied, with the other columns of a table.
 
     ``kind`` is what the calibrator was fitted on: a column called score holds that. The last of
     its two ``classes`` is the positive one, unless ``columns`` names another. Confidences need not
-    say which are correct.
+    say which are correct. The calibrator was fitted by the columns ``groups``.
     """
     asked = replace(
         _asked(**columns),
         keep=True,
+        groups=tuple(groups),
         kind=kind,
         usual_positive=str(classes[-1]) if classes else None,
     )
