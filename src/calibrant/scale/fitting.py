@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from calibrant import _inputs
 from calibrant.calibrators import (
+    AutoCalibration,
     BiasCorrectedTemperatureScaling,
     Calibrator,
     FocalCalibration,
@@ -18,6 +19,7 @@ from calibrant.calibrators import (
     TopRestScaling,
     VectorScaling,
 )
+from calibrant.calibrators.auto.method import rows_to_compare
 from calibrant.calibrators.truncated.bounds import check_truncated_fit, tail_bounds
 from calibrant.errors import CalibrantError
 from calibrant.scale import regression, search, top_rest  # noqa: F401  (they register fits)
@@ -35,9 +37,10 @@ METHODS = tuple(
         TopRestScaling,
         VectorScaling,
         BiasCorrectedTemperatureScaling,
+        AutoCalibration,
     )
 )
-"""Methods whose fits need only sums over rows."""
+"""Methods whose fits need only sums over rows; ``auto`` also some rows, to compare methods on."""
 
 
 Fitted = TypeVar("Fitted", bound=Calibrator)
@@ -114,7 +117,8 @@ def fit(
         check_truncated_fit(calibrator)
     with engine_for(scheduler) as engine:
         engine.progress = progress
-        samples = SamplesInFiles.of(folder, engine)
+        chooses = isinstance(calibrator, AutoCalibration)
+        samples = SamplesInFiles.of(folder, engine, to_compare=chooses)
         calibrator.fit_samples(samples)
         tail = tail_bounds(samples, calibrator) if folder.truncated else None
     calibrator.classes_ = folder.class_names or calibrator.classes_
@@ -126,8 +130,22 @@ def fit(
         skipped=samples.facts.skipped,
         search_bounds=samples.search_bounds[-1] if samples.search_bounds else None,
         tail_bounds=tail,
+        compared_on=_compared_on(calibrator, samples),
     )
     return calibrator
+
+
+def _compared_on(calibrator: Calibrator, samples: SamplesInFiles) -> str | None:
+    """What ``auto`` did on some of the rows."""
+    if not isinstance(calibrator, AutoCalibration):
+        return None
+    some = len(rows_to_compare(samples))
+    if some == len(samples):
+        return None
+    text = f"Methods were compared on {some:,} evenly spread rows"
+    if len(calibrator.parts_) == 1 and isinstance(calibrator.parts_[0], TopRestScaling):
+        return f"{text}; {calibrator.chosen_} was fitted on all."
+    return f"{text}; {calibrator.chosen_}, which needs rows in memory, was fitted on these."
 
 
 def check_scalable(calibrator: Calibrator) -> None:
