@@ -62,13 +62,14 @@ def test_evaluate(options, logs):
 
 
 def test_compare_and_report(logs, tmp_path):
-    both = (logs / "logs", logs / "logs", "--method", "identity,temperature")
+    both = (logs / "logs", logs / "logs", "--method", "identity,platt")
     found = printed("compare", *both, "--where", OCTOBER)
     assert "400" in found
     assert "--where 'month == '\"'\"'2026-10'\"'\"''" in found  # quoted for a shell
     page = tmp_path / "page.html"
     printed("report", *both, "--where", OCTOBER, "--by", "sex", "-o", page)
     assert "sex=f" in page.read_text()
+    assert 'apply cal.json FILE <span class="nowrap">-o' in page.read_text()
 
 
 def test_files_in_parts(logs):

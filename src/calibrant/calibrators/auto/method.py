@@ -55,10 +55,10 @@ class AutoCalibration(InParts):
       predicted class. They do so where the model is wrong about whole classes.
 
     Otherwise the simpler method is kept. Below 20 samples it is temperature scaling. The selected
-    method is fitted on all samples. (Over files, methods are compared on a million evenly spread
-    samples, and one that needs samples in memory is fitted on these.) ``report_.evidence`` lists the
-    results on held-out samples: what each candidate gains, how many predictions it changes, and
-    what that does to the accuracy.
+    method is fitted on all samples. Over files, methods are compared on a million evenly spread
+    samples, and one that needs samples in memory is fitted on these. ``report_.evidence`` lists
+    the results on held-out samples: what each candidate gains, how many predictions it changes,
+    and what that does to the accuracy.
 
     Args:
         keep_class: Only consider methods that never change the predicted class.
