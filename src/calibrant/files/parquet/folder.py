@@ -218,7 +218,7 @@ class ParquetFolder:
                 widths[fields[self.layout.kind].shape[1]] += 1
             if widths:
                 return widths.most_common(1)[0][0]
-        raise _no_rows(self.where, 0)
+        raise _no_rows(self.where, 0, self.ranges[0].condition)
 
 
 def open_folder(
@@ -267,7 +267,7 @@ def open_folder(
                 raise
             skipped.add(str(refusal), files=1, rows=rows_or_zero(file))
     if not footers:
-        raise _no_rows(where, skipped.files)
+        raise _no_rows(where, skipped.files, asked.where)
     kept = set.intersection(*(set(footer.layout.kept) for footer in footers))
     layout = replace(
         footers[0].layout,
@@ -328,7 +328,7 @@ class ParquetSource:
             found = True
             yield self.folder.decode(*batch)
         if not found:
-            raise _no_rows(self.folder.where, 0)
+            raise _no_rows(self.folder.where, 0, self.folder.ranges[0].condition)
 
 
 class ChangedFileError(OSError):
@@ -391,6 +391,7 @@ def _bad_rows(refusal: BaseException | None) -> npt.NDArray[np.intp] | None:
     return None
 
 
-def _no_rows(where: str, n_skipped: int) -> CalibrantError:
+def _no_rows(where: str, n_skipped: int, condition: Condition | None) -> CalibrantError:
     besides = f" besides {n_skipped} skipped files" if n_skipped else ""
-    return CalibrantError(f"{where} has no rows{besides}. Write at least one, or change --where")
+    fix = "Write at least one" if condition is None else "Change the condition"
+    return CalibrantError(f"{where} has no rows{besides}. {fix}")
