@@ -180,6 +180,11 @@ def one_row(n_classes: int, dtype: str) -> None:
     row = logits[:1].astype(dtype)
     temperature = TemperatureScaling().fit(logits, labels)
     auto = AutoCalibration(keep_class=True).fit(logits, labels)
+    # A model that prefers a tenth of the classes needs a first part, and huge gaps another.
+    shifted = logits + np.float32(8.0) * (np.arange(n_classes) < n_classes // 10)
+    in_parts = AutoCalibration().fit(shifted, labels)
+    shifted[:20] *= 1e5
+    floored = AutoCalibration().fit(shifted, labels)
 
     def calls(run: Callable[[], Any]) -> Callable[[], None]:
         def ten() -> None:
@@ -195,6 +200,8 @@ def one_row(n_classes: int, dtype: str) -> None:
             "temperature, logits=": calls(lambda: temperature.predict_proba(logits=row)),
             "auto": calls(lambda: auto.predict_proba(row)),
             "auto, logits=": calls(lambda: auto.predict_proba(logits=row)),
+            f"auto: {in_parts.chosen_}": calls(lambda: in_parts.predict_proba(row)),
+            f"auto: {floored.chosen_}": calls(lambda: floored.predict_proba(row)),
         },
         rounds=500,
         of_rounds=min,
