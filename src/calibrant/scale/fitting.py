@@ -52,6 +52,7 @@ def fit(
     n_classes: int | None = None,
     label: str | None = None,
     score: str | Sequence[str] | None = None,
+    positive: str | None = None,
     progress: Progress | None = None,
 ) -> Fitted:
     """Fit ``calibrator`` on Parquet files of any size.
@@ -72,6 +73,7 @@ def fit(
             :class:`calibrant.calibrators.TruncatedRows`).
         label: The column of the labels, if it is not called label, target or y_true.
         score: The column of the positive class, or the columns of all classes.
+        positive: The label of the positive class, if the labels are not 0 and 1.
         progress: Called with the number of the pass over the files, the number of its tasks that
             are done, and the number of its tasks.
 
@@ -105,6 +107,7 @@ def fit(
         n_classes=n_classes,
         label=label,
         score=score,
+        positive=positive,
     )
     if folder.truncated:
         check_truncated_fit(calibrator)
