@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from calibrant import _inputs
+from calibrant._inputs.skipped import Skipped
 from calibrant.errors import CalibrantError
 
 SCORES = {"logits": "logit", "probs": "prob"}
@@ -66,6 +67,8 @@ class Asked:
     """The possible answers in a language model's log: the classes."""
     source: str | None = None
     """The lines of a log to read."""
+    skipped: Skipped | None = None
+    """Counts the lines of a log that cannot be used; None refuses the first."""
 
 
 def as_options(columns: Mapping[str, Any]) -> str:

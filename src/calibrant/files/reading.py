@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from calibrant import _inputs
+from calibrant._inputs.skipped import Skipped
 from calibrant.errors import CalibrantError
 from calibrant.files.csv import CsvSource
 from calibrant.files.jsonl import JsonlSource
@@ -56,6 +57,7 @@ def read_predictions(
     positive: str | None = None,
     options: Sequence[str] | None = None,
     source: str | None = None,
+    skipped: Skipped | None = None,
     keep: Sequence[str] = (),
 ) -> Predictions:
     """All rows of a prediction file.
@@ -80,6 +82,8 @@ def read_predictions(
         options: The possible answers in a log, such as A, B, C and D: the classes, in this order.
             Plain lines and those of lm-evaluation-harness name them themselves.
         source: The lines of a log to read, by their field ``source``, if there are several.
+        skipped: A :class:`calibrant.scale.Skipped` that counts the lines of a log that cannot be
+            used; None refuses the first of them.
         keep: Further columns of a table to read, such as groups: ``others`` of the result.
 
     Returns:
@@ -96,7 +100,7 @@ def read_predictions(
         Traceback (most recent call last):
         calibrant.errors.CalibrantError: ...net.npz holds the parts val, test: add ::val or ::test
     """
-    asked = _asked(label, score, positive, options, source, keep)
+    asked = asked_for(label, score, positive, options, source, skipped, keep)
     return next(_predictions_of(_source(path, asked), None, asked))
 
 
@@ -109,6 +113,7 @@ def iter_predictions(
     positive: str | None = None,
     options: Sequence[str] | None = None,
     source: str | None = None,
+    skipped: Skipped | None = None,
     keep: Sequence[str] = (),
 ) -> Iterator[Predictions]:
     """The rows of :func:`read_predictions` in batches, without holding the whole file.
@@ -126,7 +131,7 @@ def iter_predictions(
         [[0, 1], [2, 0], [1]]
     """
     rows = _inputs.whole_number(batch_rows, "batch_rows", allowed=range(1, 1 << 31))
-    asked = _asked(label, score, positive, options, source, keep)
+    asked = asked_for(label, score, positive, options, source, skipped, keep)
     return _predictions_of(_source(path, asked), rows, asked)
 
 
@@ -145,7 +150,7 @@ def iter_to_calibrate(
     say which are correct.
     """
     asked = replace(
-        _asked(**columns),
+        asked_for(**columns),
         keep=True,
         kind=kind,
         usual_positive=str(classes[-1]) if classes else None,
@@ -187,18 +192,22 @@ def is_multilabel(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def _asked(
+def asked_for(
     label: str | None,
     score: str | Sequence[str] | None,
     positive: str | None,
     options: Sequence[str] | None,
     source: str | None,
+    skipped: Skipped | None = None,
     keep: Sequence[str] = (),
 ) -> Asked:
+    """The arguments of :func:`read_predictions`, checked."""
     columns = (score,) if isinstance(score, str) else tuple(score or ())
     answers = None if options is None else checked_options(options)
     kept = tuple(keep) or False
-    return Asked(label, columns, positive, options=answers, source=source, keep=kept)
+    return Asked(
+        label, columns, positive, options=answers, source=source, skipped=skipped, keep=kept
+    )
 
 
 def _predictions_of(source: Source, rows: int | None, asked: Asked) -> Iterator[Predictions]:
@@ -245,10 +254,11 @@ def _source(path: Any, asked: Asked) -> Source:
     file, part = _split(where)
     if not file.exists():
         raise FileNotFoundError(_missing(file))
-    if (asked.options, asked.source) != (None, None) and file.suffix.lower() != ".jsonl":
+    for_logs = (asked.options, asked.source, asked.skipped)
+    if any(each is not None for each in for_logs) and file.suffix.lower() != ".jsonl":
         raise CalibrantError(
-            f"options and source are for .jsonl files, the logs of language models; found {file}. "
-            "Leave them out"
+            "options, source and skipped are for .jsonl files, the logs of language models; found "
+            f"{file}. Leave them out"
         )
     if file.is_dir():
         return ParquetSource(file, part, where, asked)

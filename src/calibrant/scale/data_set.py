@@ -26,8 +26,8 @@ def open_data_set(
     """Open a Parquet file, or a folder of them with any subfolders.
 
     ``n_classes`` is needed for truncated rows whose files do not say it. ``label`` and ``score``
-    name columns, and ``positive`` the label of the positive class. With ``keep``, the other columns that all files have are read too, or those that
-    it names.
+    name columns, and ``positive`` the label of the positive class. With ``keep``, the other columns
+    that all files have are read too, or those that it names.
     """
     folder = open_folder(
         str(path),
