@@ -243,10 +243,14 @@ def test_columns_can_be_named(tmp_path):
     np.testing.assert_allclose(written["prob"].to_numpy(), expected, rtol=1e-12)
 
 
-def test_options_that_need_the_whole_file_are_refused(folder, tmp_path):
-    done = run_calibrant("evaluate", folder, "--positive", "cat", "--scheduler", "local")
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [("--positive", "--positive is for one column of scores; found 3"), ("--source", "--source")],
+)
+def test_options_for_other_data_are_refused(folder, option, message):
+    done = run_calibrant("evaluate", folder, option, "cat", "--scheduler", "local")
     assert done.exit_code == 2
-    assert "--positive need" in done.stderr
+    assert message in done.stderr
 
 
 def test_the_positive_class_can_be_named(tmp_path):
@@ -269,10 +273,5 @@ def test_the_positive_class_can_be_named(tmp_path):
     np.testing.assert_allclose(written["prob"], fitted.predict_proba(probs=p[100:]), rtol=1e-12)
     with pytest.raises(ValueError, match="'ill'"):
         scale.evaluate(tmp_path / "logs", positive="ill")
-
-
-def test_a_positive_class_needs_one_column_of_scores(tmp_path):
-    columns = {"prob_0": [0.4, 0.5], "prob_1": [0.6, 0.5], "label": [0, 1]}
-    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match=r"--positive is for one column of scores; found 2"):
-        scale.evaluate(tmp_path, positive="1")
+    done = run_calibrant("evaluate", tmp_path / "logs", "--skip-bad", "--positive", "sick")
+    assert done.exit_code == 0, done.output
