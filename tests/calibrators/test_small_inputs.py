@@ -10,6 +10,7 @@ import pytest
 from mpmath import mp
 
 from calibrant import AutoCalibration, StructuredScaling, TemperatureScaling, TopRestScaling
+from calibrant.calibrators.auto.curves import STEPS
 from calibrant.calibrators.data import FEW_NUMBERS
 from calibrant.calibrators.linear.methods import BiasCorrectedTemperatureScaling
 from calibrant.calibrators.temperature import kernels
@@ -167,6 +168,21 @@ def test_one_row_is_that_row_of_a_batch(name: str, dtype: str) -> None:
         assert found.dtype == batch.dtype == ("float64" if dtype == "float64" else "float32")
         np.testing.assert_allclose(found[0], expected, rtol=0, atol=TOLERANCE[found.dtype.name])
         np.testing.assert_array_equal(found, fitted(name).predict_proba(logits=row[np.newaxis]))
+
+
+@pytest.mark.parametrize("method", [step.curve for step in STEPS])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_one_row_of_two_classes_is_that_row_of_a_batch(method: type, dtype: str) -> None:
+    samples, labels = draw_samples(1000, 2)
+    curve = method().fit(samples, labels)
+    huge = np.finfo(dtype).max
+    special = [[1, 1], [0, -np.inf], [-np.inf, 2], [huge, -huge], [-huge, huge], [0, 1e-9]]
+    logits = np.concatenate([samples[:50], special]).astype(dtype)
+    batch = curve.predict_proba(logits=np.tile(logits, (2, 1)))
+    for row, expected in zip(logits, batch, strict=False):
+        found = curve.predict_proba(logits=row[np.newaxis])
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found[0], expected, rtol=1e-12 if dtype == "float64" else 1e-6)
 
 
 @every_method

@@ -444,7 +444,8 @@ def within(row: npt.NDArray[Any], low: float, high: float) -> bool:
 
 def state_like(state: State, logits: Array) -> State:
     """The state with arrays in the library, dtype and on the device of ``logits``."""
-    if all(isinstance(value, float) for value in state.values()):
+    plain = isinstance(logits, np.ndarray) and logits.dtype == np.float64
+    if plain or all(isinstance(value, float) for value in state.values()):
         return state
     xp = array_namespace(logits)
 

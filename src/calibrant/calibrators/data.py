@@ -7,6 +7,7 @@ function of that family that dispatches on their type: this module imports no fa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -198,6 +199,17 @@ class FitData:
 def are_few_rows(logits: npt.NDArray[Any]) -> bool:
     """Whether an (n, K) array is mapped row by row."""
     return len(logits) <= FEW_ROWS and logits.size <= FEW_NUMBERS
+
+
+def are_few_plain_rows(logits: Array) -> bool:
+    """Whether these are a few rows of NumPy without masked classes, as a service sends them."""
+    return (
+        isinstance(logits, np.ndarray)
+        and logits.ndim == 2
+        and are_few_rows(logits)
+        and logits.size > 0
+        and bool(logits.item(logits.argmin()) > -math.inf)
+    )
 
 
 def row_blocks(n_rows: int, n_classes: int) -> Iterator[slice]:

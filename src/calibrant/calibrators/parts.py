@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
@@ -12,7 +11,7 @@ import numpy.typing as npt
 from calibrant import _inputs
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Shapes, State
-from calibrant.calibrators.data import are_few_rows
+from calibrant.calibrators.data import are_few_plain_rows
 
 
 def log_probs_after(parts: Iterable[Calibrator], logits: Array) -> Array:
@@ -20,17 +19,6 @@ def log_probs_after(parts: Iterable[Calibrator], logits: Array) -> Array:
     for part in parts:
         logits = part._apply(part._log_probs, logits)
     return logits
-
-
-def _are_few_plain_rows(logits: Array) -> bool:
-    """Whether these are a few rows of NumPy without masked classes, as a service sends them."""
-    return (
-        isinstance(logits, np.ndarray)
-        and logits.ndim == 2
-        and are_few_rows(logits)
-        and logits.size > 0
-        and bool(logits.item(logits.argmin()) > -math.inf)
-    )
 
 
 def _scores_after(parts: list[Calibrator], logits: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -62,7 +50,7 @@ class InParts(Calibrator):
 
     def _probs(self, logits: Array, state: State) -> Array:
         *first, last = self.parts_
-        if last._probs_are_compiled(last.state_) and _are_few_plain_rows(logits):
+        if last._probs_are_compiled(last.state_) and are_few_plain_rows(logits):
             return last._probs(_scores_after(first, logits), last.state_)
         return last._apply(last._probs, log_probs_after(first, logits))
 

@@ -136,6 +136,7 @@ def _row_by_row(logits: npt.NDArray[Any], state: State) -> npt.NDArray[Any]:
     """The probabilities of a few rows, for which the compiled map would not be worth compiling."""
     inverse_temperature = 1.0 / state["temperature"]
     rest_inverse_temperature = 1.0 / state["rest_temperature"]
+    rest_differs = rest_inverse_temperature != 1.0 or state["rest_biases"].any()
     slopes = state["slopes"].tolist()
     out = np.zeros(logits.shape, logits.dtype)
     nearly_tied = False
@@ -149,12 +150,15 @@ def _row_by_row(logits: npt.NDArray[Any], state: State) -> npt.NDArray[Any]:
         if gap < -LARGEST_ODDS:
             out[i, m] = 1.0
             continue
-        crowd = -math.log(np.exp(z - gap).sum())
-        z *= rest_inverse_temperature
-        z += state["rest_biases"]
-        z -= z.item(z.argmax())
-        weights = np.exp(z, out=z)
+        weights = np.exp(z - gap)
         total = float(weights.sum())
+        crowd = -math.log(total)
+        if rest_differs:
+            z *= rest_inverse_temperature
+            z += state["rest_biases"]
+            z -= z.item(z.argmax())
+            weights = np.exp(z, out=z)
+            total = float(weights.sum())
         top_odds = _scalar_spline(crowd - gap, slopes)
         top_odds += state["offset"] + state["contest"] * crowd + state["class_offsets"].item(m)
         level = -math.log(total)
