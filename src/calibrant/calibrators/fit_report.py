@@ -144,7 +144,7 @@ class FitReport:
     passes: int | None = None
     """How often the files were read; None for samples in memory."""
     skipped: Skipped | None = None
-    """Files and rows that were skipped; None for samples in memory."""
+    """Files and rows that were skipped; None if bad ones were refused."""
     search_bounds: SearchBounds | None = None
     """For files and the criterion ``ada_ece``, how exact the search is."""
     tail_bounds: TailBounds | None = None

@@ -25,7 +25,8 @@ scheduler_option = click.option(
 skip_bad_option = click.option(
     "--skip-bad",
     is_flag=True,
-    help="Skip files and rows of a Parquet data set that cannot be used, and count them.",
+    help="Skip files and rows of a Parquet data set, or lines of a .jsonl file, that cannot be "
+    "used, and count them.",
 )
 classes_option = click.option(
     "--classes",
@@ -34,6 +35,11 @@ classes_option = click.option(
     help="Number of classes, if Parquet files hold only the largest logits of each row "
     "(top_logits, top_classes, normaliser) and do not state it.",
 )
+
+
+def is_log(file: str) -> bool:
+    """Whether a file is the log of a language model, which is never read in parts."""
+    return Path(file).suffix.lower() == ".jsonl"
 
 
 def check_classes(where: str, found: int, classes: int | None) -> None:
@@ -56,7 +62,7 @@ def scheduler_of(
     """
     if scheduler is not None:
         return scheduler
-    in_parts = skip_bad or is_truncated(Path(file))
+    in_parts = (skip_bad and not is_log(file)) or is_truncated(Path(file))
     if not in_parts and not Path(file).is_dir():
         return None
     rows = count_rows_in(Path(file), None if where is None else Condition.parsed(where))

@@ -13,6 +13,7 @@ import numpy as np
 
 from calibrant import _inputs, _thresholds
 from calibrant._inputs import Groups
+from calibrant._inputs.skipped import Skipped
 from calibrant._writing import refuse_unwritable, written_whole
 from calibrant.cli.data_sets import (
     check_classes,
@@ -156,7 +157,10 @@ def evaluate(
         )
         notes: tuple[str, ...] = ()
         if where is None:
-            stream, samples = _read(file, n_bins, classes, columns, by, slices)
+            skipped = Skipped() if skip_bad else None
+            read = {**columns, "skipped": skipped}
+            stream, samples = _read(file, n_bins, classes, read, by, slices)
+            notes = (f"{skipped}.",) if skipped else ()
         else:
             from calibrant.scale.evaluation import stream_files
 
@@ -190,7 +194,7 @@ def evaluate(
             )
         else:
             result = stream.result(level=level, random_state=seed)
-            result = replace(result, notes=(*result.notes, *notes))
+        result = replace(result, notes=(*result.notes, *notes))
         if plot_path is not None:
             if samples is not None:
                 stream.count(_by(samples, ()))

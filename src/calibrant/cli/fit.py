@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from calibrant import _inputs, _thresholds
+from calibrant._inputs.skipped import Skipped
 from calibrant._registry import Registry
 from calibrant._writing import refuse_foreign, refuse_unwritable
 from calibrant.calibrators import (
@@ -206,7 +207,9 @@ def fit(
         if isinstance(calibrator, MultiLabelCalibration):
             fit_labels(calibrator, val, where=columns["where"])
         elif where is None:
-            samples = read_labelled(val, columns=columns, to_fit=True, by=by)
+            skipped = Skipped() if skip_bad else None
+            read = {**columns, "skipped": skipped}
+            samples = read_labelled(val, columns=read, to_fit=True, by=by)
             check_classes(val, samples.scores.shape[1], classes)
             data = samples.fit_data()
             with _inputs.naming(val):
@@ -219,6 +222,7 @@ def fit(
                 calibrator.fit_samples(data)
             calibrator.classes_ = samples.classes or calibrator.classes_
             calibrator.origin_ = calibrator.origin_.with_data(*samples[:3])
+            calibrator.report_ = replace(calibrator.report_, skipped=skipped)
         else:
             from calibrant import scale
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from calibrant import _inputs
+from calibrant._inputs.skipped import Skipped
 from calibrant.errors import CalibrantError
 from calibrant.files.condition import Condition
 
@@ -73,6 +74,8 @@ class Asked:
     """What rows of Parquet files must meet."""
     groups: tuple[str, ...] = ()
     """The columns that the calibrator that is applied was fitted by."""
+    skipped: Skipped | None = None
+    """Counts the lines of a log that cannot be used; None refuses the first."""
 
     @property
     def named(self) -> tuple[str, ...]:

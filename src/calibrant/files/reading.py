@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from calibrant import _inputs
+from calibrant._inputs.skipped import Skipped
 from calibrant.errors import CalibrantError
 from calibrant.files.condition import Condition
 from calibrant.files.csv import CsvSource
@@ -57,6 +58,7 @@ def read_predictions(
     positive: str | None = None,
     options: Sequence[str] | None = None,
     source: str | None = None,
+    skipped: Skipped | None = None,
     keep: Sequence[str] = (),
     where: str | None = None,
 ) -> Predictions:
@@ -82,6 +84,8 @@ def read_predictions(
         options: The possible answers in a log, such as A, B, C and D: the classes, in this order.
             Plain lines and those of lm-evaluation-harness name them themselves.
         source: The lines of a log to read, by their field ``source``, if there are several.
+        skipped: A :class:`calibrant.scale.Skipped` that counts the lines of a log that cannot be
+            used; None refuses the first of them.
         keep: Further columns of a table to read, such as groups: ``others`` of the result. Of an
             ``.npz`` file these are arrays with an entry for each row, of a log fields such as
             ``meta.country``; folders named ``column=value`` are columns of Parquet files.
@@ -102,7 +106,7 @@ def read_predictions(
         Traceback (most recent call last):
         calibrant.errors.CalibrantError: ...net.npz holds the parts val, test: add ::val or ::test
     """
-    asked = _asked(label, score, positive, options, source, keep, where)
+    asked = asked_for(label, score, positive, options, source, skipped, keep, where)
     return next(_predictions_of(_source(path, asked), None, asked))
 
 
@@ -115,6 +119,7 @@ def iter_predictions(
     positive: str | None = None,
     options: Sequence[str] | None = None,
     source: str | None = None,
+    skipped: Skipped | None = None,
     keep: Sequence[str] = (),
     where: str | None = None,
 ) -> Iterator[Predictions]:
@@ -133,7 +138,7 @@ def iter_predictions(
         [[0, 1], [2, 0], [1]]
     """
     rows = _inputs.whole_number(batch_rows, "batch_rows", allowed=range(1, 1 << 31))
-    asked = _asked(label, score, positive, options, source, keep, where)
+    asked = asked_for(label, score, positive, options, source, skipped, keep, where)
     return _predictions_of(_source(path, asked), rows, asked)
 
 
@@ -153,7 +158,7 @@ def iter_to_calibrate(
     say which are correct. The calibrator was fitted by the columns ``groups``.
     """
     asked = replace(
-        _asked(**columns),
+        asked_for(**columns),
         keep=True,
         groups=tuple(groups),
         kind=kind,
@@ -196,21 +201,30 @@ def is_multilabel(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def _asked(
+def asked_for(
     label: str | None,
     score: str | Sequence[str] | None,
     positive: str | None,
     options: Sequence[str] | None,
     source: str | None,
+    skipped: Skipped | None = None,
     keep: Sequence[str] = (),
     where: str | None = None,
 ) -> Asked:
+    """The arguments of :func:`read_predictions`, checked."""
     columns = (score,) if isinstance(score, str) else tuple(score or ())
     answers = None if options is None else checked_options(options)
     kept = tuple(keep) or False
     condition = None if where is None else Condition.parsed(where)
     return Asked(
-        label, columns, positive, options=answers, source=source, keep=kept, where=condition
+        label,
+        columns,
+        positive,
+        options=answers,
+        source=source,
+        skipped=skipped,
+        keep=kept,
+        where=condition,
     )
 
 
@@ -258,10 +272,11 @@ def _source(path: Any, asked: Asked) -> Source:
     file, part = _split(where)
     if not file.exists():
         raise FileNotFoundError(_missing(file))
-    if (asked.options, asked.source) != (None, None) and file.suffix.lower() != ".jsonl":
+    for_logs = (asked.options, asked.source, asked.skipped)
+    if any(each is not None for each in for_logs) and file.suffix.lower() != ".jsonl":
         raise CalibrantError(
-            f"options and source are for .jsonl files, the logs of language models; found {file}. "
-            "Leave them out"
+            "options, source and skipped are for .jsonl files, the logs of language models; found "
+            f"{file}. Leave them out"
         )
     if asked.where is not None and not file.is_dir() and file.suffix.lower() != ".parquet":
         raise CalibrantError(

@@ -21,14 +21,15 @@ def open_data_set(
     n_classes: int | None = None,
     label: str | None = None,
     score: str | Sequence[str] | None = None,
+    positive: str | None = None,
     keep: bool | tuple[str, ...] = False,
     where: str | None = None,
 ) -> ParquetFolder:
     """Open a Parquet file, or a folder of them with any subfolders.
 
     ``n_classes`` is needed for truncated rows whose files do not say it. ``label`` and ``score``
-    name columns. With ``keep``, the other columns that all files have are read too, or those that
-    it names. Rows must meet the condition ``where``.
+    name columns, and ``positive`` the label of the positive class. With ``keep``, the other columns
+    that all files have are read too, or those that it names. Rows must meet ``where``.
     """
     folder = open_folder(
         str(path),
@@ -46,7 +47,7 @@ def open_data_set(
         known = _inputs.number_of_classes(folder.n_classes, n_classes, folder.where)
         check_number_of_names(folder.class_names, known, folder.where)
         folder = replace(folder, n_classes=known)
-    return folder
+    return folder if positive is None else folder.with_positive(positive)
 
 
 def bundles(folder: ParquetFolder) -> list[Ranges]:

@@ -35,6 +35,7 @@ def evaluate(
     label: str | None = None,
     score: str | Sequence[str] | None = None,
     where: str | None = None,
+    positive: str | None = None,
     n_bins: int = 15,
     level: float = 0.95,
     random_state: RandomState = 0,
@@ -58,6 +59,7 @@ def evaluate(
         score: The column of the positive class, or the columns of all classes.
         where: A condition that rows must meet, such as ``month == '2026-10' and age >= 18``, as in
             :func:`calibrant.files.read_predictions`.
+        positive: The label of the positive class, if the labels are not 0 and 1.
         n_bins: Bins of the calibration errors.
         level: Confidence level of the intervals.
         random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
@@ -86,6 +88,7 @@ def evaluate(
         label=label,
         score=score,
         where=where,
+        positive=positive,
         n_bins=n_bins,
         progress=progress,
     )
@@ -102,6 +105,7 @@ def stream_files(
     label: str | None = None,
     score: str | Sequence[str] | None = None,
     where: str | None = None,
+    positive: str | None = None,
     n_bins: int,
     by: Sequence[str] = (),
     progress: Progress | None = None,
@@ -116,6 +120,7 @@ def stream_files(
         label=label,
         score=score,
         where=where,
+        positive=positive,
     )
     if folder.layout.kind != "confidence":
         with _inputs.naming(folder.where):

@@ -56,6 +56,7 @@ def fit(
     label: str | None = None,
     score: str | Sequence[str] | None = None,
     where: str | None = None,
+    positive: str | None = None,
     progress: Progress | None = None,
 ) -> Fitted:
     """Fit ``calibrator`` on Parquet files of any size.
@@ -78,6 +79,7 @@ def fit(
         score: The column of the positive class, or the columns of all classes.
         where: A condition that rows must meet, such as ``month == '2026-10' and age >= 18``, as in
             :func:`calibrant.files.read_predictions`.
+        positive: The label of the positive class, if the labels are not 0 and 1.
         progress: Called with the number of the pass over the files, the number of its tasks that
             are done, and the number of its tasks.
 
@@ -112,6 +114,7 @@ def fit(
         label=label,
         score=score,
         where=where,
+        positive=positive,
     )
     if folder.truncated:
         check_truncated_fit(calibrator)

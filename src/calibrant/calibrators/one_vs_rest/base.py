@@ -29,10 +29,10 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._array_api import array_namespace
-from calibrant._numerics.logspace import softplus, split_top
+from calibrant._numerics.logspace import sigmoid, softplus, split_top
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, State
-from calibrant.calibrators.data import FitData, Floats, Samples
+from calibrant.calibrators.data import FitData, Floats, Samples, are_few_plain_rows
 
 MOST_LOG_ODDS = 52 * math.log(2.0)
 """Bound of the log-odds before and after calibration: 36, a probability of 2e-16."""
@@ -43,10 +43,20 @@ LARGEST_NUMBER = 1e30
 def class_log_odds(logits: Array) -> Array:
     """log(q_k / (1 - q_k)) of every class, within the bounds of the module docstring."""
     xp = array_namespace(logits)
-    split = split_top(logits)
-    lower = split.log_q - xp.log1p(-split.q)
-    log_odds = xp.where(split.is_top, -split.log_odds, lower)
+    if logits.shape[-1] == 2:
+        one = logits[..., 1:] - logits[..., :1]
+        log_odds = xp.concat([-one, one], axis=-1)
+    else:
+        split = split_top(logits)
+        lower = split.log_q - xp.log1p(-split.q)
+        log_odds = xp.where(split.is_top, -split.log_odds, lower)
     return xp.clip(log_odds, min=-MOST_LOG_ODDS, max=MOST_LOG_ODDS)
+
+
+def _bounded(log_odds: Floats) -> Floats:
+    """Log-odds within the bounds; NumPy's ``clip`` takes four times as long for one row."""
+    bounded: Floats = np.minimum(np.maximum(log_odds, -MOST_LOG_ODDS), MOST_LOG_ODDS)
+    return bounded
 
 
 def log_softmax(logits: Array) -> Array:
@@ -140,6 +150,13 @@ class OneVsRest(Calibrator):
         bounded = xp.clip(calibrated, min=-MOST_LOG_ODDS, max=MOST_LOG_ODDS)
         absent = logits == -float("inf")
         return log_softmax(xp.where(absent, -float("inf"), -softplus(-bounded)))
+
+    def _probs(self, logits: Array, state: State) -> Array:
+        if logits.shape[-1] == 2 and are_few_plain_rows(logits):
+            log_odds = _bounded(logits[:, 1:] - logits[:, :1])
+            one = _bounded(self._calibrated(log_odds, state))
+            return sigmoid(np.concatenate([-one, one], axis=1))
+        return super()._probs(logits, state)
 
     def _refuse_state(self, state: State) -> str | None:
         expected = 1 if self.n_classes_ == 2 else self.n_classes_

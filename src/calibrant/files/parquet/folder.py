@@ -22,7 +22,7 @@ from calibrant.errors import CalibrantError
 from calibrant.files.columns import Columns, arrow
 from calibrant.files.condition import Condition
 from calibrant.files.layout import Asked, Layout
-from calibrant.files.meaning import settled
+from calibrant.files.meaning import Meaning, meaning_of, settled
 from calibrant.files.parquet.footer import (
     FORMAT,
     Footer,
@@ -98,6 +98,8 @@ class ParquetFolder:
     skip_bad: bool
     skipped: Skipped
     """Files that were skipped when the footers were read."""
+    meaning: Meaning | None = None
+    """What the labels mean, if the positive class was named; None if the names say it."""
 
     @property
     def truncated(self) -> bool:
@@ -113,6 +115,25 @@ class ParquetFolder:
     def without_ranges(self) -> ParquetFolder:
         """What a task needs besides its own ranges."""
         return replace(self, files=(), ranges=())
+
+    def with_positive(self, positive: str) -> ParquetFolder:
+        """The same with the label of the positive class; the other is in the first rows."""
+        settled(self.layout, self.class_names, self.where)  # refuses what it takes all rows to know
+        label, found = self.layout.roles.get("labels"), set[Any]()
+        if label is not None:
+            labels = replace(self, layout=Layout(self.layout.kind, roles={"labels": label}))
+            for _, _, batch in labels.batches(self.ranges, Skipped()):
+                found |= set(batch.column(label).unique().drop_null().to_pylist())
+                if len(found) > 1:
+                    break
+        meaning = meaning_of(
+            [{self.layout.kind: np.empty((0, self.width or 0)), "labels": np.array(sorted(found))}],
+            self.layout,
+            class_names=self.class_names,
+            positive=positive,
+            where=self.where,
+        )
+        return replace(self, meaning=meaning, class_names=meaning.class_names)
 
     def batches(
         self, ranges: Ranges, skipped: Skipped, batch_rows: int | None = None
@@ -191,7 +212,7 @@ class ParquetFolder:
         skipped: Skipped,
     ) -> Accepted[Result]:
         try:
-            meaning = settled(self.layout, self.class_names, rows.where)
+            meaning = self.meaning or settled(self.layout, self.class_names, rows.where)
             block = self.decode(rows, first_row, batch)
             predictions = meaning.predictions(block, self.n_classes)
             with _inputs.naming(f"{rows.where}, counting from row {first_row}"):
