@@ -19,6 +19,7 @@ from calibrant.losses import (
     ProperFocalLoss,
     SampleGamma,
     SigmoidFocalLoss,
+    step as step_module,
 )
 from tests.reference import focal_mpmath as oracle, losses_slow as slow, metrics_slow
 
@@ -273,6 +274,30 @@ def test_the_proper_loss_has_its_gradient_and_is_proper():
         assert loss(at + 0.1 * step, posterior) > loss(at, posterior)
     (biased,) = torch.autograd.grad(FocalLoss(gamma=2.0)(at, posterior), at)
     assert biased.abs().max() > 0.05
+
+
+@pytest.mark.parametrize("gamma", [0.5, 3.0, 20.0])
+def test_the_proper_loss_of_many_classes_in_pieces(gamma, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    scale = torch.tensor([0.0, 1e-3, 1.0, 4.0, 30.0, 1e3]).repeat_interleave(4).unsqueeze(-1)
+    logits = scale * torch.randn(24, 300, generator=generator)
+    labels = torch.randint(300, (24,), generator=generator)
+    labels[::2] = logits[::2].argmax(1)
+    logits[torch.arange(24), (labels + 1) % 300] = -math.inf
+    loss = ProperFocalLoss(gamma=gamma, reduction="none")
+
+    def found(rows: torch.Tensor) -> list[torch.Tensor]:
+        leaf = rows.clone().requires_grad_()
+        values = loss(leaf, labels)
+        return [values.detach().double(), torch.autograd.grad(values.sum(), leaf)[0].double()]
+
+    value, gradient = found(logits.double())
+    leaf = logits.double().requires_grad_()
+    (twice,) = torch.autograd.grad(loss(leaf, labels).sum(), leaf, create_graph=True)
+    torch.testing.assert_close(gradient, twice.detach(), rtol=1e-10, atol=1e-13)
+    monkeypatch.setattr(step_module, "AT_ONCE", 5 * 300)
+    torch.testing.assert_close(found(logits.double()), [value, gradient], rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close(found(logits), [value, gradient], rtol=1e-5, atol=1e-6)
 
 
 GARBAGE = [float("nan"), float("inf"), -float("inf"), 1e30]

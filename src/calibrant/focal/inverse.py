@@ -134,9 +134,8 @@ def start(summary: Summary, gamma: float) -> Array:
     xp = array_namespace(summary.rho)
     # For two classes the map is close to the temperature 1 + gamma, for many to the identity.
     low, high = xp.clip(summary.log_odds, max=0.0), xp.clip(summary.log_odds, min=0.0)
-    return _iterate(summary.rho, summary, high + low / (1.0 + gamma), gamma, START, summary.log_n)[
-        1
-    ]
+    a = high + low / (1.0 + gamma)
+    return _iterate(summary.rho, summary, a, gamma, START, summary.log_n)[1]
 
 
 def solve(rho: Array, summary: Summary, a: Array, gamma: float) -> tuple[Array, Array]:
