@@ -28,7 +28,7 @@ def _never(there: Local) -> bool:
 
 
 @dataclass(frozen=True)
-class Step(Generic[Point]):
+class NewtonStep(Generic[Point]):
     """A step from one point."""
 
     to: Callable[[Any], Point]
@@ -41,7 +41,7 @@ class Step(Generic[Point]):
 
 def damped_newton(
     here: Point,
-    step_from: Callable[[Point], Step[Point] | None],
+    step_from: Callable[[Point], NewtonStep[Point] | None],
     *,
     lengths: Iterable[float],
     most_steps: int,

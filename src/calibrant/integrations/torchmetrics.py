@@ -164,7 +164,7 @@ class ClasswiseCalibrationError(_OfSums):
         self.n_bins, self.num_classes = n_bins, num_classes
 
     def _sums_of(self, samples: ScoredSamples) -> Floats:
-        check_classes(samples.n_classes, self.num_classes)
+        check_num_classes(samples.n_classes, self.num_classes)
         return class_gap_sums(samples, self.n_bins)
 
     def _of_sums(self, sums: Floats, n: int) -> float:
@@ -267,7 +267,7 @@ def check_shapes(preds: Tensor, target: Tensor) -> None:
         )
 
 
-def check_classes(found: int, expected: int) -> None:
+def check_num_classes(found: int, expected: int) -> None:
     """Refuse another number of classes than was announced."""
     if found != expected:
         raise CalibrantError(

@@ -40,11 +40,11 @@ METHODS = tuple(
 """Methods whose fits need only sums over rows."""
 
 
-Fitted = TypeVar("Fitted", bound=Calibrator)
+AnyCalibrator = TypeVar("AnyCalibrator", bound=Calibrator)
 
 
 def fit(
-    calibrator: Fitted,
+    calibrator: AnyCalibrator,
     path: str | os.PathLike[str],
     *,
     scheduler: Any = None,
@@ -53,7 +53,7 @@ def fit(
     label: str | None = None,
     score: str | Sequence[str] | None = None,
     progress: Progress | None = None,
-) -> Fitted:
+) -> AnyCalibrator:
     """Fit ``calibrator`` on Parquet files of any size.
 
     The steps are those of ``calibrator.fit``; each sum over rows is added up over the files. The

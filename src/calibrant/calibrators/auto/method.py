@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from calibrant import _inputs
-from calibrant.calibrators.auto.changing import class_changing, floored
+from calibrant.calibrators.auto.changing import class_changing, with_floor
 from calibrant.calibrators.auto.curves import choose_curve
 from calibrant.calibrators.auto.keeping import (
     FEWEST,
     STEPS,
     best_of_steps,
-    evidence_of,
     folds_of,
     gains,
+    held_out_evidence,
     is_better,
     pieces_of,
 )
@@ -105,12 +105,12 @@ class AutoCalibration(InParts):
         best = simple = best_of_steps(problem, pieces_of(problem, folds), folds)
         evidence = list(simple.steps)
         n = problem.n_counted
-        others = () if self.keep_class or round(n) < FEWEST else (floored, class_changing)
+        others = () if self.keep_class or round(n) < FEWEST else (with_floor, class_changing)
         for other in others:
             candidate = other(best, folds)
             if candidate is None:
                 continue
-            step = evidence_of(candidate.name, candidate.held_out, best.held_out)
+            step = held_out_evidence(candidate.name, candidate.held_out, best.held_out)
             if is_better(step, evidence[0], standard_errors(n)):
                 evidence = [replace(each, chosen=False) for each in evidence]
                 best, step = candidate, replace(step, chosen=True)

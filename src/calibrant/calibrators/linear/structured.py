@@ -12,7 +12,7 @@ import numpy.typing as npt
 from calibrant import _inputs
 from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import detach, split_top
-from calibrant._numerics.newton import Step, damped_newton
+from calibrant._numerics.newton import NewtonStep, damped_newton
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State
 from calibrant.calibrators.data import FitData, Floats, Samples
@@ -285,7 +285,7 @@ class Regression:
         """The minimum, by Newton's method; a Hessian is kept while it leads there fast."""
         last = np.inf
 
-        def step_from(here: _Local) -> Step[_Local] | None:
+        def step_from(here: _Local) -> NewtonStep[_Local] | None:
             nonlocal last
             inverse, gradient = here.inverse, here.gradient.ravel()
             if gradient @ inverse @ gradient > FAST * last:
@@ -295,7 +295,7 @@ class Regression:
             if last <= close:
                 return None
             change = step.reshape(here.weights.shape)
-            return Step(lambda length: self.at(here.weights + length * change, inverse), last)
+            return NewtonStep(lambda length: self.at(here.weights + length * change, inverse), last)
 
         first = self.at(np.zeros_like(self.penalty)) if start is None else start
         return damped_newton(first, step_from, lengths=LENGTHS, most_steps=MOST_STEPS)

@@ -19,7 +19,7 @@ from calibrant.calibrators.fit_report import CalibrationWarning, FitReport
 from calibrant.calibrators.multilabel.data import (
     Pairs,
     label_logits,
-    two_classes,
+    no_and_yes,
     with_label_terms,
 )
 from calibrant.calibrators.multilabel.shrinkage import fit_terms
@@ -229,7 +229,7 @@ class MultiLabelCalibration(Calibrator):
             )
 
     def _log_odds(self, logits: Array, state: State) -> Array:
-        return with_label_terms(log_probs_after(self.parts_, two_classes(logits)), state)
+        return with_label_terms(log_probs_after(self.parts_, no_and_yes(logits)), state)
 
     def _log_probs(self, logits: Array, state: State) -> Array:
         return -softplus(-self._log_odds(logits, state))

@@ -6,7 +6,7 @@ from calibrant import _inputs
 from calibrant.calibrators.base import Fitted
 from calibrant.calibrators.data import Samples
 from calibrant.calibrators.top_rest.map import TopAndRest
-from calibrant.calibrators.top_rest.solver import fit, problem_of
+from calibrant.calibrators.top_rest.solver import fit_top_rest, problem_of
 
 
 class TopRestScaling(TopAndRest):
@@ -71,5 +71,5 @@ class TopRestScaling(TopAndRest):
 
     def _fit(self, data: Samples) -> Fitted:
         problem = problem_of(data)
-        found = fit(problem, classes=self.classes)
+        found = fit_top_rest(problem, classes=self.classes)
         return problem.fitted(found)
