@@ -16,7 +16,7 @@ from calibrant._inputs import Groups
 from calibrant._numerics.logspace import split_top
 from calibrant._numerics.precision import narrowed
 from calibrant._types import Array
-from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State, state_like
+from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State, fitted_array, state_like
 from calibrant.calibrators.data import FitData, Floats, Samples, given_scores, samples_of, to_logits
 from calibrant.calibrators.fit_report import CalibrationWarning
 from calibrant.calibrators.grouped.shrinkage import LEAST, fit_terms
@@ -83,19 +83,11 @@ class GroupedCalibration(Calibrator):
 
     NAME = "grouped"
     STATE: ClassVar[Shapes] = {"inverse_temperature": ("G",), "bias": ("G", "K")}
+    inverse_temperature_: Floats = fitted_array("inverse_temperature")
+    bias_: Floats = fitted_array("bias")
 
     def __init__(self, *, base: str = "auto") -> None:
         self.base = base
-
-    @property
-    def inverse_temperature_(self) -> Floats:
-        """The fitted inverse temperatures."""
-        return np.asarray(self.state_["inverse_temperature"])
-
-    @property
-    def bias_(self) -> Floats:
-        """The fitted biases."""
-        return np.asarray(self.state_["bias"])
 
     def fit(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from calibrant import _inputs
-from calibrant.calibrators.base import Fitted
+from calibrant.calibrators.base import Fitted, fitted_number
 from calibrant.calibrators.data import Samples
 from calibrant.calibrators.top_rest.map import TopAndRest
 from calibrant.calibrators.top_rest.solver import fit_top_rest, problem_of
@@ -57,14 +57,10 @@ class TopRestScaling(TopAndRest):
     """
 
     NAME = "top-rest"
+    rest_temperature_: float = fitted_number("rest_temperature")
 
     def __init__(self, *, classes: bool = True) -> None:
         self.classes = classes
-
-    @property
-    def rest_temperature_(self) -> float:
-        """T', the ratio of the temperature of the rest to that of temperature scaling."""
-        return float(self.state_["rest_temperature"])
 
     def _check_params(self) -> None:
         _inputs.instance(self.classes, bool, "classes")
