@@ -23,10 +23,6 @@ class Local(Protocol):
 Point = TypeVar("Point", bound=Local)
 
 
-def _never(there: Local) -> bool:
-    return False
-
-
 @dataclass(frozen=True)
 class NewtonStep(Generic[Point]):
     """A step from one point."""
@@ -35,7 +31,7 @@ class NewtonStep(Generic[Point]):
     """The point after a fraction of the step, which has the shape of the loss."""
     decrease: Any
     """First-order decrease of the loss over the whole step: minus gradient times step."""
-    accepts: Callable[[Point], bool] = _never
+    accepts: Callable[[Point], bool] = lambda there: False
     """Whether a point that misses the sufficient decrease is accepted nevertheless."""
 
 

@@ -38,10 +38,6 @@ class GroupedData(FitData):
         """The samples ``data``, whose groups these are."""
         return cls(data.logits, data.labels, data.weight, groups)
 
-    def without_groups(self) -> FitData:
-        """The same samples for a calibrator that all groups share."""
-        return FitData(self.logits, self.labels, self.weight)
-
 
 class GroupedCalibration(Calibrator):
     r"""A calibrator that all groups share, and a temperature and class biases for each group.
@@ -177,7 +173,7 @@ class GroupedCalibration(Calibrator):
         base = self._base()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)
-            base.fit_samples(data.without_groups())
+            base.fit_samples(FitData(data.logits, data.labels, data.weight))
         parts = base.parts_ or (base,)
         log_probs = log_probs_after(parts, data.logits.astype(np.float64))
         keys, rows = zip(*data.groups.cells(), strict=True)
