@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 
 import calibrant
@@ -408,7 +408,6 @@ def test_rows_that_say_nothing(make, criterion):
     assert found.predict_proba(np.full((1, 3), 4.0)) == pytest.approx(np.full((1, 3), 1 / 3))
 
 
-@settings(max_examples=25)
 @given(
     logits=hnp.arrays(
         np.float64,
