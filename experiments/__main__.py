@@ -53,7 +53,7 @@ def main(argv: list[str] | None = None) -> None:
         from experiments.kept import keep
 
         for folder in arguments.options:
-            print(f"{folder}: {len(keep(Path(folder)))} runs kept")
+            print(f"{folder}: {keep(Path(folder))} runs kept")
     elif experiments[arguments.target].is_study:
         experiments[arguments.target].module.main(arguments.options)
     else:

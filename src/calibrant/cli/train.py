@@ -279,8 +279,9 @@ def _settings(settings: tuple[str, ...]) -> dict[str, Any]:
 def _train_with_bar(wanted: Recipe, folder: Path, **options: Any) -> Run | None:
     """Train, with a bar over all steps on a terminal."""
     from calibrant.training import train as run_training
-    from calibrant.training.run import is_first_process
+    from calibrant.training.run import is_first_process, keep_freed_memory
 
+    keep_freed_memory()
     watched = sys.stderr.isatty() and is_first_process()
     with progress_bar(wanted.name, PARTS * wanted.epochs, hidden=not watched) as bar:
 

@@ -7,7 +7,7 @@ import sys
 
 from calibrant.errors import CalibrantError
 from calibrant.training.recipes import Recipe
-from calibrant.training.run import train
+from calibrant.training.run import keep_freed_memory, train
 
 
 def main(request: str) -> int:
@@ -18,6 +18,7 @@ def main(request: str) -> int:
     """
     wanted = json.loads(request)
     made = Recipe.from_dict(wanted.pop("recipe"), own_model=wanted.pop("own_model"))
+    keep_freed_memory()
     try:
         train(made, wanted.pop("folder"), threads=1, **wanted)
     except (CalibrantError, OSError) as refusal:

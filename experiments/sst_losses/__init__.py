@@ -1,0 +1,1 @@
+"""The losses on SST at the paper's length, over seeds."""
