@@ -47,7 +47,7 @@ ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
-class WatchSettings:
+class Settings:
     """What must stay the same from run to run."""
 
     time: str
@@ -90,7 +90,7 @@ class Step(NamedTuple):
 class State:
     """Everything that a later run needs."""
 
-    settings: WatchSettings
+    settings: Settings
     n_classes: int
     class_names: tuple[str, ...] | None
     sums: PeriodSums
@@ -99,7 +99,7 @@ class State:
     steps: list[Step] = field(default_factory=list)
 
     @classmethod
-    def new(cls, settings: WatchSettings, n_classes: int, names: tuple[str, ...] | None) -> State:
+    def new(cls, settings: Settings, n_classes: int, names: tuple[str, ...] | None) -> State:
         """The state before any file was read."""
         process = EProcess(log_weights(n_classes), len(BOTH_WAYS), grouped=bool(settings.by))
         return cls(settings, n_classes, names, PeriodSums(n_classes), process)
@@ -141,7 +141,7 @@ class State:
                     "count twice. Name it as before, or start with another state file"
                 )
 
-    def check_same(self, settings: WatchSettings, where: Path) -> None:
+    def check_same(self, settings: Settings, where: Path) -> None:
         """Refuse other settings than those of the state."""
         for name, expected in asdict(self.settings).items():
             found = getattr(settings, name)
@@ -280,13 +280,13 @@ class _Checked:
         )
 
 
-def _settings(found: _Checked) -> WatchSettings:
-    if set(found.content) != {each.name for each in fields(WatchSettings)}:
+def _settings(found: _Checked) -> Settings:
+    if set(found.content) != {each.name for each in fields(Settings)}:
         found.refuse(f"its settings are {_shown(sorted(found.content))}")
     for name in ("since", "label", "calibrator"):
         if found.content[name] is not None:
             found.entry(name, str)
-    return WatchSettings(
+    return Settings(
         found.entry("time", str),
         found.entry("every", str),
         found.content["since"],

@@ -48,7 +48,7 @@ from calibrant.monitoring.periods import (
 )
 from calibrant.monitoring.repair import rows_to_fit, smallest_repair
 from calibrant.monitoring.result import Watch, result_of
-from calibrant.monitoring.state import Stamp, State, WatchSettings
+from calibrant.monitoring.state import Settings, Stamp, State
 from calibrant.scale.application import check_same_classes
 from calibrant.scale.data_set import bundles, check_some_rows_left
 from calibrant.scale.engine import Engine, Progress, check_installed_for, engine_for
@@ -116,7 +116,7 @@ def watch(
     check_installed_for(scheduler)
     applied = _calibrator(calibrator)
     every = _inputs.choice(every, "every", tuple(EVERY))
-    settings = WatchSettings(
+    settings = Settings(
         time=_column(time, "time"),
         every=every,
         since=None if since is None else _first_period(since, every),
@@ -159,7 +159,7 @@ def watch(
     return result
 
 
-class WatchedRows(NamedTuple):
+class Rows(NamedTuple):
     """Checked samples: what is counted of them."""
 
     periods: Coded
@@ -167,13 +167,13 @@ class WatchedRows(NamedTuple):
     log_probs: Floats
     labels: npt.NDArray[np.int64]
 
-    def since(self, start: str | None) -> WatchedRows:
+    def since(self, start: str | None) -> Rows:
         """The rows that are not before ``start``."""
         if start is None:
             return self
         late = self.periods.since(start)
         groups = tuple(column.of(late) for column in self.groups)
-        return WatchedRows(self.periods.of(late), groups, self.log_probs[late], self.labels[late])
+        return Rows(self.periods.of(late), groups, self.log_probs[late], self.labels[late])
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class Logs:
     folder: ParquetFolder
     """Without its rows."""
     root: str
-    settings: WatchSettings
+    settings: Settings
     calibrator: Calibrator | None
     partitions: Mapping[str, Mapping[str, str]]
     """Columns that are part of the path, by file."""
@@ -193,7 +193,7 @@ class Logs:
         cls,
         source: Path,
         root: Path,
-        settings: WatchSettings,
+        settings: Settings,
         calibrator: Calibrator | None,
         skip_bad: bool,
         files: Sequence[str],
@@ -250,14 +250,14 @@ class Logs:
         """The path of a file below the folder, by which it is remembered."""
         return str(Path(file).relative_to(self.root))
 
-    def rows(self, file: str, predictions: Predictions) -> WatchedRows:
+    def rows(self, file: str, predictions: Predictions) -> Rows:
         """What is counted of a batch."""
         of_path = self.partitions[file]
         columns = {name: arrow().repeat(of_path[name], len(predictions)) for name in of_path}
         given = replace(predictions, others={**columns, **predictions.others}).with_scores()
         log_probs, labels = self._log_probs(given)
         groups = given.groups(self.settings.by)
-        return WatchedRows(
+        return Rows(
             periods_of(given.others[self.settings.time], self.settings.every),
             () if groups is None else tuple(map(coded_groups, groups.columns)),
             log_probs,
@@ -314,7 +314,7 @@ def _counted(ranges: Ranges, logs: Logs) -> tuple[PeriodSums, Skipped]:
 
 def _read(
     ranges: Ranges, logs: Logs, skipped: Skipped, waiting: Counter[str]
-) -> Iterator[tuple[str, Iterator[WatchedRows]]]:
+) -> Iterator[tuple[str, Iterator[Rows]]]:
     """The files of some row groups, each with its labelled rows; the others are counted."""
     for file, of_file in groupby(ranges, key=lambda each: each.file):
 
@@ -381,7 +381,7 @@ def _column(name: Any, argument: str) -> str:
 
 
 def _remembered(
-    state: str | os.PathLike[str] | None, settings: WatchSettings
+    state: str | os.PathLike[str] | None, settings: Settings
 ) -> tuple[State | None, Path | None]:
     """The state of the last run, if there was one, and its file."""
     if state is None:

@@ -209,7 +209,7 @@ def test_slopes_are_those_of_finite_differences(method, masked):
     logits, labels = draw_tilted(n=40, masked=masked)
     weight = np.linspace(0.5, 2.0, 40)
     data = FitData(logits, labels, weight)
-    rows = linear_loss.Rows.of(data, log_probs=method.ON_LOG_PROBS)
+    rows = linear_loss.RowsInMemory.of(data, log_probs=method.ON_LOG_PROBS)
     calibrator = method()
     shape = calibrator._shape(4)
     criterion = linear_loss.LossInMemory(rows, 1.7, shape, calibrator._penalty(rows))

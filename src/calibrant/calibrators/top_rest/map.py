@@ -30,7 +30,7 @@ from calibrant._numerics.first_use import are_few
 from calibrant._numerics.logspace import TopSplit, keep_argmax, softplus, split_top
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
-from calibrant.calibrators.base import Calibrator, Shapes, State, fitted_number
+from calibrant.calibrators.base import Calibrator, Shapes, State
 from calibrant.calibrators.data import NEARLY_TIED, NUMBERS_TO_COMPILE
 from calibrant.calibrators.temperature.solver import SMALLEST
 
@@ -60,7 +60,6 @@ class TopAndRest(Calibrator):
         "rest_temperature": (),
         "rest_biases": ("K",),
     }
-    temperature_: float = fitted_number("temperature")
     KEEPS_ARGMAX = True
     PER_CLASS = False
     IN_DOUBLE = False  # it is computed in double, but rounded before the argmax is restored

@@ -57,6 +57,7 @@ class TopRestScaling(TopAndRest):
     """
 
     NAME = "top-rest"
+    temperature_: float = fitted_number("temperature")
     rest_temperature_: float = fitted_number("rest_temperature")
 
     def __init__(self, *, classes: bool = True) -> None:
