@@ -31,7 +31,7 @@ from calibrant.metrics.calibration import (
     MOST_BINS,
     NORMS,
     ada_ece,
-    class_gap_sums,
+    class_sums,
     error_of_table,
 )
 from calibrant.metrics.resampling import ROWS
@@ -165,7 +165,7 @@ class ClasswiseCalibrationError(_OfSums):
 
     def _sums_of(self, samples: ScoredSamples) -> Floats:
         check_num_classes(samples.n_classes, self.num_classes)
-        return class_gap_sums(samples, self.n_bins)
+        return class_sums(samples, self.n_bins).gaps
 
     def _of_sums(self, sums: Floats, n: int) -> float:
         return float(np.abs(sums).sum()) / (n * self.num_classes)

@@ -116,12 +116,7 @@ def classwise_ece(samples: ScoredSamples, *, n_bins: int = 15) -> float:
         >>> round(classwise_ece([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]], [0, 1, 1]), 4)
         0.4
     """
-    return float(np.abs(class_gap_sums(samples, n_bins)).sum(axis=1).mean() / samples.total)
-
-
-def class_gap_sums(samples: ScoredSamples, n_bins: int) -> Floats:
-    """Sum of (p_k - [label is k]) over the samples in each bin of p_k, (K, bins)."""
-    return class_sums(samples, n_bins).gaps
+    return float(np.abs(class_sums(samples, n_bins).gaps).sum(axis=1).mean() / samples.total)
 
 
 @dataclass(frozen=True)

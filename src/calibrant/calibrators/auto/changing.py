@@ -34,7 +34,7 @@ from calibrant.calibrators.temperature import floored as floor
 from calibrant.calibrators.temperature.rows import temperature_rows
 from calibrant.calibrators.temperature.solver import NLL, SMALLEST
 from calibrant.calibrators.top_rest.solver import Problem
-from calibrant.metrics.calibration import class_gap_sums
+from calibrant.metrics.calibration import class_sums
 from calibrant.metrics.samples import ScoredSamples
 
 Tried: TypeAlias = tuple[Calibrator, npt.NDArray[Any]]
@@ -143,7 +143,7 @@ def _frequencies_are_off(samples: FitData, temperature: float) -> bool:
         labels=samples.labels,
         from_logits=True,
     )
-    gap = class_gap_sums(scored, 1)[:, 0]
+    gap = class_sums(scored, 1).gaps[:, 0]
     observed = np.bincount(samples.labels, samples.weight, minlength=samples.n_classes)
     expected = np.maximum(gap + observed, 1e-12)
     n_classes = samples.n_classes
