@@ -1,8 +1,10 @@
 """``python -m benchmarks``: run every benchmark."""
 
 from benchmarks import calibrators, first_use, focal_map, losses, metrics, training
+from benchmarks.timing import print_machine
 
 if __name__ == "__main__":
+    print_machine()
     first_use.main()
     focal_map.main()
     metrics.main()

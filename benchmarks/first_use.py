@@ -24,6 +24,8 @@ COMMANDS = {
         *("fit", "net.npz::val", "--method", "focal-temperature", "-o", "focal.json"),
     ),
     "apply": ("apply", "auto.json", "net.npz::test", "-o", "out.npz"),
+    "compare": ("compare", "net.npz::val", "net.npz::test"),
+    "report": ("report", "net.npz::val", "net.npz::test", "-o", "page.html"),
 }
 FIRST_ROW = """
 import sys, numpy as np, calibrant

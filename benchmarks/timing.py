@@ -5,6 +5,9 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from os import cpu_count, getloadavg
+from platform import python_version
 from statistics import median
 from typing import Any
 
@@ -28,6 +31,13 @@ def side_by_side(
             run()
             taken[name].append(time.perf_counter() - start)
     return {name: of_rounds(times) for name, times in taken.items()}
+
+
+def print_machine() -> None:
+    """Print what the figures depend on."""
+    versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "numba", "torch"))
+    print(f"{cpu_count()} cores, Python {python_version()}, {versions}")
+    print(f"load average at the start: {getloadavg()[0]:.1f}")
 
 
 def print_ratios(title: str, seconds: Mapping[str, float], *, against: str) -> None:

@@ -23,7 +23,7 @@ from PIL import Image
 from scipy.io import savemat
 from torch import nn
 
-from calibrant.training.datasets import DATASETS, DataSet, TreeBatch, load
+from calibrant.training.datasets import DATASETS, DataSet, TreeBatch, load, pictures
 
 SEED = 5
 
@@ -510,3 +510,27 @@ def test_a_network_learns_from_it(made):
     with torch.no_grad():
         for part in (data.train.evaluation(), data.val, data.test):
             assert len(network(whole(part)[0])) == len(part)
+
+
+def test_decoded_images_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(pictures, "MANY", 1)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    cifar10_jpeg(tmp_path)
+
+    def images():
+        train = load("cifar10-jpeg", tmp_path, val_size=5).train
+        return train.batch(torch.arange(len(train)))[0]
+
+    first = images()
+    (stored,) = (tmp_path / "cache" / "calibrant").iterdir()
+    whole = stored.read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(pictures, "_cifar10_jpeg_pools", lambda path: pytest.fail("decoded again"))
+        assert torch.equal(images(), first)
+    stored.write_bytes(whole[: len(whole) // 2])
+    assert torch.equal(images(), first)
+    assert stored.read_bytes() == whole  # the damaged one was replaced
+    stored.unlink()
+    stored.parent.rmdir()
+    stored.parent.write_text("a file in the way")
+    assert torch.equal(images(), first)

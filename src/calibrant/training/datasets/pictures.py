@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import os
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,10 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant import _inputs
+from calibrant._writing import written_whole
+from calibrant.errors import CalibrantError
 from calibrant.training.datasets.base import DataSet
 from calibrant.training.datasets.cifar import CIFAR10_CLASSES
 from calibrant.training.datasets.images import Pool, hold_out_images
-from calibrant.training.datasets.sources import Files, PublishedFile, damaged, reading, tar_members
+from calibrant.training.datasets.sources import (
+    Files,
+    PublishedFile,
+    damaged,
+    npz_arrays,
+    reading,
+    tar_members,
+)
 
 TINY = PublishedFile(
     "tiny-imagenet-200.zip",
@@ -28,6 +38,10 @@ TINY = PublishedFile(
 )
 TINY_FOLDER = "tiny-imagenet-200"
 JPEG = PublishedFile("cifar10_jpegq75.tar.xz", "the place where you got this form of the data")
+
+SPLITS = ("train", "test")
+MANY = 10_000
+"""Images from which decoding takes long enough to keep the result."""
 
 
 def read_tiny_imagenet(
@@ -95,14 +109,7 @@ def read_cifar10_jpeg(
     """
     files = Files.of("cifar10-jpeg", folder, JPEG.page)
     path = files.single(JPEG)
-    contents = dict(tar_members(path, lambda name: name.endswith(".jpg")))
-    number = {name: i for i, name in enumerate(CIFAR10_CLASSES)}
-    pools = []
-    for split in ("train", "test"):
-        names = sorted(name for name in contents if name.startswith(f"{split}/"))
-        chosen = {name: name.split("/")[1] for name in names}
-        _complete(path, chosen, CIFAR10_CLASSES)
-        pools.append(_pool(split, chosen, number, contents.pop, 32, path))
+    pools = _decoded_once(files.read[path.name]["sha256"], partial(_cifar10_jpeg_pools, path))
     return hold_out_images(
         files,
         CIFAR10_CLASSES,
@@ -115,6 +122,42 @@ def read_cifar10_jpeg(
         class_share=class_share,
         notes=["JPEG-compressed, not the lossless original"],
     )
+
+
+def _cifar10_jpeg_pools(path: Path) -> list[Pool]:
+    """The images of both splits."""
+    contents = dict(tar_members(path, lambda name: name.endswith(".jpg")))
+    number = {name: i for i, name in enumerate(CIFAR10_CLASSES)}
+    pools = []
+    for split in SPLITS:
+        names = sorted(name for name in contents if name.startswith(f"{split}/"))
+        chosen = {name: name.split("/")[1] for name in names}
+        _complete(path, chosen, CIFAR10_CLASSES)
+        pools.append(_pool(split, chosen, number, contents.pop, 32, path))
+    return pools
+
+
+def _decoded_once(digest: str, decode: Callable[[], list[Pool]]) -> list[Pool]:
+    """The images of the archive with this SHA-256, which are kept decoded in the user's cache.
+
+    Every run of a grid reads them, and decoding takes as long as some epochs of a small network.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    stored = cache / "calibrant" / f"{digest}.npz"
+    with contextlib.suppress(OSError, CalibrantError, KeyError):  # none yet, or damaged
+        arrays = npz_arrays(stored)
+        return [
+            Pool(split, arrays[f"{split}_pixels"], arrays[f"{split}_labels"]) for split in SPLITS
+        ]
+    pools = decode()
+    if sum(len(pool.labels) for pool in pools) >= MANY:
+        arrays = {f"{pool.name}_pixels": pool.pixels for pool in pools}
+        arrays |= {f"{pool.name}_labels": pool.labels for pool in pools}
+        with contextlib.suppress(OSError, CalibrantError):  # a cache is no reason to fail
+            stored.parent.mkdir(parents=True, exist_ok=True)
+            with written_whole(stored) as temporary:
+                np.savez(temporary, allow_pickle=False, **arrays)
+    return pools
 
 
 @contextlib.contextmanager
