@@ -49,7 +49,7 @@ def class_log_odds(logits: Array) -> Array:
     return xp.clip(log_odds, min=-MOST_LOG_ODDS, max=MOST_LOG_ODDS)
 
 
-def exact_log_softmax(logits: Array) -> Array:
+def log_softmax(logits: Array) -> Array:
     """Log-probabilities, exact close to 0 and 1; -inf stays -inf."""
     split = split_top(logits)
     return array_namespace(logits).where(split.is_top, split.log_top, split.z + split.log_top)
@@ -115,7 +115,7 @@ class OneVsRest(Calibrator):
     def _fit(self, data: Samples) -> Fitted:
         rows = data.in_memory()
         found = self._fit_problems(Problems.of(rows))
-        before = _nll(rows, exact_log_softmax)
+        before = _nll(rows, log_softmax)
         after = _nll(rows, lambda logits: self._log_probs(logits, found["state"]))
         worse = (
             f"the nll rose from {before:.4g} to {after:.4g} on the samples of the fit, because "
@@ -139,7 +139,7 @@ class OneVsRest(Calibrator):
             calibrated = self._calibrated(log_odds, state)
         bounded = xp.clip(calibrated, min=-MOST_LOG_ODDS, max=MOST_LOG_ODDS)
         absent = logits == -float("inf")
-        return exact_log_softmax(xp.where(absent, -float("inf"), -softplus(-bounded)))
+        return log_softmax(xp.where(absent, -float("inf"), -softplus(-bounded)))
 
     def _refuse_state(self, state: State) -> str | None:
         expected = 1 if self.n_classes_ == 2 else self.n_classes_
