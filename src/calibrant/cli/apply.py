@@ -153,6 +153,7 @@ def apply(
         kind=calibrator.origin_.input,
         classes=calibrator.class_names(),
         columns={**columns, "skipped": skipped},
+        groups=calibrator.group_columns_,
     )
     tally = _Tally()
     with (
@@ -210,6 +211,7 @@ def _calibrated(
             "confidence": batch.confidence is not None,
             "correct": batch.correct,
             "others": batch.others,
+            "groups": calibrator.group_columns_,
         }
 
 
@@ -268,7 +270,10 @@ def _others(batch: Batch) -> dict[str, Any]:
     labels, names = batch["labels"], batch["class_names"]
     if labels is not None and names is not None:
         labels = np.array(names)[labels]
-    return batch["others"] or {"id": batch["ids"], "label": labels}
+    others = batch["others"]
+    if set(others) <= set(batch["groups"]):  # no table, or one without labels and ids
+        return {"id": batch["ids"], "label": labels, **others}
+    return dict(others)
 
 
 def _write_jsonl(log: JsonlSource, target: Path, batches: Iterator[Batch], digest: str) -> None:

@@ -17,13 +17,13 @@ from calibrant.cli.options import (
     Names,
     bins_option,
     chosen_methods,
-    column_options,
     further_metrics_option,
     gamma_option,
     json_option,
     level_option,
     plugin_option,
     seed_option,
+    where_option,
 )
 from calibrant.cli.progress import fitting_bar
 from calibrant.files.layout import as_options
@@ -63,7 +63,7 @@ from calibrant.files.layout import as_options
 @seed_option
 @json_option
 @plugin_option
-@column_options
+@where_option
 def compare(
     val: str,
     test: str,

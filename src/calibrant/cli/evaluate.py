@@ -31,12 +31,12 @@ from calibrant.cli.options import (
     Name,
     bins_option,
     by_option,
-    column_options,
     json_option,
     level_option,
     plugin_option,
     seed_option,
     slices_option,
+    where_option,
 )
 from calibrant.cli.progress import batches_bar, passes_bar
 from calibrant.files import Predictions, iter_predictions
@@ -91,7 +91,7 @@ BATCH_ROWS = 65_536
 @skip_bad_option
 @classes_option
 @plugin_option
-@column_options
+@where_option
 def evaluate(
     files: tuple[str, ...],
     metrics: tuple[str, ...],
@@ -147,10 +147,14 @@ def evaluate(
                     f"--metric, --by, --slices and --plot are for classes; {file} is multi-label. "
                     "Leave them out"
                 )
-            results[file] = evaluate_labels(file, n_bins=n_bins, level=level, seed=seed)
+            results[file] = evaluate_labels(
+                file, where=columns["where"], n_bins=n_bins, level=level, seed=seed
+            )
             continue
         most = _thresholds.ROWS_TO_EVALUATE_IN_MEMORY
-        where = scheduler_of(file, scheduler, skip_bad=skip_bad, rows_in_memory=most)
+        where = scheduler_of(
+            file, scheduler, skip_bad=skip_bad, rows_in_memory=most, where=columns["where"]
+        )
         notes: tuple[str, ...] = ()
         if where is None:
             skipped = Skipped() if skip_bad else None

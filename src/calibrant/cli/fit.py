@@ -54,11 +54,11 @@ from calibrant.cli.options import (
     MethodsCommand,
     Name,
     by_option,
-    column_options,
     force_option,
     json_option,
     parse_setting,
     plugin_option,
+    where_option,
 )
 from calibrant.cli.progress import passes_bar
 from calibrant.errors import CalibrantError
@@ -121,7 +121,7 @@ NAMED = {"criterion": Registry("criterion", dict.fromkeys(CRITERIA))}
 @skip_bad_option
 @classes_option
 @plugin_option
-@column_options
+@where_option
 def fit(
     val: str,
     method: str | None,
@@ -164,6 +164,7 @@ def fit(
       calibrant fit val.csv --unlabelled november.csv -o cal.json
       calibrant fit answers.jsonl --options A,B,C,D -o cal.json
       calibrant fit logs/ --method temperature --scheduler local -o cal.json
+      calibrant fit logs/ --where "month == '2026-10'" -o october.json
     """
     if output.suffix.lower() != ".json":
         raise CalibrantError(f"-o must end in .json; found {str(output)!r}. Rename it")
@@ -196,13 +197,15 @@ def fit(
         dict(parse_setting(each, "model=resnet50", "--metadata") for each in metadata)
     )
     most = _thresholds.ROWS_TO_FIT_IN_MEMORY
-    where = scheduler_of(val, scheduler, skip_bad=skip_bad, rows_in_memory=most)
+    where = scheduler_of(
+        val, scheduler, skip_bad=skip_bad, rows_in_memory=most, where=columns["where"]
+    )
     found = None
     # The warnings of the fit are in its report, which is printed below.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         if isinstance(calibrator, MultiLabelCalibration):
-            fit_labels(calibrator, val)
+            fit_labels(calibrator, val, where=columns["where"])
         elif where is None:
             skipped = Skipped() if skip_bad else None
             read = {**columns, "skipped": skipped}
@@ -252,7 +255,7 @@ def fit(
     click.echo(f"{calibrator.report_}\nWritten to {output}\n")
     # Truncated rows are only written as a folder.
     calibrated = "calibrated" if is_truncated(Path(val)) else "calibrated.npz"
-    options = as_options(columns)
+    options = as_options({**columns, "where": None})
     click.echo(f"To use it:     calibrant apply {output} FILE{options} -o {calibrated}")
     click.echo(f"To measure it: calibrant evaluate {calibrated}")
     click.echo(f"To look at it: calibrant info {output}")
@@ -273,7 +276,8 @@ def _estimated(
     calibrator: Calibrator, labelled: LabelledScores, unlabelled: str, columns: dict[str, Any]
 ) -> PrevalenceEstimate:
     """The shares of the classes in a file, from a calibrator that keeps those of ``labelled``."""
-    predictions = read_predictions(unlabelled, **{**columns, "label": None}).with_scores()
+    others = {**columns, "label": None, "where": None}
+    predictions = read_predictions(unlabelled, **others).with_scores()
     with _inputs.naming(unlabelled):
         kind, scores = scores_of(predictions)
         if predictions.class_names is not None and labelled.classes is not None:

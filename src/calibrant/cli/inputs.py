@@ -47,7 +47,8 @@ def scores_of(predictions: Predictions) -> tuple[str, npt.NDArray[Any]]:
 
 def columns_of_parts(columns: Mapping[str, Any]) -> dict[str, Any]:
     """The options that name columns, for files that are read in parts."""
-    known = {name: columns[name] for name in ("label", "score", "positive")}
+    parts = ("label", "score", "positive", "where")
+    known = {name: columns[name] for name in parts if name in columns}
     given = [f"--{name}" for name, value in columns.items() if name not in known and value]
     if given:
         raise CalibrantError(

@@ -199,8 +199,10 @@ def _score_tables(
             _inputs.labels(predictions.labels, probs)
         return probs[:, 1] if predictions.single else probs
 
+    of_path = dict(ranges[0].of_path) if ranges else {}  # they stay in the path
     for predictions, probs in folder.checked_batches(ranges, calibrated, applied.skipped):
-        yield score_table(probs, others=predictions.others, class_names=folder.class_names)
+        others = {name: c for name, c in predictions.others.items() if name not in of_path}
+        yield score_table(probs, others=others, class_names=folder.class_names)
 
 
 def _truncated_tables(

@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import sigmoid, softplus, split_top
+from calibrant._numerics.precision import narrowed
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, State
 from calibrant.calibrators.data import FitData, Floats, Samples, are_few_plain_rows
@@ -125,8 +126,10 @@ class OneVsRest(Calibrator):
     def _fit(self, data: Samples) -> Fitted:
         rows = data.in_memory()
         found = self._fit_problems(Problems.of(rows))
-        before = _nll(rows, log_softmax)
-        after = _nll(rows, lambda logits: self._log_probs(logits, found["state"]))
+        before, _ = _nll_and_accuracy(rows, log_softmax)
+        after, accuracy = _nll_and_accuracy(
+            rows, lambda logits: self._log_probs(logits, found["state"])
+        )
         worse = (
             f"the nll rose from {before:.4g} to {after:.4g} on the samples of the fit, because "
             "each class is fitted separately and normalised afterwards; compare with temperature.",
@@ -135,6 +138,7 @@ class OneVsRest(Calibrator):
             criterion="nll",
             before=before,
             after=after,
+            accuracy_after=accuracy,
             warnings=worse if after > before else (),
             **found,
         )
@@ -168,11 +172,12 @@ class OneVsRest(Calibrator):
         return None
 
 
-def _nll(data: FitData, log_probs: Callable[[Array], Array]) -> float:
-    losses = np.empty(len(data))
+def _nll_and_accuracy(data: FitData, log_probs: Callable[[Array], Array]) -> tuple[float, float]:
+    losses, correct = np.empty(len(data)), np.empty(len(data), dtype=bool)
     with np.errstate(over="ignore"):
         for block in data.blocks():
-            labels = data.labels[block]
-            wide = data.logits[block].astype(np.float64)
-            losses[block] = -log_probs(wide)[np.arange(len(labels)), labels]
-    return data.mean(losses)
+            labels, logits = data.labels[block], data.logits[block]
+            found = log_probs(logits.astype(np.float64))
+            losses[block] = -found[np.arange(len(labels)), labels]
+            correct[block] = narrowed(found, logits).argmax(axis=1) == labels
+    return data.mean(losses), data.mean(correct)

@@ -20,11 +20,13 @@ from calibrant.files.jsonl.options import (
     text_of,
 )
 from calibrant.files.jsonl.shapes import harness_sample, positions_of
-from calibrant.files.layout import Asked, Layout, listed
+from calibrant.files.layout import OTHER, Asked, Layout, listed
 from calibrant.files.predictions import Block
 
 LABELS = ("label", "answer", "target")
 IDS = ("id", "custom_id", "doc_id")
+ABSENT = object()
+"""What a line has instead of a field that it lacks."""
 
 
 class Sample(NamedTuple):
@@ -81,15 +83,19 @@ class JsonlSource:
     def _all(self) -> Block:
         samples: list[Sample] = []
         ids = []
+        others: dict[str, list[Any]] = {name: [] for name in self.asked.named}
         for line, sample in self.samples():
             samples.append(sample)
             ids.append(next((line[name] for name in IDS if name in line), None))
+            for name, values in others.items():
+                values.append(_field(line, name))
         if not samples:
             raise self._no_lines()
         self.layout = Layout(samples[0].kind)
         names = {sample.options for sample in samples}
         self.class_names = self.options or (names.pop() if len(names) == 1 else None)
-        return _block(samples, ids)
+        columns = {OTHER + name: self._column(name, others[name]) for name in others}
+        return _block(samples, ids) | columns
 
     def samples(self) -> Iterator[tuple[Line, Sample]]:
         """The lines that can be used, and what they hold."""
@@ -108,6 +114,21 @@ class JsonlSource:
             else:
                 first = first or sample
                 yield line, sample
+
+    def _column(self, name: str, values: list[Any]) -> Any:
+        """The values of a field in every line; None where it is missing, but not everywhere."""
+        if all(value is ABSENT for value in values):
+            first = next(line for _, line in self.lines())
+            raise CalibrantError(
+                f"{self.where} has no field {name}; found {listed(list(first))}. Check the name"
+            )
+        for value in values:
+            if isinstance(value, list | dict):
+                raise CalibrantError(
+                    f"{self.where}: the field {name} must be text or a number; found "
+                    f"{described(value)}. Name another, such as {name}.country"
+                )
+        return np.array([None if each is ABSENT else each for each in values], dtype=object)
 
     def _sample(self, line: Line) -> Sample:
         if isinstance(line.get("probs"), dict):
@@ -166,17 +187,15 @@ class JsonlSource:
     def _label(
         self, line: Line, options: Sequence[str], *, index_first: bool = False
     ) -> int | None:
-        found: Any = line
-        path = next((name for name in LABELS if name in line), None)
-        if self.asked.label is None and path is None:
+        path = self.asked.label or next((name for name in LABELS if name in line), None)
+        if path is None:
             return None
-        for key in [path] if self.asked.label is None else self.asked.label.split("."):
-            if not isinstance(found, dict) or key not in found:
-                raise CalibrantError(
-                    f"there is no field {self.asked.label}; found {listed(list(line))}. "
-                    "Name the field of the correct option with --label"
-                )
-            found = found[key]
+        found = _field(line, path)
+        if found is ABSENT:
+            raise CalibrantError(
+                f"there is no field {path}; found {listed(list(line))}. "
+                "Name the field of the correct option with --label"
+            )
         return label_index(found, options, index_first=index_first)
 
     def _several_sources(self) -> CalibrantError:
@@ -197,6 +216,16 @@ class JsonlSource:
             f"{self.where} has no lines of the source {self.asked.source}; found "
             f"{listed(list(found))}. Choose one of these with --source"
         )
+
+
+def _field(line: Line, path: str) -> Any:
+    """The field of a line, such as ``meta.key``; ``ABSENT`` if there is none."""
+    found: Any = line
+    for key in path.split("."):
+        if not isinstance(found, dict) or key not in found:
+            return ABSENT
+        found = found[key]
+    return found
 
 
 def _correct(line: Line) -> int:
