@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from calibrant import (
     ada_ece,
     focal,
 )
+from calibrant.calibrators.auto.curves import STEPS
 
 GAMMAS = (-0.5, -0.25, 0.0, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0)
 N_TEMPERATURES = 500
@@ -180,30 +182,51 @@ def one_row(n_classes: int, dtype: str) -> None:
     row = logits[:1].astype(dtype)
     temperature = TemperatureScaling().fit(logits, labels)
     auto = AutoCalibration(keep_class=True).fit(logits, labels)
+    # A model that prefers a tenth of the classes needs a first part, and huge gaps another.
+    shifted = logits + np.float32(8.0) * (np.arange(n_classes) < n_classes // 10)
+    in_parts = AutoCalibration().fit(shifted, labels)
+    shifted[:20] *= 1e5
+    floored = AutoCalibration().fit(shifted, labels)
+    print_calls(
+        f"one row of {n_classes}, {dtype}",
+        {
+            "NumPy softmax": lambda: numpy_softmax(row),
+            "temperature": lambda: temperature.predict_proba(row),
+            "temperature, logits=": lambda: temperature.predict_proba(logits=row),
+            "auto": lambda: auto.predict_proba(row),
+            "auto, logits=": lambda: auto.predict_proba(logits=row),
+            f"auto: {in_parts.chosen_}": lambda: in_parts.predict_proba(row),
+            f"auto: {floored.chosen_}": lambda: floored.predict_proba(row),
+        },
+    )
+    print(f"  auto chose {auto.chosen_}")
 
-    def calls(run: Callable[[], Any]) -> Callable[[], None]:
-        def ten() -> None:
-            for _ in range(10):
-                run()
 
-        return ten
+def one_row_of_two_classes() -> None:
+    """The same for the curves among which ``auto`` chooses."""
+    logits, labels = network(3000, 2)
+    row = logits[:1].astype("float64")
+    calls: dict[str, Callable[[], Any]] = {"NumPy softmax": lambda: numpy_softmax(row)}
+    for step in STEPS:
+        curve = step.curve().fit(logits, labels)
+        calls[curve.NAME] = functools.partial(curve.predict_proba, row)
+    print_calls("one row of 2, float64", calls)
+
+
+def print_calls(title: str, calls: Mapping[str, Callable[[], Any]]) -> None:
+    """The time of a thousand calls, as multiples of a softmax."""
+
+    def ten(run: Callable[[], Any]) -> None:
+        for _ in range(10):
+            run()
 
     seconds = side_by_side(
-        {
-            "NumPy softmax": calls(lambda: numpy_softmax(row)),
-            "temperature": calls(lambda: temperature.predict_proba(row)),
-            "temperature, logits=": calls(lambda: temperature.predict_proba(logits=row)),
-            "auto": calls(lambda: auto.predict_proba(row)),
-            "auto, logits=": calls(lambda: auto.predict_proba(logits=row)),
-        },
+        {name: functools.partial(ten, run) for name, run in calls.items()},
         rounds=500,
         of_rounds=min,
     )
     a_thousand = {name: 100 * value for name, value in seconds.items()}
-    print_ratios(
-        f"1000 calls with one row of {n_classes}, {dtype}", a_thousand, against="NumPy softmax"
-    )
-    print(f"  auto chose {auto.chosen_}")
+    print_ratios(f"1000 calls with {title}", a_thousand, against="NumPy softmax")
 
 
 FIRST_CALL = """
@@ -238,6 +261,7 @@ def main() -> None:
     for n_classes in (10, 1000):
         for dtype in ("float64", "float32"):
             one_row(n_classes, dtype)
+    one_row_of_two_classes()
 
 
 if __name__ == "__main__":

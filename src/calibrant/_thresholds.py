@@ -45,5 +45,7 @@ busy."""
 MOST_GATHERED_NUMBERS = 1 << 24
 """Logits of the rows that a fit starts from; with many classes these are fewer rows than it asks
 for."""
+ROWS_TO_COMPARE = 1_000_000
+"""Rows on which ``auto`` compares methods over files."""
 MOST_GATHERED_VALUES = 1 << 16
 """Single values, for example those around a median."""

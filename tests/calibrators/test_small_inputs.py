@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 from mpmath import mp
 
-from calibrant import AutoCalibration, TemperatureScaling
-from calibrant.calibrators.data import NUMBERS_TO_COMPILE
+from calibrant import AutoCalibration, StructuredScaling, TemperatureScaling, TopRestScaling
+from calibrant.calibrators.auto.curves import STEPS
+from calibrant.calibrators.data import FEW_NUMBERS
+from calibrant.calibrators.linear.methods import BiasCorrectedTemperatureScaling
 from calibrant.calibrators.temperature import kernels
+from calibrant.calibrators.temperature.floored import FlooredTemperatureScaling
 from calibrant.calibrators.temperature.methods import small_softmax
 from calibrant.calibrators.top_rest.map import _compiled_probs, _row_by_row
 from tests.builders import draw_samples
@@ -112,15 +115,45 @@ def test_top_rest_row_by_row(dtype: str, name: str) -> None:
 # --- predict_proba of one row --------------------------------------------------------------------
 
 
+FIRST_PARTS = {
+    "floored, then": (
+        FlooredTemperatureScaling().with_state({"floor": 9.0, "temperature": 1.3}, 6),
+    ),
+    "biases, then": (
+        BiasCorrectedTemperatureScaling().with_state(
+            {"temperature": 1.5, "bias": np.linspace(-0.6, 0.9, 6)}, 6
+        ),
+    ),
+    "structured, then": (
+        StructuredScaling().with_state(
+            {
+                "temperature": 1.2,
+                "matrix": np.eye(6) + np.linspace(-0.2, 0.2, 36).reshape(6, 6),
+                "bias": np.linspace(-0.6, 0.9, 6),
+            },
+            6,
+        ),
+    ),
+}
+FIRST_PARTS["both, then"] = FIRST_PARTS["floored, then"] + FIRST_PARTS["structured, then"]
+
+
 @functools.cache
 def fitted(name: str) -> TemperatureScaling | AutoCalibration:
+    if name in FIRST_PARTS:
+        chosen = AutoCalibration().with_state({}, 6)
+        last = TopRestScaling().with_state(state("without classes"), 6)
+        chosen.parts_ = (*FIRST_PARTS[name], last)
+        return chosen
     logits, labels = draw_samples(1000, 6)
     if name == "temperature":
         return TemperatureScaling().fit(2 * logits, labels)
     return AutoCalibration(keep_class=name == "auto, keep_class").fit(logits, labels)
 
 
-every_method = pytest.mark.parametrize("name", ["temperature", "auto", "auto, keep_class"])
+every_method = pytest.mark.parametrize(
+    "name", ["temperature", "auto", "auto, keep_class", *FIRST_PARTS]
+)
 
 
 @every_method
@@ -128,13 +161,28 @@ every_method = pytest.mark.parametrize("name", ["temperature", "auto", "auto, ke
 def test_one_row_is_that_row_of_a_batch(name: str, dtype: str) -> None:
     logits = hostile_rows("float32" if dtype == "float16" else dtype)
     logits = logits.clip(-6e4, 6e4, where=logits > -np.inf, out=logits).astype(dtype)
-    rows = np.tile(logits, (NUMBERS_TO_COMPILE // logits.size + 1, 1))
+    rows = np.tile(logits, (FEW_NUMBERS // logits.size + 1, 1))
     batch = fitted(name).predict_proba(logits=rows)
     for row, expected in zip(logits, batch, strict=False):
         found = fitted(name).predict_proba(row[np.newaxis])
         assert found.dtype == batch.dtype == ("float64" if dtype == "float64" else "float32")
         np.testing.assert_allclose(found[0], expected, rtol=0, atol=TOLERANCE[found.dtype.name])
         np.testing.assert_array_equal(found, fitted(name).predict_proba(logits=row[np.newaxis]))
+
+
+@pytest.mark.parametrize("method", [step.curve for step in STEPS])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_one_row_of_two_classes_is_that_row_of_a_batch(method: type, dtype: str) -> None:
+    samples, labels = draw_samples(1000, 2)
+    curve = method().fit(samples, labels)
+    huge = np.finfo(dtype).max
+    special = [[1, 1], [0, -np.inf], [-np.inf, 2], [huge, -huge], [-huge, huge], [0, 1e-9]]
+    logits = np.concatenate([samples[:50], special]).astype(dtype)
+    batch = curve.predict_proba(logits=np.tile(logits, (2, 1)))
+    for row, expected in zip(logits, batch, strict=False):
+        found = curve.predict_proba(logits=row[np.newaxis])
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found[0], expected, rtol=1e-12 if dtype == "float64" else 1e-6)
 
 
 @every_method

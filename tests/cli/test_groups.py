@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet
 import pytest
 
 import calibrant
@@ -24,10 +25,23 @@ def table():
 def files(table, tmp_path):
     table.to_parquet(tmp_path / "p.parquet")
     table.to_csv(tmp_path / "p.csv", index=False)
+    arrays = {"val_prob": table.prob, "val_label": table.label, "val_year": table.year}
+    np.savez(tmp_path / "p.npz", **arrays, val_sex=table.sex.fillna("").to_numpy(dtype=str))
+    with (tmp_path / "p.jsonl").open("w") as log:
+        for row in table.itertuples():
+            person = {} if row.sex is None else {"sex": row.sex}
+            line = {"probs": {"0": 1 - row.prob, "1": row.prob}, "label": str(row.label), **person}
+            log.write(json.dumps({**line, "year": row.year}) + "\n")
+    for part in range(3):  # by year, which only the path says
+        rows = table.iloc[part::3]
+        rows.to_parquet(tmp_path / "nested" / str(part), partition_cols=["year"])
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["p.parquet", "p.csv"])
+NAMES = ["p.parquet", "p.csv", "p.npz::val", "p.jsonl", "nested"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_evaluate_by_columns(files, table, name):
     options = ("--by", "sex", "--metric", "nll", "--slices", "sex,year")
     result = run_calibrant("evaluate", files / name, *options, "--json")
@@ -72,6 +86,31 @@ def test_fit_by_groups_and_apply(files, table):
     assert written.prob.to_numpy() == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_fit_by_two_columns_of_any_file(files, name):
+    cal = files / "cal.json"
+    fit = run_calibrant("fit", files / name, "--by", "sex,year", "--method", "platt", "-o", cal)
+    assert fit.exit_code == 0, fit.output
+    known = calibrant.load(cal).group_keys_
+    assert ("m", "2015") in known
+    assert ("missing", "2016") in known
+    applied = run_calibrant("apply", cal, files / name, "-o", files / "out.csv")
+    assert applied.exit_code == 0, applied.output
+    assert {"prob", "label", "sex", "year"} <= set(pd.read_csv(files / "out.csv").columns) or (
+        name == "p.jsonl"
+    )
+
+
+def test_columns_of_the_path_stay_there(files):
+    cal, out = files / "cal.json", files / "calibrated"
+    assert not run_calibrant("fit", files / "nested", "--by", "year", "-o", cal).exit_code
+    applied = run_calibrant("apply", cal, files / "nested", "-o", out)
+    assert applied.exit_code == 0, applied.output
+    (first, *_) = sorted((out / "0" / "year=2015").iterdir())
+    assert "year" not in pyarrow.parquet.ParquetFile(first).schema_arrow.names
+    assert sorted(pd.read_parquet(out / "0").year.unique()) == [2015, 2016]
+
+
 def test_report_by_groups(files):
     page = files / "page.html"
     options = ("--by", "sex,year", "--method", "platt")
@@ -87,11 +126,14 @@ def test_report_by_groups(files):
     [
         (("evaluate", "p.csv", "--by", "six"), "no column six; found prob, label, sex, year"),
         (("fit", "p.csv", "--by", "sex", "--keep-class", "-o", "c.json"), "--by is for classes"),
-        (("evaluate", "net.npz", "--by", "sex"), "no column 'sex' to group by"),
+        (("evaluate", "net.npz", "--by", "sex"), "no array sex; found probs, labels, age"),
+        (("evaluate", "net.npz", "--by", "age"), "age and probs must have one entry per row"),
+        (("evaluate", "p.jsonl", "--by", "six"), "no field six; found probs, label"),
+        (("evaluate", "p.jsonl", "--by", "probs"), "probs must be text or a number; found dict"),
     ],
 )
 def test_what_cannot_be_grouped_is_refused_in_one_line(files, command, message):
-    np.savez(files / "net.npz", probs=np.full((4, 2), 0.5), labels=[0, 1, 0, 1])
+    np.savez(files / "net.npz", probs=np.full((4, 2), 0.5), labels=[0, 1, 0, 1], age=[3])
     name, file, *options = command
     result = run_calibrant(name, files / file, *(files / o if ".json" in o else o for o in options))
     assert result.exit_code == 2

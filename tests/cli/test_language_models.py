@@ -114,3 +114,83 @@ def test_the_report_of_an_undecided_log(tmp_path):
     said = run("report", *files, *OPTIONS, "--method", "temperature", "-o", page)
     assert "Undecided: " in said
     assert "the verdict depends on options that the log leaves out" in page.read_text()
+
+
+def test_confidences_to_calibrate_need_not_say_which_are_correct(tmp_path):
+    rng = np.random.default_rng(0)
+    confidence = rng.uniform(0.5, 1.0, 300)
+    lines = [
+        {"confidence": each, "correct": bool(rng.random() < each - 0.2)} for each in confidence
+    ]
+    for name, rows in (
+        ("val", lines),
+        ("new", [{"confidence": line["confidence"]} for line in lines]),
+        ("mixed", [*lines[:2], {"confidence": 0.5}]),
+    ):
+        text = "\n".join(map(json.dumps, rows))
+        (tmp_path / f"{name}.jsonl").write_text(text)
+    run("fit", tmp_path / "val.jsonl", "--method", "platt", "-o", tmp_path / "c.json")
+    for name in ("val", "new"):
+        out = tmp_path / f"{name}-out.jsonl"
+        run("apply", tmp_path / "c.json", tmp_path / f"{name}.jsonl", "-o", out)
+    written = [(tmp_path / f"{name}-out.jsonl").read_text().splitlines() for name in ("val", "new")]
+    for with_correct, without in zip(*written, strict=True):
+        assert json.loads(without)["confidence"] == json.loads(with_correct)["confidence"]
+    refused = {
+        "new.jsonl, line 1: a confidence needs correct": ("evaluate", tmp_path / "new.jsonl"),
+        "mixed.jsonl, line 3: all lines must have a label or none": (
+            *("apply", tmp_path / "c.json", tmp_path / "mixed.jsonl"),
+            *("-o", tmp_path / "mixed-out.jsonl"),
+        ),
+    }
+    for message, command in refused.items():
+        done = run_calibrant(*command)
+        assert done.exit_code == 2
+        assert message in done.output
+
+
+BAD_LINES = {
+    1: '{"probs": {"A": 0.5}, "label": "A"}',
+    2: "{cut off",
+    5: "[1, 2]",
+    8: '{"probs": {"A": 0.9, "B": 0.9, "C": 0, "D": 0}, "label": "A"}',
+    9: '{"probs": {"A": 0.9, "B": 0.1, "C": 0, "D": 0}, "label": "E"}',
+}
+
+
+def test_lines_that_cannot_be_used_are_skipped_and_counted(log):
+    rng = np.random.default_rng(0)
+    good = [
+        json.dumps({"probs": dict(zip("ABCD", row, strict=True)), "label": "ABCD"[row.argmax()]})
+        for row in rng.dirichlet(np.ones(4), 200)
+    ]
+    bad = good.copy()
+    for number, line in BAD_LINES.items():
+        bad.insert(number - 1, line)
+    for name, lines in (("good", good), ("bad", bad)):
+        (log / f"{name}.jsonl").write_text("\n".join(lines))
+    refused = run_calibrant("evaluate", log / "bad.jsonl")
+    assert refused.exit_code == 2
+    assert "bad.jsonl, line 1: a line must have two or more options" in refused.output
+    said = run("evaluate", log / "bad.jsonl", "--skip-bad")
+    assert "Skipped: 5 rows, 0 whole files, 0 damaged row groups" in said
+    assert all(f"line {number}" in said for number in BAD_LINES)
+    found = [
+        next(iter(json.loads(run("evaluate", *arguments, "--json")).values()))["metrics"]
+        for arguments in ([log / "good.jsonl"], [log / "bad.jsonl", "--skip-bad"])
+    ]
+    assert found[0] == found[1]
+    fit = ("fit", log / "bad.jsonl", "--method", "temperature", "-o", log / "c.json")
+    assert "Skipped: 5 rows" in run(*fit, "--skip-bad")
+    for name, options in (("good", ()), ("bad", ("--skip-bad",))):
+        out = log / f"{name}-out.jsonl"
+        said = run("apply", log / "c.json", log / f"{name}.jsonl", "-o", out, *options)
+        assert ("Skipped: 5 rows" in said) == (name == "bad")
+    assert (log / "good-out.jsonl").read_text() == (log / "bad-out.jsonl").read_text()
+
+
+def test_a_log_of_bad_lines_alone_is_refused(log):
+    (log / "bad.jsonl").write_text("\n".join(BAD_LINES.values()))
+    done = run_calibrant("evaluate", log / "bad.jsonl", "--skip-bad", "--options", "A,B,C")
+    assert done.exit_code == 2
+    assert "bad.jsonl has no usable row. Skipped: 5 rows" in done.output

@@ -47,6 +47,18 @@ def test_numbers_are_in_order_and_missing_values_last():
     assert column.values == ("-1", "9", "10", "b", "missing")
 
 
+def test_arrow_columns_have_the_values_that_occur():
+    """Whatever their dictionaries hold, in however many chunks."""
+    parts = [pa.array(part).dictionary_encode() for part in (["c", "a", None], ["a", "d"])]
+    whole = pa.chunked_array(parts)
+    (column,) = _inputs.groups({"x": whole}, 5).columns
+    assert column.values == ("a", "c", "d", "missing")
+    (column,) = _inputs.groups({"x": parts[0][1:]}, 2).columns
+    assert (column.values, column.index.tolist()) == (("a", "missing"), [0, 1])
+    with pytest.raises(CalibrantError, match=r"the column x has no groups: .* Name one of text"):
+        _inputs.groups({"x": pa.array([[1], [2]])}, 2)
+
+
 def test_cells_are_the_combinations_that_occur():
     found = _inputs.groups({"a": [1, 2, 1, 2], "b": ["x", "x", "y", "x"]}, 4)
     cells = {key: rows.tolist() for key, rows in found.cells()}

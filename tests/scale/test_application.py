@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibrant import TemperatureScaling, load, scale
+from calibrant import TemperatureScaling, load, nll, scale
 from calibrant.cli.data_sets import IN_PROCESS, LOCAL, scheduler_of
 from calibrant.cli.progress import passes_bar
 from calibrant.files import read_predictions, write_predictions
@@ -243,7 +243,35 @@ def test_columns_can_be_named(tmp_path):
     np.testing.assert_allclose(written["prob"].to_numpy(), expected, rtol=1e-12)
 
 
-def test_options_that_need_the_whole_file_are_refused(folder, tmp_path):
-    done = run_calibrant("evaluate", folder, "--positive", "cat", "--scheduler", "local")
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [("--positive", "--positive is for one column of scores; found 3"), ("--source", "--source")],
+)
+def test_options_for_other_data_are_refused(folder, option, message):
+    done = run_calibrant("evaluate", folder, option, "cat", "--scheduler", "local")
     assert done.exit_code == 2
-    assert "--positive need" in done.stderr
+    assert message in done.stderr
+
+
+def test_the_positive_class_can_be_named(tmp_path):
+    p = RNG.random(600)
+    sick = RNG.random(600) < p
+    order = np.argsort(sick)  # the first file has one label only
+    p, sick = p[order], sick[order]
+    (tmp_path / "logs").mkdir()
+    for number, rows in enumerate([slice(0, 100), slice(100, 600)]):
+        columns = {"prob": p[rows], "label": np.where(sick[rows], "sick", "well")}
+        pq.write_table(pa.table(columns), tmp_path / "logs" / f"{number}.parquet")
+    fitted = scale.fit(TemperatureScaling(), tmp_path / "logs", positive="sick")
+    together = TemperatureScaling().fit(probs=p, labels=sick.astype(int))
+    assert fitted.temperature_ == pytest.approx(together.temperature_, abs=1e-9)
+    assert fitted.classes_ == ("well", "sick")
+    evaluated = scale.evaluate(tmp_path / "logs", positive="sick")
+    assert evaluated["nll"].value == pytest.approx(nll(probs=p, labels=sick.astype(int)))
+    scale.apply(fitted, tmp_path / "logs", tmp_path / "out", positive="sick")
+    written = pq.read_table(tmp_path / "out" / "1.parquet")
+    np.testing.assert_allclose(written["prob"], fitted.predict_proba(probs=p[100:]), rtol=1e-12)
+    with pytest.raises(ValueError, match="'ill'"):
+        scale.evaluate(tmp_path / "logs", positive="ill")
+    done = run_calibrant("evaluate", tmp_path / "logs", "--skip-bad", "--positive", "sick")
+    assert done.exit_code == 0, done.output

@@ -135,6 +135,14 @@ def test_a_worker_killed_while_it_writes(folder, client, monkeypatch, tmp_path):
     assert len(list((tmp_path / "out").rglob("*"))) == 5
 
 
+def test_a_worker_killed_while_it_evaluates_groups(folder, client, monkeypatch):
+    alone = scale.evaluate(folder, by=["label"])
+    engine = KillsAWorker(client)
+    engine.passes = 1
+    monkeypatch.setattr("calibrant.scale.evaluation.engine_for", lambda _: _Given(engine))
+    assert scale.evaluate(folder, by=["label"], scheduler="any") == alone
+
+
 class _Given:
     def __init__(self, engine) -> None:
         self.engine = engine

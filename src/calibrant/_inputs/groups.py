@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from calibrant._inputs.arrays import as_array, as_numpy
 from calibrant._inputs.forms import is_of_frames, narwhal
-from calibrant._inputs.values import described, shown
+from calibrant._inputs.values import described, refusing, shown
 from calibrant.errors import CalibrantError
 
 MISSING_GROUP = "missing"
@@ -110,7 +110,7 @@ def _check_known(names: Sequence[str], columns: Sequence[str]) -> None:
     if missing:
         raise CalibrantError(
             f"there is no column {missing[0]!r} to group by; found {shown(columns)}. "
-            "Name a column of the frame, or of a table (.parquet or .csv)"
+            "Name a column of the frame or of the file"
         )
 
 
@@ -122,13 +122,13 @@ def described_group(names: Sequence[str], key: Key) -> str:
 def _columns(given: Any) -> Iterator[GroupColumn]:
     if isinstance(given, Mapping):
         for name, values in given.items():
-            yield _column(str(name), _array(values))
+            yield _column_of(str(name), values)
         return
     if is_of_frames(given):
         data = narwhal(given)
         if hasattr(data, "iter_columns"):
             for series in data.iter_columns():
-                yield _column(series.name, _array(series.to_native()))
+                yield _column_of(series.name, series.to_native())
         else:
             yield _column(str(data.name or ONE_COLUMN_NAME), _array(given))
         return
@@ -141,9 +141,27 @@ def _columns(given: Any) -> Iterator[GroupColumn]:
     yield _column(ONE_COLUMN_NAME, values)
 
 
+def _column_of(name: str, values: Any) -> GroupColumn:
+    """A column of any library. Those of Arrow, which files have, are encoded without a Python
+    object for each row.
+    """
+    if type(values).__module__.partition(".")[0] != "pyarrow":
+        return _column(name, _array(values))
+    with refusing(f"the column {name} has no groups", "Name one of text, numbers or dates"):
+        whole = values.combine_chunks() if hasattr(values, "combine_chunks") else values
+        encoded = whole if hasattr(whole, "dictionary") else whole.dictionary_encode()
+    distinct = np.array([*encoded.dictionary.to_pylist(), None], dtype=object)
+    codes = encoded.indices.cast("int64").fill_null(len(distinct) - 1).to_numpy()
+    used = np.flatnonzero(np.bincount(codes, minlength=len(distinct)))
+    plain = _column(name, distinct[used])
+    place = np.zeros(len(distinct), dtype=np.intp)
+    place[used] = plain.index
+    return replace(plain, index=place[codes])
+
+
 def _array(values: Any) -> npt.NDArray[Any]:
     if is_of_frames(values):
-        # Arrow's dictionaries and pandas' categories become plain values
+        # polars' and pandas' categories become plain values
         return np.asarray(narwhal(values).to_list(), dtype=object)
     if isinstance(values, np.ndarray):
         return values
@@ -173,6 +191,8 @@ def _text(value: Any) -> str:
     """A value as text; whole numbers alike whether their column holds integers or floats."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
     text = str(value).strip()
     return MISSING_GROUP if text in NO_VALUE else text
 

@@ -246,12 +246,13 @@ bits_of = _reinterpreted(types.float64, types.int64, ir.IntType(64))
 _float_of = _reinterpreted(types.int64, types.float64, ir.DoubleType())
 
 
-@kernel(inline="always")
+@kernel(fastmath={"contract"})
 def exp_nonpositive(x: float) -> float:
     """e^x for x <= 0 (and a little above), to about one rounding.
 
     x = n log 2 + r with |r| <= log(2)/2; e^r by its Taylor series, times 2^n by its exponent
-    bits. There is no branch and no call, so loops over it are vectorised.
+    bits. There is no branch and no call, so loops over it are vectorised. LLVM inlines it; Numba's
+    own inlining would compile it again in each function that calls it.
     """
     bounded = SMALLEST if x < SMALLEST else x  # NaN stays NaN
     shifted = bounded * LOG2_E + ROUNDER
@@ -275,7 +276,7 @@ def exp_nonpositive(x: float) -> float:
     return 0.0 if x < SMALLEST else p * scale
 
 
-@kernel(inline="always", error_model="numpy")
+@kernel(fastmath={"contract"}, error_model="numpy")
 def log_positive(x: float) -> Any:
     """log x for positive normal numbers, to about one rounding, without a branch or a call.
 

@@ -7,6 +7,7 @@ function of that family that dispatches on their type: this module imports no fa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,8 +27,9 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 PROBS_FLOOR = 2.0**-24
 """Calibrators raise ``probs`` below this (6e-8) to it: no map could move the logarithm of the exact
 zeros that a random forest predicts."""
-NUMBERS_TO_COMPILE = 4096
-"""Up to this many logits are mapped by NumPy: compiled code is not faster, and must be compiled."""
+FEW_ROWS, FEW_NUMBERS = 100, 4096
+"""Up to as many rows and logits are mapped row by row, by NumPy: compiled code is not faster, and
+must be compiled."""
 NEARLY_TIED = 1.0 - 1e-6
 """Ratio of two probabilities above which rounding to single precision could make them equal."""
 BLOCK_ENTRIES = 1 << 18
@@ -192,6 +194,22 @@ class FitData:
     def label_classes(self) -> npt.NDArray[np.int64]:
         """The class of each label."""
         return self.labels
+
+
+def are_few_rows(logits: npt.NDArray[Any]) -> bool:
+    """Whether an (n, K) array is mapped row by row."""
+    return len(logits) <= FEW_ROWS and logits.size <= FEW_NUMBERS
+
+
+def are_few_plain_rows(logits: Array) -> bool:
+    """Whether these are a few rows of NumPy without masked classes, as a service sends them."""
+    return (
+        isinstance(logits, np.ndarray)
+        and logits.ndim == 2
+        and are_few_rows(logits)
+        and logits.size > 0
+        and bool(logits.item(logits.argmin()) > -math.inf)
+    )
 
 
 def row_blocks(n_rows: int, n_classes: int) -> Iterator[slice]:

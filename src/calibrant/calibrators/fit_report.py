@@ -21,7 +21,7 @@ LIMITS = {
     ),
 }
 """What a best temperature at a limit means, by the name of the limit in ``at_bound``."""
-NOT_SAVED = ("passes", "skipped", "search_bounds", "tail_bounds")
+NOT_SAVED = ("passes", "skipped", "search_bounds", "tail_bounds", "compared_on")
 """Fields of a report that the file of a calibrator does not keep; they are None after loading."""
 
 
@@ -144,11 +144,13 @@ class FitReport:
     passes: int | None = None
     """How often the files were read; None for samples in memory."""
     skipped: Skipped | None = None
-    """Files and rows that were skipped; None for samples in memory."""
+    """Files and rows that were skipped; None if bad ones were refused."""
     search_bounds: SearchBounds | None = None
     """For files and the criterion ``ada_ece``, how exact the search is."""
     tail_bounds: TailBounds | None = None
     """For truncated rows, what is certain whatever the unknown classes are."""
+    compared_on: str | None = None
+    """For files and the method ``auto``, the rows on which methods were compared."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; what a fit in memory does not have is left out."""
@@ -192,6 +194,8 @@ class FitReport:
         lines = [f"Held out: {each}." for each in self.evidence]
         if self.passes is not None:
             lines.append(f"The files were read {self.passes} times.")
+        if self.compared_on is not None:
+            lines.append(self.compared_on)
         lines += [str(each) for each in (self.search_bounds, self.tail_bounds) if each is not None]
         if self.skipped:
             lines.append(f"{self.skipped}.")

@@ -26,7 +26,7 @@ FARTHEST = -1e150
 over rows overflows."""
 
 
-@kernel(inline="always", error_model="numpy")
+@kernel(fastmath={"contract"}, error_model="numpy")
 def log_of_complement(q: float) -> float:
     """log(1 - q) for q up to about 1/2, as the series of -2 atanh(q / (2 - q))."""
     z = q / (2.0 - q)

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant import _inputs, _thresholds
+from calibrant._inputs.skipped import Skipped
 from calibrant._numerics.logspace import split_top
 from calibrant._writing import written_whole
 from calibrant.calibrators import Calibrator, MultiLabelCalibration, load
@@ -23,6 +24,7 @@ from calibrant.cli.data_sets import (
     IN_PROCESS,
     check_classes,
     classes_option,
+    is_log,
     scheduler_argument,
     scheduler_of,
     scheduler_option,
@@ -37,7 +39,6 @@ from calibrant.files import Predictions, write_predictions
 from calibrant.files.columns import arrow
 from calibrant.files.csv import write_csv
 from calibrant.files.jsonl import JsonlSource
-from calibrant.files.layout import Asked
 from calibrant.files.parquet import is_truncated
 from calibrant.files.parquet.tables import (
     MOST_COLUMNS,
@@ -47,7 +48,7 @@ from calibrant.files.parquet.tables import (
     score_table,
     write_tables,
 )
-from calibrant.files.reading import iter_to_calibrate
+from calibrant.files.reading import asked_for, iter_to_calibrate
 
 BATCH_ROWS = 65_536
 BATCH_NUMBERS = 1 << 23
@@ -100,7 +101,7 @@ def apply(
       calibrant apply cal.json logs/ -o calibrated/ --scheduler local
     """
     truncated = is_truncated(Path(file))
-    to_folder = scheduler is not None or skip_bad or truncated
+    to_folder = scheduler is not None or (skip_bad and not is_log(file)) or truncated
     if not output.suffix and (to_folder or Path(file).is_dir()):
         from calibrant import scale
 
@@ -127,8 +128,10 @@ def apply(
             "Name a new folder, without an extension"
         )
     write = WRITERS.get(output.suffix.lower())
-    if output.suffix.lower() == Path(file).suffix.lower() == ".jsonl":
-        log = JsonlSource(Path(file), None, file, Asked(source=columns["source"]))
+    skipped = Skipped() if skip_bad else None
+    if output.suffix.lower() == ".jsonl" and is_log(file):
+        asked = asked_for(**columns, skipped=Skipped() if skip_bad else None)
+        log = JsonlSource(Path(file), None, file, replace(asked, keep=True))
         write = functools.partial(_write_jsonl, log)
     if write is None:
         raise CalibrantError(
@@ -149,7 +152,8 @@ def apply(
         batch_rows=batch_rows,
         kind=calibrator.origin_.input,
         classes=calibrator.class_names(),
-        columns=columns,
+        columns={**columns, "skipped": skipped},
+        groups=calibrator.group_columns_,
     )
     tally = _Tally()
     with (
@@ -162,7 +166,8 @@ def apply(
     click.echo(
         f"{tally.rows} rows of {calibrator.n_classes_} classes calibrated by {calibrator.NAME}: "
         f"mean confidence {tally.before / tally.rows:.2%} before, "
-        f"{tally.after / tally.rows:.2%} after{changed}. Written to {output}"
+        f"{tally.after / tally.rows:.2%} after{changed}. "
+        f"{f'{skipped}. ' if skipped else ''}Written to {output}"
     )
 
 
@@ -206,6 +211,7 @@ def _calibrated(
             "confidence": batch.confidence is not None,
             "correct": batch.correct,
             "others": batch.others,
+            "groups": calibrator.group_columns_,
         }
 
 
@@ -264,14 +270,17 @@ def _others(batch: Batch) -> dict[str, Any]:
     labels, names = batch["labels"], batch["class_names"]
     if labels is not None and names is not None:
         labels = np.array(names)[labels]
-    return batch["others"] or {"id": batch["ids"], "label": labels}
+    others = batch["others"]
+    if set(others) <= set(batch["groups"]):  # no table, or one without labels and ids
+        return {"id": batch["ids"], "label": labels, **others}
+    return dict(others)
 
 
 def _write_jsonl(log: JsonlSource, target: Path, batches: Iterator[Batch], digest: str) -> None:
     """The lines of the log with calibrated probabilities of the options, or confidences."""
     rows = ((batch["class_names"], row) for batch in batches for row in batch["probs"])
     with target.open("w", encoding="utf-8") as file:
-        for (_, line), (names, row) in zip(log.lines(), rows, strict=True):
+        for (line, _), (names, row) in zip(log.samples(), rows, strict=True):
             if row.ndim == 0:
                 line["confidence"] = float(row)
             else:

@@ -16,7 +16,6 @@ from calibrant.cli.options import (
     Name,
     bins_option,
     chosen_methods,
-    column_options,
     further_metrics_option,
     gamma_option,
     json_option,
@@ -24,6 +23,7 @@ from calibrant.cli.options import (
     methods_option,
     plugin_option,
     seed_option,
+    where_option,
 )
 from calibrant.cli.progress import fitting_bar
 from calibrant.files.layout import as_options
@@ -55,7 +55,7 @@ from calibrant.files.layout import as_options
 @seed_option
 @json_option
 @plugin_option
-@column_options
+@where_option
 def compare(
     val: str,
     test: str,

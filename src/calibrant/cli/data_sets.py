@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from calibrant import _inputs, _thresholds
+from calibrant.files.condition import Condition
 from calibrant.files.parquet import count_rows_in, is_truncated
 
 LOCAL = "local"
@@ -24,7 +25,8 @@ scheduler_option = click.option(
 skip_bad_option = click.option(
     "--skip-bad",
     is_flag=True,
-    help="Skip files and rows of a Parquet data set that cannot be used, and count them.",
+    help="Skip files and rows of a Parquet data set, or lines of a .jsonl file, that cannot be "
+    "used, and count them.",
 )
 classes_option = click.option(
     "--classes",
@@ -35,6 +37,11 @@ classes_option = click.option(
 )
 
 
+def is_log(file: str) -> bool:
+    """Whether a file is the log of a language model, which is never read in parts."""
+    return Path(file).suffix.lower() == ".jsonl"
+
+
 def check_classes(where: str, found: int, classes: int | None) -> None:
     """Refuse ``--classes`` that differs from what the file shows."""
     if classes is not None:
@@ -42,15 +49,23 @@ def check_classes(where: str, found: int, classes: int | None) -> None:
 
 
 def scheduler_of(
-    file: str, scheduler: str | None, *, skip_bad: bool, rows_in_memory: int
+    file: str,
+    scheduler: str | None,
+    *,
+    skip_bad: bool,
+    rows_in_memory: int,
+    where: str | None = None,
 ) -> str | None:
-    """The scheduler for ``file``; None where this process reads it like any other file."""
+    """The scheduler for ``file``; None where this process reads it like any other file.
+
+    Only rows that may meet the condition ``where`` count.
+    """
     if scheduler is not None:
         return scheduler
-    in_parts = skip_bad or is_truncated(Path(file))
+    in_parts = (skip_bad and not is_log(file)) or is_truncated(Path(file))
     if not in_parts and not Path(file).is_dir():
         return None
-    rows = count_rows_in(Path(file))
+    rows = count_rows_in(Path(file), None if where is None else Condition.parsed(where))
     if in_parts:
         return LOCAL if rows > _thresholds.ROWS_IN_ONE_PROCESS else IN_PROCESS
     return LOCAL if rows > rows_in_memory else None

@@ -13,6 +13,7 @@ import numpy as np
 
 from calibrant import _inputs, _thresholds
 from calibrant._inputs import Groups
+from calibrant._inputs.skipped import Skipped
 from calibrant._writing import refuse_unwritable, written_whole
 from calibrant.cli.data_sets import (
     check_classes,
@@ -30,12 +31,12 @@ from calibrant.cli.options import (
     Name,
     bins_option,
     by_option,
-    column_options,
     json_option,
     level_option,
     plugin_option,
     seed_option,
     slices_option,
+    where_option,
 )
 from calibrant.cli.progress import batches_bar, passes_bar
 from calibrant.files import Predictions, iter_predictions
@@ -90,7 +91,7 @@ BATCH_ROWS = 65_536
 @skip_bad_option
 @classes_option
 @plugin_option
-@column_options
+@where_option
 def evaluate(
     files: tuple[str, ...],
     metrics: tuple[str, ...],
@@ -146,13 +147,20 @@ def evaluate(
                     f"--metric, --by, --slices and --plot are for classes; {file} is multi-label. "
                     "Leave them out"
                 )
-            results[file] = evaluate_labels(file, n_bins=n_bins, level=level, seed=seed)
+            results[file] = evaluate_labels(
+                file, where=columns["where"], n_bins=n_bins, level=level, seed=seed
+            )
             continue
         most = _thresholds.ROWS_TO_EVALUATE_IN_MEMORY
-        where = scheduler_of(file, scheduler, skip_bad=skip_bad, rows_in_memory=most)
+        where = scheduler_of(
+            file, scheduler, skip_bad=skip_bad, rows_in_memory=most, where=columns["where"]
+        )
         notes: tuple[str, ...] = ()
         if where is None:
-            stream, samples = _read(file, n_bins, classes, columns, by, slices)
+            skipped = Skipped() if skip_bad else None
+            read = {**columns, "skipped": skipped}
+            stream, samples = _read(file, n_bins, classes, read, by, slices)
+            notes = (f"{skipped}.",) if skipped else ()
         else:
             from calibrant.scale.evaluation import stream_files
 
@@ -186,7 +194,7 @@ def evaluate(
             )
         else:
             result = stream.result(level=level, random_state=seed)
-            result = replace(result, notes=(*result.notes, *notes))
+        result = replace(result, notes=(*result.notes, *notes))
         if plot_path is not None:
             if samples is not None:
                 stream.count(_by(samples, ()))

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from calibrant import _inputs, _thresholds
+from calibrant._inputs.skipped import Skipped
 from calibrant._registry import Registry
 from calibrant._writing import refuse_foreign, refuse_unwritable
 from calibrant.calibrators import (
@@ -53,11 +54,11 @@ from calibrant.cli.options import (
     MethodsCommand,
     Name,
     by_option,
-    column_options,
     force_option,
     json_option,
     parse_setting,
     plugin_option,
+    where_option,
 )
 from calibrant.cli.progress import passes_bar
 from calibrant.errors import CalibrantError
@@ -120,7 +121,7 @@ NAMED = {"criterion": Registry("criterion", dict.fromkeys(CRITERIA))}
 @skip_bad_option
 @classes_option
 @plugin_option
-@column_options
+@where_option
 def fit(
     val: str,
     method: str | None,
@@ -163,6 +164,7 @@ def fit(
       calibrant fit val.csv --unlabelled november.csv -o cal.json
       calibrant fit answers.jsonl --options A,B,C,D -o cal.json
       calibrant fit logs/ --method temperature --scheduler local -o cal.json
+      calibrant fit logs/ --where "month == '2026-10'" -o october.json
     """
     if output.suffix.lower() != ".json":
         raise CalibrantError(f"-o must end in .json; found {str(output)!r}. Rename it")
@@ -195,15 +197,19 @@ def fit(
         dict(parse_setting(each, "model=resnet50", "--metadata") for each in metadata)
     )
     most = _thresholds.ROWS_TO_FIT_IN_MEMORY
-    where = scheduler_of(val, scheduler, skip_bad=skip_bad, rows_in_memory=most)
+    where = scheduler_of(
+        val, scheduler, skip_bad=skip_bad, rows_in_memory=most, where=columns["where"]
+    )
     found = None
     # The warnings of the fit are in its report, which is printed below.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         if isinstance(calibrator, MultiLabelCalibration):
-            fit_labels(calibrator, val)
+            fit_labels(calibrator, val, where=columns["where"])
         elif where is None:
-            samples = read_labelled(val, columns=columns, to_fit=True, by=by)
+            skipped = Skipped() if skip_bad else None
+            read = {**columns, "skipped": skipped}
+            samples = read_labelled(val, columns=read, to_fit=True, by=by)
             check_classes(val, samples.scores.shape[1], classes)
             data = samples.fit_data()
             with _inputs.naming(val):
@@ -216,6 +222,7 @@ def fit(
                 calibrator.fit_samples(data)
             calibrator.classes_ = samples.classes or calibrator.classes_
             calibrator.origin_ = calibrator.origin_.with_data(*samples[:3])
+            calibrator.report_ = replace(calibrator.report_, skipped=skipped)
         else:
             from calibrant import scale
 
@@ -248,7 +255,7 @@ def fit(
     click.echo(f"{calibrator.report_}\nWritten to {output}\n")
     # Truncated rows are only written as a folder.
     calibrated = "calibrated" if is_truncated(Path(val)) else "calibrated.npz"
-    options = as_options(columns)
+    options = as_options({**columns, "where": None})
     click.echo(f"To use it:     calibrant apply {output} FILE{options} -o {calibrated}")
     click.echo(f"To measure it: calibrant evaluate {calibrated}")
     click.echo(f"To look at it: calibrant info {output}")
@@ -269,7 +276,8 @@ def _estimated(
     calibrator: Calibrator, labelled: LabelledScores, unlabelled: str, columns: dict[str, Any]
 ) -> PrevalenceEstimate:
     """The shares of the classes in a file, from a calibrator that keeps those of ``labelled``."""
-    predictions = read_predictions(unlabelled, **{**columns, "label": None}).with_scores()
+    others = {**columns, "label": None, "where": None}
+    predictions = read_predictions(unlabelled, **others).with_scores()
     with _inputs.naming(unlabelled):
         kind, scores = scores_of(predictions)
         if predictions.class_names is not None and labelled.classes is not None:

@@ -47,12 +47,13 @@ def scores_of(predictions: Predictions) -> tuple[str, npt.NDArray[Any]]:
 
 def columns_of_parts(columns: Mapping[str, Any]) -> dict[str, Any]:
     """The options that name columns, for files that are read in parts."""
-    known = {name: columns[name] for name in ("label", "score")}
+    parts = ("label", "score", "positive", "where")
+    known = {name: columns[name] for name in parts if name in columns}
     given = [f"--{name}" for name, value in columns.items() if name not in known and value]
     if given:
         raise CalibrantError(
-            f"{' and '.join(given)} need a file that is read at once; found one that is read in "
-            "parts. Write the labels as 0 and 1"
+            f"{' and '.join(given)} are for .jsonl files, the logs of language models; found a "
+            "Parquet data set. Leave them out"
         )
     return known
 

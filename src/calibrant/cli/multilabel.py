@@ -16,9 +16,11 @@ from calibrant.metrics import MultiLabelEvaluation, evaluate_multilabel
 __all__ = ["apply_to_labels", "evaluate_labels", "fit_labels", "is_multilabel", "refuse_labels"]
 
 
-def evaluate_labels(file: str, *, n_bins: int, level: float, seed: int) -> MultiLabelEvaluation:
+def evaluate_labels(
+    file: str, *, where: str | None, n_bins: int, level: float, seed: int
+) -> MultiLabelEvaluation:
     """Evaluate every label of a file."""
-    predictions = read_predictions(file)
+    predictions = read_predictions(file, where=where)
     with _inputs.naming(file):
         return evaluate_multilabel(
             predictions.probs,
@@ -31,9 +33,9 @@ def evaluate_labels(file: str, *, n_bins: int, level: float, seed: int) -> Multi
         )
 
 
-def fit_labels(calibrator: MultiLabelCalibration, file: str) -> None:
+def fit_labels(calibrator: MultiLabelCalibration, file: str, *, where: str | None) -> None:
     """Fit on the samples of a file."""
-    predictions = read_predictions(file)
+    predictions = read_predictions(file, where=where)
     with _inputs.naming(file):
         calibrator.fit(
             labels=predictions.labels, logits=predictions.logits, probs=predictions.probs

@@ -206,6 +206,24 @@ def column_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_columns
 
 
+def where_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that name columns, and ``--where`` beside them in ``columns``."""
+
+    @click.option(
+        "--where",
+        metavar="CONDITION",
+        help='Read only rows of Parquet files that meet a condition on columns, such as "month == '
+        "'2026-10' and age >= 18\". Comparisons are ==, !=, <, <=, >, >= and in (...), joined by "
+        "and.",
+    )
+    @column_options
+    @functools.wraps(command)
+    def with_where(*args: Any, where: str | None, columns: dict[str, Any], **others: Any) -> Any:
+        return command(*args, columns={**columns, "where": where}, **others)
+
+    return with_where
+
+
 class MethodsCommand(click.Command):
     """A command whose help ends in the list of methods."""
 

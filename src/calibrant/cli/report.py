@@ -18,13 +18,13 @@ from calibrant.cli.options import (
     bins_option,
     by_option,
     chosen_methods,
-    column_options,
     further_metrics_option,
     gamma_option,
     level_option,
     methods_option,
     plugin_option,
     seed_option,
+    where_option,
 )
 from calibrant.cli.progress import fitting_bar
 
@@ -57,7 +57,7 @@ from calibrant.cli.progress import fitting_bar
 @level_option
 @seed_option
 @plugin_option
-@column_options
+@where_option
 def report(
     val: str,
     test: str,
@@ -96,8 +96,10 @@ def report(
     _inputs.page_path(output)
     refuse_overwriting(output, val, test)
     if is_multilabel(val):
-        if by:
-            raise click.UsageError(f"--by is for classes; {val} is multi-label. Leave it out")
+        if by or columns["where"] is not None:
+            raise click.UsageError(
+                f"--by and --where are for classes; {val} is multi-label. Leave them out"
+            )
         if costs is not None:
             raise click.UsageError("--costs is for exclusive classes; found a multi-label file")
         _report_on_labels(

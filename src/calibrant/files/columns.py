@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import CalibrantError, MissingExtraError
-from calibrant.files.layout import BFLOAT16, Layout
-from calibrant.files.predictions import OTHER, Block, decoding
+from calibrant.files.layout import BFLOAT16, OTHER, Layout
+from calibrant.files.predictions import Block, decoding
 
 
 def arrow(doing: str = "reading") -> Any:

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import CalibrantError
-from calibrant.files.layout import Asked, Layout, find_layout
+from calibrant.files.layout import OTHER, Asked, Layout, find_layout
 from calibrant.files.meaning import is_number
-from calibrant.files.predictions import MISSING, OTHER, Block, cleaned, decoding
+from calibrant.files.predictions import MISSING, Block, cleaned, decoding
 
 _BLOCK = 1 << 20  # bytes that the rows of a block take in memory; more is slower
 _CELL = 64  # of them for each cell, besides its characters

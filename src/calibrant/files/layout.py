@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from calibrant import _inputs
+from calibrant._inputs.skipped import Skipped
 from calibrant.errors import CalibrantError
+from calibrant.files.condition import Condition
 
 SCORES = {"logits": "logit", "probs": "prob"}
 """The two kinds of score, and the stem of their numbered columns."""
@@ -32,6 +34,8 @@ ONE_COLUMN = {
 """Names of a column for the positive class, and its kind. A score is a probability if all of the
 file's scores are between 0 and 1, else a logit."""
 IDS = ("id", "ids")
+OTHER = "other:"
+"""Prefix of columns that are passed on as they are."""
 
 STEMS = {"prob": "probs", "logit": "logits"}
 """What is in the name of a column that says its kind."""
@@ -66,6 +70,17 @@ class Asked:
     """The possible answers in a language model's log: the classes."""
     source: str | None = None
     """The lines of a log to read."""
+    where: Condition | None = None
+    """What rows of Parquet files must meet."""
+    groups: tuple[str, ...] = ()
+    """The columns that the calibrator that is applied was fitted by."""
+    skipped: Skipped | None = None
+    """Counts the lines of a log that cannot be used; None refuses the first."""
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The further arrays or fields of a file without a table to read."""
+        return self.keep if isinstance(self.keep, tuple) else self.groups
 
 
 def as_options(columns: Mapping[str, Any]) -> str:
@@ -106,11 +121,14 @@ class Layout:
     """The columns of a multi-label table that hold them, in the order of the scores."""
     kept: tuple[str, ...] = ()
     """Columns to pass on: all but the scores."""
+    compared: tuple[str, ...] = ()
+    """Columns of a condition on the rows."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """All names with one entry per row."""
-        held = (*self.scores, *self.label_columns, *self.roles.values(), *self.kept)
+        others = (*self.roles.values(), *self.kept, *self.compared)
+        held = (*self.scores, *self.label_columns, *others)
         return tuple(dict.fromkeys(held))
 
 
@@ -121,32 +139,46 @@ def find_layout(
     where: str,
     table: bool,
     asked: Asked = Asked(),  # noqa: B008 (frozen)
+    of_path: Sequence[str] = (),
 ) -> Layout:
     """The layout of a file with arrays (or, in a table, columns) called ``names``.
 
     ``part`` is the ``val`` of ``FILE.npz::val``: only names that start with ``val_`` count, except
-    ``class_names``, which the parts of a file may share.
+    ``class_names``, which the parts of a file may share. ``of_path`` are columns that folders are
+    named after: they can be groups and conditions, but not scores or labels.
     """
     found = _Names(names, part, where, "column" if table else "array")
-    truncated = _truncated_layout(found)
-    if truncated is not None:
-        return truncated
+    layout = _truncated_layout(found) or _usual_layout(found, asked, table)
+    if not table:
+        kept = {OTHER + name: found.full[found.known(name)] for name in asked.named}
+        layout = replace(layout, roles=layout.roles | kept)
+        shared = "class_names" if "class_names" in names else None
+        named = None if layout.kind == "top_logits" else found.one("class_names") or shared
+        return replace(layout, class_names=named)
+    found = _Names([*names, *of_path], part, where, "column")
+    if isinstance(asked.keep, tuple):
+        columns = tuple(found.full[found.known(name)] for name in asked.keep)
+        layout = replace(layout, kept=columns)
+    elif asked.keep and layout.kind != "top_logits":
+        used = (*layout.scores, layout.roles.get("confidence"))
+        layout = replace(layout, kept=tuple(name for name in found.all if name not in used))
+    if asked.where is not None:
+        there = _Names(found.all, None, where, "column")
+        layout = replace(layout, compared=tuple(map(there.known, asked.where.columns)))
+    return layout
+
+
+def _usual_layout(found: _Names, asked: Asked, table: bool) -> Layout:
+    """The layout of a file of all classes, or of confidences."""
     labels = LABELS if asked.label is None else (found.known(asked.label),)
     layout = _asked_scores(found, asked, table) if asked.score else _scores(found, table)
     if layout is None:
         layout = Layout("confidence", roles=_confidence_roles(found, alone=asked.keep is True))
     else:
         layout = replace(layout, roles=found.roles(labels=labels, ids=IDS))
-    if table:
-        if layout.numbered and not layout.single and "labels" not in layout.roles:
-            layout = _with_label_columns(layout, found)
-        used = (*layout.scores, layout.roles.get("confidence"))
-        kept = tuple(name for name in names if name not in used) if asked.keep else ()
-        if isinstance(asked.keep, tuple):
-            kept = tuple(found.full[found.known(name)] for name in asked.keep)
-        return replace(layout, kept=kept)
-    shared = "class_names" if "class_names" in names else None
-    return replace(layout, class_names=found.one("class_names") or shared)
+    if table and layout.numbered and not layout.single and "labels" not in layout.roles:
+        return _with_label_columns(layout, found)
+    return layout
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from calibrant import _inputs
 from calibrant.errors import CalibrantError
-from calibrant.files.layout import Layout
-from calibrant.files.predictions import MISSING, OTHER, Block, Predictions
+from calibrant.files.layout import OTHER, Layout
+from calibrant.files.predictions import MISSING, Block, Predictions
 
 _WHOLE = re.compile(r"-?[0-9]{1,18}(\.0*)?")
 _TRUTH = {"false": 0, "true": 1}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calibrant import _inputs
 from calibrant.errors import CalibrantError
-from calibrant.files.layout import Layout
+from calibrant.files.layout import OTHER, Layout
 
 Block: TypeAlias = dict[str, Any]
 """Some rows of a file, by role or by field: arrays; after ``OTHER``, Arrow columns of Parquet."""
@@ -21,8 +21,6 @@ CORRECTNESS = ("wrong", "correct")
 """The classes of a confidence: whether the answer is wrong or correct."""
 MISSING = _inputs.MISSING_TEXTS
 """Texts of a missing value."""
-OTHER = "other:"
-"""Prefix of columns that are passed on as they are."""
 
 _EXACT = np.float64(2.0**53)  # floats below it are whole numbers one apart
 
@@ -54,7 +52,7 @@ class Predictions:
         single: whether the file has one column, of the positive class; ``logits`` or ``probs``
             have two.
         others: if asked for, every column of a table but the scores: text of CSV, Arrow columns of
-            Parquet.
+            Parquet; of ``.npz`` and ``.jsonl`` files, the arrays and fields that were named.
     """
 
     logits: NDArray[Any] | None = None

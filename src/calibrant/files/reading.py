@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from calibrant import _inputs
+from calibrant._inputs.skipped import Skipped
 from calibrant.errors import CalibrantError
+from calibrant.files.condition import Condition
 from calibrant.files.csv import CsvSource
 from calibrant.files.jsonl import JsonlSource
 from calibrant.files.jsonl.options import checked_options
@@ -56,7 +58,9 @@ def read_predictions(
     positive: str | None = None,
     options: Sequence[str] | None = None,
     source: str | None = None,
+    skipped: Skipped | None = None,
     keep: Sequence[str] = (),
+    where: str | None = None,
 ) -> Predictions:
     """All rows of a prediction file.
 
@@ -80,7 +84,13 @@ def read_predictions(
         options: The possible answers in a log, such as A, B, C and D: the classes, in this order.
             Plain lines and those of lm-evaluation-harness name them themselves.
         source: The lines of a log to read, by their field ``source``, if there are several.
-        keep: Further columns of a table to read, such as groups: ``others`` of the result.
+        skipped: A :class:`calibrant.scale.Skipped` that counts the lines of a log that cannot be
+            used; None refuses the first of them.
+        keep: Further columns of a table to read, such as groups: ``others`` of the result. Of an
+            ``.npz`` file these are arrays with an entry for each row, of a log fields such as
+            ``meta.country``; folders named ``column=value`` are columns of Parquet files.
+        where: A condition on columns of Parquet files, such as ``month == '2026-10' and age >= 18``
+            (==, !=, <, <=, >, >=, ``in (...)``, ``and``): only rows that meet it are read.
 
     Returns:
         Predictions: the arrays; None for those that the file does not have.
@@ -96,7 +106,7 @@ def read_predictions(
         Traceback (most recent call last):
         calibrant.errors.CalibrantError: ...net.npz holds the parts val, test: add ::val or ::test
     """
-    asked = _asked(label, score, positive, options, source, keep)
+    asked = asked_for(label, score, positive, options, source, skipped, keep, where)
     return next(_predictions_of(_source(path, asked), None, asked))
 
 
@@ -109,7 +119,9 @@ def iter_predictions(
     positive: str | None = None,
     options: Sequence[str] | None = None,
     source: str | None = None,
+    skipped: Skipped | None = None,
     keep: Sequence[str] = (),
+    where: str | None = None,
 ) -> Iterator[Predictions]:
     """The rows of :func:`read_predictions` in batches, without holding the whole file.
 
@@ -126,7 +138,7 @@ def iter_predictions(
         [[0, 1], [2, 0], [1]]
     """
     rows = _inputs.whole_number(batch_rows, "batch_rows", allowed=range(1, 1 << 31))
-    asked = _asked(label, score, positive, options, source, keep)
+    asked = asked_for(label, score, positive, options, source, skipped, keep, where)
     return _predictions_of(_source(path, asked), rows, asked)
 
 
@@ -137,16 +149,18 @@ def iter_to_calibrate(
     kind: str | None,
     classes: Sequence[Any] | None,
     columns: Mapping[str, Any],
+    groups: Sequence[str],
 ) -> Iterator[Predictions]:
     """Batches to which a fitted calibrator is applied, with the other columns of a table.
 
     ``kind`` is what the calibrator was fitted on: a column called score holds that. The last of
     its two ``classes`` is the positive one, unless ``columns`` names another. Confidences need not
-    say which are correct.
+    say which are correct. The calibrator was fitted by the columns ``groups``.
     """
     asked = replace(
-        _asked(**columns),
+        asked_for(**columns),
         keep=True,
+        groups=tuple(groups),
         kind=kind,
         usual_positive=str(classes[-1]) if classes else None,
     )
@@ -187,18 +201,31 @@ def is_multilabel(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def _asked(
+def asked_for(
     label: str | None,
     score: str | Sequence[str] | None,
     positive: str | None,
     options: Sequence[str] | None,
     source: str | None,
+    skipped: Skipped | None = None,
     keep: Sequence[str] = (),
+    where: str | None = None,
 ) -> Asked:
+    """The arguments of :func:`read_predictions`, checked."""
     columns = (score,) if isinstance(score, str) else tuple(score or ())
     answers = None if options is None else checked_options(options)
     kept = tuple(keep) or False
-    return Asked(label, columns, positive, options=answers, source=source, keep=kept)
+    condition = None if where is None else Condition.parsed(where)
+    return Asked(
+        label,
+        columns,
+        positive,
+        options=answers,
+        source=source,
+        skipped=skipped,
+        keep=kept,
+        where=condition,
+    )
 
 
 def _predictions_of(source: Source, rows: int | None, asked: Asked) -> Iterator[Predictions]:
@@ -245,10 +272,16 @@ def _source(path: Any, asked: Asked) -> Source:
     file, part = _split(where)
     if not file.exists():
         raise FileNotFoundError(_missing(file))
-    if (asked.options, asked.source) != (None, None) and file.suffix.lower() != ".jsonl":
+    for_logs = (asked.options, asked.source, asked.skipped)
+    if any(each is not None for each in for_logs) and file.suffix.lower() != ".jsonl":
         raise CalibrantError(
-            f"options and source are for .jsonl files, the logs of language models; found {file}. "
-            "Leave them out"
+            "options, source and skipped are for .jsonl files, the logs of language models; found "
+            f"{file}. Leave them out"
+        )
+    if asked.where is not None and not file.is_dir() and file.suffix.lower() != ".parquet":
+        raise CalibrantError(
+            f"a condition on rows is for Parquet files and folders of them; found {file}. Leave it "
+            "out, or write the file as Parquet"
         )
     if file.is_dir():
         return ParquetSource(file, part, where, asked)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -32,7 +32,6 @@ from calibrant.files.parquet import (
     files_at,
     is_empty,
     open_folder,
-    partitions_of,
 )
 from calibrant.files.predictions import CORRECTNESS
 from calibrant.metrics.samples import Floats
@@ -185,8 +184,6 @@ class Logs:
     root: str
     settings: Settings
     calibrator: Calibrator | None
-    partitions: Mapping[str, Mapping[str, str]]
-    """Columns that are part of the path, by file."""
 
     @classmethod
     def open(
@@ -219,12 +216,8 @@ class Logs:
             if calibrator is not None:
                 check_same_classes(folder.n_classes or 2, calibrator.n_classes_)
         wanted = {settings.time, *settings.by, *(calibrator.group_columns_ if calibrator else ())}
-        partitions = {
-            file: {name: v for name, v in partitions_of(Path(file)).items() if name in wanted}
-            for file in folder.files
-        }
         for name in sorted(wanted):
-            if name not in layout.kept and not all(name in each for each in partitions.values()):
+            if name not in layout.kept:
                 raise CalibrantError(
                     f"{folder.where} has no column {name}; found {listed(layout.kept)}. Check the "
                     f"name, or name folders {name}=..."
@@ -232,8 +225,7 @@ class Logs:
         roles = {role: name for role, name in layout.roles.items() if role != "ids"}
         kept = tuple(name for name in layout.kept if name in wanted)
         folder = replace(folder, layout=replace(layout, roles=roles, kept=kept))
-        logs = cls(folder.without_ranges(), str(root), settings, calibrator, partitions)
-        return logs, folder
+        return cls(folder.without_ranges(), str(root), settings, calibrator), folder
 
     @property
     def n_classes(self) -> int:
@@ -250,11 +242,9 @@ class Logs:
         """The path of a file below the folder, by which it is remembered."""
         return str(Path(file).relative_to(self.root))
 
-    def rows(self, file: str, predictions: Predictions) -> Rows:
+    def rows(self, predictions: Predictions) -> Rows:
         """What is counted of a batch."""
-        of_path = self.partitions[file]
-        columns = {name: arrow().repeat(of_path[name], len(predictions)) for name in of_path}
-        given = replace(predictions, others={**columns, **predictions.others}).with_scores()
+        given = predictions.with_scores()
         log_probs, labels = self._log_probs(given)
         groups = given.groups(self.settings.by)
         return Rows(
@@ -270,15 +260,10 @@ class Logs:
         column = batch.column(roles.get("labels", roles.get("correct")))
         missing = arrow().compute.is_null(column, nan_is_null=True)
         waiting = batch.filter(missing)
-        n, time = waiting.num_rows, self.settings.time
+        n = waiting.num_rows
         if n and self.settings.since is not None:
-            times = (
-                arrow().repeat(self.partitions[file][time], n)
-                if time not in self.folder.layout.kept
-                else waiting.column(time)
-            )
             with _inputs.naming(file):
-                periods = periods_of(times, self.settings.every)
+                periods = periods_of(waiting.column(self.settings.time), self.settings.every)
             n = int(periods.since(self.settings.since).sum())
         return batch.filter(arrow().compute.invert(missing)), n
 
@@ -323,9 +308,7 @@ def _read(
             waiting[logs.name(file)] += n
             return chosen
 
-        batches = logs.folder.checked_batches(
-            tuple(of_file), partial(logs.rows, file), skipped, labelled
-        )
+        batches = logs.folder.checked_batches(tuple(of_file), logs.rows, skipped, labelled)
         yield file, (rows for _, rows in batches)
 
 

@@ -64,7 +64,7 @@ def write_report(
         random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
         costs: Costs of actions by true class, as :func:`calibrant.decide` takes them, such as a CSV
             file: adds a section on what the decisions of each method cost.
-        columns: ``label``, ``score``, ``positive``, ``options`` and ``source``, as
+        columns: ``label``, ``score``, ``positive``, ``options``, ``source`` and ``where``, as
             ``read_predictions`` takes them.
         by: Columns of ``test`` whose values divide the samples into groups: each is measured too.
         progress: Called with the name of each step: the methods, then ``"page"``.
@@ -129,4 +129,6 @@ def _read(
     predictions = read_predictions(file, keep=by, **columns)
     with _inputs.naming(file):
         part = replace(checked_part(predictions, to_fit=to_fit), groups=predictions.groups(by))
-    return replace(part, file=file, quoted=shlex.quote(file), columns=as_options(columns))
+    chosen = as_options({"where": columns.get("where")})
+    named = as_options({**columns, "where": None})
+    return replace(part, file=file, quoted=shlex.quote(file) + chosen, columns=named)

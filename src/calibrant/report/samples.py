@@ -33,7 +33,7 @@ class Part:
     file: str | None = None
     """The file that they were read from."""
     quoted: str | None = None
-    """The file, quoted for a shell."""
+    """The file, quoted for a shell, and the condition on its rows."""
     columns: str = ""
     """The options that name its columns, quoted likewise, after a space."""
     groups: _inputs.Groups | None = None

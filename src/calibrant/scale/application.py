@@ -67,6 +67,7 @@ def apply(
     n_classes: int | None = None,
     label: str | None = None,
     score: str | Sequence[str] | None = None,
+    positive: str | None = None,
     progress: Progress | None = None,
 ) -> Applied:
     """Write calibrated probabilities of a Parquet folder to a new folder.
@@ -91,6 +92,7 @@ def apply(
         n_classes: Number of classes, for truncated rows whose files do not say it.
         label: The column of the labels, if it is not called label, target or y_true.
         score: The column of the positive class, or the columns of all classes.
+        positive: The label of the positive class, if the labels are not 0 and 1.
         progress: Called with the number of the pass over the files, the number of its tasks that
             are done, and the number of its tasks.
 
@@ -114,7 +116,13 @@ def apply(
     target = check_new_folder(_inputs.path(output, "the output"), apart_from=source).resolve()
     make_folder(target.parent)
     folder = open_data_set(
-        source, skip_bad=skip_bad, n_classes=n_classes, label=label, score=score, keep=True
+        source,
+        skip_bad=skip_bad,
+        n_classes=n_classes,
+        label=label,
+        score=score,
+        positive=positive,
+        keep=True,
     )
     with _inputs.naming(folder.where):
         _inputs.some_scores(folder.layout.scores or None, None)
@@ -191,8 +199,10 @@ def _score_tables(
             _inputs.labels(predictions.labels, probs)
         return probs[:, 1] if predictions.single else probs
 
+    of_path = dict(ranges[0].of_path) if ranges else {}  # they stay in the path
     for predictions, probs in folder.checked_batches(ranges, calibrated, applied.skipped):
-        yield score_table(probs, others=predictions.others, class_names=folder.class_names)
+        others = {name: c for name, c in predictions.others.items() if name not in of_path}
+        yield score_table(probs, others=others, class_names=folder.class_names)
 
 
 def _truncated_tables(

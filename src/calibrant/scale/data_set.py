@@ -8,6 +8,7 @@ from pathlib import Path
 
 from calibrant import _inputs, _thresholds
 from calibrant.errors import CalibrantError
+from calibrant.files.condition import Condition
 from calibrant.files.layout import Asked
 from calibrant.files.parquet import ParquetFolder, Ranges, RowRange, Skipped, files_at, open_folder
 from calibrant.files.parquet.footer import check_number_of_names
@@ -20,18 +21,25 @@ def open_data_set(
     n_classes: int | None = None,
     label: str | None = None,
     score: str | Sequence[str] | None = None,
+    positive: str | None = None,
     keep: bool | tuple[str, ...] = False,
+    where: str | None = None,
 ) -> ParquetFolder:
     """Open a Parquet file, or a folder of them with any subfolders.
 
     ``n_classes`` is needed for truncated rows whose files do not say it. ``label`` and ``score``
-    name columns. With ``keep``, the other columns that all files have are read too, or those that
-    it names.
+    name columns, and ``positive`` the label of the positive class. With ``keep``, the other columns
+    that all files have are read too, or those that it names. Rows must meet ``where``.
     """
     folder = open_folder(
         str(path),
         files_at(path),
-        asked=Asked(label, (score,) if isinstance(score, str) else tuple(score or ()), keep=keep),
+        asked=Asked(
+            label,
+            (score,) if isinstance(score, str) else tuple(score or ()),
+            keep=keep,
+            where=None if where is None else Condition.parsed(where),
+        ),
         skip_bad=skip_bad,
         most_page_bytes=_thresholds.MOST_PAGE_BYTES,
     )
@@ -39,7 +47,7 @@ def open_data_set(
         known = _inputs.number_of_classes(folder.n_classes, n_classes, folder.where)
         check_number_of_names(folder.class_names, known, folder.where)
         folder = replace(folder, n_classes=known)
-    return folder
+    return folder if positive is None else folder.with_positive(positive)
 
 
 def bundles(folder: ParquetFolder) -> list[Ranges]:

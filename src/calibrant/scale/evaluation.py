@@ -34,6 +34,8 @@ def evaluate(
     by: Sequence[str] = (),
     label: str | None = None,
     score: str | Sequence[str] | None = None,
+    where: str | None = None,
+    positive: str | None = None,
     n_bins: int = 15,
     level: float = 0.95,
     random_state: RandomState = 0,
@@ -55,6 +57,9 @@ def evaluate(
         by: Columns that divide the samples into groups, which are measured too.
         label: The column of the labels, if it is not called label, target or y_true.
         score: The column of the positive class, or the columns of all classes.
+        where: A condition that rows must meet, such as ``month == '2026-10' and age >= 18``, as in
+            :func:`calibrant.files.read_predictions`.
+        positive: The label of the positive class, if the labels are not 0 and 1.
         n_bins: Bins of the calibration errors.
         level: Confidence level of the intervals.
         random_state: Seed of the bootstrap: an int, a NumPy Generator or None.
@@ -82,6 +87,8 @@ def evaluate(
         by=by,
         label=label,
         score=score,
+        where=where,
+        positive=positive,
         n_bins=n_bins,
         progress=progress,
     )
@@ -97,6 +104,8 @@ def stream_files(
     n_classes: int | None,
     label: str | None = None,
     score: str | Sequence[str] | None = None,
+    where: str | None = None,
+    positive: str | None = None,
     n_bins: int,
     by: Sequence[str] = (),
     progress: Progress | None = None,
@@ -110,6 +119,8 @@ def stream_files(
         keep=tuple(by) or False,
         label=label,
         score=score,
+        where=where,
+        positive=positive,
     )
     if folder.layout.kind != "confidence":
         with _inputs.naming(folder.where):

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from calibrant import _inputs
 from calibrant.calibrators import (
+    AutoCalibration,
     BiasCorrectedTemperatureScaling,
     Calibrator,
     FocalCalibration,
@@ -18,6 +19,7 @@ from calibrant.calibrators import (
     TopRestScaling,
     VectorScaling,
 )
+from calibrant.calibrators.auto.method import rows_to_compare
 from calibrant.calibrators.truncated.bounds import check_truncated_fit, tail_bounds
 from calibrant.errors import CalibrantError
 from calibrant.scale import regression, search, top_rest  # noqa: F401  (they register fits)
@@ -35,9 +37,10 @@ METHODS = tuple(
         TopRestScaling,
         VectorScaling,
         BiasCorrectedTemperatureScaling,
+        AutoCalibration,
     )
 )
-"""Methods whose fits need only sums over rows."""
+"""Methods whose fits need only sums over rows; ``auto`` also some rows, to compare methods on."""
 
 
 AnyCalibrator = TypeVar("AnyCalibrator", bound=Calibrator)
@@ -52,6 +55,8 @@ def fit(
     n_classes: int | None = None,
     label: str | None = None,
     score: str | Sequence[str] | None = None,
+    where: str | None = None,
+    positive: str | None = None,
     progress: Progress | None = None,
 ) -> AnyCalibrator:
     """Fit ``calibrator`` on Parquet files of any size.
@@ -72,6 +77,9 @@ def fit(
             :class:`calibrant.calibrators.TruncatedRows`).
         label: The column of the labels, if it is not called label, target or y_true.
         score: The column of the positive class, or the columns of all classes.
+        where: A condition that rows must meet, such as ``month == '2026-10' and age >= 18``, as in
+            :func:`calibrant.files.read_predictions`.
+        positive: The label of the positive class, if the labels are not 0 and 1.
         progress: Called with the number of the pass over the files, the number of its tasks that
             are done, and the number of its tasks.
 
@@ -105,12 +113,15 @@ def fit(
         n_classes=n_classes,
         label=label,
         score=score,
+        where=where,
+        positive=positive,
     )
     if folder.truncated:
         check_truncated_fit(calibrator)
     with engine_for(scheduler) as engine:
         engine.progress = progress
-        samples = SamplesInFiles.of(folder, engine)
+        chooses = isinstance(calibrator, AutoCalibration)
+        samples = SamplesInFiles.of(folder, engine, to_compare=chooses)
         calibrator.fit_samples(samples)
         tail = tail_bounds(samples, calibrator) if folder.truncated else None
     calibrator.classes_ = folder.class_names or calibrator.classes_
@@ -122,8 +133,22 @@ def fit(
         skipped=samples.facts.skipped,
         search_bounds=samples.search_bounds[-1] if samples.search_bounds else None,
         tail_bounds=tail,
+        compared_on=_compared_on(calibrator, samples),
     )
     return calibrator
+
+
+def _compared_on(calibrator: Calibrator, samples: SamplesInFiles) -> str | None:
+    """What ``auto`` did on some of the rows."""
+    if not isinstance(calibrator, AutoCalibration):
+        return None
+    some = len(rows_to_compare(samples))
+    if some == len(samples):
+        return None
+    text = f"Methods were compared on {some:,} evenly spread rows"
+    if len(calibrator.parts_) == 1 and isinstance(calibrator.parts_[0], TopRestScaling):
+        return f"{text}; {calibrator.chosen_} was fitted on all."
+    return f"{text}; {calibrator.chosen_}, which needs rows in memory, was fitted on these."
 
 
 def check_scalable(calibrator: Calibrator) -> None:

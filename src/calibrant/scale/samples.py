@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from calibrant import _inputs, _thresholds
 from calibrant.calibrators import TruncatedRows
+from calibrant.calibrators.auto.method import rows_to_compare
 from calibrant.calibrators.data import FitData, Floats, checked_samples
 from calibrant.calibrators.fit_report import SearchBounds
 from calibrant.calibrators.temperature.solver import TO_LOOK, TO_START
@@ -74,15 +75,13 @@ class Facts:
     skipped: Skipped = field(default_factory=Skipped)
 
     @classmethod
-    def before_any_row(cls, folder: ParquetFolder) -> Facts:
-        """The facts to add batches to."""
+    def before_any_row(cls, folder: ParquetFolder, *, to_compare: bool) -> Facts:
+        """The facts to add batches to; ``to_compare`` keeps rows for :func:`rows_to_compare`."""
         assert folder.n_classes is not None
         most = max(1, _thresholds.MOST_GATHERED_NUMBERS // (folder.width or 1))
-        strided = {
-            about: StridedRows(max(1, folder.rows // min(about, most)))
-            for about in (TO_START, TO_LOOK)
-            if folder.rows > 2 * about
-        }
+        abouts = [about for about in (TO_START, TO_LOOK) if folder.rows > 2 * about]
+        abouts += [_thresholds.ROWS_TO_COMPARE] if to_compare else []
+        strided = {about: StridedRows(max(1, folder.rows // min(about, most))) for about in abouts}
         return cls(np.zeros(folder.n_classes, dtype=np.int64), strided)
 
     def count(self, first: int, data: FitData) -> None:
@@ -137,12 +136,14 @@ class SamplesInFiles:
     """Bounds of each search by an equal-mass error, shared too."""
 
     @classmethod
-    def of(cls, folder: ParquetFolder, engine: Engine) -> SamplesInFiles:
-        """Read every row once."""
+    def of(
+        cls, folder: ParquetFolder, engine: Engine, *, to_compare: bool = False
+    ) -> SamplesInFiles:
+        """Read every row once, and keep some if methods are to be compared."""
         with _inputs.naming(folder.where):
             _inputs.some_scores(folder.layout.scores or None, None)
             _inputs.some_labels(folder.layout.roles.get("labels"))
-        facts = engine.reduce(_facts, bundles(folder), folder.without_ranges())
+        facts = engine.reduce(_facts, bundles(folder), folder.without_ranges(), to_compare)
         facts.skipped.merge(folder.skipped)
         check_some_rows_left(folder.where, facts.n, facts.skipped)
         return cls(folder, engine, facts)
@@ -262,8 +263,13 @@ def _fit_batches(ranges: Ranges, folder: ParquetFolder, skipped: Skipped) -> Ite
     return (data for _, data in folder.checked_batches(ranges, fit_data, skipped))
 
 
-def _facts(ranges: Ranges, folder: ParquetFolder) -> Facts:
-    facts = Facts.before_any_row(folder)
+@rows_to_compare.register
+def _(samples: SamplesInFiles) -> FitData:
+    return _changed(samples.facts.strided[_thresholds.ROWS_TO_COMPARE].in_order(), samples.changes)
+
+
+def _facts(ranges: Ranges, folder: ParquetFolder, to_compare: bool) -> Facts:
+    facts = Facts.before_any_row(folder, to_compare=to_compare)
     first = ranges[0].first_in_folder
     for data in _fit_batches(ranges, folder, facts.skipped):
         # Usable rows are numbered: by position, a pattern of bad rows could hit the whole stride.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from calibrant.calibrators.auto.curves import choose_curve
 from calibrant.calibrators.auto.keeping import (
     FEWEST,
     STEPS,
+    TEMPERATURE,
     best_of_steps,
     folds_of,
     gains,
@@ -29,7 +31,7 @@ from calibrant.calibrators.parts import InParts, log_probs_after
 from calibrant.calibrators.temperature.methods import TemperatureScaling
 from calibrant.calibrators.temperature.rows import temperature_rows
 from calibrant.calibrators.top_rest.methods import TopRestScaling
-from calibrant.calibrators.top_rest.solver import Problem
+from calibrant.calibrators.top_rest.solver import Problem, TopRest, fit_top_rest, problem_of
 
 
 class AutoCalibration(InParts):
@@ -53,8 +55,10 @@ class AutoCalibration(InParts):
       predicted class. They do so where the model is wrong about whole classes.
 
     Otherwise the simpler method is kept. Below 20 samples it is temperature scaling. The selected
-    method is fitted on all samples. ``report_.evidence`` lists the results on held-out samples:
-    what each candidate gains, how many predictions it changes, and what that does to the accuracy.
+    method is fitted on all samples. Over files, methods are compared on a million evenly spread
+    samples, and one that needs samples in memory is fitted on these. ``report_.evidence`` lists
+    the results on held-out samples: what each candidate gains, how many predictions it changes,
+    and what that does to the accuracy.
 
     Args:
         keep_class: Only consider methods that never change the predicted class.
@@ -98,9 +102,10 @@ class AutoCalibration(InParts):
         _inputs.instance(self.keep_class, bool, "keep_class")
 
     def _fit(self, data: Samples) -> Fitted:
+        some = rows_to_compare(data)
         if data.n_classes == 2 and not self.keep_class:
-            return _fitted_curve(data.in_memory())
-        problem = Problem.of(data.in_memory())
+            return _fitted_curve(some, data)
+        problem = Problem.of(some)
         folds = folds_of(problem)
         best = simple = best_of_steps(problem, pieces_of(problem, folds), folds)
         evidence = list(simple.steps)
@@ -116,6 +121,12 @@ class AutoCalibration(InParts):
                 best, step = candidate, replace(step, chosen=True)
             evidence.append(step)
         fitted = best.problem.fitted(best.found)
+        if len(some) < len(data) and not best.first:
+            everything = problem_of(data)
+            found = TopRest.unchanged(data.n_classes)
+            if best.name != TEMPERATURE:
+                found = fit_top_rest(everything, classes=best.classes)
+            fitted = everything.fitted(found)
         last = TopRestScaling(classes=best.classes).with_state(fitted.state, data.n_classes)
         fitted = replace(
             fitted,
@@ -125,13 +136,19 @@ class AutoCalibration(InParts):
             evidence=tuple(evidence),
         )
         if best.first:
-            return replace(fitted, **_measured(fitted.parts, problem.data))
+            return replace(fitted, **_measured(fitted.parts, data))
         return replace(fitted, accuracy_after=data.accuracy)
 
 
-def _fitted_curve(data: FitData) -> Fitted:
+@singledispatch
+def rows_to_compare(data: Samples) -> FitData:
+    """The samples on which methods are compared: all, if they are in memory."""
+    return data.in_memory()
+
+
+def _fitted_curve(some: FitData, data: Samples) -> Fitted:
     """The choice for two classes."""
-    curve, evidence = choose_curve(data)
+    curve, evidence = choose_curve(some)
     return Fitted(
         state={},
         parts=(curve,),
@@ -143,18 +160,19 @@ def _fitted_curve(data: FitData) -> Fitted:
     )
 
 
-def _measured(parts: tuple[Calibrator, ...], data: FitData) -> dict[str, Any]:
+def _measured(parts: tuple[Calibrator, ...], data: Samples) -> dict[str, Any]:
     """NLL before and after calibrators in a row, and the accuracy after them."""
-    before = data.mean(temperature_rows(data, 1.0)[0])
+    before, after, accuracy = data.means(_measured_rows, parts)
+    return {"before": before, "after": after, "accuracy_after": accuracy}
+
+
+def _measured_rows(data: FitData, parts: tuple[Calibrator, ...]) -> tuple[Any, Any, Any]:
+    before = temperature_rows(data, 1.0)[0]
     if len(parts) == 1 and isinstance(parts[0], TemperatureScaling):
-        after = data.mean(temperature_rows(data, 1.0 / parts[0].temperature_)[0])
-        return {"before": before, "after": after, "accuracy_after": data.accuracy}
+        return before, temperature_rows(data, 1.0 / parts[0].temperature_)[0], data.correct
     log_probs = log_probs_after(parts, data.logits)
-    return {
-        "before": before,
-        "after": data.mean(-log_probs[np.arange(len(data)), data.labels].astype(np.float64)),
-        "accuracy_after": data.mean(log_probs.argmax(axis=1) == data.labels),
-    }
+    after = -log_probs[np.arange(len(data)), data.labels].astype(np.float64)
+    return before, after, log_probs.argmax(axis=1) == data.labels
 
 
 def _warnings(evidence: list[Evidence], errors: float) -> Iterator[str]:

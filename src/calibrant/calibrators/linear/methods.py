@@ -159,6 +159,10 @@ class BiasCorrectedTemperatureScaling(Linear):
         log_probs = split_top(split_top(logits, state["temperature"]).z + state["bias"]).log_q
         return xp.where(logits == -float("inf"), -float("inf"), log_probs)
 
+    def _row_scores(self, row: Floats, state: State) -> Floats:
+        scores: Floats = (row - row[row.argmax()]) / state["temperature"] + state["bias"]
+        return scores
+
     def _shape(self, n_classes: int) -> tuple[int, ...]:
         return ()
 

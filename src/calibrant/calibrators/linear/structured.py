@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -103,6 +104,13 @@ class StructuredScaling(Calibrator):
         absent = logits == -float("inf")
         log_probs = split_top(xp.where(absent, -float("inf"), scores)).log_q
         return xp.where(absent, -float("inf"), log_probs)
+
+    def _row_scores(self, row: Floats, state: State) -> Floats:
+        z = (row - row.item(row.argmax())) / state["temperature"]
+        # z is log q plus a number that centring removes, so the floor is raised by it.
+        raised = np.maximum(z, math.log(np.exp(z).sum()) - FLOOR)
+        scores: Floats = state["matrix"].dot(raised - raised.sum() / len(row)) + state["bias"]
+        return scores
 
     def _fit(self, data: Samples) -> Fitted:
         if data.n_classes > MOST_CLASSES:

@@ -62,6 +62,10 @@ class FlooredTemperatureScaling(Calibrator):
         log_probs = split_top(floored(logits, state["floor"]), state["temperature"]).log_q
         return xp.where(logits == -float("inf"), -float("inf"), log_probs)
 
+    def _row_scores(self, row: Floats, state: State) -> Floats:
+        scores: Floats = np.maximum(row - row[row.argmax()], -state["floor"]) / state["temperature"]
+        return scores
+
     def _fit(self, data: Samples) -> Fitted:
         samples = data.in_memory()
         floor = floor_of(typical_gap(samples))

@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from calibrant.calibrators.data import FitData, Floats, Samples
 from calibrant.calibrators.temperature.criterion import Evaluator, EvaluatorInMemory, Point
+from calibrant.calibrators.temperature.interpolated_errors import errors_between
 from calibrant.focal.scalar import phi
-from calibrant.metrics.binning import all_whole, mass_edges, width_edges
 
 Indices = npt.NDArray[np.intp]
 
@@ -40,7 +40,6 @@ LEAST_MEMORY = 3 << 18
 cheap passes."""
 SATURATED = 34.0
 """Log-odds above which the confidence rounds to 1."""
-POINTS_PER_TASK = 16
 EVERY = 3
 """One in this many gammas is evaluated exactly before the search, for values to compare with."""
 
@@ -269,7 +268,7 @@ def best_of_points(
     n_tried = -1
     while len(tried) > n_tried:
         n_tried = len(tried)
-        values, slack = _errors_between(evaluator, scaled, path, temperatures, stencils, doubt)
+        values, slack = errors_between(evaluator, scaled, path, temperatures, stencils, doubt)
         lowest, highest = values - slack - doubt, values + slack + doubt
         to_beat = min(float(highest.min()), best.value)
         seen = doubt.copy()
@@ -297,43 +296,3 @@ def _doubt_of_paths(scaled: npt.NDArray[np.float32], inverse_temperature: float)
     open_rows = np.abs(scaled).min(axis=-1) * inverse_temperature < SATURATED
     doubt: Floats = LEAST_DOUBT + 8.0 * np.where(open_rows, lacking, 0.0).max(axis=1)
     return doubt
-
-
-def _errors_between(
-    evaluator: EvaluatorInMemory,
-    scaled: npt.NDArray[np.float32],
-    path: Indices,
-    temperatures: Floats,
-    stencils: Floats,
-    doubt: Floats,
-) -> tuple[Floats, Floats]:
-    """The calibration error at each point from interpolated log-odds, and its uncertainty."""
-    from calibrant.calibrators.temperature.search_kernels import errors_between
-
-    weight = evaluator.data.weight
-    by_mass = evaluator.criterion == "ada_ece"
-    if by_mass:
-        whole = weight is None or all_whole(weight)
-        total = float(len(evaluator.data)) if weight is None else float(weight.sum())
-        edges = mass_edges(total, evaluator.n_bins, whole=whole)
-    else:
-        edges = width_edges(evaluator.n_bins)
-    # Neighbours on a path sort the rows almost alike, so each task is a stretch of one path.
-    starts = np.arange(0, len(path), POINTS_PER_TASK)
-    cuts = np.unique(np.concatenate([starts, np.flatnonzero(np.diff(path)) + 1, [len(path)]]))
-    out = np.empty((2, len(path)))
-    errors_between(
-        np.stack([cuts[:-1], cuts[1:]], axis=1),
-        scaled,
-        path,
-        stencils,
-        1.0 / temperatures,
-        evaluator.data.correct,
-        np.empty(0) if weight is None else weight,
-        edges,
-        by_mass,
-        doubt,
-        out,
-        times=len(evaluator.data) * stencils.shape[1] * POINTS_PER_TASK,
-    )
-    return out[0], out[1]

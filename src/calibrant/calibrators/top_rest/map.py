@@ -31,7 +31,7 @@ from calibrant._numerics.logspace import TopSplit, keep_argmax, softplus, split_
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Shapes, State
-from calibrant.calibrators.data import NEARLY_TIED, NUMBERS_TO_COMPILE
+from calibrant.calibrators.data import NEARLY_TIED, are_few_rows
 from calibrant.calibrators.temperature.solver import SMALLEST
 
 KNOTS = (0.0, 2.0, 4.0, 6.0)
@@ -42,8 +42,6 @@ MOST_STRETCH = 4.0
 scaling."""
 LARGEST_ODDS = 1e30
 """Larger log-odds and leads are reduced to this, so that their multiples do not overflow."""
-ROWS_TO_COMPILE = 100
-"""Up to as many rows are mapped one by one, by NumPy."""
 LARGEST_NUMBER = 1e6
 """No fit comes near this; a file with larger numbers is refused because it could overflow."""
 
@@ -100,7 +98,7 @@ class TopAndRest(Calibrator):
 
     def _probs(self, logits: Array, state: State) -> Array:
         if isinstance(logits, np.ndarray):
-            if logits.shape[0] <= ROWS_TO_COMPILE and logits.size <= NUMBERS_TO_COMPILE:
+            if are_few_rows(logits):
                 return _row_by_row(logits, state)
             if not are_few(logits.size):
                 return _compiled_probs(logits, state)
@@ -133,27 +131,31 @@ def _row_by_row(logits: npt.NDArray[Any], state: State) -> npt.NDArray[Any]:
     """The probabilities of a few rows, for which the compiled map would not be worth compiling."""
     inverse_temperature = 1.0 / state["temperature"]
     rest_inverse_temperature = 1.0 / state["rest_temperature"]
+    rest_differs = rest_inverse_temperature != 1.0 or state["rest_biases"].any()
     slopes = state["slopes"].tolist()
     out = np.zeros(logits.shape, logits.dtype)
     nearly_tied = False
     for i in range(len(logits)):
         z = logits[i].astype(np.float64)
-        m = z.argmax()
-        z -= z[m]
+        m = int(z.argmax())
+        z -= z.item(m)
         z *= inverse_temperature
         z[m] = -math.inf
-        gap = float(z[z.argmax()])
+        gap = z.item(z.argmax())
         if gap < -LARGEST_ODDS:
             out[i, m] = 1.0
             continue
-        crowd = -math.log(np.exp(z - gap).sum())
-        z *= rest_inverse_temperature
-        z += state["rest_biases"]
-        z -= z[z.argmax()]
-        weights = np.exp(z, out=z)
+        weights = np.exp(z - gap)
         total = float(weights.sum())
+        crowd = -math.log(total)
+        if rest_differs:
+            z *= rest_inverse_temperature
+            z += state["rest_biases"]
+            z -= z.item(z.argmax())
+            weights = np.exp(z, out=z)
+            total = float(weights.sum())
         top_odds = _scalar_spline(crowd - gap, slopes)
-        top_odds += state["offset"] + state["contest"] * crowd + float(state["class_offsets"][m])
+        top_odds += state["offset"] + state["contest"] * crowd + state["class_offsets"].item(m)
         level = -math.log(total)
         top_odds = max(top_odds, level - gap / MOST_STRETCH)
         top_odds = min(top_odds, level - gap * MOST_STRETCH)
@@ -171,8 +173,9 @@ def _scalar_spline(odds: float, slopes: list[float]) -> float:
     """:func:`spline` of one number, summed over the knots at which the slope changes."""
     total = slopes[0] * odds
     for knot, (below, above) in zip(KNOTS, pairwise(slopes), strict=True):
-        x = odds - knot
-        total += (above - below) * (max(x, 0.0) + math.log1p(math.exp(-abs(x))))
+        if above != below:
+            x = odds - knot
+            total += (above - below) * (max(x, 0.0) + math.log1p(math.exp(-abs(x))))
     return total
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from calibrant._inputs.skipped import Skipped
 from calibrant.errors import CalibrantError
 
 Line: TypeAlias = dict[str, Any]
@@ -16,13 +17,27 @@ LOG_PROB, CONFIDENCE = "logprob", "confidence"
 """Sources of lines that do not name theirs."""
 
 
-def json_lines(path: Path, where: str) -> Iterator[tuple[str, Line]]:
+def json_lines(
+    path: Path, where: str, skipped: Skipped | None = None
+) -> Iterator[tuple[str, Line]]:
     """Every line that is not blank, after ``FILE, line 7`` for messages."""
     with path.open("rb") as file:
         for number, text in enumerate(file, 1):
             if text.strip():
                 place = f"{where}, line {number}"
-                yield place, _parsed(text, place)
+                try:
+                    line = _parsed(text, place)
+                except CalibrantError as refusal:
+                    count_or_raise(refusal, skipped)
+                else:
+                    yield place, line
+
+
+def count_or_raise(refusal: Exception, skipped: Skipped | None) -> None:
+    """Count a line that cannot be used, or refuse it."""
+    if skipped is None:
+        raise refusal
+    skipped.add(str(refusal), rows=1)
 
 
 def source_of(line: Line) -> str:
@@ -31,8 +46,8 @@ def source_of(line: Line) -> str:
 
 
 def sources_of(path: Path, where: str) -> Counter[str]:
-    """The sources of a log, with their numbers of lines."""
-    return Counter(source_of(line) for _, line in json_lines(path, where))
+    """The sources of a log, with their numbers of lines that can be read."""
+    return Counter(source_of(line) for _, line in json_lines(path, where, Skipped()))
 
 
 def _parsed(text: bytes, place: str) -> Line:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ import numpy as np
 from calibrant import _inputs
 from calibrant._inputs.values import described, finite_number
 from calibrant.errors import CalibrantError
-from calibrant.files.jsonl.lines import Line, json_lines, source_of, sources_of
+from calibrant.files.jsonl.lines import Line, count_or_raise, json_lines, source_of, sources_of
 from calibrant.files.jsonl.options import (
     answer_position,
     label_index,
@@ -19,11 +20,13 @@ from calibrant.files.jsonl.options import (
     text_of,
 )
 from calibrant.files.jsonl.shapes import harness_sample, positions_of
-from calibrant.files.layout import Asked, Layout, listed
+from calibrant.files.layout import OTHER, Asked, Layout, listed
 from calibrant.files.predictions import Block
 
 LABELS = ("label", "answer", "target")
 IDS = ("id", "custom_id", "doc_id")
+ABSENT = object()
+"""What a line has instead of a field that it lacks."""
 
 
 class Sample(NamedTuple):
@@ -65,7 +68,7 @@ class JsonlSource:
     def lines(self) -> Iterator[tuple[str, Line]]:
         """The lines of the source that was asked for, or of the only one."""
         wanted = self.asked.source
-        for place, line in json_lines(self.path, self.where):
+        for place, line in json_lines(self.path, self.where, self.asked.skipped):
             wanted = source_of(line) if wanted is None else wanted
             if source_of(line) == wanted:
                 yield place, line
@@ -73,22 +76,59 @@ class JsonlSource:
                 raise self._several_sources()
 
     def blocks(self, rows: int | None) -> Iterator[Block]:
-        """One block with all samples."""
+        """One block with all samples, which are read once."""
+        yield self._all
+
+    @cached_property
+    def _all(self) -> Block:
         samples: list[Sample] = []
         ids = []
-        for place, line in self.lines():
-            with _inputs.naming(place):
-                sample = self._sample(line)
-                if samples:
-                    _check_like(samples[0], sample)
+        others: dict[str, list[Any]] = {name: [] for name in self.asked.named}
+        for line, sample in self.samples():
             samples.append(sample)
             ids.append(next((line[name] for name in IDS if name in line), None))
+            for name, values in others.items():
+                values.append(_field(line, name))
         if not samples:
             raise self._no_lines()
         self.layout = Layout(samples[0].kind)
         names = {sample.options for sample in samples}
         self.class_names = self.options or (names.pop() if len(names) == 1 else None)
-        yield _block(samples, ids)
+        columns = {OTHER + name: self._column(name, others[name]) for name in others}
+        return _block(samples, ids) | columns
+
+    def samples(self) -> Iterator[tuple[Line, Sample]]:
+        """The lines that can be used, and what they hold."""
+        first, skipped = None, self.asked.skipped
+        for place, line in self.lines():
+            options = self.options
+            try:
+                with _inputs.naming(place):
+                    sample = self._sample(line)
+                    _check_like(first or sample, sample)
+                    if skipped is not None:
+                        _check_scores(sample)
+            except (ValueError, TypeError) as refusal:
+                count_or_raise(refusal, skipped)
+                self.options = options
+            else:
+                first = first or sample
+                yield line, sample
+
+    def _column(self, name: str, values: list[Any]) -> Any:
+        """The values of a field in every line; None where it is missing, but not everywhere."""
+        if all(value is ABSENT for value in values):
+            first = next(line for _, line in self.lines())
+            raise CalibrantError(
+                f"{self.where} has no field {name}; found {listed(list(first))}. Check the name"
+            )
+        for value in values:
+            if isinstance(value, list | dict):
+                raise CalibrantError(
+                    f"{self.where}: the field {name} must be text or a number; found "
+                    f"{described(value)}. Name another, such as {name}.country"
+                )
+        return np.array([None if each is ABSENT else each for each in values], dtype=object)
 
     def _sample(self, line: Line) -> Sample:
         if isinstance(line.get("probs"), dict):
@@ -113,7 +153,9 @@ class JsonlSource:
             return Sample("logits", scores, scores, options, label)
         if "confidence" in line and "logprobs" not in line:
             confidence = finite_number(line["confidence"], "confidence")
-            return Sample("confidence", [confidence], [confidence], (), _correct(line))
+            needed = self.asked.keep is not True  # not for ``apply``
+            correct = _correct(line) if needed or "correct" in line else None
+            return Sample("confidence", [confidence], [confidence], (), correct)
         positions = positions_of(line)
         plain = bool(positions) and positions[0].sampled is None
         options = self._options_of(line.get("logprobs") if plain else None)
@@ -145,17 +187,15 @@ class JsonlSource:
     def _label(
         self, line: Line, options: Sequence[str], *, index_first: bool = False
     ) -> int | None:
-        found: Any = line
-        path = next((name for name in LABELS if name in line), None)
-        if self.asked.label is None and path is None:
+        path = self.asked.label or next((name for name in LABELS if name in line), None)
+        if path is None:
             return None
-        for key in [path] if self.asked.label is None else self.asked.label.split("."):
-            if not isinstance(found, dict) or key not in found:
-                raise CalibrantError(
-                    f"there is no field {self.asked.label}; found {listed(list(line))}. "
-                    "Name the field of the correct option with --label"
-                )
-            found = found[key]
+        found = _field(line, path)
+        if found is ABSENT:
+            raise CalibrantError(
+                f"there is no field {path}; found {listed(list(line))}. "
+                "Name the field of the correct option with --label"
+            )
         return label_index(found, options, index_first=index_first)
 
     def _several_sources(self) -> CalibrantError:
@@ -168,12 +208,24 @@ class JsonlSource:
 
     def _no_lines(self) -> CalibrantError:
         found = sources_of(self.path, self.where)
+        if self.asked.skipped:
+            return CalibrantError(f"{self.where} has no usable row. {self.asked.skipped}")
         if not found:
             return CalibrantError(f"{self.where} has no lines. Write one JSON object per line")
         return CalibrantError(
             f"{self.where} has no lines of the source {self.asked.source}; found "
             f"{listed(list(found))}. Choose one of these with --source"
         )
+
+
+def _field(line: Line, path: str) -> Any:
+    """The field of a line, such as ``meta.key``; ``ABSENT`` if there is none."""
+    found: Any = line
+    for key in path.split("."):
+        if not isinstance(found, dict) or key not in found:
+            return ABSENT
+        found = found[key]
+    return found
 
 
 def _correct(line: Line) -> int:
@@ -198,6 +250,16 @@ def _check_like(first: Sample, sample: Sample) -> None:
         )
 
 
+def _check_scores(sample: Sample) -> None:
+    """Refuse what would otherwise be refused once all lines are read."""
+    if sample.kind == "logits":
+        _inputs.logits(np.array([sample.scores]))
+    elif sample.kind == "probs":
+        _inputs.probs(np.array([sample.scores]))
+    else:
+        _inputs.probs(np.array([[1.0 - sample.scores[0], *sample.scores]]))
+
+
 def _block(samples: list[Sample], ids: list[Any]) -> Block:
     kind, width = samples[0].kind, max(len(sample.scores) for sample in samples)
     padding = {"logits": -np.inf}.get(kind, 0.0)  # a question with fewer choices than others
@@ -205,9 +267,10 @@ def _block(samples: list[Sample], ids: list[Any]) -> Block:
     targets = np.array([-1 if sample.target is None else sample.target for sample in samples])
     block: Block = {kind: scores}
     if kind == "confidence":
-        block = {"confidence": scores[:, 0], "correct": targets.astype(bool)}
-    elif samples[0].target is not None:
-        block["labels"] = targets.astype(np.int64)
+        block = {"confidence": scores[:, 0]}
+    if samples[0].target is not None:
+        is_correct = kind == "confidence"
+        block["correct" if is_correct else "labels"] = targets.astype(bool if is_correct else int)
     if any(sample.upper is not sample.scores for sample in samples):
         block["upper_logits"] = _padded([sample.upper for sample in samples], width, padding)
     if None not in ids:

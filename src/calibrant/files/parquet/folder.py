@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -19,9 +19,10 @@ import numpy.typing as npt
 from calibrant import _inputs, _thresholds
 from calibrant._inputs.skipped import Skipped
 from calibrant.errors import CalibrantError
-from calibrant.files.columns import Columns
+from calibrant.files.columns import Columns, arrow
+from calibrant.files.condition import Condition
 from calibrant.files.layout import Asked, Layout
-from calibrant.files.meaning import settled
+from calibrant.files.meaning import Meaning, meaning_of, settled
 from calibrant.files.parquet.footer import (
     FORMAT,
     Footer,
@@ -56,11 +57,17 @@ class RowRange:
     """Index of the first row in the file."""
     first_in_folder: int
     """Index of the first row in the folder."""
+    of_path: tuple[tuple[str, Any], ...] = ()
+    """Columns that the folders of the file are named after, and their values."""
+    condition: Condition | None = None
+    """What rows must meet to be read; messages then count only these."""
 
     @property
     def where(self) -> str:
         """The name in messages."""
-        return self.file if self.group is None else f"{self.file}, row group {self.group}"
+        group = "" if self.group is None else f", row group {self.group}"
+        some = "" if self.condition is None else f" (rows where {self.condition.text})"
+        return f"{self.file}{group}{some}"
 
 
 Ranges: TypeAlias = tuple[RowRange, ...]
@@ -87,10 +94,12 @@ class ParquetFolder:
     ranges: Ranges
     """In order: the row groups, or whole files."""
     rows: int
-    """By the footers."""
+    """By the footers; with a condition, of the row groups that may meet it."""
     skip_bad: bool
     skipped: Skipped
     """Files that were skipped when the footers were read."""
+    meaning: Meaning | None = None
+    """What the labels mean, if the positive class was named; None if the names say it."""
 
     @property
     def truncated(self) -> bool:
@@ -107,6 +116,25 @@ class ParquetFolder:
         """What a task needs besides its own ranges."""
         return replace(self, files=(), ranges=())
 
+    def with_positive(self, positive: str) -> ParquetFolder:
+        """The same with the label of the positive class; the other is in the first rows."""
+        settled(self.layout, self.class_names, self.where)  # refuses what it takes all rows to know
+        label, found = self.layout.roles.get("labels"), set[Any]()
+        if label is not None:
+            labels = replace(self, layout=Layout(self.layout.kind, roles={"labels": label}))
+            for _, _, batch in labels.batches(self.ranges, Skipped()):
+                found |= set(batch.column(label).unique().drop_null().to_pylist())
+                if len(found) > 1:
+                    break
+        meaning = meaning_of(
+            [{self.layout.kind: np.empty((0, self.width or 0)), "labels": np.array(sorted(found))}],
+            self.layout,
+            class_names=self.class_names,
+            positive=positive,
+            where=self.where,
+        )
+        return replace(self, meaning=meaning, class_names=meaning.class_names)
+
     def batches(
         self, ranges: Ranges, skipped: Skipped, batch_rows: int | None = None
     ) -> Iterator[tuple[RowRange, int, Any]]:
@@ -121,12 +149,13 @@ class ParquetFolder:
         self, rows: RowRange, opened: Any, skipped: Skipped, batch_rows: int | None
     ) -> Iterator[tuple[RowRange, int, Any]]:
         _check_same_count(rows, opened.metadata)
-        left = rows.rows
+        left, n_met = rows.rows, 0
+        of_path = dict(rows.of_path)
         try:
             batches = opened.iter_batches(
                 batch_size=batch_rows or self.batch_rows,
                 row_groups=None if rows.group is None else [rows.group],
-                columns=list(self.layout.names),
+                columns=[name for name in self.layout.names if name not in of_path],
             )
             while True:
                 with decoding(rows.where, FORMAT):
@@ -135,9 +164,16 @@ class ParquetFolder:
                         raise CalibrantError("row count does not match the footer")
                 if batch is None:
                     return
-                if batch.num_rows:
-                    yield rows, rows.first_row + rows.rows - left, batch
+                first_row = rows.first_row + rows.rows - left
                 left -= batch.num_rows
+                for name in of_path.keys() & set(self.layout.names):
+                    column = arrow().repeat(of_path[name], batch.num_rows)
+                    batch = batch.append_column(name, column)
+                if rows.condition is not None:
+                    batch = batch.filter(rows.condition.over(batch.column, batch.schema))
+                    first_row, n_met = n_met, n_met + batch.num_rows
+                if batch.num_rows:
+                    yield rows, first_row, batch
         except ValueError as refusal:
             if not self.skip_bad:
                 raise
@@ -176,7 +212,7 @@ class ParquetFolder:
         skipped: Skipped,
     ) -> Accepted[Result]:
         try:
-            meaning = settled(self.layout, self.class_names, rows.where)
+            meaning = self.meaning or settled(self.layout, self.class_names, rows.where)
             block = self.decode(rows, first_row, batch)
             predictions = meaning.predictions(block, self.n_classes)
             with _inputs.naming(f"{rows.where}, counting from row {first_row}"):
@@ -203,7 +239,7 @@ class ParquetFolder:
                 widths[fields[self.layout.kind].shape[1]] += 1
             if widths:
                 return widths.most_common(1)[0][0]
-        raise _no_rows(self.where, 0)
+        raise _no_rows(self.where, 0, self.ranges[0].condition)
 
 
 def open_folder(
@@ -228,6 +264,8 @@ def open_folder(
         whole_files: Read each file as one range, which is faster if row groups are small. Messages
             then do not name the row group.
     """
+    if asked.where is not None:
+        where = f"{where} (rows where {asked.where.text})"
     skipped = Skipped()
     footers: list[Footer] = []
     usable: list[str] = []
@@ -250,7 +288,7 @@ def open_folder(
                 raise
             skipped.add(str(refusal), files=1, rows=rows_or_zero(file))
     if not footers:
-        raise _no_rows(where, skipped.files)
+        raise _no_rows(where, skipped.files, asked.where)
     kept = set.intersection(*(set(footer.layout.kept) for footer in footers))
     layout = replace(
         footers[0].layout,
@@ -259,13 +297,15 @@ def open_folder(
     ranges: list[RowRange] = []
     n_rows = 0
     for footer in footers:
-        groups = enumerate(footer.group_rows)
-        first_row = 0
-        for group, rows in [(None, footer.rows)] if whole_files else groups:
-            if rows:
-                ranges.append(RowRange(footer.file, group, rows, first_row, n_rows))
-            first_row += rows
-            n_rows += rows
+        if whole_files and asked.where is None:
+            ranges.append(RowRange(footer.file, None, footer.rows, 0, n_rows, footer.of_path))
+            n_rows += footer.rows
+            continue
+        first_rows = [0, *accumulate(footer.group_rows)]
+        for group in footer.groups:
+            place = (footer.group_rows[group], first_rows[group], n_rows)
+            ranges.append(RowRange(footer.file, group, *place, footer.of_path, asked.where))
+            n_rows += footer.group_rows[group]
     width = len(layout.scores) if layout.numbered else None
     folder = ParquetFolder(
         where=where,
@@ -304,8 +344,12 @@ class ParquetSource:
     def blocks(self, rows: int | None) -> Iterator[Block]:
         """The rows in order; a block does not cross the end of a file."""
         most = min(rows or _thresholds.READ_ROWS, _thresholds.READ_ROWS)
+        found = False
         for batch in self.folder.batches(self.folder.ranges, Skipped(), most):
+            found = True
             yield self.folder.decode(*batch)
+        if not found:
+            raise _no_rows(self.folder.where, 0, self.folder.ranges[0].condition)
 
 
 class ChangedFileError(OSError):
@@ -368,6 +412,7 @@ def _bad_rows(refusal: BaseException | None) -> npt.NDArray[np.intp] | None:
     return None
 
 
-def _no_rows(where: str, n_skipped: int) -> CalibrantError:
+def _no_rows(where: str, n_skipped: int, condition: Condition | None) -> CalibrantError:
     besides = f" besides {n_skipped} skipped files" if n_skipped else ""
-    return CalibrantError(f"{where} has no rows{besides}. Write at least one")
+    fix = "Write at least one" if condition is None else "Change the condition"
+    return CalibrantError(f"{where} has no rows{besides}. {fix}")

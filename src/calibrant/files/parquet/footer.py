@@ -5,18 +5,22 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from calibrant import _inputs
 from calibrant.errors import CalibrantError
 from calibrant.files.columns import arrow, is_list
+from calibrant.files.condition import Condition
 from calibrant.files.layout import Asked, Layout, find_layout, listed
-from calibrant.files.parquet.listing import files_at
+from calibrant.files.parquet.listing import files_at, partitions_of
 from calibrant.files.predictions import decoding
 
 CLASS_NAMES = b"calibrant.class_names"
@@ -27,6 +31,7 @@ CALIBRATOR = b"calibrant.calibrator"
 """Key for the SHA-256 of the calibrator file that made the probabilities."""
 
 FORMAT = "Parquet"
+_WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")  # 01 is text
 COLUMN_BUFFER = 1 << 16
 """Bytes read at once for each column."""
 FOOTERS_AT_A_TIME = 16
@@ -45,6 +50,11 @@ class Footer:
     """Arrow types of the score columns."""
     group_rows: tuple[int, ...] = ()
     """Rows of each row group."""
+    groups: tuple[int, ...] = ()
+    """The row groups that may have rows that meet the condition, or all that have rows."""
+    of_path: tuple[tuple[str, Any], ...] = ()
+    """Columns that the folders of the file are named after, unless it has them itself: the value
+    of each, as an Arrow scalar."""
     class_names: tuple[str, ...] | None = None
     n_classes: int | None = None
     page_bytes: int = 0
@@ -52,8 +62,8 @@ class Footer:
 
     @property
     def rows(self) -> int:
-        """Rows of the file."""
-        return sum(self.group_rows)
+        """Rows of the row groups to read."""
+        return sum(self.group_rows[group] for group in self.groups)
 
 
 def open_file(file: Path) -> Any:
@@ -70,7 +80,12 @@ def open_file(file: Path) -> Any:
         ) from error
 
 
-def read_footer(file: Path, part: str | None = None, asked: Asked = Asked()) -> Footer:  # noqa: B008
+def read_footer(
+    file: Path,
+    part: str | None = None,
+    asked: Asked = Asked(),  # noqa: B008 (frozen)
+    of_path: Mapping[str, Any] = MappingProxyType({}),
+) -> Footer:
     """The footer of one file; of a file with several parts, what concerns ``part``."""
     where = str(file) if part is None else f"{file}::{part}"
     with decoding(where, FORMAT), open_file(file) as opened:
@@ -80,18 +95,27 @@ def read_footer(file: Path, part: str | None = None, asked: Asked = Asked()) -> 
         page_bytes = _page_bytes(metadata)
     if not sum(group_rows):
         return Footer(str(file), Layout("confidence"))
-    layout = find_layout(names, part=part, where=where, table=True, asked=asked)
+    of_path = {name: value for name, value in of_path.items() if name not in names}
+    layout = find_layout(
+        names, part=part, where=where, table=True, asked=asked, of_path=list(of_path)
+    )
     noted = schema.metadata or {}
     with decoding(where, FORMAT):
         class_names = json.loads(noted[CLASS_NAMES]) if CLASS_NAMES in noted else None
         if not isinstance(class_names, list | None):
             raise CalibrantError("the class names are not a JSON list")
         n_classes = int(noted[N_CLASSES]) if N_CLASSES in noted else None
+    groups: Sequence[int] = range(len(group_rows))
+    if asked.where is not None:
+        with _inputs.naming(where):
+            groups = _groups_to_read(asked.where, file, schema, of_path)
     return Footer(
         str(file),
         layout,
         tuple(schema.field(name).type for name in layout.scores),
         group_rows,
+        tuple(group for group in groups if group_rows[group]),
+        tuple(of_path.items()),
         None if class_names is None else tuple(str(name) for name in class_names),
         n_classes,
         page_bytes,
@@ -101,25 +125,70 @@ def read_footer(file: Path, part: str | None = None, asked: Asked = Asked()) -> 
 def read_footers(files: list[Path], part: str | None, asked: Asked) -> Iterator[Footer | Exception]:
     """The footer of each file, or why it cannot be read; several files at a time."""
     arrow()
+    of_paths = _columns_of_paths(files)
 
-    def footer_or_refusal(file: Path) -> Footer | Exception:
+    def footer_or_refusal(file: Path, of_path: Mapping[str, Any]) -> Footer | Exception:
         try:
-            return read_footer(file, part, asked)
+            return read_footer(file, part, asked, of_path)
         except (ValueError, TypeError, OSError) as refusal:
             return refusal
 
     if len(files) == 1:
-        yield footer_or_refusal(files[0])
+        yield footer_or_refusal(files[0], of_paths[0])
         return
     with ThreadPoolExecutor(FOOTERS_AT_A_TIME) as pool:
-        yield from pool.map(footer_or_refusal, files)
+        yield from pool.map(footer_or_refusal, files, of_paths)
 
 
-def rows_or_zero(file: Path) -> int:
-    """The number of rows by the footer; 0 if it cannot be read."""
+def _columns_of_paths(files: list[Path]) -> list[dict[str, Any]]:
+    """The columns that the folders of each file are named after: numbers if all values are."""
+    texts = [partitions_of(file) for file in files]
+    words = {
+        name
+        for of_path in texts
+        for name, text in of_path.items()
+        if text is not None and not _WHOLE_NUMBER.fullmatch(text)
+    }
+
+    def scalar(name: str, text: str | None) -> Any:
+        if name in words:
+            return arrow().scalar(text, arrow().string())
+        return arrow().scalar(None if text is None else int(text), arrow().int64())
+
+    return [{name: scalar(name, text) for name, text in each.items()} for each in texts]
+
+
+def _groups_to_read(
+    condition: Condition, file: Path, schema: Any, of_path: Mapping[str, Any]
+) -> list[int]:
+    """The row groups that may have rows that meet a condition, by their statistics and path."""
+    from pyarrow import dataset, fs
+
+    field, every = arrow().compute.field, arrow().compute.scalar(True)
+    for name, value in of_path.items():
+        if name in schema.names:
+            continue
+        schema = schema.append(arrow().field(name, value.type))
+        every &= field(name) == value if value.is_valid else field(name).is_null()
+    fragment = dataset.ParquetFileFormat().make_fragment(
+        str(file), filesystem=fs.LocalFileSystem(), partition_expression=every
+    )
+    parts = fragment.split_by_row_group(condition.over(field, schema), schema)
+    return [group.id for part in parts for group in part.row_groups]
+
+
+def rows_or_zero(
+    file: Path,
+    where: Condition | None = None,
+    of_path: Mapping[str, Any] = MappingProxyType({}),
+) -> int:
+    """The number of rows by the footer that may meet a condition; 0 if it cannot be read."""
     try:
         with open_file(file) as opened:
-            return int(opened.metadata.num_rows)
+            if where is None:
+                return int(opened.metadata.num_rows)
+            groups = _groups_to_read(where, file, opened.schema_arrow, of_path)
+            return sum(opened.metadata.row_group(group).num_rows for group in groups)
     except Exception:  # damaged bytes raise anything
         return 0
 
@@ -133,9 +202,16 @@ def is_empty(file: Path) -> bool:
         return False
 
 
-def count_rows_in(path: Path) -> int:
-    """The number of rows of a file or folder by the footers; a damaged file counts as empty."""
-    return sum(rows_or_zero(file) for file in files_at(path))
+def count_rows_in(path: Path, where: Condition | None = None) -> int:
+    """The number of rows of a file or folder by the footers; a damaged file counts as empty.
+
+    With a condition, only row groups that may meet it count.
+    """
+    files = files_at(path)
+    of_paths = _columns_of_paths(files) if where is not None else [{}] * len(files)
+    return sum(
+        rows_or_zero(file, where, of_path) for file, of_path in zip(files, of_paths, strict=True)
+    )
 
 
 def is_truncated(path: Path) -> bool:

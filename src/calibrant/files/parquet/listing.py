@@ -8,6 +8,9 @@ from urllib.parse import unquote
 
 from calibrant.errors import CalibrantError
 
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""What the folder of rows without a value is named after."""
+
 
 def files_at(path: Path) -> list[Path]:
     """The Parquet file at ``path``, or those in the folder and its subfolders, in path order."""
@@ -46,15 +49,19 @@ def parquet_files(folder: Path) -> list[Path]:
     return sorted(found.values())
 
 
-def partitions_of(file: Path) -> dict[str, str]:
-    """The columns that the folders of a file stand for.
+def partitions_of(file: Path) -> dict[str, str | None]:
+    """The columns that the folders of a file are named after, as Hive and Spark write them.
 
     Examples:
         >>> partitions_of(Path("logs/country=FR/day=2026-10-01/0.parquet"))
         {'country': 'FR', 'day': '2026-10-01'}
     """
     named = (folder.partition("=") for folder in file.parent.parts)
-    return {name: unquote(value) for name, equals, value in named if name and equals}
+    return {
+        name: None if value == NO_VALUE else unquote(value)
+        for name, equals, value in named
+        if name and equals
+    }
 
 
 def _identity(file: Path) -> object:
