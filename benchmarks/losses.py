@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.timing import peer, print_ratios, side_by_side
-from calibrant.losses import LOSSES, FocalLoss
+from calibrant.losses import LOSSES, FocalLoss, ProperFocalLoss
 
 SHAPES = ((128, 10), (8192, 1000), (1024, 50257))
 ROUNDS, ROUNDS_IF_SMALL = 7, 1000
@@ -89,6 +89,7 @@ def candidates(logits: Tensor, labels: Tensor) -> dict[str, Loss]:
         OURS: FocalLoss(gamma=GAMMA),
         "calibrant FLSD-53": LOSSES["flsd-53"](),
         "calibrant AdaFocal": adafocal(logits, labels),
+        "calibrant proper focal": ProperFocalLoss(gamma=GAMMA),
         **peers(GAMMA),
     }
 

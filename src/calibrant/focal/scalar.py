@@ -13,10 +13,13 @@ large q, and their gradients.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from calibrant import _inputs
 from calibrant._array_api import array_namespace
+from calibrant._numerics.logspace import softplus
 from calibrant._types import Array
 
 SERIES_BELOW = 0.125
@@ -60,8 +63,43 @@ def log_phi_top(log_rest: Array, cross_entropy: Array, gamma: float) -> Array:
 
 def log_phi_low(log_q: Array, q: Array, gamma: float) -> Array:
     """log phi(q) for q up to about 1/2: every class except the top one."""
+    return log_phi_of(q, -gamma * (q * log_q / (1.0 - q)), gamma)
+
+
+def log_phi_of(q: Array, gamma_u: Array, gamma: float) -> Array:
+    """log phi(q) for q up to about 1/2, from gamma u(q)."""
     xp = array_namespace(q)
-    return gamma * xp.log1p(-q) + xp.log1p(-gamma * (q * log_q / (1.0 - q)))
+    return gamma * xp.log1p(-q) + xp.log1p(gamma_u)
+
+
+class LogQ(NamedTuple):
+    """x = log q as a function of log h, h = q / phi, for q up to about 1/2."""
+
+    q: Array
+    rest: Array
+    """1 - q."""
+    gamma_u: Array
+    factor: Array
+    """1 + gamma u."""
+    denominator: Array
+    gradient: Array
+    """d x / d log h = (1 - q) factor / denominator."""
+
+
+def log_q_of_log_h(x: Array, q: Array, gamma: float) -> LogQ:
+    """The function at x, in as few operations as possible."""
+    rest = 1.0 - q
+    of_u = -gamma * (q * x / rest)
+    factor = 1.0 + of_u
+    denominator = 1.0 + q * (gamma + (gamma - 1.0) * factor)
+    return LogQ(q, rest, of_u, factor, denominator, rest * factor / denominator)
+
+
+def log_q_curvature(at: LogQ, gamma: float) -> Array:
+    """Second derivative of x divided by the square of the first."""
+    change = (at.gamma_u - gamma * at.q) / at.rest  # d gamma u / d x
+    of_denominator = (1.0 - (gamma - 1.0) * at.q * change) / at.denominator
+    return change / at.factor - 1.0 / at.rest + of_denominator
 
 
 def log_phi_low_gradient(log_q: Array, q: Array, gamma: float) -> Array:
@@ -71,13 +109,35 @@ def log_phi_low_gradient(log_q: Array, q: Array, gamma: float) -> Array:
     return gamma * ((u - q) / (1.0 + gamma * u) - q) / rest
 
 
-def log_h_top_gradient(q: Array, t: Array, cross_entropy: Array, gamma: float) -> Array:
-    """d log h / d a for h = q / phi and a = log(t / q), where q may be close to 1.
+class LogHTop(NamedTuple):
+    """log h of h = q / phi as a function of the log-odds a = log(t / q); q may be close to 1."""
 
-    du / d log q is 1 - G here. Products of t and of terms that grow like 1/t are expanded.
-    """
-    g = complement_of_u(t, cross_entropy)
-    return -t - gamma * (q - t * (1.0 - g) / ((1.0 + gamma) - gamma * t * g))
+    q: Array
+    t: Array
+    log_t: Array
+    log_h: Array
+    gradient: Array
+    curvature: Array
+
+
+def log_h_top(a: Array, gamma: float) -> LogHTop:
+    """The function and its derivatives for gamma >= 0."""
+    xp = array_namespace(a)
+    cross_entropy, log_t = softplus(a), -softplus(-a)
+    q, t = xp.exp(-cross_entropy), xp.exp(log_t)
+    smallest = float(xp.finfo(a.dtype).smallest_normal)
+    u = q * (xp.clip(cross_entropy, min=smallest) / xp.clip(t, min=smallest))
+    factor = 1.0 + gamma * u
+    ratio = (u - q) / factor
+    product = q * t
+    return LogHTop(
+        q,
+        t,
+        log_t,
+        log_h=-cross_entropy - gamma * log_t - xp.log(factor),
+        gradient=-t - gamma * (q - ratio),
+        curvature=(gamma - 1.0) * product + gamma * (product / factor - ratio + gamma * ratio**2),
+    )
 
 
 def phi_gradient(cross_entropy: Array, gamma: float) -> Array:

@@ -136,7 +136,7 @@ def _gradient(logits: Tensor, log_p: Tensor | None, labels: Tensor, derivative: 
     if log_p is not None:
         return log_p.exp_().mul_(derivative).scatter_add_(axis, labels, -derivative)
     gradient = torch.empty_like(logits)
-    every = (_pieces(part, logits) for part in (gradient, logits, labels, derivative))
+    every = (pieces(part, logits) for part in (gradient, logits, labels, derivative))
     for out, piece, label, scale in zip(*every, strict=True):
         probs = F.softmax(piece, axis, dtype=derivative.dtype)
         out.copy_(probs.mul_(scale).scatter_add_(axis, label, -scale))
@@ -155,15 +155,15 @@ def _log_probs(logits: Tensor, target: Tensor, ignored: int) -> tuple[Tensor | N
         return log_p, F.nll_loss(log_p, target, ignore_index=ignored, reduction="none")
     if logits.dim() == 1:
         return None, cross_entropy(logits, target, ignored)
-    pieces = zip(_pieces(logits, logits), _pieces(target, logits), strict=True)
-    return None, torch.cat([cross_entropy(piece, labels, ignored) for piece, labels in pieces])
+    every = zip(pieces(logits, logits), pieces(target, logits), strict=True)
+    return None, torch.cat([cross_entropy(piece, labels, ignored) for piece, labels in every])
 
 
-def _pieces(values: Tensor, logits: Tensor) -> tuple[Tensor, ...]:
+def pieces(values: Tensor, logits: Tensor) -> tuple[Tensor, ...]:
     """``values`` split along the batch, so that a piece of the logits is small enough to widen."""
     if logits.dim() == 1:
         return (values,)
     at_once = AT_ONCE if logits.device.type == "cpu" else AT_ONCE_ELSEWHERE
     rows = max(1, at_once * len(logits) // max(1, logits.numel()))
-    pieces: tuple[Tensor, ...] = values.split(rows)  # type: ignore[no-untyped-call]
-    return pieces
+    parts: tuple[Tensor, ...] = values.split(rows)  # type: ignore[no-untyped-call]
+    return parts
