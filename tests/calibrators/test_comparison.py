@@ -11,7 +11,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from calibrant import CALIBRATORS, FocalCalibration, Identity, TemperatureScaling
 from calibrant.calibrators.comparison import MethodComparison, compare
@@ -427,7 +427,6 @@ def test_an_unknown_method_of_a_result_is_named(result):
         result["vector"]
 
 
-@settings(max_examples=25)
 @given(
     n=st.integers(1, 20),
     n_classes=st.integers(2, 5),

@@ -383,6 +383,13 @@ def test_a_double_model_has_no_single_numbers(double_model):
     assert any((array == fitted("temperature").temperature_).all() for array in numbers)
 
 
+def test_a_wrong_onnx_model_is_refused(double_model):
+    other = fitted("temperature").with_state({"temperature": 9.0}, 3)
+    with pytest.raises(ArithmeticError, match="of temperature is off by 0"):
+        onnx_model._check(double_model.SerializeToString(), other, "float64")
+
+
+@pytest.mark.slow
 def test_a_wrong_onnx_model_is_not_written(tmp_path, monkeypatch):
     # What torch.onnx makes by itself gives NaN for rows with a single possible class.
     monkeypatch.setattr(onnx_model, "_translations", dict)

@@ -13,7 +13,7 @@ import pytest
 import calibrant
 from calibrant._numerics.first_use import few_up_to
 from calibrant.calibrators.row_kernels import FARTHEST
-from calibrant.calibrators.temperature.kernels import temperature_rows
+from calibrant.calibrators.temperature.kernels import cross_entropy_rows
 from calibrant.calibrators.top_rest.kernels import (
     exponents_of_rest,
     lead_rows,
@@ -40,7 +40,7 @@ def test_temperature_rows(dtype, inverse_temperature):
 
     def rows():
         out = np.empty((4, len(logits)))
-        temperature_rows(logits, labels, inverse_temperature, out)
+        cross_entropy_rows(logits, labels, inverse_temperature, out)
         return out
 
     few, many = both_ways(rows)

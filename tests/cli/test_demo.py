@@ -39,11 +39,21 @@ OF_RUN = {
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """The folder of a short demo; a name with a space and with what HTML would take for a tag."""
-    folder = tmp_path_factory.mktemp("demo") / "my <b>demo"
-    run(folder, n_seeds=2, epochs=2, losses=FEW, methods=[*METHODS, "focal"])
-    return folder
+def watched(tmp_path_factory):
+    """A short demo: the folder it ran in, its own folder there, and what was printed.
+
+    The name of its own folder has a space and what HTML would take for a tag.
+    """
+    folder, own = tmp_path_factory.mktemp("demo"), Path("out") / "my <b>demo"
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        run(own, n_seeds=2, epochs=2, losses=FEW, methods=[*METHODS, "focal"])
+    return folder, folder / own, out.getvalue(), err.getvalue()
+
+
+@pytest.fixture(scope="module")
+def written(watched):
+    return watched[1]
 
 
 @pytest.fixture(scope="module")
@@ -174,16 +184,6 @@ def test_the_page_loads_nothing_and_takes_no_name_for_markup(written):
     assert "<b>" not in page
 
 
-@pytest.fixture(scope="module")
-def watched(tmp_path_factory):
-    """A demo of one loss as long as it is for users, the folder it ran in, and what was printed."""
-    folder = tmp_path_factory.mktemp("watched")
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        run(Path("out") / "my demo", losses={"ce": "cross-entropy"}, methods=METHODS, epochs=10)
-    return folder, out.getvalue(), err.getvalue()
-
-
 def next_lines(printed: str) -> list[list[str]]:
     """The words of the lines that the demo ends with."""
     lines = re.findall(r"^  (calibrant .+)$", printed, flags=re.MULTILINE)
@@ -191,10 +191,11 @@ def next_lines(printed: str) -> list[list[str]]:
 
 
 def test_it_says_what_it_does_and_where_to_look(watched):
-    _, out, err = watched
-    assert "Open out/my demo/index.html" in out
+    _, _, out, err = watched
+    assert "Open out/my <b>demo/index.html" in out
     assert err.splitlines() == [
-        *("training with cross-entropy", "calibrating cross-entropy", "two classes")
+        *("training with cross-entropy", "training with focal, gamma 3"),
+        *("calibrating cross-entropy", "calibrating focal, gamma 3", "two classes"),
     ]
     assert [words[1] for words in next_lines(out)] == ["report", "fit", "apply", "evaluate"]
 
@@ -207,7 +208,7 @@ def test_it_says_what_it_does_and_where_to_look(watched):
     ],
 )
 def test_what_it_prints_at_the_end_runs(commands, leave, watched, monkeypatch):
-    folder, printed, _ = watched
+    folder, _, printed, _ = watched
     monkeypatch.chdir(folder)
     for words in next_lines(printed):
         if words[1] in commands:

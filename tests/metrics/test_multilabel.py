@@ -41,9 +41,9 @@ def test_each_label_has_the_metrics_of_two_classes():
 def test_a_calibrated_model_is_rarely_called_off():
     """In about 5% of models any of 30 labels is, most of which have few positives."""
     called = [
-        bool(evaluate_multilabel(*draw(300, 30, seed), n_simulations=200).off) for seed in range(60)
+        bool(evaluate_multilabel(*draw(300, 30, seed), n_simulations=200).off) for seed in range(40)
     ]
-    assert sum(called) <= 8  # P(more) < 1% at a rate of 5%
+    assert sum(called) <= 6  # P(more) < 1% at a rate of 5%
 
 
 def test_labels_that_are_off_are_found_and_come_first():

@@ -64,9 +64,9 @@ print(calibrant.classwise_ece(logits=logits, labels=labels).hex())
 def test_a_pass_without_rows() -> None:
     import numpy as np
 
-    from calibrant.metrics.kernels import bins_of
+    from calibrant.metrics.kernels import write_bins
 
-    bins_of(np.empty(0), np.linspace(0.0, 1.0, 11), np.empty(0, dtype=np.intp))
+    write_bins(np.empty(0), np.linspace(0.0, 1.0, 11), np.empty(0, dtype=np.intp))
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import pytest
 from calibrant import CALIBRATORS, scale
 from calibrant.files import write_predictions
 from calibrant.scale import engine, workers
-from calibrant.scale.engine import FAN_IN, InProcess, InProcesses, Tree, total
+from calibrant.scale.engine import FAN_IN, InProcess, InProcesses, SumTree, total
 from calibrant.scale.workers import TRIES, Workers, cores
 from tests.processes import run_python
 
@@ -94,7 +94,7 @@ def test_results_in_any_order_give_the_same_sum(n):
     level = values
     while len(level) > 1:
         level = [total(level[i : i + FAN_IN]) for i in range(0, len(level), FAN_IN)]
-    tree = Tree(n)
+    tree = SumTree(n)
     for index in rng.permutation(n):
         tree.add(int(index), values[index])
     assert tree.sum == level[0]

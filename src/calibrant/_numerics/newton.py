@@ -23,25 +23,21 @@ class Local(Protocol):
 Point = TypeVar("Point", bound=Local)
 
 
-def _never(there: Local) -> bool:
-    return False
-
-
 @dataclass(frozen=True)
-class Step(Generic[Point]):
+class NewtonStep(Generic[Point]):
     """A step from one point."""
 
     to: Callable[[Any], Point]
     """The point after a fraction of the step, which has the shape of the loss."""
     decrease: Any
     """First-order decrease of the loss over the whole step: minus gradient times step."""
-    accepts: Callable[[Point], bool] = _never
+    accepts: Callable[[Point], bool] = lambda there: False
     """Whether a point that misses the sufficient decrease is accepted nevertheless."""
 
 
 def damped_newton(
     here: Point,
-    step_from: Callable[[Point], Step[Point] | None],
+    step_from: Callable[[Point], NewtonStep[Point] | None],
     *,
     lengths: Iterable[float],
     most_steps: int,

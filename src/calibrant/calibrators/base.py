@@ -79,6 +79,16 @@ class Fitted:
     """The fitted calibrators that it is made of, if it is made of others."""
 
 
+def fitted_number(name: str) -> Any:
+    """The number of this name in the state, as a property."""
+    return property(lambda calibrator: float(calibrator.state_[name]))
+
+
+def fitted_array(name: str) -> Any:
+    """The array of this name in the state, as a property."""
+    return property(lambda calibrator: np.asarray(calibrator.state_[name]))
+
+
 class Calibrator(ABC):
     """A map from logits to calibrated probabilities.
 

@@ -308,11 +308,6 @@ class LabelledScores(NamedTuple):
         """The samples as a fit takes them."""
         return FitData(np.ascontiguousarray(to_logits(self.kind, self.scores)), self.labels, None)
 
-    def double_logits(self) -> Floats:
-        """Logits in double precision, to apply a calibrator to."""
-        logits: Floats = to_logits(self.kind, self.scores.astype(np.float64))
-        return logits
-
 
 def labelled_scores(
     labels: Array,

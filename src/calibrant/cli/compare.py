@@ -14,13 +14,13 @@ from calibrant.cli.options import (
     INPUT,
     MethodsCommand,
     Name,
-    Names,
     bins_option,
     chosen_methods,
     further_metrics_option,
     gamma_option,
     json_option,
     level_option,
+    methods_option,
     plugin_option,
     seed_option,
     where_option,
@@ -32,15 +32,7 @@ from calibrant.files.layout import as_options
 @click.command(cls=MethodsCommand)
 @click.argument("val", type=INPUT, metavar="VAL")
 @click.argument("test", type=INPUT, metavar="TEST")
-@click.option(
-    "--method",
-    "--methods",
-    "names",
-    type=Names(CALIBRATORS),
-    multiple=True,
-    metavar="NAME,...",
-    help="Methods to compare. Repeatable.  [default: all that need no parameter]",
-)
+@methods_option("all that need no parameter")
 @gamma_option
 @click.option(
     "--against",

@@ -84,6 +84,21 @@ seed_option = click.option(
     callback=lambda _ctx, _param, seed: _inputs.whole_number(seed, "--seed", allowed=SEEDS),
     help="Random seed for resampling.",
 )
+
+
+def methods_option(default: str) -> Callable[..., Any]:
+    """The option ``--method``, which names methods to compare."""
+    return click.option(
+        "--method",
+        "--methods",
+        "names",
+        type=Names(CALIBRATORS),
+        multiple=True,
+        metavar="NAME,...",
+        help=f"Methods to compare. Repeatable.  [default: {default}]",
+    )
+
+
 gamma_option = click.option(
     "--gamma",
     type=float,

@@ -8,20 +8,20 @@ from typing import Any
 import click
 
 from calibrant import _inputs
-from calibrant.calibrators import CALIBRATORS, MultiLabelCalibration
+from calibrant.calibrators import MultiLabelCalibration
 from calibrant.cli.inputs import refuse_overwriting
 from calibrant.cli.multilabel import is_multilabel
 from calibrant.cli.options import (
     INPUT,
     OUTPUT,
     MethodsCommand,
-    Names,
     bins_option,
     by_option,
     chosen_methods,
     further_metrics_option,
     gamma_option,
     level_option,
+    methods_option,
     plugin_option,
     seed_option,
     where_option,
@@ -42,15 +42,7 @@ from calibrant.cli.progress import fitting_bar
     help="Page to write, an .html file. Overwritten if it exists.",
 )
 @click.option("--title", help="Heading of the page.  [default: the name of TEST]")
-@click.option(
-    "--method",
-    "--methods",
-    "names",
-    type=Names(CALIBRATORS),
-    multiple=True,
-    metavar="NAME,...",
-    help="Methods to compare. Repeatable.  [default: all that finish within a minute]",
-)
+@methods_option("all that finish within a minute")
 @by_option("Columns of TEST; each value, and of several columns each combination, is measured too.")
 @click.option(
     "--costs",

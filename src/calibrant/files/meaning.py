@@ -51,7 +51,9 @@ class Meaning:
         fields = dict(block)
         scores = fields.pop(self.layout.kind, None)
         if scores is not None:
-            fields[self.kind] = self._both(scores) if self.layout.single else scores
+            if self.layout.single:
+                scores = _inputs.scores(self.kind, scores.reshape(-1)).values
+            fields[self.kind] = scores
         labels = fields.get("labels")
         if labels is not None and (self.translates_numbers or is_text(labels)):
             known = self.indices or {}
@@ -69,10 +71,6 @@ class Meaning:
     def translates_numbers(self) -> bool:
         """Whether labels are numbers, but not class indices."""
         return self.indices is not None and not any(isinstance(each, str) for each in self.indices)
-
-    def _both(self, column: NDArray[Any]) -> NDArray[Any]:
-        both: NDArray[Any] = _inputs.scores(self.kind, column.reshape(-1)).values
-        return both
 
 
 def is_text(values: NDArray[Any]) -> bool:
@@ -141,7 +139,8 @@ def meaning_of(
             probable = probable and _inputs.look_like_probs(
                 block["score"], one_column=layout.single
             )
-        n_classes = _width(block, layout)
+        scores = block.get(layout.kind)
+        n_classes = 0 if scores is None else (2 if layout.single else scores.shape[1])
     kind = layout.kind
     if kind == "score":
         kind = asked_kind or ("probs" if probable else "logits")
@@ -228,8 +227,3 @@ def _classes(
             "Correct it, or add a column for the class"
         )
     return list(names)
-
-
-def _width(block: Block, layout: Layout) -> int:
-    scores = block.get(layout.kind)
-    return 0 if scores is None else (2 if layout.single else scores.shape[1])

@@ -85,18 +85,17 @@ def write_predictions(
             f"{kind} must have the shape (rows, classes) with at least one row; found "
             f"{scores.shape}. Pass one row per sample"
         )
-    writer(
-        target,
-        _Scores(
-            scores[:, 1] if one_column else scores,
-            kind,
-            str(getattr(given, "dtype", "")).rpartition(".")[2],
-        ),
+    to_write = _Rows(
+        scores[:, 1] if one_column else scores,
+        kind,
+        str(getattr(given, "dtype", "")).rpartition(".")[2],
         None if labels is None else _checked_labels(labels, kind, checked, multilabel=multilabel),
         None if ids is None else checked_ids(ids, len(scores)),
         None if class_names is None else _checked_names(class_names, scores.shape[1]),
         calibrator,
     )
+    with written_whole(target) as temporary:
+        writer(temporary, to_write)
 
 
 def _checked_labels(labels: Array, kind: str, scores: Array, *, multilabel: bool) -> NDArray[Any]:
@@ -106,18 +105,31 @@ def _checked_labels(labels: Array, kind: str, scores: Array, *, multilabel: bool
 
 
 @dataclass(frozen=True)
-class _Scores:
-    """The scores to write, and the type in which they were given."""
+class _Rows:
+    """What is written, checked."""
 
-    values: NDArray[Any]
+    scores: NDArray[Any]
     kind: str
     given: str
+    """The type in which the scores were given."""
+    labels: Given
+    ids: Given
+    names: tuple[str, ...] | None
+    calibrator: str | None
 
     @property
     def narrow(self) -> NDArray[Any]:
         """The scores, in half precision if they were given so."""
         as_given = self.kind == "logits" and self.given == "float16"
-        return self.values.astype(np.float16) if as_given else self.values
+        return self.scores.astype(np.float16) if as_given else self.scores
+
+    def columns(self, scores: NDArray[Any]) -> dict[str, Given]:
+        """The ids, labels and scores, a column for each class."""
+        labels: dict[str, Given] = {"label": self.labels}
+        if self.labels is not None and self.labels.ndim == 2:
+            names = range(self.labels.shape[1]) if self.names is None else self.names
+            labels = {f"label_{name}": self.labels[:, k] for k, name in enumerate(names)}
+        return {"id": self.ids, **labels, **score_columns(scores, self.kind, self.names)}
 
 
 def checked_ids(ids: Array, rows: int) -> NDArray[Any]:
@@ -149,63 +161,35 @@ def _checked_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:
     return tuple(str(name) for name in names)
 
 
-def _write_npz(
-    target: Path,
-    scores: _Scores,
-    labels: Given,
-    ids: Given,
-    names: tuple[str, ...] | None,
-    calibrator: str | None,
-) -> None:
+def _write_npz(target: Path, rows: _Rows) -> None:
     # In C order, so that the rows can be read in batches.
-    arrays = {scores.kind: np.ascontiguousarray(scores.narrow), "labels": labels, "ids": ids}
-    arrays["calibrator"] = None if calibrator is None else np.array(calibrator)
+    arrays = {rows.kind: np.ascontiguousarray(rows.narrow), "labels": rows.labels, "ids": rows.ids}
+    arrays["calibrator"] = None if rows.calibrator is None else np.array(rows.calibrator)
     given = {name: array for name, array in arrays.items() if array is not None}
-    if names is not None:
-        given["class_names"] = np.array(names, dtype=str)
-    with written_whole(target) as temporary, temporary.open("wb") as file:
+    if rows.names is not None:
+        given["class_names"] = np.array(rows.names, dtype=str)
+    with target.open("wb") as file:
         np.savez(file, allow_pickle=False, **given)
 
 
-def _write_parquet(
-    target: Path,
-    scores: _Scores,
-    labels: Given,
-    ids: Given,
-    names: tuple[str, ...] | None,
-    calibrator: str | None,
-) -> None:
-    bfloat16 = scores.kind == "logits" and scores.given == "bfloat16"
-    multilabel = labels is not None and labels.ndim == 2
-    if scores.values.ndim == 1 or multilabel:
-        columns = score_columns(scores.narrow, scores.kind, names)
-        table = arrow_table({"id": ids, **_label_columns(labels, names), **columns})
+def _write_parquet(target: Path, rows: _Rows) -> None:
+    if rows.scores.ndim == 1 or (rows.labels is not None and rows.labels.ndim == 2):
+        table = arrow_table(rows.columns(rows.narrow))
     else:
+        bfloat16 = rows.kind == "logits" and rows.given == "bfloat16"
         table = score_table(
-            scores.narrow, labels, ids, kind=scores.kind, bfloat16=bfloat16, class_names=names
+            rows.narrow,
+            rows.labels,
+            rows.ids,
+            kind=rows.kind,
+            bfloat16=bfloat16,
+            class_names=rows.names,
         )
-    with written_whole(target) as temporary:
-        write_tables(temporary, [table], calibrator=calibrator)
+    write_tables(target, [table], calibrator=rows.calibrator)
 
 
-def _write_csv(
-    target: Path,
-    scores: _Scores,
-    labels: Given,
-    ids: Given,
-    names: tuple[str, ...] | None,
-    _: str | None,
-) -> None:
-    columns = score_columns(scores.values, scores.kind, names)
-    with written_whole(target) as temporary:
-        write_csv(temporary, [{"id": ids, **_label_columns(labels, names), **columns}])
-
-
-def _label_columns(labels: Given, names: tuple[str, ...] | None) -> dict[str, Given]:
-    if labels is None or labels.ndim == 1:
-        return {"label": labels}
-    columns = range(labels.shape[1]) if names is None else names
-    return {f"label_{name}": labels[:, k] for k, name in enumerate(columns)}
+def _write_csv(target: Path, rows: _Rows) -> None:
+    write_csv(target, [rows.columns(rows.scores)])
 
 
 _WRITERS = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}

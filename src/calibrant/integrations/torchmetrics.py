@@ -31,7 +31,7 @@ from calibrant.metrics.calibration import (
     MOST_BINS,
     NORMS,
     ada_ece,
-    class_gap_sums,
+    class_sums,
     error_of_table,
 )
 from calibrant.metrics.resampling import ROWS
@@ -164,8 +164,8 @@ class ClasswiseCalibrationError(_OfSums):
         self.n_bins, self.num_classes = n_bins, num_classes
 
     def _sums_of(self, samples: ScoredSamples) -> Floats:
-        check_classes(samples.n_classes, self.num_classes)
-        return class_gap_sums(samples, self.n_bins)
+        check_num_classes(samples.n_classes, self.num_classes)
+        return class_sums(samples, self.n_bins).gaps
 
     def _of_sums(self, sums: Floats, n: int) -> float:
         return float(np.abs(sums).sum()) / (n * self.num_classes)
@@ -267,7 +267,7 @@ def check_shapes(preds: Tensor, target: Tensor) -> None:
         )
 
 
-def check_classes(found: int, expected: int) -> None:
+def check_num_classes(found: int, expected: int) -> None:
     """Refuse another number of classes than was announced."""
     if found != expected:
         raise CalibrantError(

@@ -17,7 +17,7 @@ REDUCTIONS = ("mean", "sum", "none")
 HALF = (torch.float16, torch.bfloat16)
 
 
-class Settings(NamedTuple):
+class LossSettings(NamedTuple):
     """What determines the weight of each target."""
 
     weight: Tensor | None
@@ -72,13 +72,13 @@ class Loss(nn.Module):
             shown.append(f"ignore_index={self.ignore_index}")
         return ", ".join([*shown, f"reduction={self.reduction!r}"])
 
-    def _settings_for(self, logits: Tensor) -> Settings:
+    def _settings_for(self, logits: Tensor) -> LossSettings:
         """The settings, with class weights in the dtype that the loss is computed in."""
         weight = self.weight
         if weight is not None:
             check_one_weight_per_class(weight, logits.shape[class_axis(logits)])
             weight = weight.to(torch.float32 if is_half(logits) else logits.dtype)
-        return Settings(weight, self.ignore_index, self.reduction)
+        return LossSettings(weight, self.ignore_index, self.reduction)
 
     def _reduced_rows(self, values: Tensor) -> Tensor:
         """Reduce the losses of targets that are probabilities, which have equal weights."""
@@ -88,7 +88,7 @@ class Loss(nn.Module):
         return total if self.reduction == "sum" else total / max(1, values.numel())
 
 
-def reduced(values: Tensor, share: Tensor, settings: Settings) -> Tensor:
+def reduced(values: Tensor, share: Tensor, settings: LossSettings) -> Tensor:
     """Reduce the losses of class indices, which are 0 where the target is ignored."""
     weighed = values * share
     if settings.weight is not None:  # weight 0 gives 0, even if the loss is infinite
@@ -97,7 +97,7 @@ def reduced(values: Tensor, share: Tensor, settings: Settings) -> Tensor:
 
 
 def labels_and_share(
-    target: Tensor, settings: Settings, dtype: torch.dtype
+    target: Tensor, settings: LossSettings, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     """(class indices, 0 instead of an ignored one; the weight of each in the reduced loss)."""
     counted = target != settings.ignore_index
@@ -106,7 +106,7 @@ def labels_and_share(
     return labels, share / divisor(share.sum()) if settings.reduction == "mean" else share
 
 
-def total_weight(target: Tensor, settings: Settings, dtype: torch.dtype) -> Tensor:
+def total_weight(target: Tensor, settings: LossSettings, dtype: torch.dtype) -> Tensor:
     """The divisor of a mean over class indices."""
     weights = settings._replace(reduction="none")
     return divisor(labels_and_share(target, weights, dtype)[1].sum())

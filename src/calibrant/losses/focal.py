@@ -15,7 +15,7 @@ from calibrant.errors import CalibrantError
 from calibrant.focal import focal_log_probs
 from calibrant.losses.base import (
     Loss,
-    Settings,
+    LossSettings,
     along_classes,
     check_label_smoothing,
     check_soft_targets,
@@ -166,7 +166,7 @@ class FocalLoss(_WithGamma):
         rule = gamma.forward if gamma.checked else self._gamma_of
         return focal_loss_of(logits, target, rule, gamma.signed, settings)
 
-    def _of_probabilities(self, logits: Tensor, target: Tensor, settings: Settings) -> Tensor:
+    def _of_probabilities(self, logits: Tensor, target: Tensor, settings: LossSettings) -> Tensor:
         check_soft_targets(logits, target, self.ignore_index)
         axis = class_axis(logits)
         c = -wide_log_softmax(logits)
@@ -177,7 +177,7 @@ class FocalLoss(_WithGamma):
         target = smoothed(target, self.label_smoothing, logits.shape[axis])
         return self._reduced_rows(expected(values, target, axis))
 
-    def _of_smoothed_labels(self, logits: Tensor, target: Tensor, settings: Settings) -> Tensor:
+    def _of_smoothed_labels(self, logits: Tensor, target: Tensor, settings: LossSettings) -> Tensor:
         axis = class_axis(logits)
         log_p = wide_log_softmax(logits)
         kept = target != self.ignore_index

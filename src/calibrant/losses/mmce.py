@@ -10,7 +10,7 @@ from calibrant import _inputs
 from calibrant._numerics.precision import WITHOUT_FLOAT64
 from calibrant.losses.base import (
     Loss,
-    Settings,
+    LossSettings,
     along_classes,
     check_label_smoothing,
     check_soft_targets,
@@ -130,7 +130,7 @@ class MMCELoss(Loss):
             own += f", label_smoothing={self.label_smoothing:g}"
         return f"{own}, {super().extra_repr()}"
 
-    def _cross_entropy(self, log_p: Tensor, target: Tensor, settings: Settings) -> Tensor:
+    def _cross_entropy(self, log_p: Tensor, target: Tensor, settings: LossSettings) -> Tensor:
         # Log-probabilities are their own log-softmax, so nll_loss suffices without smoothing.
         weight, ignored, reduction = settings
         if self.label_smoothing > 0.0:

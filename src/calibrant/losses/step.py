@@ -19,7 +19,7 @@ import torch.nn.functional as F  # noqa: N812 (its name everywhere)
 from torch import Tensor
 
 from calibrant.losses.base import (
-    Settings,
+    LossSettings,
     class_axis,
     cross_entropy,
     is_half,
@@ -35,7 +35,7 @@ AT_ONCE_ELSEWHERE = 2**24
 
 
 def focal_loss_of(
-    logits: Tensor, target: Tensor, rule: Rule, signed: bool, settings: Settings
+    logits: Tensor, target: Tensor, rule: Rule, signed: bool, settings: LossSettings
 ) -> Tensor:
     """The reduced loss of logits and class indices; float32 for half-precision logits."""
     if not torch.compiler.is_compiling():
@@ -53,7 +53,7 @@ def focal_loss_of(
 
 
 def _by_parts(
-    logits: Tensor, target: Tensor, rule: Rule, signed: bool, settings: Settings
+    logits: Tensor, target: Tensor, rule: Rule, signed: bool, settings: LossSettings
 ) -> Tensor:
     c = cross_entropy(logits, target, settings.ignore_index)
     _, share = labels_and_share(target, settings, c.dtype)
@@ -65,7 +65,7 @@ class _Step(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, logits: Tensor, target: Tensor, rule: Any, signed: bool, settings: Settings
+        ctx: Any, logits: Tensor, target: Tensor, rule: Any, signed: bool, settings: LossSettings
     ) -> Tensor:
         wanted = ctx.needs_input_grad[0]
         value, gamma, ctx.gradient = _evaluated(
@@ -95,7 +95,13 @@ class _Step(torch.autograd.Function):
 
 
 def _evaluated(
-    logits: Tensor, target: Tensor, rule: Rule, signed: bool, settings: Settings, *, wanted: bool
+    logits: Tensor,
+    target: Tensor,
+    rule: Rule,
+    signed: bool,
+    settings: LossSettings,
+    *,
+    wanted: bool,
 ) -> tuple[Tensor, Gamma, Tensor | None]:
     """(reduced loss, gamma, its gradient with respect to the logits if ``wanted``)."""
     log_p, c = _log_probs(logits, target, settings.ignore_index)
@@ -112,7 +118,7 @@ def _evaluated(
     return value, gamma, _gradient(logits, log_p, labels, derivative) if wanted else None
 
 
-def _count_alike(target: Tensor, settings: Settings) -> bool:
+def _count_alike(target: Tensor, settings: LossSettings) -> bool:
     """Whether no target has a weight or is ignored, if that is quick to tell.
 
     In a small batch, weights of 1 for all targets would cost as much as the loss.

@@ -121,10 +121,10 @@ def width_edges(n_bins: int) -> Floats:
 
 def width_index(confidence: Floats, n_bins: int) -> npt.NDArray[np.intp]:
     """The equal-width bin of each confidence: 0 is in the first, 1 (or just above) in the last."""
-    from calibrant.metrics.kernels import bins_of
+    from calibrant.metrics.kernels import write_bins
 
     index = np.empty(len(confidence), dtype=np.intp)
-    bins_of(confidence, width_edges(n_bins), index)
+    write_bins(confidence, width_edges(n_bins), index)
     return index
 
 
@@ -310,12 +310,12 @@ class EqualMassSketch(_Sums):
         self, confidence: Floats, correct: npt.NDArray[Any], weight: Floats | None = None
     ) -> None:
         """Count one more batch."""
-        from calibrant.metrics.kernels import cells_of
+        from calibrant.metrics.kernels import sketch_cells
 
         if weight is not None:
             self.whole &= all_whole(weight)
         cell = np.empty(len(confidence), dtype=np.intp)
-        cells_of(confidence, self.digits, self.HALVINGS, self.lowest, self.highest, cell)
+        sketch_cells(confidence, self.digits, self.HALVINGS, self.lowest, self.highest, cell)
         self._add(cell, confidence, correct, weight)
 
     def merge(self, other: Self) -> None:

@@ -116,12 +116,7 @@ def classwise_ece(samples: ScoredSamples, *, n_bins: int = 15) -> float:
         >>> round(classwise_ece([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]], [0, 1, 1]), 4)
         0.4
     """
-    return float(np.abs(class_gap_sums(samples, n_bins)).sum(axis=1).mean() / total(samples))
-
-
-def class_gap_sums(samples: ScoredSamples, n_bins: int) -> Floats:
-    """Sum of (p_k - [label is k]) over the samples in each bin of p_k, (K, bins)."""
-    return class_sums(samples, n_bins).gaps
+    return float(np.abs(class_sums(samples, n_bins).gaps).sum(axis=1).mean() / samples.total)
 
 
 @dataclass(frozen=True)
@@ -151,15 +146,10 @@ def class_sums(samples: ScoredSamples, n_bins: int) -> ClassSums:
 
     n_bins = _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
     weight = np.empty(0) if samples.weight is None else samples.weight
-    sums: Floats = kernels.class_sums.sum(
+    sums: Floats = kernels.class_bin_sums.sum(
         samples.need_scores(), samples.labels, weight, samples.from_logits, width_edges(n_bins)
     )
     return ClassSums(sums[:n_bins].T, sums[n_bins:-1].T, sums[-1])
-
-
-def total(samples: ScoredSamples) -> float:
-    """Number of samples, or their total weight."""
-    return float(len(samples)) if samples.weight is None else float(samples.weight.sum())
 
 
 @metric(lower_is_better=True)
@@ -210,7 +200,7 @@ def ks_error(samples: ScoredSamples) -> float:
     gap = samples.gap if samples.weight is None else samples.gap * samples.weight
     running = np.cumsum(gap[order])
     group_ends = np.append(group_starts(confidence)[1:], True)
-    return float(np.abs(running[group_ends]).max() / total(samples))
+    return float(np.abs(running[group_ends]).max() / samples.total)
 
 
 @metric

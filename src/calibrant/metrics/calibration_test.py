@@ -20,7 +20,7 @@ import numpy as np
 from calibrant._numerics.logspace import probs_of
 from calibrant.metrics import intervals
 from calibrant.metrics.binning import BinTable, width_edges, width_index
-from calibrant.metrics.calibration import ClassSums, class_sums, total, width_table
+from calibrant.metrics.calibration import ClassSums, class_sums, width_table
 from calibrant.metrics.samples import Floats, ScoredSamples
 
 MOST_LABELS = 2_500_000
@@ -132,7 +132,7 @@ def column_test(
         n_simulations: Number of simulations.
         seed: Seed of the simulations.
     """
-    share = samples.weights / total(samples)
+    share = samples.weights / samples.total
     variance = share**2 * samples.confidence * (1.0 - samples.confidence)
     cells = _Cells(samples.confidence, odds, share * samples.gap, variance, n_bins)
     rng = np.random.default_rng(seed)
@@ -248,7 +248,7 @@ def class_test(
 ) -> tuple[CalibrationTest, ClassMeans]:
     """Test the confidence (``ece``, ``mean``) and the classes (``classwise_ece``, ``classes``)."""
     n = len(samples)
-    weight = samples.weights * (n / total(samples))
+    weight = samples.weights * (n / samples.total)
     scaled = samples.weighted_by(weight)
     table = width_table(scaled, n_bins)
     sums = class_sums(scaled, n_bins)

@@ -13,7 +13,7 @@ from calibrant._types import Array, RandomState
 from calibrant.metrics import intervals
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.resampling import BINNED, ResampledMetrics, plan
-from calibrant.metrics.samples import ScoredSamples, summarise
+from calibrant.metrics.samples import summarise
 
 PAIRED_METRICS = ("ece", "ada_ece", "nll", "brier", "error_rate")
 FIGURES = ("a", "b", "difference", "low", "high")
@@ -147,28 +147,6 @@ def paired_difference(
     }
     a = summarise(probs_a, labels, logits=logits_a, **options)
     b = summarise(probs_b, labels, logits=logits_b, **options)
-    return difference_of_samples(
-        a,
-        b,
-        metrics=metrics,
-        n_bins=n_bins,
-        level=level,
-        n_resamples=n_resamples,
-        random_state=random_state,
-    )
-
-
-def difference_of_samples(
-    a: ScoredSamples,
-    b: ScoredSamples,
-    *,
-    metrics: Sequence[str] = PAIRED_METRICS,
-    n_bins: int = 15,
-    level: float = 0.95,
-    n_resamples: int = 1000,
-    random_state: RandomState = 0,
-) -> Comparison:
-    """:func:`paired_difference` of samples that were checked before."""
     todo = plan(metrics, n_bins, level, n_resamples, random_state, len(a))
     return difference_of_resampled(ResampledMetrics(a, todo), ResampledMetrics(b, todo), todo.names)
 

@@ -16,7 +16,7 @@ from calibrant.metrics.groups import GroupedEvaluation, evaluate_groups
 from calibrant.metrics.missing_options import Ends, judge_ends, with_upper
 from calibrant.metrics.positive import COEFFICIENTS, coefficient_of
 from calibrant.metrics.registry import METRICS
-from calibrant.metrics.resampling import BINNED, ResampledMetrics, bins_of, plan
+from calibrant.metrics.resampling import BINNED, ResampledMetrics, binned_column, plan
 from calibrant.metrics.samples import ScoredSamples, summarise
 from calibrant.metrics.verdict import ClassOff, Verdict, judge
 
@@ -343,6 +343,6 @@ def _floor(name: str, resampled: ResampledMetrics, test: CalibrationTest) -> Noi
     if name in test.observed:
         return test.floor(name)
     todo = resampled.todo
-    column, bins = bins_of(name, resampled.samples, todo.n_bins)
+    column, bins = binned_column(name, resampled.samples, todo.n_bins)
     errors = intervals.calibrated_errors(column, bins, todo.n_resamples, todo.seed)
     return NoiseFloor.of(name, resampled.value(name), errors)

@@ -7,7 +7,6 @@ from types import ModuleType
 import numpy as np
 
 from calibrant._types import Array
-from calibrant.metrics.calibration import total
 from calibrant.metrics.registry import metric
 from calibrant.metrics.samples import Floats, ScoredSamples
 
@@ -51,7 +50,7 @@ def mmce(samples: ScoredSamples) -> float:
         >>> round(mmce([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]], [0, 1, 1]), 4)
         0.2352
     """
-    return _root_energy(samples.confidence, samples.weights * samples.gap) / total(samples)
+    return _root_energy(samples.confidence, samples.weights * samples.gap) / samples.total
 
 
 @metric(lower_is_better=True)
@@ -105,7 +104,7 @@ def smooth_ece(samples: ScoredSamples) -> float:
     """
     from scipy.fft import dct, idct
 
-    masses = samples.weights * samples.gap / total(samples)
+    masses = samples.weights * samples.gap / samples.total
     # Each sample is split between the two cells whose centres enclose it.
     place = np.clip(samples.confidence * SMOOTH_CELLS - 0.5, 0.0, SMOOTH_CELLS - 1.0)
     cell = np.minimum(place.astype(np.intp), SMOOTH_CELLS - 2)

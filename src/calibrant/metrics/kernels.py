@@ -192,7 +192,7 @@ def write_probs(row: Any, from_logits: bool, probs: Floats) -> None:
 
 
 @over_rows
-def class_sums(
+def class_bin_sums(
     start: int,
     stop: int,
     scores: Any,
@@ -224,8 +224,8 @@ def class_sums(
     return sums
 
 
-@class_sums.for_few
-def _class_sums_of_few(
+@class_bin_sums.for_few
+def _class_bin_sums_of_few(
     scores: Any, labels: Any, weight: Floats, from_logits: bool, edges: Floats
 ) -> Floats:
     n, n_classes = scores.shape
@@ -300,13 +300,13 @@ def count_drawn_labels(
 
 
 @over_rows
-def bins_of(start: int, stop: int, values: Any, edges: Any, out: Any) -> None:
+def write_bins(start: int, stop: int, values: Any, edges: Any, out: Any) -> None:
     """The equal-width bin of each value into ``out``."""
     for i in range(start, stop):
         out[i] = bin_of(values[i], edges)
 
 
-@bins_of.for_few
+@write_bins.for_few
 def _write_bins_of_few(values: Any, edges: Floats, out: Any) -> None:
     out[:] = _bins_of_few(values, edges)
 
@@ -351,7 +351,7 @@ def add_to_cells(
 
 
 @kernel()
-def cells_of(
+def sketch_cells(
     confidence: Any, digits: int, halvings: int, lowest: Any, highest: Any, cells: Any
 ) -> None:
     """The cell of each confidence in ``EqualMassSketch``, and the extremes of every cell.

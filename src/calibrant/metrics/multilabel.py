@@ -30,7 +30,7 @@ from calibrant.metrics.calibration_test import (
     column_test,
     simulations_for,
 )
-from calibrant.metrics.positive import LARGEST_LOG_ODDS, SHIFT, log_odds_of, recalibration
+from calibrant.metrics.positive import LARGEST_LOG_ODDS, SHIFT, clipped_log_odds, recalibration
 from calibrant.metrics.resampling import plan
 from calibrant.metrics.samples import Floats, ScoredSamples
 from calibrant.metrics.verdict import evidence_of
@@ -237,7 +237,7 @@ def evaluate_multilabel(
     todo = plan((), n_bins, level, n_simulations, random_state, len(given))
     p = given if kind == "probs" else sigmoid(given)
     if kind == "probs":
-        odds = log_odds_of(given, 1.0 - given)
+        odds = clipped_log_odds(given, 1.0 - given)
         with np.errstate(divide="ignore"):
             losses = -np.log(np.where(positives, p, 1.0 - p))
     else:

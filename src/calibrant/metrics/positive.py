@@ -14,7 +14,7 @@ from statistics import NormalDist
 import numpy as np
 
 from calibrant._numerics.logspace import sigmoid, softplus
-from calibrant._numerics.newton import Step, damped_newton
+from calibrant._numerics.newton import NewtonStep, damped_newton
 from calibrant.errors import CalibrantError
 from calibrant.metrics.calibration import error_of_table, mass_table, width_table
 from calibrant.metrics.registry import metric
@@ -52,14 +52,14 @@ def positive(samples: ScoredSamples) -> ScoredSamples:
 def log_odds(samples: ScoredSamples) -> Floats:
     """log(P(positive) / P(negative)) of each row, clipped."""
     if samples.scores is None:
-        return log_odds_of(samples.confidence, 1.0 - samples.confidence)
+        return clipped_log_odds(samples.confidence, 1.0 - samples.confidence)
     scores = samples.scores.astype(np.float64)
     if samples.from_logits:
         return _clipped(scores[:, 1] - scores[:, 0])
-    return log_odds_of(scores[:, 1], scores[:, 0])
+    return clipped_log_odds(scores[:, 1], scores[:, 0])
 
 
-def log_odds_of(yes: Floats, no: Floats) -> Floats:
+def clipped_log_odds(yes: Floats, no: Floats) -> Floats:
     """log(yes / no), clipped."""
     with np.errstate(divide="ignore"):
         return _clipped(np.log(yes) - np.log(no))
@@ -123,14 +123,14 @@ class Recalibration:
     def fitted(self) -> Recalibration:
         """The change with the smallest loss."""
 
-        def step_from(here: Recalibration) -> Step[Recalibration] | None:
+        def step_from(here: Recalibration) -> NewtonStep[Recalibration] | None:
             p = sigmoid(here.odds)
             gradient = here.columns.T @ (here.share * p - here.positives) + RIDGE * here.change
             step = -np.linalg.solve(here._curvature(p), gradient)
             decrease = -float(step @ gradient)
             if decrease <= NEAR:
                 return None
-            return Step(lambda f: replace(here, change=here.change + f * step), decrease)
+            return NewtonStep(lambda f: replace(here, change=here.change + f * step), decrease)
 
         return damped_newton(self, step_from, lengths=LENGTHS, most_steps=MOST_STEPS)
 

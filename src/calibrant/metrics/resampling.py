@@ -81,7 +81,7 @@ def value_of(name: str, samples: ScoredSamples, n_bins: int) -> float:
     return core(samples, n_bins=n_bins) if takes_bins else core(samples)
 
 
-def bins_of(name: str, samples: ScoredSamples, n_bins: int) -> tuple[ScoredSamples, Any]:
+def binned_column(name: str, samples: ScoredSamples, n_bins: int) -> tuple[ScoredSamples, Any]:
     """The column that a metric bins, and its bins, (n, bins): the share of each sample in each."""
     column = positive(samples) if name.startswith("positive_") else samples
     by_mass = name.endswith("ada_ece")
@@ -185,7 +185,7 @@ def _columns(
         return rows, lambda sums: sums[..., 0]
     if name == "classwise_ece":
         return intervals.class_columns(samples, n_bins), intervals.total_error
-    column, bins = bins_of(name, samples, n_bins)
+    column, bins = binned_column(name, samples, n_bins)
     error: Callable[[Floats], Floats] = intervals.total_error
     if name == "mce":
         error = intervals.largest_error(intervals.weighted_means(bins, samples.weights))

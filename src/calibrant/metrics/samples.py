@@ -63,6 +63,11 @@ class ScoredSamples:
         return np.ones(len(self)) if self.weight is None else self.weight
 
     @property
+    def total(self) -> float:
+        """Number of samples, or their total weight."""
+        return float(len(self)) if self.weight is None else float(self.weight.sum())
+
+    @property
     def gap(self) -> Floats:
         """Confidence minus correctness, per row."""
         return self.confidence - self.correct

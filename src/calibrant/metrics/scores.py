@@ -291,7 +291,7 @@ def brier_decomposition(
         positive=positive,
         classes=classes,
     )
-    weight = samples.weights / samples.weights.sum()
+    weight = samples.weights / samples.total
     reliability = resolution = uncertainty = 0.0
     for k, p in enumerate(samples.probs().T):
         is_class = samples.labels == k

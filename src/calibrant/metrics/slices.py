@@ -34,7 +34,7 @@ from calibrant._types import Array, RandomState
 from calibrant.errors import CalibrantError
 from calibrant.metrics.calibration_test import DECIMALS, chunks, simulations_for
 from calibrant.metrics.groups import By
-from calibrant.metrics.positive import is_one_column, log_odds, log_odds_of, positive
+from calibrant.metrics.positive import clipped_log_odds, is_one_column, log_odds, positive
 from calibrant.metrics.resampling import plan
 from calibrant.metrics.samples import Floats, ScoredSamples, summarise
 
@@ -228,7 +228,7 @@ def _one_column(samples: ScoredSamples) -> tuple[ScoredSamples, Floats]:
         return positive(samples), log_odds(samples)
     confidence = samples.confidence
     column = ScoredSamples(confidence, samples.correct, samples.weight)
-    return column, log_odds_of(confidence, 1.0 - confidence)
+    return column, clipped_log_odds(confidence, 1.0 - confidence)
 
 
 @dataclass(frozen=True)

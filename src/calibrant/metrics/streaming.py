@@ -36,7 +36,7 @@ from calibrant.metrics.groups import (
     check_number,
     combinations_of,
 )
-from calibrant.metrics.positive import COEFFICIENTS, coefficient, log_odds_of, positive
+from calibrant.metrics.positive import COEFFICIENTS, clipped_log_odds, coefficient, positive
 from calibrant.metrics.resampling import RESAMPLES, ROWS
 from calibrant.metrics.samples import Floats, ScoredSamples, summarise
 from calibrant.metrics.verdict import (
@@ -301,7 +301,7 @@ class StreamedEvaluation:
 
 
 def _log_odds(cells: BinTable) -> Floats:
-    return log_odds_of(cells.confidence, 1.0 - cells.confidence)
+    return clipped_log_odds(cells.confidence, 1.0 - cells.confidence)
 
 
 def _resampled(table: BinTable, n_resamples: int, rng: Any) -> tuple[Floats, Floats]:

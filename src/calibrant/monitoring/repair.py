@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._numerics.logspace import log_softmax
-from calibrant._numerics.newton import Step, damped_newton
+from calibrant._numerics.newton import NewtonStep, damped_newton
 from calibrant.calibrators import AutoCalibration, Calibrator, TemperatureScaling
 from calibrant.calibrators.data import FitData, Floats
 from calibrant.calibrators.fit_report import CalibrationWarning
@@ -144,12 +144,12 @@ class _OffsetLoss:
         curvature = np.diag(mean + ridge) - probs.T @ probs / n
         return cls(bias, value, gradient, curvature)
 
-    def step(self, data: FitData) -> Step[_OffsetLoss] | None:
+    def step(self, data: FitData) -> NewtonStep[_OffsetLoss] | None:
         direction = np.linalg.solve(self.curvature, -self.gradient)
         decrease = float(-self.gradient @ direction)
         if not decrease > CONVERGED:
             return None
-        return Step(lambda length: self.at(self.bias + length * direction, data), decrease)
+        return NewtonStep(lambda length: self.at(self.bias + length * direction, data), decrease)
 
 
 @dataclass(frozen=True)

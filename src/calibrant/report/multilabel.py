@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -101,10 +101,11 @@ def write_multilabel_report(
     with _inputs.naming(_name(val, "val")), warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)  # the page has them
         fitted.fit(labels=fit_on.labels, logits=fit_on.logits, probs=fit_on.probs)
+    names = measure_on.class_names
     evaluated = partial(
         evaluate_multilabel,
         labels=measure_on.labels,
-        label_names=_shortened(measure_on.class_names),
+        label_names=names and [shortened(name) for name in names],
         n_bins=n_bins,
         level=level,
         random_state=random_state,
@@ -151,7 +152,3 @@ def _probs(predictions: Predictions) -> Floats:
     _, scores = _inputs.one_of(logits=predictions.logits, probs=predictions.probs)
     wide = scores.astype(np.float64)
     return np.asarray(wide if predictions.logits is None else sigmoid(wide))
-
-
-def _shortened(names: Sequence[str] | None) -> list[str] | None:
-    return None if names is None else [shortened(name) for name in names]

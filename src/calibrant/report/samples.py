@@ -13,7 +13,7 @@ from calibrant import _inputs
 from calibrant.calibrators.data import LabelledScores, labelled_scores
 from calibrant.errors import CalibrantError
 from calibrant.files import Predictions
-from calibrant.metrics.calibration import class_gap_sums
+from calibrant.metrics.calibration import class_sums
 from calibrant.metrics.resampling import ResampledMetrics
 from calibrant.metrics.samples import ScoredSamples
 
@@ -115,7 +115,7 @@ def outcome_of(measured: ResampledMetrics) -> Outcome:
     return Outcome(
         measured=measured.without_many_scores(),
         predicted=scores.argmax(axis=1),
-        class_errors=np.abs(class_gap_sums(samples, n_bins)).sum(axis=1) / len(samples),
+        class_errors=np.abs(class_sums(samples, n_bins).gaps).sum(axis=1) / len(samples),
         class_confidence=probs.mean(axis=0),
     )
 

@@ -86,7 +86,7 @@ def _added(first: Any, second: Any) -> Any:
     return first + second
 
 
-class Tree:
+class SumTree:
     """Adds up results that arrive in any order, in a tree that depends only on their number."""
 
     def __init__(self, n_results: int) -> None:
@@ -115,7 +115,7 @@ class InProcess(Engine):
 
     def reduce(self, function: Callable[..., Any], items: Sequence[Any], *arguments: Any) -> Any:
         """The sum over all items; few results are held at a time."""
-        tree, one_more = Tree(len(items)), self._start_pass(len(items))
+        tree, one_more = SumTree(len(items)), self._start_pass(len(items))
         for index, result in self._results([(function, item, *arguments) for item in items]):
             tree.add(index, result)
             one_more()

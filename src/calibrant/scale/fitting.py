@@ -43,11 +43,11 @@ METHODS = tuple(
 """Methods whose fits need only sums over rows; ``auto`` also some rows, to compare methods on."""
 
 
-Fitted = TypeVar("Fitted", bound=Calibrator)
+AnyCalibrator = TypeVar("AnyCalibrator", bound=Calibrator)
 
 
 def fit(
-    calibrator: Fitted,
+    calibrator: AnyCalibrator,
     path: str | os.PathLike[str],
     *,
     scheduler: Any = None,
@@ -58,7 +58,7 @@ def fit(
     where: str | None = None,
     positive: str | None = None,
     progress: Progress | None = None,
-) -> Fitted:
+) -> AnyCalibrator:
     """Fit ``calibrator`` on Parquet files of any size.
 
     The steps are those of ``calibrator.fit``; each sum over rows is added up over the files. The

@@ -25,7 +25,7 @@ from calibrant.calibrators.linear.loss import (
     LossInMemory,
     Penalty,
     RegressionLoss,
-    Rows,
+    RowsInMemory,
     masked_rows,
     regression_rows,
     row_sizes,
@@ -49,7 +49,7 @@ Question: TypeAlias = Callable[[FitData], Any]
 
 
 class RowsInFiles:
-    """``Rows`` for samples in files."""
+    """``RowsInMemory`` for samples in files."""
 
     level = None
 
@@ -118,7 +118,7 @@ def _loss_of_batch(
     parameters: Floats,
 ) -> Any:
     size, n, inverse_temperature, shape = like
-    rows = Rows.part_of(data, size=size, n=n)
+    rows = RowsInMemory.part_of(data, size=size, n=n)
     return method(LossInMemory(rows, inverse_temperature, shape, Penalty(0.0, 0.0)), parameters)
 
 

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from calibrant.calibrators.auto.curves import STEPS, choose_curve
 from calibrant.calibrators.data import checked_samples
@@ -213,7 +213,6 @@ def samples(draw):
 
 
 @given(samples(), st.randoms(use_true_random=False))
-@settings(max_examples=25, deadline=None)
 def test_order_and_repetition_do_not_matter(drawn_samples, random):
     logits, labels = drawn_samples
     order = list(range(len(labels)))
@@ -233,7 +232,6 @@ def test_order_and_repetition_do_not_matter(drawn_samples, random):
 
 
 @given(samples())
-@settings(max_examples=25, deadline=None)
 def test_the_order_of_predictions_is_kept(drawn_samples):
     calibrator, _ = chosen(*drawn_samples)
     x = np.linspace(-30, 30, 301)

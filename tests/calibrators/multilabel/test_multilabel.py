@@ -236,8 +236,7 @@ def test_saved_and_exported_calibrators_agree(tmp_path, options, n_labels):
         exported(np.zeros((2, n_labels + 1)))
 
 
-def test_torch_layer_and_programs(tmp_path, fitted):
-    import onnxruntime
+def test_torch_layer_and_program(tmp_path, fitted):
     import torch
 
     logits = RNG.normal(-2.0, 5.0, size=(20, 6)).astype(np.float32)
@@ -249,9 +248,17 @@ def test_torch_layer_and_programs(tmp_path, fitted):
     export(fitted, tmp_path / "cal.pt2")
     program = torch.export.load(tmp_path / "cal.pt2").module()
     np.testing.assert_allclose(program(given).numpy(), probs, atol=1e-6)
+
+
+@pytest.mark.slow  # translating takes seconds, as for the other methods in ``test_export.py``
+def test_onnx_model(tmp_path, fitted):
+    import onnxruntime
+
+    logits = RNG.normal(-2.0, 5.0, size=(20, 6)).astype(np.float32)
     export(fitted, tmp_path / "cal.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "cal.onnx")
-    np.testing.assert_allclose(session.run(["probs"], {"logits": logits})[0], probs, atol=1e-6)
+    found = session.run(["probs"], {"logits": logits})[0]
+    np.testing.assert_allclose(found, fitted.predict_proba(logits), atol=1e-6)
 
 
 def test_damaged_files_are_refused(tmp_path, fitted):

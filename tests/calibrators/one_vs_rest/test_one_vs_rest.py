@@ -12,7 +12,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from scipy.optimize import minimize
 
 from calibrant import calibrators
@@ -422,7 +422,6 @@ def test_log_odds_are_exact_close_to_0_and_1(library, k):
 
 @pytest.mark.parametrize("name", LOGISTIC)
 @given(samples())
-@settings(max_examples=30)
 def test_the_logistic_fit_is_the_minimum(name, drawn_samples):
     logits, labels, weight = drawn_samples
     n_classes = logits.shape[1]
@@ -440,7 +439,6 @@ def test_the_logistic_fit_is_the_minimum(name, drawn_samples):
 
 @every_method
 @given(samples())
-@settings(max_examples=30)
 def test_agrees_with_the_formula(name, drawn_samples):
     logits, labels, weight = drawn_samples
     n_classes = logits.shape[1]
@@ -557,7 +555,6 @@ def test_a_value_keeps_its_own_rate_as_far_as_its_count_supports_it():
 
 
 @given(samples())
-@settings(max_examples=50)
 def test_the_interval_is_that_of_the_definition(drawn_samples):
     logits, labels, weight = drawn_samples
     k = logits.shape[1]

@@ -195,7 +195,7 @@ def test_the_fit_is_the_minimum_that_a_slow_search_finds(case, weighted):
     logits, labels = draw_overconfident(n, k, seed, excess=np.linspace(0.0, 2.5, k))
     weight = np.random.default_rng(0).integers(1, 4, size=n).astype(float) if weighted else None
     problem = problem_of(logits, labels, weight)
-    like = top_rest_solver.fit(problem, classes=True)
+    like = top_rest_solver.fit_top_rest(problem, classes=True)
     found = top_rest_solver._fit_top(problem, like, classes=True, estimate=False)
     found = top_rest_solver._fit_rest(problem, found, classes=True, estimate=False)
     given_ = logits, labels, problem.best.temperature
@@ -216,7 +216,7 @@ def test_the_fit_is_the_minimum_that_a_slow_search_finds(case, weighted):
 def test_the_cross_fit_is_a_fit_on_the_other_folds(classes):
     logits, labels = draw_overconfident(600, 4, 5, excess=np.linspace(0.0, 2.5, 4))
     problem, fold = problem_of(logits, labels), np.arange(600) % 5
-    whole = top_rest_solver.fit(problem, classes=classes)
+    whole = top_rest_solver.fit_top_rest(problem, classes=classes)
     fits = top_rest_solver.cross_fit(problem, fold, whole, classes=classes)
     for each, found in enumerate(fits):
         others = problem.rows(np.flatnonzero(fold != each))

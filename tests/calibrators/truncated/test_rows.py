@@ -70,7 +70,7 @@ def rows(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, int]:
     return logits, rng.integers(0, n_classes, 4), draw(st.integers(1, n_classes))
 
 
-@settings(max_examples=300)
+@settings(max_examples=5 * settings.default.max_examples)
 @given(rows(), st.sampled_from(GAMMAS), st.floats(0.05, 20.0))
 def test_truth_and_estimate_lie_within_the_bounds(problem, gamma, temperature):
     logits, labels, k = problem

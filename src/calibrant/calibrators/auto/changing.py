@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.calibrators.auto.keeping import (
-    Candidate,
+    BestOfSteps,
     best_of_steps,
     changed_data,
     pieces_of,
@@ -34,7 +34,7 @@ from calibrant.calibrators.temperature import floored as floor
 from calibrant.calibrators.temperature.rows import temperature_rows
 from calibrant.calibrators.temperature.solver import NLL, SMALLEST
 from calibrant.calibrators.top_rest.solver import Problem
-from calibrant.metrics.calibration import class_gap_sums
+from calibrant.metrics.calibration import class_sums
 from calibrant.metrics.samples import ScoredSamples
 
 Tried: TypeAlias = tuple[Calibrator, npt.NDArray[Any]]
@@ -52,7 +52,7 @@ MOST_ENTRIES = 1 << 21
 """Logits on which this is looked at; if there are more, every second row or so is used."""
 
 
-def floored(best: Candidate, folds: Folds) -> Candidate | None:
+def with_floor(best: BestOfSteps, folds: Folds) -> BestOfSteps | None:
     """The same on floored logits, if some mistakes have huge gaps and the floor helps."""
     samples = best.problem.data
     gap = floor.typical_gap(samples)
@@ -75,7 +75,7 @@ def floored(best: Candidate, folds: Folds) -> Candidate | None:
     return best_of_steps(problem, pieces_of(problem, folds), folds, first=(part,))
 
 
-def class_changing(best: Candidate, folds: Folds) -> Candidate | None:
+def class_changing(best: BestOfSteps, folds: Folds) -> BestOfSteps | None:
     """The same after a map that may change the predicted class, if that helps."""
     samples = best.problem.data
     if samples.n_classes <= MOST_CLASSES:
@@ -101,7 +101,7 @@ def class_changing(best: Candidate, folds: Folds) -> Candidate | None:
     return best_of_steps(problem, problem, folds, first=(*best.first, part), classes=False)
 
 
-def _structured(best: Candidate, folds: Folds) -> Iterator[Tried]:
+def _structured(best: BestOfSteps, folds: Folds) -> Iterator[Tried]:
     """Structured scaling by strength."""
     samples, found = best.problem.data, None
     for strength in STRENGTHS:
@@ -116,7 +116,7 @@ def _structured(best: Candidate, folds: Folds) -> Iterator[Tried]:
         yield fitted, regression.cross_fitted(found, folds)
 
 
-def _biases(best: Candidate, folds: Folds) -> Iterator[Tried]:
+def _biases(best: BestOfSteps, folds: Folds) -> Iterator[Tried]:
     """A temperature and a bias for each class, by strength of the ridge."""
     samples = best.problem.data
     for strength in STRENGTHS:
@@ -143,7 +143,7 @@ def _frequencies_are_off(samples: FitData, temperature: float) -> bool:
         labels=samples.labels,
         from_logits=True,
     )
-    gap = class_gap_sums(scored, 1)[:, 0]
+    gap = class_sums(scored, 1).gaps[:, 0]
     observed = np.bincount(samples.labels, samples.weight, minlength=samples.n_classes)
     expected = np.maximum(gap + observed, 1e-12)
     n_classes = samples.n_classes

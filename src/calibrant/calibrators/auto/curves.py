@@ -24,7 +24,7 @@ from calibrant.calibrators.one_vs_rest.base import MOST_LOG_ODDS, OneVsRest, Pro
 from calibrant.calibrators.one_vs_rest.nonparametric import IsotonicCalibration
 from calibrant.calibrators.one_vs_rest.parametric import BetaCalibration, PlattScaling
 from calibrant.calibrators.one_vs_rest.spline import SplineCalibration
-from calibrant.calibrators.one_vs_rest.tables import Groups, Table
+from calibrant.calibrators.one_vs_rest.tables import PooledSamples, Table
 from calibrant.calibrators.one_vs_rest.venn_abers import VennAbers
 from calibrant.calibrators.temperature.methods import TemperatureScaling
 from calibrant.metrics.binning import equal_mass_table
@@ -35,7 +35,7 @@ FEWEST = 20
 N_BINS = 15
 
 
-class Step(NamedTuple):
+class CurveStep(NamedTuple):
     """A curve, and what it takes to choose it over a simpler one."""
 
     curve: type[OneVsRest]
@@ -52,12 +52,12 @@ MOST_SLOPE = 1e3
 MANY_FOR_A_TABLE = 500
 """On halves of validation parts of 95 models, lookup tables are often chosen by luck below this."""
 STEPS = (
-    Step(PlattScaling),
-    Step(BetaCalibration),
+    CurveStep(PlattScaling),
+    CurveStep(BetaCalibration),
     # It turns into Platt scaling by itself where the samples do not ask for more.
-    Step(SplineCalibration, standard_errors=0.0),
-    Step(IsotonicCalibration, fewest=MANY_FOR_A_TABLE),
-    Step(VennAbers, fewest=MANY_FOR_A_TABLE),
+    CurveStep(SplineCalibration, standard_errors=0.0),
+    CurveStep(IsotonicCalibration, fewest=MANY_FOR_A_TABLE),
+    CurveStep(VennAbers, fewest=MANY_FOR_A_TABLE),
 )
 """The candidates after temperature scaling, simplest first."""
 
@@ -187,9 +187,9 @@ class _InFolds:
         return curve.with_state(curve._fit_problems(self.whole)["state"], 2)
 
     @cached_property
-    def groups(self) -> list[Groups]:
+    def groups(self) -> list[PooledSamples]:
         """The pieces outside each fold, as lookup tables take them."""
-        return list(Groups.of(self.outside))
+        return list(PooledSamples.of(self.outside))
 
     def by_curve(
         self, curve: OneVsRest, lines: Floats | None = None

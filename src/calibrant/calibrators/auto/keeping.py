@@ -15,7 +15,7 @@ from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.data import FitData, Floats
 from calibrant.calibrators.fit_report import Evidence
 from calibrant.calibrators.folds import Folds, mean_and_error, order_by, standard_errors
-from calibrant.calibrators.top_rest.solver import Losses, Problem, TopRest, cross_fit, fit
+from calibrant.calibrators.top_rest.solver import Losses, Problem, TopRest, cross_fit, fit_top_rest
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.samples import ScoredSamples
 
@@ -40,7 +40,7 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class BestOfSteps:
     """The best of temperature and top-rest scaling after some first parts."""
 
     first: tuple[Calibrator, ...]
@@ -79,31 +79,31 @@ def best_of_steps(
     *,
     first: tuple[Calibrator, ...] = (),
     classes: bool = True,
-) -> Candidate:
+) -> BestOfSteps:
     """Step from temperature scaling to top-rest scaling where held-out samples support it.
 
     ``classes`` says whether class terms are tried.
     """
     found, has_classes = TopRest.unchanged(problem.data.n_classes), False
     held_out = HeldOut(pieces, pieces.losses(found))
-    steps = [evidence_of(TEMPERATURE, held_out)]
+    steps = [held_out_evidence(TEMPERATURE, held_out)]
     best, evaluations = 0, 1
     parts = [pieces.rows(members) for members in folds.members]
     for name, with_classes in STEPS.items():
         if round(problem.n_counted) < FEWEST or (with_classes and not classes):
             break
-        whole = fit(problem, classes=with_classes)
+        whole = fit_top_rest(problem, classes=with_classes)
         fits = list(cross_fit(pieces, folds.of_piece, whole, classes=with_classes))
         losses = _in_one([part.losses(fit) for part, fit in zip(parts, fits, strict=True)], folds)
         evaluations += whole.evaluations + sum(fit.evaluations + 1 for fit in fits)
-        step = evidence_of(name, HeldOut(pieces, losses), held_out)
+        step = held_out_evidence(name, HeldOut(pieces, losses), held_out)
         if is_better(step, steps[0], standard_errors(problem.n_counted), before=steps[-1]):
             best, found, has_classes = len(steps), whole, with_classes
             held_out = HeldOut(pieces, losses)
         steps.append(step)
     steps[best] = replace(steps[best], chosen=True)
     found = replace(found, evaluations=evaluations)
-    return Candidate(first, problem, found, has_classes, held_out, tuple(steps))
+    return BestOfSteps(first, problem, found, has_classes, held_out, tuple(steps))
 
 
 def _in_one(losses: list[Losses], folds: Folds) -> Losses:
@@ -113,7 +113,7 @@ def _in_one(losses: list[Losses], folds: Folds) -> Losses:
     return Losses(*(np.concatenate([getattr(x, c) for x in losses])[back] for c in columns))
 
 
-def evidence_of(name: str, method: HeldOut, simpler: HeldOut | None = None) -> Evidence:
+def held_out_evidence(name: str, method: HeldOut, simpler: HeldOut | None = None) -> Evidence:
     """Held-out results of a method, and its gain over ``simpler``."""
     pieces, losses = method.pieces, method.losses
     n = pieces.count.sum()

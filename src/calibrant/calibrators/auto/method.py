@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from calibrant import _inputs
-from calibrant.calibrators.auto.changing import class_changing, floored
+from calibrant.calibrators.auto.changing import class_changing, with_floor
 from calibrant.calibrators.auto.curves import choose_curve
 from calibrant.calibrators.auto.keeping import (
     FEWEST,
     STEPS,
     TEMPERATURE,
     best_of_steps,
-    evidence_of,
     folds_of,
     gains,
+    held_out_evidence,
     is_better,
     pieces_of,
 )
@@ -31,7 +31,7 @@ from calibrant.calibrators.parts import InParts, log_probs_after
 from calibrant.calibrators.temperature.methods import TemperatureScaling
 from calibrant.calibrators.temperature.rows import temperature_rows
 from calibrant.calibrators.top_rest.methods import TopRestScaling
-from calibrant.calibrators.top_rest.solver import Problem, TopRest, fit, problem_of
+from calibrant.calibrators.top_rest.solver import Problem, TopRest, fit_top_rest, problem_of
 
 
 class AutoCalibration(InParts):
@@ -110,12 +110,12 @@ class AutoCalibration(InParts):
         best = simple = best_of_steps(problem, pieces_of(problem, folds), folds)
         evidence = list(simple.steps)
         n = problem.n_counted
-        others = () if self.keep_class or round(n) < FEWEST else (floored, class_changing)
+        others = () if self.keep_class or round(n) < FEWEST else (with_floor, class_changing)
         for other in others:
             candidate = other(best, folds)
             if candidate is None:
                 continue
-            step = evidence_of(candidate.name, candidate.held_out, best.held_out)
+            step = held_out_evidence(candidate.name, candidate.held_out, best.held_out)
             if is_better(step, evidence[0], standard_errors(n)):
                 evidence = [replace(each, chosen=False) for each in evidence]
                 best, step = candidate, replace(step, chosen=True)
@@ -125,7 +125,7 @@ class AutoCalibration(InParts):
             everything = problem_of(data)
             found = TopRest.unchanged(data.n_classes)
             if best.name != TEMPERATURE:
-                found = fit(everything, classes=best.classes)
+                found = fit_top_rest(everything, classes=best.classes)
             fitted = everything.fitted(found)
         last = TopRestScaling(classes=best.classes).with_state(fitted.state, data.n_classes)
         fitted = replace(

@@ -25,6 +25,7 @@ from calibrant.calibrators.data import (
     FitData,
     LabelledScores,
     labelled_scores,
+    to_logits,
 )
 from calibrant.calibrators.fit_report import CalibrationWarning
 from calibrant.calibrators.registry import CALIBRATORS, make_calibrators
@@ -267,7 +268,7 @@ def _fitted(method: Calibrator, fit_data: FitData) -> tuple[Calibrator, float]:
 
 def _calibrated(calibrator: Calibrator, test: LabelledScores) -> ScoredSamples:
     """Calibrated probabilities; log-probabilities where that of a true class rounds to 0."""
-    logits = test.double_logits()
+    logits = to_logits(test.kind, test.scores.astype(np.float64))
     if isinstance(calibrator, Identity) and test.upper_logits is not None:
         return with_upper(summarise(logits=logits, labels=test.labels), test.upper_logits)
     probs = calibrator._apply(calibrator._probs, logits)

@@ -16,7 +16,7 @@ from calibrant._inputs import Groups
 from calibrant._numerics.logspace import split_top
 from calibrant._numerics.precision import narrowed
 from calibrant._types import Array
-from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State, state_like
+from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State, fitted_array, state_like
 from calibrant.calibrators.data import FitData, Floats, Samples, given_scores, samples_of, to_logits
 from calibrant.calibrators.fit_report import CalibrationWarning
 from calibrant.calibrators.grouped.shrinkage import LEAST, fit_terms
@@ -37,10 +37,6 @@ class GroupedData(FitData):
     def of(cls, data: FitData, groups: Groups) -> GroupedData:
         """The samples ``data``, whose groups these are."""
         return cls(data.logits, data.labels, data.weight, groups)
-
-    def without_groups(self) -> FitData:
-        """The same samples for a calibrator that all groups share."""
-        return FitData(self.logits, self.labels, self.weight)
 
 
 class GroupedCalibration(Calibrator):
@@ -83,19 +79,11 @@ class GroupedCalibration(Calibrator):
 
     NAME = "grouped"
     STATE: ClassVar[Shapes] = {"inverse_temperature": ("G",), "bias": ("G", "K")}
+    inverse_temperature_: Floats = fitted_array("inverse_temperature")
+    bias_: Floats = fitted_array("bias")
 
     def __init__(self, *, base: str = "auto") -> None:
         self.base = base
-
-    @property
-    def inverse_temperature_(self) -> Floats:
-        """The fitted inverse temperatures."""
-        return np.asarray(self.state_["inverse_temperature"])
-
-    @property
-    def bias_(self) -> Floats:
-        """The fitted biases."""
-        return np.asarray(self.state_["bias"])
 
     def fit(
         self,
@@ -185,7 +173,7 @@ class GroupedCalibration(Calibrator):
         base = self._base()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)
-            base.fit_samples(data.without_groups())
+            base.fit_samples(FitData(data.logits, data.labels, data.weight))
         parts = base.parts_ or (base,)
         log_probs = log_probs_after(parts, data.logits.astype(np.float64))
         keys, rows = zip(*data.groups.cells(), strict=True)

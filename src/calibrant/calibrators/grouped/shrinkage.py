@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._numerics.newton import Step, damped_newton
+from calibrant._numerics.newton import NewtonStep, damped_newton
 from calibrant.calibrators.data import Floats
 from calibrant.calibrators.one_vs_rest.base import MOST_LOG_ODDS
 
@@ -110,12 +110,12 @@ class _Group:
     def most_probable(self, start: Floats, precision: Floats) -> _Local:
         """The terms with the smallest loss."""
 
-        def step_from(here: _Local) -> Step[_Local] | None:
+        def step_from(here: _Local) -> NewtonStep[_Local] | None:
             step = -np.linalg.solve(here.curvature + np.diag(precision), here.gradient)
             decrease = -float(step @ here.gradient)
             if decrease <= CLOSE:
                 return None
-            return Step(lambda f: self.at(here.terms + f * step, precision), decrease)
+            return NewtonStep(lambda f: self.at(here.terms + f * step, precision), decrease)
 
         return damped_newton(
             self.at(start, precision), step_from, lengths=LENGTHS, most_steps=MOST_STEPS

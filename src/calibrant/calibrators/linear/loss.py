@@ -94,11 +94,11 @@ class RegressionRows(Protocol):
 @singledispatch
 def regression_rows(data: Samples, *, log_probs: bool) -> RegressionRows:
     """The samples, as the linear calibrators are fitted on them."""
-    return Rows.of(data.in_memory(), log_probs=log_probs)
+    return RowsInMemory.of(data.in_memory(), log_probs=log_probs)
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowsInMemory:
     """Samples in memory, in the units of the fit."""
 
     x: Floats
@@ -120,7 +120,7 @@ class Rows:
 
     @classmethod
     @np.errstate(over="ignore")  # an overflowing difference is clipped below
-    def of(cls, data: FitData, *, log_probs: bool) -> Rows:
+    def of(cls, data: FitData, *, log_probs: bool) -> RowsInMemory:
         """The samples, with log-probabilities or centred logits as features."""
         weight = np.ones(len(data)) if data.weight is None else data.weight
         x, level = np.empty(data.logits.shape), np.zeros(len(data))
@@ -155,7 +155,7 @@ class Rows:
 
     @classmethod
     @np.errstate(over="ignore")
-    def part_of(cls, data: FitData, *, size: float, n: int) -> Rows:
+    def part_of(cls, data: FitData, *, size: float, n: int) -> RowsInMemory:
         """Some of ``n`` samples of known typical size; centred logits are the features."""
         x = np.empty(data.logits.shape)
         for block in data.blocks():
@@ -346,7 +346,7 @@ class RegressionLoss(ABC):
 class LossInMemory(RegressionLoss):
     """The criterion on rows in memory."""
 
-    rows: Rows
+    rows: RowsInMemory
     probs: Singles | None = None
     """Where ``nll_and_gradient`` writes the probabilities, (n, K)."""
 

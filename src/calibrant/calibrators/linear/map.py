@@ -13,7 +13,7 @@ from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import detach, split_top
 from calibrant._numerics.precision import narrowed
 from calibrant._types import Array
-from calibrant.calibrators.base import Calibrator, Fitted, State
+from calibrant.calibrators.base import Calibrator, Fitted, State, fitted_array
 from calibrant.calibrators.data import FitData, Floats, Samples
 from calibrant.calibrators.fit_report import LIMITS
 from calibrant.calibrators.linear.loss import (
@@ -48,6 +48,7 @@ class Linear(Calibrator):
 
     ON_LOG_PROBS: ClassVar[bool] = False
     """Whether the features are log-probabilities instead of the centred logits."""
+    bias_: Floats = fitted_array("bias")
 
     @abstractmethod
     def _shape(self, n_classes: int) -> tuple[int, ...]:
@@ -160,11 +161,6 @@ class Linear(Calibrator):
             if name != "temperature" and np.abs(values).max() > LARGEST_NUMBER:
                 return f"{name!r} holds a number beyond {LARGEST_NUMBER:g}"
         return None
-
-    @property
-    def bias_(self) -> Floats:
-        """The fitted bias of each class; the sum is 0."""
-        return np.asarray(self.state_["bias"])
 
 
 class CentredLinear(Linear):

@@ -29,7 +29,7 @@ from calibrant import _inputs
 from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import split_top
 from calibrant._types import Array
-from calibrant.calibrators.base import Shapes, State
+from calibrant.calibrators.base import Shapes, State, fitted_array, fitted_number
 from calibrant.calibrators.data import Floats
 from calibrant.calibrators.linear.loss import Penalty, RegressionRows
 from calibrant.calibrators.linear.map import RIDGE, CentredLinear, Linear, temperature_of
@@ -82,14 +82,10 @@ class VectorScaling(CentredLinear):
 
     NAME = "vector"
     STATE: ClassVar[Shapes] = {"weights": ("K",), "bias": ("K",)}
+    weights_: Floats = fitted_array("weights")
 
     def __init__(self, *, ridge: float = RIDGE) -> None:
         self.ridge = ridge
-
-    @property
-    def weights_(self) -> Floats:
-        """The fitted weight of each class."""
-        return np.asarray(self.state_["weights"])
 
     def _check_params(self) -> None:
         _inputs.strength(self.ridge, "ridge")
@@ -145,14 +141,10 @@ class BiasCorrectedTemperatureScaling(Linear):
 
     NAME = "bias-corrected-temperature"
     STATE: ClassVar[Shapes] = {"temperature": (), "bias": ("K",)}
+    temperature_: float = fitted_number("temperature")
 
     def __init__(self, *, ridge: float = RIDGE) -> None:
         self.ridge = ridge
-
-    @property
-    def temperature_(self) -> float:
-        """The fitted temperature."""
-        return float(self.state_["temperature"])
 
     def _check_params(self) -> None:
         _inputs.strength(self.ridge, "ridge")

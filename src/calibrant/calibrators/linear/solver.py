@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrant._numerics.newton import Step, damped_newton
+from calibrant._numerics.newton import NewtonStep, damped_newton
 from calibrant.calibrators.data import Floats
 from calibrant.calibrators.linear.loss import LossInMemory, RegressionLoss, RegressionRows
 
@@ -123,7 +123,7 @@ def _by_newton(loss: RegressionLoss, start: Floats, lower: Floats, upper: Floats
         free = _gradient_in_bounds(there.gradient, there.parameters, lower, upper)
         return float(np.abs(free * unit).max())
 
-    def step_from(here: _Local) -> Step[_Local] | None:
+    def step_from(here: _Local) -> NewtonStep[_Local] | None:
         unit = _units(np.diag(here.hessian))
         if left(here, unit) <= CLOSE:
             return None
@@ -131,7 +131,7 @@ def _by_newton(loss: RegressionLoss, start: Floats, lower: Floats, upper: Floats
         step = _newton_step(here.gradient, here.hessian, unit, *bounds)
         decrease = -float(here.gradient @ step)
         hidden = decrease <= HIDDEN * abs(here.value)
-        return Step(
+        return NewtonStep(
             to=lambda length: at(here.parameters + length * step),
             decrease=decrease,
             accepts=lambda there: hidden and left(there, unit) < left(here, unit),
@@ -206,7 +206,7 @@ def _by_truncated_newton(loss: LossInMemory, start: Floats) -> Optimum:
         curvatures, nll_product = loss.approximate_hessian(probs)
         return _Point(parameters, value, gradient, _units(curvatures + penalties), nll_product)
 
-    def step_from(here: _Point) -> Step[_Point] | None:
+    def step_from(here: _Point) -> NewtonStep[_Point] | None:
         if here.left <= CLOSE:
             return None
 
@@ -220,7 +220,7 @@ def _by_truncated_newton(loss: LossInMemory, start: Floats) -> Optimum:
         if not decrease > 0.0:
             return None
         hidden = decrease <= HIDDEN * abs(here.value)
-        return Step(
+        return NewtonStep(
             to=lambda length: at(here.parameters + length * step),
             decrease=decrease,
             accepts=lambda there: hidden and there.left < here.left,

@@ -13,9 +13,16 @@ import numpy.typing as npt
 from calibrant import _inputs
 from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import detach, split_top
-from calibrant._numerics.newton import Step, damped_newton
+from calibrant._numerics.newton import NewtonStep, damped_newton
 from calibrant._types import Array
-from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State
+from calibrant.calibrators.base import (
+    Calibrator,
+    Fitted,
+    Shapes,
+    State,
+    fitted_array,
+    fitted_number,
+)
 from calibrant.calibrators.data import FitData, Floats, Samples
 from calibrant.calibrators.folds import Folds
 from calibrant.calibrators.linear.map import LARGEST_NUMBER
@@ -80,24 +87,12 @@ class StructuredScaling(Calibrator):
 
     NAME = "structured"
     STATE: ClassVar[Shapes] = {"temperature": (), "matrix": ("K", "K"), "bias": ("K",)}
+    temperature_: float = fitted_number("temperature")
+    matrix_: Floats = fitted_array("matrix")
+    bias_: Floats = fitted_array("bias")
 
     def __init__(self, *, strength: float = 1.0) -> None:
         self.strength = strength
-
-    @property
-    def temperature_(self) -> float:
-        """The temperature from which the fit starts."""
-        return float(self.state_["temperature"])
-
-    @property
-    def matrix_(self) -> Floats:
-        """The fitted matrix, I + M."""
-        return np.asarray(self.state_["matrix"])
-
-    @property
-    def bias_(self) -> Floats:
-        """The fitted bias of each class."""
-        return np.asarray(self.state_["bias"])
 
     def _check_params(self) -> None:
         _inputs.strength(self.strength, "strength")
@@ -293,7 +288,7 @@ class Regression:
         """The minimum, by Newton's method; a Hessian is kept while it leads there fast."""
         last = np.inf
 
-        def step_from(here: _Local) -> Step[_Local] | None:
+        def step_from(here: _Local) -> NewtonStep[_Local] | None:
             nonlocal last
             inverse, gradient = here.inverse, here.gradient.ravel()
             if gradient @ inverse @ gradient > FAST * last:
@@ -303,7 +298,7 @@ class Regression:
             if last <= close:
                 return None
             change = step.reshape(here.weights.shape)
-            return Step(lambda length: self.at(here.weights + length * change, inverse), last)
+            return NewtonStep(lambda length: self.at(here.weights + length * change, inverse), last)
 
         first = self.at(np.zeros_like(self.penalty)) if start is None else start
         return damped_newton(first, step_from, lengths=LENGTHS, most_steps=MOST_STEPS)

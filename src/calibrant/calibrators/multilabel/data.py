@@ -19,17 +19,17 @@ from calibrant.calibrators.one_vs_rest.base import MOST_LOG_ODDS
 def label_logits(positional: Array, logits: Array, probs: Array) -> Array:
     """Checked log-odds of every label; both ends of ``probs`` are kept ``PROBS_FLOOR`` away."""
     kind, scores = _inputs.label_scores(logits, probs, positional=positional)
-    return scores if kind == "logits" else log_odds(scores)
+    return scores if kind == "logits" else floored_log_odds(scores)
 
 
-def log_odds(probs: Array) -> Array:
+def floored_log_odds(probs: Array) -> Array:
     """log(p / (1 - p)), with p and 1 - p raised to the floor."""
     xp = array_namespace(probs)
     yes, no = (xp.log(xp.clip(side, min=PROBS_FLOOR)) for side in (probs, 1.0 - probs))
     return yes - no
 
 
-def two_classes(logits: Array) -> Array:
+def no_and_yes(logits: Array) -> Array:
     """Logits of "no" and "yes", on a new last axis."""
     xp = array_namespace(logits)
     return xp.stack([xp.zeros_like(logits), logits], axis=-1)
@@ -61,9 +61,9 @@ class Pairs(FitData):
             present = weight > 0
             flat, matrix, weight = flat[present], matrix[present], weight[present]
         _inputs.something_to_measure(len(flat))
-        odds = flat if kind == "logits" else log_odds(flat)
+        odds = flat if kind == "logits" else floored_log_odds(flat)
         return cls(
-            two_classes(odds.astype(np.float64)).reshape(-1, 2),
+            no_and_yes(odds.astype(np.float64)).reshape(-1, 2),
             matrix.astype(np.int64).reshape(-1),
             None if weight is None else np.repeat(weight, n_labels),
             n_labels,

@@ -13,13 +13,13 @@ from calibrant import _inputs
 from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import sigmoid, softplus
 from calibrant._types import Array
-from calibrant.calibrators.base import FEW_SAMPLES, Calibrator, Fitted, Shapes, State
+from calibrant.calibrators.base import FEW_SAMPLES, Calibrator, Fitted, Shapes, State, fitted_array
 from calibrant.calibrators.data import Floats, Samples
 from calibrant.calibrators.fit_report import CalibrationWarning, FitReport
 from calibrant.calibrators.multilabel.data import (
     Pairs,
     label_logits,
-    two_classes,
+    no_and_yes,
     with_label_terms,
 )
 from calibrant.calibrators.multilabel.shrinkage import fit_terms
@@ -79,6 +79,8 @@ class MultiLabelCalibration(Calibrator):
 
     NAME = "multi-label"
     STATE: ClassVar[Shapes] = {"slope": ("K",), "shift": ("K",)}
+    slope_: Floats = fitted_array("slope")
+    shift_: Floats = fitted_array("shift")
 
     def __init__(
         self,
@@ -90,16 +92,6 @@ class MultiLabelCalibration(Calibrator):
         self.curve = curve
         self.gamma = gamma
         self.per_label = per_label
-
-    @property
-    def slope_(self) -> Floats:
-        """The fitted slopes."""
-        return np.asarray(self.state_["slope"])
-
-    @property
-    def shift_(self) -> Floats:
-        """The fitted shifts."""
-        return np.asarray(self.state_["shift"])
 
     def fit(  # type: ignore[override]  # there are no classes to name
         self,
@@ -229,7 +221,7 @@ class MultiLabelCalibration(Calibrator):
             )
 
     def _log_odds(self, logits: Array, state: State) -> Array:
-        return with_label_terms(log_probs_after(self.parts_, two_classes(logits)), state)
+        return with_label_terms(log_probs_after(self.parts_, no_and_yes(logits)), state)
 
     def _log_probs(self, logits: Array, state: State) -> Array:
         return -softplus(-self._log_odds(logits, state))

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from calibrant._numerics.logspace import sigmoid
 from calibrant.calibrators.base import State
-from calibrant.calibrators.multilabel.data import two_classes, with_label_terms
+from calibrant.calibrators.multilabel.data import no_and_yes, with_label_terms
 from calibrant.calibrators.torch_layer import CalibratorModule
 
 
@@ -25,7 +25,7 @@ class MultiLabelModule(CalibratorModule):
         return self._computed(lambda *given: sigmoid(self._log_odds(*given)), logits)
 
     def _log_odds(self, logits: Tensor, state: State) -> Tensor:
-        both = two_classes(logits)
+        both = no_and_yes(logits)
         for part in self.parts:
             both = part(both)
         odds: Tensor = with_label_terms(both, state)

@@ -60,7 +60,7 @@ def _bounded(log_odds: Floats) -> Floats:
     return bounded
 
 
-def log_softmax(logits: Array) -> Array:
+def exact_log_softmax(logits: Array) -> Array:
     """Log-probabilities, exact close to 0 and 1; -inf stays -inf."""
     split = split_top(logits)
     return array_namespace(logits).where(split.is_top, split.log_top, split.z + split.log_top)
@@ -126,7 +126,7 @@ class OneVsRest(Calibrator):
     def _fit(self, data: Samples) -> Fitted:
         rows = data.in_memory()
         found = self._fit_problems(Problems.of(rows))
-        before, _ = _nll_and_accuracy(rows, log_softmax)
+        before, _ = _nll_and_accuracy(rows, exact_log_softmax)
         after, accuracy = _nll_and_accuracy(
             rows, lambda logits: self._log_probs(logits, found["state"])
         )
@@ -153,7 +153,7 @@ class OneVsRest(Calibrator):
             calibrated = self._calibrated(log_odds, state)
         bounded = xp.clip(calibrated, min=-MOST_LOG_ODDS, max=MOST_LOG_ODDS)
         absent = logits == -float("inf")
-        return log_softmax(xp.where(absent, -float("inf"), -softplus(-bounded)))
+        return exact_log_softmax(xp.where(absent, -float("inf"), -softplus(-bounded)))
 
     def _probs(self, logits: Array, state: State) -> Array:
         if logits.shape[-1] == 2 and are_few_plain_rows(logits):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._numerics.newton import Step, damped_newton
+from calibrant._numerics.newton import NewtonStep, damped_newton
 from calibrant.calibrators.data import Floats
 
 LEAST_SPREAD = 1e-6
@@ -176,7 +176,7 @@ def free_minimum(
         direction = -np.linalg.solve(hessian, gradient[:, :, np.newaxis])[:, :, 0]
         return direction, -(gradient * direction).sum(axis=1)
 
-    def step_from(here: Local) -> Step[Local] | None:
+    def step_from(here: Local) -> NewtonStep[Local] | None:
         direction, decrease = direction_from(here)
         finished = decrease <= SMALL_DECREASE
         direction[finished] = decrease[finished] = 0.0
@@ -186,7 +186,7 @@ def free_minimum(
             last = losses.moved(last, here.parameters + length[:, np.newaxis] * direction)
             return last
 
-        return None if finished.all() else Step(to, decrease)
+        return None if finished.all() else NewtonStep(to, decrease)
 
     found = damped_newton(last, step_from, lengths=LENGTHS, most_steps=MOST_STEPS)
     # The last step is taken in full: the criterion is flat to rounding by now.

@@ -15,8 +15,8 @@ from calibrant.calibrators.base import State
 from calibrant.calibrators.data import Floats
 from calibrant.calibrators.one_vs_rest.tables import (
     Curve,
-    Groups,
     Indices,
+    PooledSamples,
     Table,
     between,
     taken,
@@ -78,7 +78,7 @@ class HistogramBinning(Table):
     def _check_params(self) -> None:
         _inputs.whole_number(self.n_bins, "n_bins", allowed=MOST_BINS)
 
-    def _curve(self, groups: Groups, n_classes: int, line: Floats | None) -> Curve:
+    def _curve(self, groups: PooledSamples, n_classes: int, line: Floats | None) -> Curve:
         starts = np.unique(groups.above(np.arange(self.n_bins) / self.n_bins))
         starts = starts[starts < len(groups)]
         hits, misses = groups.sums(starts)
@@ -112,7 +112,7 @@ class IsotonicCalibration(Table):
 
     NAME = "isotonic"
 
-    def _curve(self, groups: Groups, n_classes: int, line: Floats | None) -> Curve:
+    def _curve(self, groups: PooledSamples, n_classes: int, line: Floats | None) -> Curve:
         from scipy.optimize import isotonic_regression
 
         weight = groups.weight
@@ -168,7 +168,7 @@ class BayesianBinning(Table):
 
     NAME = "bbq"
 
-    def _curve(self, groups: Groups, n_classes: int, line: Floats | None) -> Curve:
+    def _curve(self, groups: PooledSamples, n_classes: int, line: Floats | None) -> Curve:
         bins = _Binnings.of(groups)
         hits, misses = bins.sums(groups.hits), bins.sums(groups.misses)
         prior_hits, prior_misses = bins.prior(groups)
@@ -196,7 +196,7 @@ class _Binnings:
     """The group after its last."""
 
     @classmethod
-    def of(cls, groups: Groups) -> _Binnings:
+    def of(cls, groups: PooledSamples) -> _Binnings:
         """The binnings of every size that the method uses."""
         root = math.cbrt(groups.total)
         most = min(math.ceil(groups.total / 5.0), math.ceil(root * BBQ_RANGE), BBQ_MOST_BINS)
@@ -219,7 +219,7 @@ class _Binnings:
         indices[place] = self.start
         return np.asarray(np.add.reduceat(np.append(values, 0.0), indices)[place])
 
-    def prior(self, groups: Groups) -> tuple[Floats, Floats]:
+    def prior(self, groups: PooledSamples) -> tuple[Floats, Floats]:
         """Prior samples of each bin: of the class, and of others."""
         edges = np.concatenate([[0.0], sigmoid(groups.edges(np.arange(len(groups)))[1:]), [1.0]])
         middle = np.clip((edges[self.start] + edges[self.stop]) / 2.0, *BBQ_PRIOR_RANGE)

@@ -11,7 +11,7 @@ import numpy as np
 from calibrant import _inputs
 from calibrant._numerics.logspace import softplus
 from calibrant._types import Array
-from calibrant.calibrators.base import Shapes, State
+from calibrant.calibrators.base import Shapes, State, fitted_array
 from calibrant.calibrators.data import Floats, row_blocks
 from calibrant.calibrators.one_vs_rest.base import LARGEST_NUMBER, OneVsRest, Problems
 from calibrant.calibrators.one_vs_rest.logistic import (
@@ -158,16 +158,8 @@ class PlattScaling(_Logistic):
 
     NAME = "platt"
     STATE: ClassVar[Shapes] = {"slope": ("P",), "shift": ("P",)}
-
-    @property
-    def slope_(self) -> Floats:
-        """The fitted slopes."""
-        return np.asarray(self.state_["slope"])
-
-    @property
-    def shift_(self) -> Floats:
-        """The fitted shifts."""
-        return np.asarray(self.state_["shift"])
+    slope_: Floats = fitted_array("slope")
+    shift_: Floats = fitted_array("shift")
 
     def _features(self, log_odds: Array) -> tuple[Array, ...]:
         return (log_odds,)
@@ -206,21 +198,9 @@ class BetaCalibration(_Logistic):
 
     NAME = "beta"
     STATE: ClassVar[Shapes] = {"a": ("P",), "b": ("P",), "c": ("P",)}
-
-    @property
-    def a_(self) -> Floats:
-        """The fitted slopes at small q_k."""
-        return np.asarray(self.state_["a"])
-
-    @property
-    def b_(self) -> Floats:
-        """The fitted slopes at large q_k."""
-        return np.asarray(self.state_["b"])
-
-    @property
-    def c_(self) -> Floats:
-        """The fitted shifts."""
-        return np.asarray(self.state_["c"])
+    a_: Floats = fitted_array("a")
+    b_: Floats = fitted_array("b")
+    c_: Floats = fitted_array("c")
 
     def _features(self, log_odds: Array) -> tuple[Array, ...]:
         return -softplus(-log_odds), softplus(log_odds)

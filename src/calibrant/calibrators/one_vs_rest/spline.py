@@ -23,7 +23,7 @@ from calibrant.calibrators.one_vs_rest.parametric import RIDGE
 from calibrant.calibrators.one_vs_rest.tables import (
     PADDING,
     Curve,
-    Groups,
+    PooledSamples,
     Table,
     between,
     taken,
@@ -68,7 +68,7 @@ class SplineCalibration(Table):
 
     NAME = "spline"
 
-    def _curve(self, groups: Groups, n_classes: int, line: Floats | None) -> Curve:
+    def _curve(self, groups: PooledSamples, n_classes: int, line: Floats | None) -> Curve:
         cells = _Cells.of(groups)
         found = cells.most_probable(n_classes, line)
         x, z = cells.log_odds, cells.rising(found.log_odds)
@@ -106,7 +106,7 @@ class _Cells:
     """(C,)"""
 
     @classmethod
-    def of(cls, groups: Groups) -> _Cells:
+    def of(cls, groups: PooledSamples) -> _Cells:
         """The cells of one problem: its groups, if these are few."""
         starts = np.arange(len(groups))
         if len(groups) > MOST_CELLS:

@@ -34,7 +34,7 @@ ON_EDGE = 1e-12
 
 
 @dataclass(frozen=True)
-class Groups:
+class PooledSamples:
     """One binary problem sorted by log-odds; equal log-odds are pooled into G groups."""
 
     log_odds: Floats
@@ -45,7 +45,7 @@ class Groups:
     """(G,): weight of the others."""
 
     @classmethod
-    def of(cls, problems: Problems) -> Iterator[Groups]:
+    def of(cls, problems: Problems) -> Iterator[PooledSamples]:
         """The groups of each problem."""
         for row in range(len(problems)):
             counts = np.flatnonzero(problems.weight[row])
@@ -114,14 +114,14 @@ class Table(OneVsRest):
     STATE: ClassVar[Shapes] = {"knots": ("P", "M"), "values": ("P", "M")}
 
     @abstractmethod
-    def _curve(self, groups: Groups, n_classes: int, line: Floats | None) -> Curve:
+    def _curve(self, groups: PooledSamples, n_classes: int, line: Floats | None) -> Curve:
         """The table of one problem; ``line`` is one of the lines of ``_fit_problems``."""
 
     def _fit_problems(self, problems: Problems, lines: Floats | None = None) -> dict[str, Any]:
-        return self._fit_groups(list(Groups.of(problems)), problems.n_classes, lines)
+        return self._fit_groups(list(PooledSamples.of(problems)), problems.n_classes, lines)
 
     def _fit_groups(
-        self, groups: list[Groups], n_classes: int, lines: Floats | None = None
+        self, groups: list[PooledSamples], n_classes: int, lines: Floats | None = None
     ) -> dict[str, Any]:
         """:meth:`_fit_problems` for the groups of all problems."""
         starts = [None] * len(groups) if lines is None else lines

@@ -13,7 +13,14 @@ from calibrant._types import Array
 from calibrant.calibrators.base import Shapes, State, state_like
 from calibrant.calibrators.data import Floats, to_logits
 from calibrant.calibrators.one_vs_rest.base import class_log_odds
-from calibrant.calibrators.one_vs_rest.tables import PADDING, Curve, Groups, Table, places, taken
+from calibrant.calibrators.one_vs_rest.tables import (
+    PADDING,
+    Curve,
+    PooledSamples,
+    Table,
+    places,
+    taken,
+)
 
 TIED = 2.0**-16
 """A prediction closer than this to a sample, relative to its log-odds or to 1, has the same
@@ -92,7 +99,7 @@ class VennAbers(Table):
         place, _ = places(log_odds, state["knots"])
         return xp.log(taken(state["p1"], place)) - xp.log1p(-taken(state["p0"], place))
 
-    def _curve(self, groups: Groups, n_classes: int, line: Floats | None) -> Curve:
+    def _curve(self, groups: PooledSamples, n_classes: int, line: Floats | None) -> Curve:
         p1 = _with_a_hit(groups.hits, groups.weight)
         p0 = 1.0 - _with_a_hit(groups.misses[::-1], groups.weight[::-1])[::-1]
         # A prediction between two samples has p0 of the lower and p1 of the upper one. So between

@@ -11,7 +11,7 @@ import numpy as np
 from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import split_top
 from calibrant._types import Array
-from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State
+from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State, fitted_number
 from calibrant.calibrators.data import FitData, Floats, Samples
 from calibrant.calibrators.temperature.rows import temperature_rows
 from calibrant.calibrators.temperature.solver import SMALLEST, best_temperature
@@ -52,18 +52,10 @@ class FlooredTemperatureScaling(Calibrator):
 
     NAME = "floored-temperature"
     STATE: ClassVar[Shapes] = {"floor": (), "temperature": ()}
+    floor_: float = fitted_number("floor")
+    temperature_: float = fitted_number("temperature")
     KEEPS_ARGMAX = True
     PER_CLASS = False
-
-    @property
-    def floor_(self) -> float:
-        """The largest gap that is kept."""
-        return float(self.state_["floor"])
-
-    @property
-    def temperature_(self) -> float:
-        """The fitted temperature."""
-        return float(self.state_["temperature"])
 
     def _log_probs(self, logits: Array, state: State) -> Array:
         xp = array_namespace(logits)

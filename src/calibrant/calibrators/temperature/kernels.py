@@ -241,7 +241,7 @@ def cross_entropy_derivatives(
 
 
 @over_rows
-def temperature_rows(
+def cross_entropy_rows(
     start: int, stop: int, logits: Any, labels: Any, inverse_temperature: float, out: Floats
 ) -> None:
     """:func:`cross_entropy_derivatives` of softmax(b s), per row: (4, n)."""
@@ -259,8 +259,8 @@ def temperature_rows(
             cross_entropy_derivatives(total, first, second, third, of_label, out[:, i])
 
 
-@temperature_rows.for_few
-def _temperature_of_few_rows(
+@cross_entropy_rows.for_few
+def _cross_entropy_of_few_rows(
     logits: Any, labels: Any, inverse_temperature: float, out: Floats
 ) -> None:
     top = logits.max(axis=1).astype(np.float64)
@@ -279,7 +279,7 @@ def _temperature_of_few_rows(
 
 
 @over_rows
-def brier_rows(
+def squared_distance_rows(
     start: int, stop: int, logits: Any, labels: Any, inverse_temperature: float, out: Floats
 ) -> None:
     """f, b f' and b^2 f'' of the squared distance f of softmax(b s) to the label, per row: (3, n).

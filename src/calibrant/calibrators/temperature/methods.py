@@ -20,7 +20,7 @@ from calibrant._numerics.first_use import are_few
 from calibrant._numerics.logspace import keep_argmax, split_top
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
-from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State
+from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State, fitted_number
 from calibrant.calibrators.data import NEARLY_TIED, FitData, Floats, Samples
 from calibrant.calibrators.fit_report import LIMITS
 from calibrant.calibrators.temperature import search as searches
@@ -156,14 +156,10 @@ class FocalCalibration(_MapAndTemperature):
 
     NAME = "focal"
     STATE: ClassVar[Shapes] = {"gamma": ()}
+    gamma_: float = fitted_number("gamma")
 
     def __init__(self, *, gamma: float) -> None:
         self.gamma = gamma
-
-    @property
-    def gamma_(self) -> float:
-        """The gamma of the map."""
-        return float(self.state_["gamma"])
 
     def _check_params(self) -> None:
         _inputs.gamma(self.gamma, lowest=-1.0, highest=MOST_GAMMA)
@@ -211,6 +207,7 @@ class TemperatureScaling(_MapAndTemperature):
 
     NAME = "temperature"
     STATE: ClassVar[Shapes] = {"temperature": ()}
+    temperature_: float = fitted_number("temperature")
 
     def __init__(
         self,
@@ -224,11 +221,6 @@ class TemperatureScaling(_MapAndTemperature):
         self.grid = grid
         self.focal_gamma = focal_gamma
         self.n_bins = n_bins
-
-    @property
-    def temperature_(self) -> float:
-        """The fitted temperature."""
-        return float(self.state_["temperature"])
 
     def _check_params(self) -> None:
         _check_criterion(self.criterion, self.focal_gamma, self.n_bins)
@@ -308,6 +300,8 @@ class FocalTemperatureScaling(_MapAndTemperature):
 
     NAME = "focal-temperature"
     STATE: ClassVar[Shapes] = {"gamma": (), "temperature": ()}
+    gamma_: float = fitted_number("gamma")
+    temperature_: float = fitted_number("temperature")
 
     def __init__(
         self,
@@ -325,16 +319,6 @@ class FocalTemperatureScaling(_MapAndTemperature):
         self.temperatures = temperatures
         self.focal_gamma = focal_gamma
         self.n_bins = n_bins
-
-    @property
-    def gamma_(self) -> float:
-        """The fitted gamma of the map."""
-        return float(self.state_["gamma"])
-
-    @property
-    def temperature_(self) -> float:
-        """The fitted temperature."""
-        return float(self.state_["temperature"])
 
     def _check_params(self) -> None:
         _check_criterion(self.criterion, self.focal_gamma, self.n_bins)

@@ -50,10 +50,10 @@ def mapped_rows(
 @singledispatch
 def temperature_rows(data: FitData, inverse_temperature: float) -> Floats:
     """Cross-entropy f of softmax(b s), and b f', b^2 f'' and b^3 f''', per row: (4, n)."""
-    from calibrant.calibrators.temperature.kernels import temperature_rows
+    from calibrant.calibrators.temperature.kernels import cross_entropy_rows
 
     out = np.empty((4, len(data)))
-    temperature_rows(data.logits, data.labels, inverse_temperature, out)
+    cross_entropy_rows(data.logits, data.labels, inverse_temperature, out)
     return out
 
 

@@ -328,8 +328,8 @@ def _focal_rows(gamma: float, data: FitData, inverse_temperature: float) -> Iter
 
 
 def _brier_rows(data: FitData, inverse_temperature: float) -> Floats:
-    from calibrant.calibrators.temperature.kernels import brier_rows
+    from calibrant.calibrators.temperature.kernels import squared_distance_rows
 
     out = np.empty((3, len(data)))
-    brier_rows(data.logits, data.labels, inverse_temperature, out)
+    squared_distance_rows(data.logits, data.labels, inverse_temperature, out)
     return out

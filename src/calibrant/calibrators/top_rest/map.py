@@ -62,11 +62,6 @@ class TopAndRest(Calibrator):
     PER_CLASS = False
     IN_DOUBLE = False  # it is computed in double, but rounded before the argmax is restored
 
-    @property
-    def temperature_(self) -> float:
-        """The temperature from which both parts start."""
-        return float(self.state_["temperature"])
-
     def _log_probs(self, logits: Array, state: State) -> Array:
         wide = widened(logits)
         split = split_top(wide, state["temperature"])

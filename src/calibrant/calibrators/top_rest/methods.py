@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from calibrant import _inputs
-from calibrant.calibrators.base import Fitted
+from calibrant.calibrators.base import Fitted, fitted_number
 from calibrant.calibrators.data import Samples
 from calibrant.calibrators.top_rest.map import TopAndRest
-from calibrant.calibrators.top_rest.solver import fit, problem_of
+from calibrant.calibrators.top_rest.solver import fit_top_rest, problem_of
 
 
 class TopRestScaling(TopAndRest):
@@ -57,19 +57,16 @@ class TopRestScaling(TopAndRest):
     """
 
     NAME = "top-rest"
+    temperature_: float = fitted_number("temperature")
+    rest_temperature_: float = fitted_number("rest_temperature")
 
     def __init__(self, *, classes: bool = True) -> None:
         self.classes = classes
-
-    @property
-    def rest_temperature_(self) -> float:
-        """T', the ratio of the temperature of the rest to that of temperature scaling."""
-        return float(self.state_["rest_temperature"])
 
     def _check_params(self) -> None:
         _inputs.instance(self.classes, bool, "classes")
 
     def _fit(self, data: Samples) -> Fitted:
         problem = problem_of(data)
-        found = fit(problem, classes=self.classes)
+        found = fit_top_rest(problem, classes=self.classes)
         return problem.fitted(found)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._numerics.newton import Step, damped_newton
+from calibrant._numerics.newton import NewtonStep, damped_newton
 from calibrant.calibrators.data import FitData, Floats
 from calibrant.calibrators.top_rest.map import KNOTS
 
@@ -216,7 +216,7 @@ class TopRegression:
             penalty = 0.5 * float(STRENGTH * (away @ away) + strength * (offsets @ offsets))
             return _Local(weights, offsets, cautious, sums, sums.loss + penalty)
 
-        def step_from(here: _Local) -> Step[_Local] | None:
+        def step_from(here: _Local) -> NewtonStep[_Local] | None:
             nonlocal step
             weights, offsets, cautious, sums, _ = here
             step = newton_step(weights, offsets, sums, strength)
@@ -227,7 +227,7 @@ class TopRegression:
                 there = weights + length * step.weights, offsets + length * step.offsets
                 return at(*there, cautious=False)
 
-            return Step(to, step.decrease)
+            return NewtonStep(to, step.decrease)
 
         def retry(here: _Local) -> _Local | None:
             # After a cautious step only rounding is left.

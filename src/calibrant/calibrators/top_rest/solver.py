@@ -303,7 +303,7 @@ def _features(odds: Floats, level: Floats) -> Floats:
     return np.stack([*pieces(np.minimum(odds, LARGEST_ODDS)), np.ones(len(odds)), level], axis=1)
 
 
-def fit(problem: AtTemperature, *, classes: bool) -> TopRest:
+def fit_top_rest(problem: AtTemperature, *, classes: bool) -> TopRest:
     """Both regressions, with estimated strengths of the class terms."""
     start = TopRest.unchanged(problem.data.n_classes)
     top = _fit_top(problem, start, classes=classes, estimate=classes)

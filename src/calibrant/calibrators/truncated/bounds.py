@@ -45,7 +45,7 @@ from calibrant.metrics.binning import width_index
 
 At: TypeAlias = tuple[float, float]
 """A point (gamma, T)."""
-Fitted = TypeVar("Fitted", bound=Calibrator)
+AnyCalibrator = TypeVar("AnyCalibrator", bound=Calibrator)
 
 METHODS = tuple(
     method.NAME
@@ -59,7 +59,7 @@ FIRST_LOOK, SECOND_LOOK = 8, 6
 the last that may be the best and the first that cannot."""
 
 
-def fit_truncated_rows(calibrator: Fitted, rows: TruncatedRows) -> Fitted:
+def fit_truncated_rows(calibrator: AnyCalibrator, rows: TruncatedRows) -> AnyCalibrator:
     """Fit ``calibrator`` on truncated rows.
 
     Args:

@@ -36,7 +36,7 @@ def join(known: Floats, stand_ins: Floats, row: Floats) -> None:
 
 
 @over_rows
-def map_rows(
+def map_truncated_rows(
     start: int,
     stop: int,
     known: Floats,
@@ -62,7 +62,7 @@ def map_rows(
 
 
 @over_rows
-def map_log_probs(
+def truncated_log_probs(
     start: int,
     stop: int,
     known: Floats,
@@ -90,7 +90,7 @@ def map_log_probs(
 
 
 @over_rows
-def temperature_rows(
+def truncated_cross_entropy_rows(
     start: int,
     stop: int,
     known: Floats,

@@ -185,10 +185,10 @@ class TruncatedRows(FitData):
 
     def log_probs(self, gamma: float, inverse_temperature: float) -> Floats:
         """Estimated log-probabilities of the known classes after the map: (n, k + 1)."""
-        from calibrant.calibrators.truncated.kernels import map_log_probs
+        from calibrant.calibrators.truncated.kernels import truncated_log_probs
 
         out = np.empty_like(self.logits)
-        map_log_probs(self.logits, *self.stand_ins, inverse_temperature, gamma, out)
+        truncated_log_probs(self.logits, *self.stand_ins, inverse_temperature, gamma, out)
         return out
 
     def in_memory(self) -> FitData:
@@ -229,11 +229,11 @@ def _mapped_rows(
     data: TruncatedRows, gamma: float, inverse_temperature: float
 ) -> tuple[Floats, Floats, Floats]:
     """Estimates; no squared distances, because no bounds on them are known."""
-    from calibrant.calibrators.truncated.kernels import map_rows
+    from calibrant.calibrators.truncated.kernels import map_truncated_rows
 
     log_odds, true_log_prob = np.empty(len(data)), np.empty(len(data))
     at = inverse_temperature, gamma
-    map_rows(data.logits, *data.stand_ins, data.labels, *at, log_odds, true_log_prob)
+    map_truncated_rows(data.logits, *data.stand_ins, data.labels, *at, log_odds, true_log_prob)
     return log_odds, true_log_prob, np.empty(0)
 
 
@@ -244,10 +244,10 @@ def _log_odds(data: TruncatedRows, gamma: float, inverse_temperature: float) -> 
 
 @temperature_rows.register
 def _temperature_rows(data: TruncatedRows, inverse_temperature: float) -> Floats:
-    from calibrant.calibrators.truncated import kernels
+    from calibrant.calibrators.truncated.kernels import truncated_cross_entropy_rows as write
 
     out = np.empty((4, len(data)))
-    kernels.temperature_rows(data.logits, *data.stand_ins, data.labels, inverse_temperature, out)
+    write(data.logits, *data.stand_ins, data.labels, inverse_temperature, out)
     return out
 
 
