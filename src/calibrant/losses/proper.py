@@ -20,7 +20,7 @@ from calibrant.focal.inverse import (
     start,
     summary_of,
 )
-from calibrant.losses.base import Settings, class_axis, is_half, labels_and_share, reduced
+from calibrant.losses.base import LossSettings, class_axis, is_half, labels_and_share, reduced
 from calibrant.losses.focal import FocalLoss
 from calibrant.losses.scalar import focal_of
 from calibrant.losses.step import pieces
@@ -92,7 +92,7 @@ class ProperFocalLoss(FocalLoss):
         output = _output(rows, self.gamma)
         return super().forward(torch.movedim(output, -1, axis), target)
 
-    def _of_labels(self, rows: Tensor, target: Tensor, settings: Settings) -> Tensor:
+    def _of_labels(self, rows: Tensor, target: Tensor, settings: LossSettings) -> Tensor:
         c = _CrossEntropy.apply(  # type: ignore[no-untyped-call]
             rows, target, settings.ignore_index, self.gamma
         )
