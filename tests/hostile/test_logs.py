@@ -131,7 +131,7 @@ def test_wrong_options(options, tmp_path):
 
 def test_names_for_another_kind_of_file(tmp_path):
     (tmp_path / "a.csv").write_text("label,prob_0,prob_1\n0,0.5,0.5\n")
-    with pytest.raises(CalibrantError, match=r"options and source are for \.jsonl files"):
+    with pytest.raises(CalibrantError, match=r"options, source and skipped are for \.jsonl files"):
         read_predictions(tmp_path / "a.csv", source="judge")
     with pytest.raises(CalibrantError, match="score and positive are for tables"):
         read_predictions(write(tmp_path, GOOD), positive="A")
