@@ -87,6 +87,7 @@ def folder(tmp_path_factory):
     (where / "serving").mkdir()
     (where / "logs").mkdir()
     of_day = {"day": ["2026-10-01"] * 200, "country": ["FR"] * 200, "sex": ["f", "m"] * 100}
+    of_day |= {"month": ["2026-10"] * 200, "age": [17, 40] * 100}
     parquet.write_table(table(columns | of_day), where / "logs" / "day.parquet")
     (where / "tokens").mkdir()
     log_probs = truth - np.log(np.exp(truth).sum(axis=1, keepdims=True))
