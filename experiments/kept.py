@@ -123,14 +123,14 @@ def short(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def archive(files: Mapping[str, bytes]) -> bytes:
     """A compressed archive that depends on the content alone."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as tar:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as tar:
         # By kind: what is alike is side by side, and compresses better.
         for path in sorted(files, key=lambda path: (path.split("/")[1], path)):
             entry = tarfile.TarInfo(path)
             entry.size = len(files[path])
             tar.addfile(entry, io.BytesIO(files[path]))
-    return lzma.compress(packed.getvalue(), preset=9)
+    return lzma.compress(content.getvalue(), preset=9)
 
 
 def members(path: Path) -> dict[str, bytes]:

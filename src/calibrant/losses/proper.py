@@ -20,10 +20,10 @@ from calibrant.focal.inverse import (
     start,
     summary_of,
 )
-from calibrant.losses.base import LossSettings, class_axis, is_half, labels_and_share, reduced
+from calibrant.losses.base import class_axis, is_half, labels_and_share, reduced
 from calibrant.losses.focal import FocalLoss
 from calibrant.losses.scalar import focal_of
-from calibrant.losses.step import pieces
+from calibrant.losses.step import applied, pieces, scaled
 
 
 class ProperFocalLoss(FocalLoss):
@@ -80,25 +80,15 @@ class ProperFocalLoss(FocalLoss):
         wide = logits.float() if is_half(logits) else logits
         rows = torch.movedim(wide, axis, -1)
         if not target.is_floating_point():
-            if self.label_smoothing == 0.0 and not torch.compiler.is_compiling():
-                try:
-                    return self._of_labels(rows, target, self._settings_for(logits))
-                except NotImplementedError:  # forward mode
-                    pass
-                except RuntimeError as refusal:
-                    if "functorch" not in str(refusal):  # a transform of torch.func
-                        raise
+            if self.label_smoothing == 0.0:
+                settings = self._settings_for(logits)
+                c = applied(_CrossEntropy, rows, target, settings.ignore_index, self.gamma)
+                if c is not None:
+                    _, share = labels_and_share(target, settings, c.dtype)
+                    return reduced(focal_of(c, self.gamma), share, settings)
             rows = _without_ignored(rows, target, self.ignore_index)
         output = _output(rows, self.gamma)
         return super().forward(torch.movedim(output, -1, axis), target)
-
-    def _of_labels(self, rows: Tensor, target: Tensor, settings: LossSettings) -> Tensor:
-        c = _CrossEntropy.apply(  # type: ignore[no-untyped-call]
-            rows, target, settings.ignore_index, self.gamma
-        )
-        _, share = labels_and_share(target, settings, c.dtype)
-        assert isinstance(self.gamma, float)
-        return reduced(focal_of(c, self.gamma), share, settings)
 
 
 def _without_ignored(rows: Tensor, target: Tensor, ignored: int) -> Tensor:
@@ -153,11 +143,7 @@ class _CrossEntropy(torch.autograd.Function):
         gradient, ctx.gradient = ctx.gradient, None
         if gradient is None:
             _, gradient = _with_gradient(rows, target, *ctx.given)
-        try:
-            gradient = gradient.mul_(grad.unsqueeze(-1))
-        except RuntimeError:  # a batch of gradients (is_grads_batched)
-            gradient = gradient * grad.unsqueeze(-1)
-        return gradient, None, None, None
+        return scaled(gradient, grad.unsqueeze(-1)), None, None, None
 
 
 def _with_gradient(

@@ -38,18 +38,31 @@ def focal_loss_of(
     logits: Tensor, target: Tensor, rule: Rule, signed: bool, settings: LossSettings
 ) -> Tensor:
     """The reduced loss of logits and class indices; float32 for half-precision logits."""
-    if not torch.compiler.is_compiling():
-        try:
-            loss: Tensor = _Step.apply(  # type: ignore[no-untyped-call]
-                logits, target, rule, signed, settings
-            )
-            return loss
-        except NotImplementedError:  # forward mode
-            pass
-        except RuntimeError as refusal:
-            if "functorch" not in str(refusal):  # a transform of torch.func
-                raise
-    return _by_parts(logits, target, rule, signed, settings)
+    loss = applied(_Step, logits, target, rule, signed, settings)
+    return _by_parts(logits, target, rule, signed, settings) if loss is None else loss
+
+
+def applied(function: type[torch.autograd.Function], *arguments: Any) -> Tensor | None:
+    """The result of a function with its own gradient; None where a transform cannot use it."""
+    if torch.compiler.is_compiling():
+        return None
+    try:
+        result: Tensor = function.apply(*arguments)  # type: ignore[no-untyped-call]
+        return result
+    except NotImplementedError:  # forward mode
+        return None
+    except RuntimeError as refusal:
+        if "functorch" not in str(refusal):  # a transform of torch.func
+            raise
+        return None
+
+
+def scaled(gradient: Tensor, scale: Tensor) -> Tensor:
+    """``gradient * scale``, in the memory of the gradient if it is a single one."""
+    try:
+        return gradient.mul_(scale)
+    except RuntimeError:  # a batch of gradients (is_grads_batched)
+        return gradient * scale
 
 
 def _by_parts(
@@ -87,11 +100,7 @@ class _Step(torch.autograd.Function):
         if gradient is None:
             gradient = _evaluated(logits, target, *ctx.given, wanted=True)[-1]
         scale = grad.unsqueeze(class_axis(logits)) if grad.dim() > 0 else grad
-        try:
-            gradient = gradient.mul_(scale)
-        except RuntimeError:  # a batch of gradients (is_grads_batched)
-            gradient = gradient * scale
-        return gradient, None, None, None, None
+        return scaled(gradient, scale), None, None, None, None
 
 
 def _evaluated(
