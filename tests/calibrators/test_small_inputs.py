@@ -16,7 +16,7 @@ from calibrant.calibrators.linear.methods import BiasCorrectedTemperatureScaling
 from calibrant.calibrators.temperature import kernels
 from calibrant.calibrators.temperature.floored import FlooredTemperatureScaling
 from calibrant.calibrators.temperature.methods import small_softmax
-from calibrant.calibrators.top_rest.map import _compiled_probs, _row_by_row
+from calibrant.calibrators.top_rest.map import _compiled_probs
 from tests.builders import draw_samples
 from tests.reference import focal_mpmath, top_rest_slow
 
@@ -106,7 +106,7 @@ def test_top_rest_row_by_row(dtype: str, name: str) -> None:
     exact = [[mp.exp(each) for each in top_rest_slow.log_probs(row, fitted)] for row in logits]
     agree(
         logits,
-        small=_row_by_row(logits, fitted),
+        small=TopRestScaling()._probs(logits, fitted),
         compiled=_compiled_probs(logits, fitted),
         exact=exact,
     )

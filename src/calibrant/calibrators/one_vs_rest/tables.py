@@ -165,9 +165,9 @@ def places(log_odds: Array, knots: Array) -> tuple[Array, Array]:
     """Indices in the flattened table of the last knot below (else the first), and of the next."""
     xp = array_namespace(log_odds)
     n_problems, length = knots.shape
-    if n_problems == 1 and isinstance(log_odds, np.ndarray):
-        place = np.maximum(knots[0].searchsorted(log_odds) - 1, 0)
-        return place, np.minimum(place + 1, length - 1)
+    if n_problems == 1 and isinstance(log_odds, np.ndarray | float):
+        place = xp.maximum(knots[0].searchsorted(log_odds) - 1, 0)
+        return place, xp.minimum(place + 1, length - 1)
     first = xp.arange(n_problems, dtype=xp.int64, device=device(log_odds)) * length
     last = first + (length - 1)
     place = xp.broadcast_to(first, log_odds.shape)
@@ -192,7 +192,7 @@ def between(log_odds: Array, knots: Array) -> tuple[Array, Array, Array]:
 def taken(table: Array, places: Array) -> Array:
     """Entries of a table at indices in it, flattened."""
     if isinstance(table, np.ndarray):
-        return table.reshape(-1)[places]
+        return table.reshape(-1)[places] if isinstance(places, np.ndarray) else table.item(places)
     xp = array_namespace(table)
     flat = xp.take(xp.reshape(table, (-1,)), xp.reshape(places, (-1,)), axis=0)
     return xp.reshape(flat, places.shape)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from calibrant import _inputs
 from calibrant._array_api import array_namespace
 from calibrant._numerics.first_use import are_few
-from calibrant._numerics.logspace import keep_argmax, split_top
+from calibrant._numerics.logspace import below_top, keep_argmax, split_top
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State, fitted_number
@@ -99,6 +99,11 @@ class _MapAndTemperature(Calibrator):
         log_probs = self._log_probs(logits, state)
         split = split_top(logits)
         return keep_argmax(array_namespace(logits).exp(log_probs), split)
+
+    def _row_scores(self, row: Floats, state: State) -> Floats:
+        if state.get("gamma", 0.0) != 0.0:
+            return super()._row_scores(row, state)
+        return below_top(row, state.get("temperature", 1.0))
 
     def _probs_are_compiled(self, state: State) -> bool:
         return COMPILED_GAMMAS[0] <= float(state.get("gamma", 0.0)) <= COMPILED_GAMMAS[1]
