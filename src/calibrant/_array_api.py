@@ -19,10 +19,16 @@ from calibrant._types import Array
 
 NUMPY_FOLLOWS_THE_STANDARD = hasattr(np, "astype")
 
+
+def _clip(x: float, *, min: float = -math.inf, max: float = math.inf) -> float:  # noqa: A002
+    return min if x < min else max if x > max else x
+
+
 OF_A_FLOAT = SimpleNamespace(
     abs=abs,
-    clip=lambda x, min, max: min if x < min else max if x > max else x,  # noqa: A006 - as in NumPy
+    clip=_clip,
     exp=math.exp,
+    finfo=np.finfo,
     log=lambda x: math.log(x) if x > 0.0 else -math.inf,
     log1p=math.log1p,
     logaddexp=lambda x, y: max(x, y) + math.log1p(math.exp(-abs(x - y))),

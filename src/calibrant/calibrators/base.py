@@ -392,7 +392,8 @@ class Calibrator(ABC):
         ):
             return None
         low, high = extremes(logits[0])
-        if scores is not None and 0.0 <= low <= high <= 1.0:  # perhaps probabilities
+        inside = scores is not None and 0.0 <= low <= high <= 1.0
+        if inside and _inputs.look_like_probs(logits[0]):
             return None
         if len(logits) == 1 and high - low <= MOST_SPREAD:
             return self._row_probs(logits[0], self.state_)[np.newaxis]

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._array_api import array_namespace
-from calibrant._numerics.logspace import sigmoid, softplus, split_top
+from calibrant._numerics.logspace import below_top, sigmoid, softplus, split_top
 from calibrant._numerics.precision import narrowed
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, State
@@ -37,6 +37,7 @@ from calibrant.calibrators.data import FitData, Floats, Samples, are_few_plain_r
 
 MOST_LOG_ODDS = 52 * math.log(2.0)
 """Bound of the log-odds before and after calibration: 36, a probability of 2e-16."""
+LEAST_ODDS = math.exp(-MOST_LOG_ODDS)
 LARGEST_NUMBER = 1e30
 """No fit comes near this; a file with larger numbers is refused because it could overflow."""
 
@@ -52,6 +53,17 @@ def class_log_odds(logits: Array) -> Array:
         lower = split.log_q - xp.log1p(-split.q)
         log_odds = xp.where(split.is_top, -split.log_odds, lower)
     return _bounded(log_odds)
+
+
+def _row_log_odds(row: Floats) -> Floats:
+    """:func:`class_log_odds` of one row of more than two classes."""
+    m, z = row.argmax(), below_top(row, 1.0)
+    weights = np.exp(z)
+    weights[m] = 0.0
+    rest = float(np.add.reduce(weights))
+    log_odds = z - np.log(1.0 + rest - weights)
+    log_odds[m] = -math.log(max(rest, LEAST_ODDS))
+    return np.maximum(log_odds, -MOST_LOG_ODDS)
 
 
 def _bounded(log_odds: Array) -> Array:
@@ -161,12 +173,13 @@ class OneVsRest(Calibrator):
             return sigmoid(np.concatenate([-one, one], axis=1))
         return super()._probs(logits, state)
 
-    def _row_probs(self, row: npt.NDArray[Any], state: State) -> npt.NDArray[Any]:
-        if len(row) > 2:
-            return super()._row_probs(row, state)
-        first, second = row.tolist()
-        one = self._of_two(second - first, state)
-        return np.array([sigmoid(-one), sigmoid(one)], row.dtype)
+    def _row_scores(self, row: Floats, state: State) -> Floats:
+        if len(row) == 2:
+            first, second = row.tolist()
+            return np.array([0.0, self._of_two(second - first, state)])
+        calibrated = self._calibrated(_row_log_odds(row), state)
+        scores: Floats = -softplus(-_bounded(calibrated))
+        return scores
 
     def _of_two(self, log_odds: Array, state: State) -> Array:
         """Calibrated log-odds of class 1 of two."""

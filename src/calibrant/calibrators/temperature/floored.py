@@ -64,7 +64,8 @@ class FlooredTemperatureScaling(Calibrator):
 
     def _row_scores(self, row: Floats, state: State) -> Floats:
         temperature = state["temperature"]
-        return np.maximum(below_top(row, temperature), -state["floor"] / temperature)
+        scores: Floats = np.maximum(below_top(row, temperature), -state["floor"] / temperature)
+        return scores
 
     def _fit(self, data: Samples) -> Fitted:
         samples = data.in_memory()

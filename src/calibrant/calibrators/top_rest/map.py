@@ -120,7 +120,7 @@ class TopAndRest(Calibrator):
         z[m] = -math.inf
         gap = z.item(z.argmax())
         if gap < -LARGEST_ODDS:
-            return (np.arange(len(z)) == m).astype(row.dtype)
+            return np.asarray(np.arange(len(z)) == m, row.dtype)
         z -= gap
         weights = np.exp(z)
         total = float(np.add.reduce(weights))
@@ -141,9 +141,9 @@ class TopAndRest(Calibrator):
         top, other = sigmoid(top_odds), sigmoid(-top_odds) / total
         weights *= other
         weights[m] = top
-        probs = weights.astype(row.dtype, copy=False)
+        probs: npt.NDArray[Any] = weights.astype(row.dtype, copy=False)
         if other > top * NEARLY_TIED:
-            return _top_first(probs, split_top(widened(row)))
+            probs = _top_first(probs, split_top(widened(row)))
         return probs
 
     def _probs_are_compiled(self, state: State) -> bool:
