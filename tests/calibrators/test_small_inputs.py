@@ -12,18 +12,19 @@ from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
 from mpmath import mp
 
-from calibrant import AutoCalibration, StructuredScaling, TopRestScaling
+from calibrant import AutoCalibration, StructuredScaling, TemperatureScaling, TopRestScaling
 from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import below_top, split_top
 from calibrant.calibrators import CALIBRATORS, Calibrator
 from calibrant.calibrators.data import FEW_NUMBERS
-from calibrant.calibrators.linear.methods import BiasCorrectedTemperatureScaling
+from calibrant.calibrators.linear.methods import BiasCorrectedTemperatureScaling, VectorScaling
 from calibrant.calibrators.one_vs_rest.base import (
     MOST_LOG_ODDS,
     OneVsRest,
     _row_log_odds,
     class_log_odds,
 )
+from calibrant.calibrators.one_vs_rest.parametric import PlattScaling
 from calibrant.calibrators.one_vs_rest.tables import places
 from calibrant.calibrators.temperature import kernels
 from calibrant.calibrators.temperature.floored import FlooredTemperatureScaling
@@ -196,6 +197,23 @@ def test_one_row_of_two_classes_is_that_row_of_a_batch(name: str, dtype: str) ->
         found = curve.predict_proba(logits=row[np.newaxis])
         assert found.dtype == dtype
         np.testing.assert_allclose(found[0], expected, rtol=1e-12 if dtype == "float64" else 1e-5)
+
+
+@pytest.mark.parametrize("base", [TemperatureScaling, TopRestScaling, VectorScaling, PlattScaling])
+def test_a_subclass_with_another_map(base: type[Calibrator]) -> None:
+    class Uniform(base):
+        def _log_probs(self, logits: np.ndarray, state: dict) -> np.ndarray:
+            return np.full(logits.shape, -np.log(logits.shape[-1]))
+
+        _probs = Calibrator._probs
+
+        def _probs_are_compiled(self, state: dict) -> bool:
+            return False
+
+    logits, labels = draw_samples(200, 3)
+    uniform = Uniform().fit(logits, labels)
+    for n in (1, 200):
+        np.testing.assert_allclose(uniform.predict_proba(logits[:n]), 1 / 3)
 
 
 @pytest.mark.filterwarnings("error")

@@ -134,6 +134,14 @@ class Calibrator(ABC):
     group_keys_: tuple[tuple[str, ...], ...] = ()
     """The columns that it reads besides the scores, and their values for each group it knows."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A class with another map does not inherit the map of one row, only the one made of it."""
+        super().__init_subclass__(**options)
+        own = vars(cls).keys()
+        if own & {"_log_probs", "_probs"} and not own & {"_row_scores", "_row_probs"}:
+            for name in ("_row_scores", "_row_probs"):
+                setattr(cls, name, getattr(Calibrator, name))
+
     @property
     def classes_(self) -> tuple[Any, ...]:
         """The label of each class, in the order of the columns."""
