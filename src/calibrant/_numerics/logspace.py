@@ -126,7 +126,7 @@ def below_top(row: npt.NDArray[np.float64], temperature: float) -> npt.NDArray[n
     """The ``z`` of :func:`split_top` for one row, in a twentieth of the time; at least -1e300."""
     z: npt.NDArray[np.float64] = row - row.item(row.argmax())
     if temperature > TINY:  # a context for errors would make all of NumPy slower
-        z /= temperature
+        z *= 1.0 / temperature
         return z
     with np.errstate(over="ignore"):
         return np.maximum(z / temperature, -1e300)

@@ -115,19 +115,18 @@ class TopAndRest(Calibrator):
         return _top_first(narrowed(probs, logits), split)
 
     def _row_probs(self, row: npt.NDArray[Any], state: State) -> npt.NDArray[Any]:
-        z = below_top(row.astype(np.float64, copy=False), state["temperature"])
-        m = row.argmax()
-        z[m] = -math.inf
-        gap = z.item(z.argmax())
+        m, others = row.argmax(), row.astype(np.float64)
+        others[m] = -math.inf
+        gap = (others.item(others.argmax()) - row.item(m)) / state["temperature"]
         if gap < -LARGEST_ODDS:
-            return np.asarray(np.arange(len(z)) == m, row.dtype)
-        z -= gap
+            return np.asarray(np.arange(len(row)) == m, row.dtype)
+        z = below_top(others, state["temperature"])
         weights = np.exp(z)
         total = float(np.add.reduce(weights))
         crowd = -math.log(total)
         has_biases = np.count_nonzero(state["rest_biases"])
         if has_biases or state["rest_temperature"] != 1.0:
-            z /= state["rest_temperature"]
+            z *= 1.0 / state["rest_temperature"]
             if has_biases:
                 z += state["rest_biases"]
                 z -= z.item(z.argmax())
