@@ -308,8 +308,8 @@ def count_drawn_labels(
         # Short loops without branches: together they take less than half the time of one.
         for r in range(n_simulations):
             u = uniform_of(counter + np.uint64(r)) * n_classes
-            k = np.int64(u)  # below K, as the largest number is 1 - 2^-53
-            found[r] = cells[k, np.int64(u - k < cut[k])]
+            of = np.int64(u)  # below K, as the largest number is 1 - 2^-53
+            found[r] = cells[of, np.int64(u - of < cut[of])]
         for r in range(n_simulations):
             correct[i, r] = found[r] == top
         for r in range(n_simulations):

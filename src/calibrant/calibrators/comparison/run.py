@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from calibrant import _inputs
+from calibrant._numerics.blas import blas_threads_for
 from calibrant._types import Array, RandomState
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.comparison.advice import paired_metrics, recommend
@@ -168,16 +169,17 @@ def compare_samples(
     rows: dict[str, ComparedMethod] = {}
     reference: ResampledMetrics | None = None
     kept: dict[str, ResampledMetrics] = {}
-    for name in sorted(chosen, key=lambda name: name != against):
-        if progress is not None:
-            progress(name)
-        rows[name], measured = _compared(name, chosen[name], fit_data, test, reference, todo)
-        if measured is not None:
-            if on_measured is not None:
-                on_measured(name, measured)
-            reference = measured if name == against else reference
-            kept[name] = measured.without_many_scores()
-        del measured  # free the memory for the next method
+    with blas_threads_for(fit_data.n_classes):
+        for name in sorted(chosen, key=lambda name: name != against):
+            if progress is not None:
+                progress(name)
+            rows[name], measured = _compared(name, chosen[name], fit_data, test, reference, todo)
+            if measured is not None:
+                if on_measured is not None:
+                    on_measured(name, measured)
+                reference = measured if name == against else reference
+                kept[name] = measured.without_many_scores()
+            del measured  # free the memory for the next method
     result = MethodComparison(
         n_fit=len(fit_on.labels),
         n=len(test.labels),

@@ -13,8 +13,7 @@ from calibrant._numerics.logspace import split_top
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State, fitted_number
 from calibrant.calibrators.data import FitData, Floats, Samples
-from calibrant.calibrators.temperature.rows import temperature_rows
-from calibrant.calibrators.temperature.solver import SMALLEST, best_temperature
+from calibrant.calibrators.temperature.solver import SMALLEST, best_temperature, uncalibrated
 
 TYPICAL_GAPS = 4.0
 """The floor, in multiples of the median gap of the mistakes. Between 2 and 8 the NLL of naive Bayes
@@ -75,10 +74,10 @@ class FlooredTemperatureScaling(Calibrator):
         return Fitted(
             state={"floor": floor, "temperature": best.temperature},
             criterion="nll",
-            before=samples.mean(temperature_rows(samples, 1.0)[0]),
-            after=samples.mean(temperature_rows(raised, 1.0 / best.temperature)[0]),
+            before=uncalibrated(samples),
+            after=best.value,
             at_bound=best.limit,
-            evaluations=best.evaluations + 2,
+            evaluations=best.evaluations + 1,
             n_parameters=2,
         )
 
