@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -19,11 +20,13 @@ from calibrant._numerics.blas import blas_threads_for
 from calibrant._types import Array, RandomState
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.comparison.advice import paired_metrics, recommend
+from calibrant.calibrators.comparison.duration import too_slow
 from calibrant.calibrators.comparison.result import ComparedMethod, MethodComparison
 from calibrant.calibrators.comparison.table import SORTABLE
 from calibrant.calibrators.data import (
     PROBS_FLOOR,
     FitData,
+    Floats,
     LabelledScores,
     labelled_scores,
     to_logits,
@@ -42,6 +45,8 @@ REFERENCE = "temperature"
 """The method that the others are compared with: one number, hard to beat, and never harmful."""
 OF_POSITIVE = ("calibration_slope", "calibration_intercept", "prevalence_gap")
 """Measured for two classes, beside the metrics in which methods are compared."""
+MAPPED_AT_ONCE = 1 << 22
+"""Numbers that are converted to double precision and calibrated at a time."""
 REFUSALS = (ValueError, ArithmeticError, MemoryError)
 """What a method raises that cannot be used on these samples."""
 
@@ -79,7 +84,8 @@ def compare(
         val_probs: Probabilities to fit on.
         test_probs: Probabilities to measure on.
         methods: Names in ``CALIBRATORS``, or unfitted calibrators by any name, which are copied.
-            None selects every method whose parameters have defaults, or are ``gamma``.
+            None selects every method whose parameters have defaults, or are ``gamma``, and whose
+            fit does not take minutes.
         metrics: Names in ``METRICS`` to measure beside the usual ones. Methods are compared by
             those for which lower is better.
         gamma: The gamma that the model was trained with, for methods by name that need one
@@ -96,8 +102,8 @@ def compare(
 
     Returns:
         MethodComparison: one row for each method. The row of a method that cannot be used on these
-        samples says why. If ``identity``, the model as it is, is among the methods, there is a
-        ``recommendation``.
+        samples, or was left out, says why. If ``identity``, the model as it is, is among the
+        methods, there is a ``recommendation``.
 
     Examples:
         >>> import numpy as np
@@ -162,23 +168,29 @@ def compare_samples(
     _inputs.same_scores(fit_on.kind, fit_on.scores, test.kind, test.scores)
     test = test.in_order_of(fit_on.classes)
     chosen = _with_reference(methods, gamma, against)
+    slow = {} if methods is not None else too_slow({*chosen} - {against}, *fit_on.scores.shape)
     # The bound on the work holds for all methods together.
-    work = len(test.labels) * len(chosen)
+    work = len(test.labels) * (len(chosen) - len(slow))
     todo = plan((*names, *further), n_bins, level, n_resamples, random_state, work)
     fit_data = fit_on.fit_data()
-    rows: dict[str, ComparedMethod] = {}
+    rows = {
+        name: ComparedMethod(name=name, params=chosen[name].get_params(), failure=reason)
+        for name, reason in slow.items()
+    }
     reference: ResampledMetrics | None = None
     kept: dict[str, ResampledMetrics] = {}
     with blas_threads_for(fit_data.n_classes):
         for name in sorted(chosen, key=lambda name: name != against):
+            if name in slow:
+                continue
             if progress is not None:
                 progress(name)
             rows[name], measured = _compared(name, chosen[name], fit_data, test, reference, todo)
             if measured is not None:
                 if on_measured is not None:
                     on_measured(name, measured)
-                reference = measured if name == against else reference
                 kept[name] = measured.without_many_scores()
+                reference = kept.get(against)
             del measured  # free the memory for the next method
     result = MethodComparison(
         n_fit=len(fit_on.labels),
@@ -270,16 +282,28 @@ def _fitted(method: Calibrator, fit_data: FitData) -> tuple[Calibrator, float]:
 
 def _calibrated(calibrator: Calibrator, test: LabelledScores) -> ScoredSamples:
     """Calibrated probabilities; log-probabilities where that of a true class rounds to 0."""
-    logits = to_logits(test.kind, test.scores.astype(np.float64))
     if isinstance(calibrator, Identity) and test.upper_logits is not None:
+        logits = to_logits(test.kind, test.scores.astype(np.float64))
         return with_upper(summarise(logits=logits, labels=test.labels), test.upper_logits)
-    probs = calibrator._apply(calibrator._probs, logits)
+    probs = _mapped(calibrator, calibrator._probs, test)
     if probs[np.arange(len(probs)), test.labels].all():
         samples = summarise(probs, test.labels)
     else:
-        log_probs = calibrator._apply(calibrator._log_probs, logits)
+        del probs
+        log_probs = _mapped(calibrator, calibrator._log_probs, test)
         samples = summarise(logits=log_probs, labels=test.labels)
     return replace(samples, classes=test.classes)
+
+
+def _mapped(calibrator: Calibrator, transform: Any, test: LabelledScores) -> Floats:
+    """The samples after ``transform``, in double precision, of which blocks are converted."""
+    mapped = np.empty(test.scores.shape)
+    n_blocks = -(-mapped.size // MAPPED_AT_ONCE)
+    for rows in np.array_split(np.arange(len(mapped)), n_blocks):
+        block = slice(rows[0], rows[-1] + 1)
+        logits = to_logits(test.kind, test.scores[block].astype(np.float64))
+        mapped[block] = calibrator._apply(transform, logits)
+    return mapped
 
 
 def _notes_on_ends(rows: Iterable[ComparedMethod]) -> Iterator[str]:

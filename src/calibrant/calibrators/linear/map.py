@@ -31,14 +31,11 @@ from calibrant.calibrators.linear.solver import (
     best_inverse_temperature,
     minimise,
 )
-from calibrant.calibrators.temperature.solver import uncalibrated
 
 RIDGE = 1e-4
 """Strength of the penalty on parameters that have no other. With 5000 samples it equals a prior
 under which a bias, or the weight of a logit of size 1, differs by about 1 from temperature scaling:
 negligible against a hundred samples of a class, and decisive if there are none."""
-ROUNDING = 1.0 + 1e-12
-"""An NLL above another by this factor is larger for certain."""
 LARGEST_NUMBER = 1e34
 """No fit comes near it; a file that holds more could overflow."""
 
@@ -91,15 +88,15 @@ class Linear(Calibrator):
         # The mean bias is 0 at the minimum, and changes nothing elsewhere.
         state = self._state(rows, inverse_temperature.value, correction, bias - bias.mean())
         unchanged = self._identity(data.n_classes)
-        before = uncalibrated(data)
-        after, accuracy_after = data.means(self._measured, state)
+        with np.errstate(over="ignore"):
+            before, after, accuracy_after = data.means(self._measured, unchanged, state)
         effort: dict[str, Any] = {
             "criterion": "nll",
             "before": before,
             "evaluations": inverse_temperature.evaluations + found.evaluations,
             "n_parameters": found.parameters.size,
         }
-        if not after <= before * ROUNDING:
+        if not after <= before:
             worse = (
                 f"the search ended at an NLL of {after:.6g}, above the {before:.6g} of the "
                 "uncalibrated probabilities, so these were kept; look for rows of a very different "
@@ -143,17 +140,19 @@ class Linear(Calibrator):
                 "penalty does, and a larger ridge is safer."
             )
 
-    @np.errstate(over="ignore")
-    def _measured(self, data: FitData, state: State) -> tuple[Floats, npt.NDArray[np.bool_]]:
-        """The NLL of each row, and whether its predicted class is correct."""
+    def _measured(self, data: FitData, *states: State) -> Iterator[npt.NDArray[Any]]:
+        """The NLL of each row under each state; then whether the last state is correct."""
         losses, correct = np.empty(len(data)), np.empty(len(data), dtype=bool)
-        for block in data.blocks():
-            logits, labels = data.logits[block], data.labels[block]
-            log_probs = self._log_probs(logits.astype(np.float64), state)
-            losses[block] = -log_probs[np.arange(len(labels)), labels]
-            # In the type that predict_proba returns.
-            correct[block] = narrowed(log_probs, logits).argmax(axis=1) == labels
-        return losses, correct
+        for state in states:
+            with np.errstate(over="ignore"):
+                for block in data.blocks():
+                    logits, labels = data.logits[block], data.labels[block]
+                    log_probs = self._log_probs(logits.astype(np.float64), state)
+                    losses[block] = -log_probs[np.arange(len(labels)), labels]
+                    if state is states[-1]:  # in the type that predict_proba returns
+                        correct[block] = narrowed(log_probs, logits).argmax(axis=1) == labels
+            yield losses
+        yield correct
 
     def _refuse_state(self, state: State) -> str | None:
         if state.get("temperature", 1.0) < 1.0 / LARGEST_NUMBER:

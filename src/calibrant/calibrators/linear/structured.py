@@ -26,7 +26,7 @@ from calibrant.calibrators.base import (
 from calibrant.calibrators.data import FitData, Floats, Samples
 from calibrant.calibrators.folds import Folds
 from calibrant.calibrators.linear.map import LARGEST_NUMBER
-from calibrant.calibrators.temperature.solver import SMALLEST, best_temperature, uncalibrated
+from calibrant.calibrators.temperature.solver import SMALLEST, best_temperature
 from calibrant.errors import CalibrantError
 
 FLOOR = 10.0
@@ -124,11 +124,12 @@ class StructuredScaling(Calibrator):
         regression = Regression.of(samples, temperature, self.strength)
         found = regression.minimise()
         state = regression.state(found.weights)
+        (before,) = samples.means(_losses, self, _unchanged(samples.n_classes))
         (after,) = samples.means(_losses, self, state)
         return Fitted(
             state=state,
             criterion="nll",
-            before=uncalibrated(samples),
+            before=before,
             after=after,
             gradient=float(np.abs(found.gradient).max()),
             evaluations=start.evaluations,
@@ -153,6 +154,10 @@ def floored_log_probs(logits: Array, temperature: float) -> Array:
     raised = xp.where(possible, xp.clip(log_q, min=-FLOOR), 0.0)
     count = xp.sum(xp.astype(possible, logits.dtype), axis=-1, keepdims=True)
     return xp.where(possible, raised - xp.sum(raised, axis=-1, keepdims=True) / count, 0.0)
+
+
+def _unchanged(n_classes: int) -> dict[str, Any]:
+    return {"temperature": 1.0, "matrix": np.eye(n_classes), "bias": np.zeros(n_classes)}
 
 
 def _losses(data: FitData, method: StructuredScaling, state: State) -> Iterator[Floats]:

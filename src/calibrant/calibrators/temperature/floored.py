@@ -68,8 +68,11 @@ class FlooredTemperatureScaling(Calibrator):
     def _fit(self, data: Samples) -> Fitted:
         samples = data.in_memory()
         floor = floor_of(typical_gap(samples))
+        logits = np.empty(samples.logits.shape)
         with np.errstate(over="ignore"):
-            raised = replace(samples, logits=floored(samples.logits.astype(np.float64), floor))
+            for block in samples.blocks():
+                logits[block] = floored(samples.logits[block].astype(np.float64), floor)
+        raised = replace(samples, logits=logits)
         best = best_temperature(raised, "nll", 0.0)
         return Fitted(
             state={"floor": floor, "temperature": best.temperature},
