@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ REFERENCE = "temperature"
 """The method that the others are compared with: one number, hard to beat, and never harmful."""
 OF_POSITIVE = ("calibration_slope", "calibration_intercept", "prevalence_gap")
 """Measured for two classes, beside the metrics in which methods are compared."""
-MAPPED_AT_ONCE = 1 << 22
+MAPPED_AT_ONCE = 1 << 21
 """Numbers that are converted to double precision and calibrated at a time."""
 REFUSALS = (ValueError, ArithmeticError, MemoryError)
 """What a method raises that cannot be used on these samples."""
@@ -179,19 +180,23 @@ def compare_samples(
     }
     reference: ResampledMetrics | None = None
     kept: dict[str, ResampledMetrics] = {}
+    probs = np.empty(test.scores.shape)
     with blas_threads_for(fit_data.n_classes):
         for name in sorted(chosen, key=lambda name: name != against):
             if name in slow:
                 continue
             if progress is not None:
                 progress(name)
-            rows[name], measured = _compared(name, chosen[name], fit_data, test, reference, todo)
+            if test.scores.shape[1] == 2:  # of more classes, the probabilities are not kept
+                probs = np.empty_like(probs)
+            rows[name], measured = _compared(
+                name, chosen[name], fit_data, test, probs, reference, todo
+            )
             if measured is not None:
                 if on_measured is not None:
                     on_measured(name, measured)
                 kept[name] = measured.without_many_scores()
                 reference = kept.get(against)
-            del measured  # free the memory for the next method
     result = MethodComparison(
         n_fit=len(fit_on.labels),
         n=len(test.labels),
@@ -240,14 +245,15 @@ def _compared(
     method: Calibrator,
     fit_data: FitData,
     test: LabelledScores,
+    probs: Floats,
     reference: ResampledMetrics | None,
     todo: Plan,
 ) -> tuple[ComparedMethod, ResampledMetrics | None]:
-    """The row of one method, and the metrics of its calibrated test samples."""
+    """The row of one method, and the metrics of its test samples, calibrated in ``probs``."""
     row = ComparedMethod(name=name, params=method.get_params())
     try:
         fitted, seconds = _fitted(method, fit_data)
-        samples = _calibrated(fitted, test)
+        samples = _calibrated(fitted, test, probs)
         more = OF_POSITIVE if samples.n_classes == 2 else ()
         names = tuple(dict.fromkeys((*todo.names, *more)))
         measured = ResampledMetrics(samples, replace(todo, names=names))
@@ -280,30 +286,26 @@ def _fitted(method: Calibrator, fit_data: FitData) -> tuple[Calibrator, float]:
         return copy, time.perf_counter() - start
 
 
-def _calibrated(calibrator: Calibrator, test: LabelledScores) -> ScoredSamples:
-    """Calibrated probabilities; log-probabilities where that of a true class rounds to 0."""
+def _calibrated(calibrator: Calibrator, test: LabelledScores, out: Floats) -> ScoredSamples:
+    """Calibrated probabilities in ``out``; their logarithms if that of a true class rounds to 0."""
     if isinstance(calibrator, Identity) and test.upper_logits is not None:
         logits = to_logits(test.kind, test.scores.astype(np.float64))
         return with_upper(summarise(logits=logits, labels=test.labels), test.upper_logits)
-    probs = _mapped(calibrator, calibrator._probs, test)
-    if probs[np.arange(len(probs)), test.labels].all():
-        samples = summarise(probs, test.labels)
+    _write(calibrator, calibrator._probs, test, out)
+    if out[np.arange(len(out)), test.labels].all():
+        samples = summarise(out, test.labels)
     else:
-        del probs
-        log_probs = _mapped(calibrator, calibrator._log_probs, test)
-        samples = summarise(logits=log_probs, labels=test.labels)
+        _write(calibrator, calibrator._log_probs, test, out)
+        samples = summarise(logits=out, labels=test.labels)
     return replace(samples, classes=test.classes)
 
 
-def _mapped(calibrator: Calibrator, transform: Any, test: LabelledScores) -> Floats:
-    """The samples after ``transform``, in double precision, of which blocks are converted."""
-    mapped = np.empty(test.scores.shape)
-    n_blocks = -(-mapped.size // MAPPED_AT_ONCE)
-    for rows in np.array_split(np.arange(len(mapped)), n_blocks):
-        block = slice(rows[0], rows[-1] + 1)
-        logits = to_logits(test.kind, test.scores[block].astype(np.float64))
-        mapped[block] = calibrator._apply(transform, logits)
-    return mapped
+def _write(calibrator: Calibrator, transform: Any, test: LabelledScores, out: Floats) -> None:
+    """Write the samples after ``transform`` to ``out``, in blocks of about equal size."""
+    edges = np.linspace(0, len(out), -(-out.size // MAPPED_AT_ONCE) + 1).astype(int)
+    for start, stop in pairwise(edges):
+        logits = to_logits(test.kind, test.scores[start:stop].astype(np.float64))
+        out[start:stop] = calibrator._apply(transform, logits)
 
 
 def _notes_on_ends(rows: Iterable[ComparedMethod]) -> Iterator[str]:
