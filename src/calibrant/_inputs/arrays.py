@@ -216,6 +216,8 @@ def labels(values: Any, scores: Array, *, ignored: int | None = None) -> Array:
         values = xp.asarray(as_numpy(values).astype(np.int64), device=device(scores))
     values = xp.astype(values, xp.int64, copy=False)
     n_classes = scores.shape[-1]
+    if math.prod(values.shape) == 0 or 0 <= xp.min(values) <= xp.max(values) < n_classes:
+        return values  # found in half the time of a look at each
     outside = (values < 0) | (values >= n_classes)
     if ignored is not None:
         outside = outside & (values != ignored)

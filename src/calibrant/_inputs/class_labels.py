@@ -55,7 +55,7 @@ def class_indices(
     elif classes is None and not whole:
         classes = sorted_classes(_distinct_labels(found, None), n_classes)
     if classes is None or classes == tuple(range(n_classes)):
-        numbers = as_numpy(found).astype(np.int64) if whole else found
+        numbers = as_numpy(found).astype(np.int64, copy=False) if whole else found
         return labels(numbers, of.values, ignored=ignored), (
             of.names or classes or tuple(range(n_classes))
         )

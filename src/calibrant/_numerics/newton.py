@@ -12,7 +12,7 @@ SUFFICIENT = 1e-4
 """A step is accepted if the loss falls by this fraction of the first-order decrease (Armijo)."""
 
 
-class Local(Protocol):
+class LossPoint(Protocol):
     """A loss at one point, with whatever the next step needs."""
 
     @property
@@ -20,7 +20,7 @@ class Local(Protocol):
         """The loss: a number, or an array with one entry per problem."""
 
 
-Point = TypeVar("Point", bound=Local)
+Point = TypeVar("Point", bound=LossPoint)
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ COMPARISONS: dict[type[ast.cmpop], str] = {
 """Arrow's function for each comparison; of several values, one must be equal."""
 
 
-class Comparison(NamedTuple):
-    """One comparison of a column."""
+class Clause(NamedTuple):
+    """A column compared with one value or several."""
 
     column: str
     function: str
@@ -82,7 +82,7 @@ class Condition:
     """
 
     text: str
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[Clause, ...]
 
     @classmethod
     def parsed(cls, text: str) -> Condition:
@@ -113,14 +113,14 @@ class Condition:
         )
 
 
-def _comparisons(node: ast.expr) -> Iterator[Comparison]:
+def _comparisons(node: ast.expr) -> Iterator[Clause]:
     if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
         for part in node.values:
             yield from _comparisons(part)
     elif isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARISONS:
         (operator,), (compared,) = node.ops, node.comparators
         values = _values(compared, several=isinstance(operator, ast.In))
-        yield Comparison(_column(node.left), COMPARISONS[type(operator)], values)
+        yield Clause(_column(node.left), COMPARISONS[type(operator)], values)
     else:
         raise _refusal(ast.unparse(node))
 

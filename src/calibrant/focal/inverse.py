@@ -58,8 +58,8 @@ KNOTS = np.log(0.5 * 0.25 ** np.arange(5.0, -1.0, -1.0))
 def inverse_logits(posterior: TopSplit, gamma: float) -> Array:
     """Logits, the top one 0, of the output whose focal map is ``posterior``; -inf stays -inf."""
     rho = detach(_of_others(posterior, posterior.z, gamma))
-    summary = summary_of(rho)
-    x, a = solve(rho, summary, start(summary, gamma), gamma)
+    groups = two_groups_of(rho)
+    x, a = solve(rho, groups, start(groups, gamma), gamma)
     return _with_derivatives(posterior, x, a, gamma)
 
 
@@ -94,7 +94,7 @@ def _with_derivatives(posterior: TopSplit, x: Array, a: Array, gamma: float) -> 
     return xp.where(posterior.z == -float("inf"), -float("inf"), logits)
 
 
-class Summary(NamedTuple):
+class TwoGroups(NamedTuple):
     """The other classes as two groups of equal classes, for each row.
 
     They have the same sums of eta, eta^2, eta^3 and eta^4: the nodes of a Gauss quadrature.
@@ -108,15 +108,15 @@ class Summary(NamedTuple):
     """log((1 - eta_m) / eta_m): (..., 1)."""
 
 
-def summary_of(rho: Array) -> Summary:
-    """The summary of the rows of ``rho``."""
+def two_groups_of(rho: Array) -> TwoGroups:
+    """The two groups of each row of ``rho``."""
     xp = array_namespace(rho)
     runner_up = xp.max(rho, axis=-1, keepdims=True)
     eta = xp.exp(rho - runner_up)
     square = eta * eta
     total = _sum(eta)
     mean, of_squares = _sum(square) / total, _sum(eta * square) / total
-    # A variance too small for its digits is increased: the summary is only a start.
+    # A variance too small for its digits is increased: the groups are only a start.
     variance = xp.maximum(of_squares - mean**2, 1e-3 * mean**2)
     third = _sum(square * square) / total - mean * (3.0 * of_squares - 2.0 * mean**2)
     skew = 0.5 * third / variance
@@ -124,25 +124,25 @@ def summary_of(rho: Array) -> Summary:
     nodes = xp.clip(mean + xp.concat([skew - root, skew + root], axis=-1), min=1e-6, max=1.0)
     masses = xp.clip(0.5 + xp.concat([skew, -skew], axis=-1) / (2.0 * root), min=1e-6)
     log_nodes, log_total = xp.log(nodes), xp.log(total)
-    return Summary(
+    return TwoGroups(
         runner_up + log_nodes, log_total + xp.log(masses) - log_nodes, runner_up + log_total
     )
 
 
-def start(summary: Summary, gamma: float) -> Array:
-    """a, about: the solution for the summary."""
-    xp = array_namespace(summary.rho)
+def start(groups: TwoGroups, gamma: float) -> Array:
+    """a, about: the solution for the two groups."""
+    xp = array_namespace(groups.rho)
     # For two classes the map is close to the temperature 1 + gamma, for many to the identity.
-    low, high = xp.clip(summary.log_odds, max=0.0), xp.clip(summary.log_odds, min=0.0)
+    low, high = xp.clip(groups.log_odds, max=0.0), xp.clip(groups.log_odds, min=0.0)
     a = high + low / (1.0 + gamma)
-    return _iterate(summary.rho, summary, a, gamma, START, summary.log_n)[1]
+    return _iterate(groups.rho, groups, a, gamma, START, groups.log_n)[1]
 
 
-def solve(rho: Array, summary: Summary, a: Array, gamma: float) -> tuple[Array, Array]:
+def solve(rho: Array, groups: TwoGroups, a: Array, gamma: float) -> tuple[Array, Array]:
     """The unknowns (x, a), from a start of a."""
     eps = float(array_namespace(rho).finfo(rho.dtype).eps)
     # The next error is about a tenth of its cube.
-    return _iterate(rho, summary, a, gamma, 2.0 * eps ** (1.0 / 3.0))
+    return _iterate(rho, groups, a, gamma, 2.0 * eps ** (1.0 / 3.0))
 
 
 def _inverse_log_h(y: Array, gamma: float) -> Array:
@@ -158,7 +158,7 @@ def _inverse_log_h(y: Array, gamma: float) -> Array:
 
 def _iterate(
     rho: Array,
-    summary: Summary,
+    groups: TwoGroups,
     a: Array,
     gamma: float,
     tolerance: float,
@@ -168,7 +168,7 @@ def _iterate(
     xp = array_namespace(rho)
     # h_i/h_m <= (1 + gamma) q_i/q_m, because 1 - q_m <= 1 - q_i and 0 <= u <= 1. Summed over i,
     # this bounds a from below.
-    lowest = summary.log_odds - math.log1p(gamma)
+    lowest = groups.log_odds - math.log1p(gamma)
     x = xp.clip(_inverse_log_h(rho + log_h_top(a, gamma).log_h, gamma), max=-math.log(2.0))
     for _ in range(MAX_STEPS):
         at = linearised(x, a, gamma, log_n)
@@ -180,7 +180,7 @@ def _iterate(
             # For large gamma the curvature of log h is large, and full steps can cycle.
             sizes = xp.max(xp.abs(first.x) / xp.clip(-x, min=1.0), axis=-1, keepdims=True)
             damping = LONGEST_STEP / xp.clip(xp.maximum(sizes, size_a), min=LONGEST_STEP)
-            first = Step(*(damping * change for change in first))
+            first = SolverStep(*(damping * change for change in first))
         second = _correction(at, first, gamma)
         x = xp.clip(x + first.x + second.x, max=-math.log(2.0))
         a = xp.maximum(a + first.a + second.a, lowest)
@@ -226,7 +226,7 @@ def linearised(x: Array, a: Array, gamma: float, log_n: Array | None = None) -> 
     return Linearised(low, top, scaled, weights, total, mean_gradient, excess, pivot)
 
 
-class Step(NamedTuple):
+class SolverStep(NamedTuple):
     """Changes of the unknowns."""
 
     x: Array
@@ -235,14 +235,14 @@ class Step(NamedTuple):
     a: Array
 
 
-def _newton_step(at: Linearised, x: Array, rho: Array, gamma: float) -> Step:
+def _newton_step(at: Linearised, x: Array, rho: Array, gamma: float) -> SolverStep:
     miss = rho + at.top.log_h - (x - log_phi_of(at.low.q, at.low.gamma_u, gamma))
     step_a = (at.excess + _sum(at.weights * miss) / at.total) / at.pivot
     step_x = (miss + at.top.gradient * step_a) * at.low.gradient
-    return Step(step_x, at.top.q * step_a - at.excess, step_a)
+    return SolverStep(step_x, at.top.q * step_a - at.excess, step_a)
 
 
-def _correction(at: Linearised, first: Step, gamma: float) -> Step:
+def _correction(at: Linearised, first: SolverStep, gamma: float) -> SolverStep:
     """The second step of Chebyshev's method: the error of the first one, to second order."""
     # Limited for rows of huge logits, whose squares would overflow.
     x, mean_x, a = (array_namespace(v).clip(v, min=-1.0, max=1.0) for v in first)
@@ -253,7 +253,7 @@ def _correction(at: Linearised, first: Step, gamma: float) -> Step:
     error = error + of_top * at.mean_gradient + half_a * at.top.q * at.top.t
     step_a = error / at.pivot
     of_log_h = of_top + at.top.gradient * step_a
-    return Step(bend + at.low.gradient * of_log_h, at.top.q * step_a, step_a)
+    return SolverStep(bend + at.low.gradient * of_log_h, at.top.q * step_a, step_a)
 
 
 def _sum(values: Array) -> Array:

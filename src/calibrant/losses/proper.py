@@ -11,14 +11,14 @@ from torch import Tensor
 from calibrant import _inputs
 from calibrant._numerics.logspace import softplus, split_top
 from calibrant.focal.inverse import (
-    Summary,
+    TwoGroups,
     absent,
     from_solution,
     inverse_logits,
     linearised,
     solve,
     start,
-    summary_of,
+    two_groups_of,
 )
 from calibrant.losses.base import class_axis, is_half, labels_and_share, reduced
 from calibrant.losses.focal import FocalLoss
@@ -157,21 +157,21 @@ def _with_gradient(
     top = torch.argmax(_inputs.logits(rows), -1, keepdim=True)
     lowest = absent(rows, gamma)
     rho = (rows - rows.gather(-1, top)).scatter_(-1, top, lowest).clamp_(min=lowest)
-    summary = Summary(*map(torch.cat, zip(*map(summary_of, pieces(rho, rows)), strict=True)))
-    given = (rho, labels, top, start(summary, gamma), *summary)
+    groups = TwoGroups(*map(torch.cat, zip(*map(two_groups_of, pieces(rho, rows)), strict=True)))
+    given = (rho, labels, top, start(groups, gamma), *groups)
     each = zip(*(pieces(values, rows) for values in given), strict=True)
     c = torch.cat([_replace_by_gradient(*piece, gamma=gamma) for piece in each])
     return torch.where(rows.gather(-1, labels) == -math.inf, math.inf, c).squeeze(-1), rho
 
 
 def _replace_by_gradient(
-    rho: Tensor, label: Tensor, top: Tensor, a: Tensor, *summary: Tensor, gamma: float
+    rho: Tensor, label: Tensor, top: Tensor, a: Tensor, *groups: Tensor, gamma: float
 ) -> Tensor:
     """-log q of the labels; ``rho`` becomes its gradient, slope (w - one-hot).
 
     w sums to 1 and is q times d log q / d log h, up to a factor.
     """
-    x, a = solve(rho, Summary(*summary), a, gamma)
+    x, a = solve(rho, TwoGroups(*groups), a, gamma)
     at = linearised(x, a, gamma)
     is_top = label == top
     slope = torch.where(is_top, -at.top.t / at.top.gradient, at.low.gradient.gather(-1, label))

@@ -35,6 +35,9 @@ DISTINCT = 2.0**-26
 """Relative difference of the distances to 1 from which confidences count as different, even in
 their last bits: otherwise all confidences next to 1 would be tied."""
 
+SUMS = 5
+"""Sums of each bin, in the order of the fields of BinTable."""
+
 
 def tie_width(confidence: Any) -> Any:
     """How far above a confidence another may be to count as tied with it."""
@@ -134,7 +137,7 @@ class _Sums:
     def __init__(self, n_cells: int) -> None:
         self.count: Counts = np.zeros(n_cells, dtype=np.int64)
         # In the order of the fields of BinTable; those of one cell are adjacent in memory.
-        self.sums: Floats = np.zeros((n_cells, 5)).T
+        self.sums: Floats = np.zeros((n_cells, SUMS)).T
 
     def _add(
         self,
@@ -174,7 +177,13 @@ class EqualWidthBins(_Sums):
         self, confidence: Floats, correct: npt.NDArray[Any], weight: Floats | None = None
     ) -> None:
         """Count one more batch; ``correct`` is 0 or 1."""
-        self._add(width_index(confidence, self.n_bins), confidence, correct, weight)
+        from calibrant.metrics.kernels import width_bin_sums
+
+        weight = np.empty(0) if weight is None else weight
+        edges = width_edges(self.n_bins)
+        added = width_bin_sums.sum(confidence, correct, weight, edges, times=SUMS)
+        self.count += added[:, 0].astype(np.int64)
+        self.sums += added[:, 1:].T
 
     def table(self) -> BinTable:
         """The bins of all samples counted so far."""

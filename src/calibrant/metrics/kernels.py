@@ -367,6 +367,30 @@ def add_to_cells(
         sums[:, column] += np.bincount(cell, weights=shared * each, minlength=len(counts))
 
 
+@over_rows
+def width_bin_sums(
+    start: int, stop: int, confidence: Any, correct: Any, weight: Any, edges: Any
+) -> Any:
+    """Counts and sums of equal-width bins, (bins, 6), as :func:`add_to_cells` adds them."""
+    cell = np.empty(stop - start, dtype=np.int64)
+    for i in range(start, stop):
+        cell[i - start] = bin_of(confidence[i], edges)
+    table = np.zeros((len(edges) - 1, 6))
+    block = slice(start, stop)
+    add_many_to_cells(
+        cell, confidence[block], correct[block], weight[block], table[:, 0], table[:, 1:]
+    )
+    return table
+
+
+@width_bin_sums.for_few
+def _width_bin_sums_of_few(confidence: Floats, correct: Any, weight: Floats, edges: Floats) -> Any:
+    table = np.zeros((len(edges) - 1, 6))
+    cell = _bins_of_few(confidence, edges)
+    add_to_cells(cell, confidence, correct, weight, table[:, 0], table[:, 1:])
+    return table
+
+
 @kernel()
 def sketch_cells(
     confidence: Any, digits: int, halvings: int, lowest: Any, highest: Any, cells: Any

@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 import calibrant
 from calibrant import GroupedCalibration
 from calibrant.calibrators.export import export
-from calibrant.calibrators.grouped.shrinkage import fit_terms
+from calibrant.calibrators.grouped.shrinkage import fit_group_terms
 from calibrant.errors import CalibrantError
 
 BIASES = {"a": [0.0, 0.0, 0.0], "b": [1.5, 0.0, 0.0], "c": [0.0, -1.0, 1.0]}
@@ -74,7 +74,7 @@ def test_the_terms_are_the_minimum_under_their_variances():
     logits, labels, group = draw(900, seed=3)
     log_probs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     rows = [np.flatnonzero(group == name) for name in "abc"]
-    found = fit_terms(log_probs, labels, np.ones(900), rows)
+    found = fit_group_terms(log_probs, labels, np.ones(900), rows)
     s2, t2 = found.variances
 
     def loss(terms):

@@ -14,7 +14,7 @@ import calibrant
 from calibrant import MultiLabelCalibration
 from calibrant.calibrators import CalibrationWarning
 from calibrant.calibrators.export import export
-from calibrant.calibrators.multilabel.shrinkage import fit_terms
+from calibrant.calibrators.multilabel.shrinkage import fit_label_terms
 from calibrant.errors import CalibrantError
 
 RNG = np.random.default_rng(0)
@@ -90,7 +90,7 @@ def test_terms_are_the_most_probable_under_the_prior():
 
     x = RNG.normal(-1.0, 2.0, size=(6, 300))
     positives = RNG.random(x.shape) < sigmoid(x + RNG.normal(size=(6, 1)))
-    found = fit_terms(x, positives, np.ones(300))
+    found = fit_label_terms(x, positives, np.ones(300))
     precision = np.linalg.inv(found.prior.covariance)
     for label in range(6):
 
@@ -110,7 +110,7 @@ def test_prior_is_that_of_the_labels():
     terms = RNG.multivariate_normal([1.2, -0.5], covariance, size=200)
     x = RNG.normal(0.0, 2.0, size=(200, 1000))
     positives = RNG.random(x.shape) < sigmoid(terms[:, :1] * x + terms[:, 1:])
-    prior = fit_terms(x, positives, np.ones(1000)).prior
+    prior = fit_label_terms(x, positives, np.ones(1000)).prior
     np.testing.assert_allclose(prior.mean, [1.2, -0.5], atol=0.1)
     np.testing.assert_allclose(prior.covariance, covariance, atol=0.06)
 

@@ -19,7 +19,7 @@ from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State, fitted_array, state_like
 from calibrant.calibrators.data import FitData, Floats, Samples, given_scores, samples_of, to_logits
 from calibrant.calibrators.fit_report import CalibrationWarning
-from calibrant.calibrators.grouped.shrinkage import LEAST, fit_terms
+from calibrant.calibrators.grouped.shrinkage import LEAST, fit_group_terms
 from calibrant.calibrators.one_vs_rest.base import LARGEST_NUMBER
 from calibrant.calibrators.parts import log_probs_after
 from calibrant.calibrators.registry import CALIBRATORS, make_calibrators
@@ -177,7 +177,7 @@ class GroupedCalibration(Calibrator):
         parts = base.parts_ or (base,)
         log_probs = log_probs_after(parts, data.logits.astype(np.float64))
         keys, rows = zip(*data.groups.cells(), strict=True)
-        terms = fit_terms(log_probs, data.labels, data.counts, rows)
+        terms = fit_group_terms(log_probs, data.labels, data.counts, rows)
         self.group_columns_, self.group_keys_ = data.groups.names, keys
         state = {"inverse_temperature": terms.inverse_temperature, "bias": terms.bias}
         after = _with_terms(log_probs, state, self._places(data.groups))

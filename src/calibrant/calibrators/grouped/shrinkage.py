@@ -122,7 +122,7 @@ class _Group:
         )
 
 
-def fit_terms(
+def fit_group_terms(
     log_probs: Floats,
     labels: npt.NDArray[np.int64],
     count: Floats,

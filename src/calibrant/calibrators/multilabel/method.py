@@ -22,7 +22,7 @@ from calibrant.calibrators.multilabel.data import (
     no_and_yes,
     with_label_terms,
 )
-from calibrant.calibrators.multilabel.shrinkage import fit_terms
+from calibrant.calibrators.multilabel.shrinkage import fit_label_terms
 from calibrant.calibrators.one_vs_rest.base import LARGEST_NUMBER
 from calibrant.calibrators.one_vs_rest.parametric import BetaCalibration
 from calibrant.calibrators.parts import log_probs_after
@@ -185,7 +185,7 @@ class MultiLabelCalibration(Calibrator):
         gradient, rounds = None, 0
         if self.per_label:
             x = data.by_label(with_label_terms(both, state))
-            terms = fit_terms(x, data.positives, data.sample_counts)
+            terms = fit_label_terms(x, data.positives, data.sample_counts)
             state = {"slope": terms.slope, "shift": terms.shift}
             gradient, rounds = terms.gradient, terms.rounds
         z = with_label_terms(both, state).reshape(-1)

@@ -76,7 +76,7 @@ class _Parabolas(NamedTuple):
     """(L, 2, 2)"""
 
 
-def fit_terms(x: Floats, positives: npt.NDArray[np.bool_], count: Floats) -> LabelTerms:
+def fit_label_terms(x: Floats, positives: npt.NDArray[np.bool_], count: Floats) -> LabelTerms:
     """Fit slopes and shifts of all labels.
 
     Args:

@@ -39,7 +39,7 @@ def ridge_shape(log_odds: Floats, share: Floats, n_features: int) -> Floats:
     return np.stack([slopes] * n_features + [np.ones_like(slopes)], axis=1)
 
 
-class Local(NamedTuple):
+class LogisticPoint(NamedTuple):
     """The criteria and their derivatives, each at one point."""
 
     parameters: Floats
@@ -77,16 +77,16 @@ class LogisticLosses:
             return self
         return LogisticLosses(**{name: values[rows] for name, values in vars(self).items()})
 
-    def moved(self, last: Local, parameters: Floats) -> Local:
+    def moved(self, last: LogisticPoint, parameters: Floats) -> LogisticPoint:
         """The criteria at other parameters, evaluated only where these changed."""
         rows = np.flatnonzero((parameters != last.parameters).any(axis=1))
         if len(rows) == len(parameters):
             return self.at(parameters)
-        there = Local(*(values.copy() for values in last))
+        there = LogisticPoint(*(values.copy() for values in last))
         _overwrite(there, rows, self.of(rows).at(parameters[rows]))
         return there
 
-    def at(self, parameters: Floats) -> Local:
+    def at(self, parameters: Floats) -> LogisticPoint:
         """The criteria, their gradients and their Hessians."""
         z = (parameters[:, np.newaxis] @ self.features)[:, 0]
         smaller = np.exp(-np.abs(z))
@@ -98,7 +98,7 @@ class LogisticLosses:
         curved = self.features * (self.weight * (g * (1.0 - g)))[:, np.newaxis]
         hessian = curved @ self.features.transpose(0, 2, 1)
         away = parameters - self.identity
-        return Local(
+        return LogisticPoint(
             parameters,
             value + (self.ridge * away**2).sum(axis=1) / 2.0,
             gradient[:, :, 0] + self.ridge * away,
@@ -166,7 +166,7 @@ def free_minimum(
     last = losses.at(start)
     steps = 0
 
-    def direction_from(here: Local) -> tuple[Floats, Floats]:
+    def direction_from(here: LogisticPoint) -> tuple[Floats, Floats]:
         """The steps to the minima of the parabolas, and their first-order decreases."""
         nonlocal steps
         steps += 1
@@ -176,12 +176,12 @@ def free_minimum(
         direction = -np.linalg.solve(hessian, gradient[:, :, np.newaxis])[:, :, 0]
         return direction, -(gradient * direction).sum(axis=1)
 
-    def step_from(here: Local) -> NewtonStep[Local] | None:
+    def step_from(here: LogisticPoint) -> NewtonStep[LogisticPoint] | None:
         direction, decrease = direction_from(here)
         finished = decrease <= SMALL_DECREASE
         direction[finished] = decrease[finished] = 0.0
 
-        def to(length: Floats) -> Local:
+        def to(length: Floats) -> LogisticPoint:
             nonlocal last
             last = losses.moved(last, here.parameters + length[:, np.newaxis] * direction)
             return last
