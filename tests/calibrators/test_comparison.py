@@ -7,6 +7,7 @@ import json
 import math
 import re
 import weakref
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -15,6 +16,11 @@ from hypothesis import given, strategies as st
 
 from calibrant import CALIBRATORS, FocalCalibration, Identity, TemperatureScaling
 from calibrant.calibrators.comparison import MethodComparison, compare
+from calibrant.calibrators.comparison.duration import (
+    NANOSECONDS,
+    NANOSECONDS_PER_CLASS,
+    too_slow,
+)
 from calibrant.calibrators.registry import make_calibrators, required_params
 from calibrant.metrics import intervals
 
@@ -459,3 +465,22 @@ def test_a_real_network_is_over_confident_and_one_temperature_mends_most_of_it(s
     assert result["identity"].verdict("ada_ece") == result["identity"].verdict("nll") == "worse"
     assert result["identity"].verdict("accuracy") == "not distinguishable"
     assert result["temperature"]["ada_ece"].value < 0.015 < result["identity"]["ada_ece"].value
+
+
+def test_slow_methods_are_left_out_of_many_samples():
+    assert too_slow(CALIBRATORS, 10_000, 100) == {}
+    slow = NANOSECONDS.keys() | NANOSECONDS_PER_CLASS.keys()
+    assert too_slow(CALIBRATORS, 50_000, 1000).keys() == slow
+    assert slow < CALIBRATORS.keys()
+    assert "matrix" in too_slow(CALIBRATORS, 5, 2000)  # a parameter for each pair
+
+
+def test_methods_left_out_say_so_unless_they_are_requested(monkeypatch):
+    monkeypatch.setattr("calibrant.calibrators.comparison.duration.PATIENCE", 0.0)
+    few = {name: CALIBRATORS[name] for name in ("identity", "temperature", "platt")}
+    with patch.dict(CALIBRATORS, few, clear=True):
+        result = compared(methods=None)
+        assert "left out: its fit would take about" in str(result)
+        assert result["platt"].evaluation is None
+        assert result["temperature"].evaluation is not None
+    assert compared(methods=["platt"])["platt"].evaluation is not None

@@ -18,7 +18,6 @@ from calibrant.calibrators import FitReport, compare
 from calibrant.files import Predictions
 from calibrant.focal import focal_log_probs
 from calibrant.report import explorer as explorer_module, write_report
-from calibrant.report.methods import NANOSECONDS, methods_to_fit, too_slow
 from calibrant.report.render import render, safe_json
 from tests.processes import run_calibrant
 
@@ -427,20 +426,9 @@ def test_the_page_is_the_same_every_time(written, tmp_path):
 
 
 def test_slow_methods_are_left_out_and_named(monkeypatch, tmp_path):
-    assert too_slow(dict.fromkeys(CALIBRATORS), 100, 10) == {}
-    slow = too_slow(dict.fromkeys(CALIBRATORS), 50_000, 1000)
-    assert set(slow) == set(NANOSECONDS)
-    assert set(NANOSECONDS) < set(CALIBRATORS)
-    assert "matrix" in too_slow(dict.fromkeys(CALIBRATORS), 5, 2000)  # a parameter for each pair
-    kept, left_out = methods_to_fit(None, None, 50_000, 1000)
-    assert {"identity", "auto", "temperature", "top-rest"} <= set(kept)
-    assert set(left_out).isdisjoint(kept)
-    asked, none = methods_to_fit(["matrix"], None, 50_000, 1000)
-    assert set(asked) == {"identity", "matrix"}
-    assert none == {}
     few = {name: CALIBRATORS[name] for name in ("auto", "identity", "matrix")}
     with patch.dict(CALIBRATORS, few, clear=True):
-        monkeypatch.setattr("calibrant.report.methods.PATIENCE", 0.0)
+        monkeypatch.setattr("calibrant.calibrators.comparison.duration.PATIENCE", 0.0)
         path = tmp_path / "page.html"
         summary = write_report(predictions(VAL), predictions(TEST), path)
         assert summary["matrix"].curve is None

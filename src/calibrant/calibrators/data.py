@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias
+from functools import cached_property, wraps
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,23 @@ NEARLY_TIED = 1.0 - 1e-6
 """Ratio of two probabilities above which rounding to single precision could make them equal."""
 BLOCK_ENTRIES = 1 << 18
 """Entries processed at a time; with what is computed from them they fit into the cache."""
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def kept_with_samples(function: Function) -> Function:
+    """Decorator of a function of samples: methods that are fitted on them share its result."""
+
+    @wraps(function)
+    def found(data: Any, *arguments: Any) -> Any:
+        kept = vars(data).setdefault("kept", {})
+        key = (function.__qualname__, *arguments)
+        if key not in kept:
+            kept[key] = function(data, *arguments)
+        return kept[key]
+
+    return cast("Function", found)
 
 
 class Samples(Protocol):

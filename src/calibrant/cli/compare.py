@@ -95,7 +95,8 @@ def compare(
         result = compare_samples(
             fit_on,
             measure_on,
-            methods=methods,
+            methods=methods if names else None,
+            gamma=gamma,
             against=against,
             sort=sort,
             metrics=metrics,

@@ -10,7 +10,7 @@ distribution comes from the same simulation (Westfall and Young 1993).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,7 +20,7 @@ import numpy as np
 from calibrant._numerics.logspace import probs_of
 from calibrant.metrics import intervals
 from calibrant.metrics.binning import BinTable, width_edges, width_index
-from calibrant.metrics.calibration import ClassSums, class_sums, width_table
+from calibrant.metrics.calibration import ClassSums, class_sums
 from calibrant.metrics.samples import Floats, ScoredSamples
 
 MOST_LABELS = 2_500_000
@@ -74,6 +74,8 @@ class CalibrationTest:
     observed: Mapping[str, float]
     simulated: Mapping[str, Floats]
     """(simulations,) for each statistic; the same simulations for all."""
+    untested: tuple[str, ...] = ()
+    """Statistics that have a noise floor only."""
 
     @cached_property
     def _values(self) -> dict[str, Floats]:
@@ -81,6 +83,7 @@ class CalibrationTest:
         return {
             name: np.round(np.append(self.observed[name], values), DECIMALS)
             for name, values in self.simulated.items()
+            if name not in self.untested
         }
 
     @cached_property
@@ -109,7 +112,7 @@ class CalibrationTest:
     @property
     def overall(self) -> float:
         """The p-value of all statistics together."""
-        return self.adjusted_p_value(*self.observed)
+        return self.adjusted_p_value(*self._values)
 
     def floor(self, name: str) -> NoiseFloor:
         """The noise floor of a statistic that is an error."""
@@ -246,64 +249,79 @@ def class_z(gaps: Floats, variance: Floats, unit: float = 1.0) -> Floats:
 def class_test(
     samples: ScoredSamples, n_bins: int, n_simulations: int, seed: int
 ) -> tuple[CalibrationTest, ClassMeans]:
-    """Test the confidence (``ece``, ``mean``) and the classes (``classwise_ece``, ``classes``)."""
+    """Test the confidence (``ece``, ``mean``) and the classes (``classwise_ece``, ``classes``).
+
+    The same simulations give ``ada_ece`` its noise floor, unless there are so many samples that
+    its sums are normal.
+    """
     n = len(samples)
     weight = samples.weights * (n / samples.total)
     scaled = samples.weighted_by(weight)
-    table = width_table(scaled, n_bins)
     sums = class_sums(scaled, n_bins)
+    bins = {"ece": intervals.width_bins_of(scaled, n_bins)}
+    if n <= intervals.NORMAL_FROM:
+        bins["ada_ece"] = intervals.mass_bins_of(scaled, n_bins)
+    columns = _weighted_columns(bins.values(), weight)
+    stops = np.cumsum([each.shape[1] for each in bins.values()])[:-1]
+    claimed = columns.T @ scaled.confidence
     unit = float((weight**2).mean())
-    claimed = scaled.confidence * (1.0 - scaled.confidence)
-    spread = _nonzero(np.sqrt((weight**2 * claimed).sum()))
+    spread = _nonzero(np.sqrt(weight**2 @ (scaled.confidence * (1.0 - scaled.confidence))))
 
-    def statistics(hit_gaps: Floats, class_gaps: Floats) -> dict[str, Any]:
+    def statistics(gaps: Floats, class_gaps: Floats) -> dict[str, Any]:
+        by_bins = np.split(gaps, stops)
         of_classes = class_z(class_gaps.sum(axis=1).T, sums.variance, unit)
+        errors = [np.abs(each).sum(axis=0) / n for each in by_bins]
         return {
-            "ece": np.abs(hit_gaps).sum(axis=0) / n,
-            "mean": np.abs(hit_gaps.sum(axis=0)) / spread,
+            **dict(zip(bins, errors, strict=True)),
+            "mean": np.abs(by_bins[0].sum(axis=0)) / spread,
             "classwise_ece": np.abs(class_gaps).sum(axis=1).mean(axis=0) / n,
             "classes": of_classes.max(axis=-1),
         }
 
-    observed = statistics(table.confidence_sum - table.correct_sum, sums.gaps)
+    observed = statistics(columns.T @ scaled.gap, sums.gaps)
     parts = [
-        statistics(table.confidence_sum[:, None] - hits, sums.predicted[..., None] - drawn)
-        for hits, drawn in _drawn_labels(scaled, n_bins, n_simulations, seed)
+        statistics(claimed[:, None] - hits, sums.predicted[..., None] - drawn)
+        for hits, drawn in _drawn_labels(scaled, columns, n_bins, n_simulations, seed)
     ]
     simulated = {name: np.concatenate([part[name] for part in parts]) for name in observed}
-    return CalibrationTest(observed, simulated), class_means(sums, n, unit)
+    return CalibrationTest(observed, simulated, ("ada_ece",)), class_means(sums, n, unit)
+
+
+def _weighted_columns(bins: Iterable[Any], weight: Floats) -> Any:
+    """(n, columns): the weights of the samples in each of several sets of bins."""
+    from scipy.sparse import hstack
+
+    return hstack(list(bins), format="csr").multiply(weight[:, None]).tocsr()
 
 
 def _drawn_labels(
-    samples: ScoredSamples, n_bins: int, n_simulations: int, seed: int
+    samples: ScoredSamples, columns: Any, n_bins: int, n_simulations: int, seed: int
 ) -> Iterator[tuple[Floats, Any]]:
     """Labels drawn from the probabilities, counted in chunks of simulations.
 
-    Yields correct samples by bin of confidence, (bins, simulations), and labels by class and bin of
-    its probability, (classes, bins, simulations).
+    Yields correct samples by column, (columns, simulations), and labels by class and bin of its
+    probability, (classes, bins, simulations).
     """
     from calibrant.metrics.kernels import count_drawn_labels
 
     n, n_cells = len(samples), samples.n_classes * n_bins
     first = np.random.default_rng(seed).integers(2**62, dtype=np.uint64)
     for size in chunks(n_simulations, n_cells, CHUNK_CELLS):
-        hits = np.zeros((n_bins, size))
-        drawn = np.zeros((samples.n_classes, n_bins, size), dtype=np.float32)  # half the cache
-        rows = max(1, intervals.CHUNK_NUMBERS // (samples.n_classes + size))
+        hits = np.zeros((columns.shape[1], size))
+        drawn = np.zeros((n_cells, size), dtype=np.float32)  # half the cache
+        rows = min(n, max(1, intervals.CHUNK_NUMBERS // (samples.n_classes + size)))
+        correct = np.empty((rows, size))
         for start in range(0, n, rows):  # Ctrl-C takes effect between two calls
-            block = slice(start, start + rows)
+            block = slice(start, min(start + rows, n))
             counter = first + np.uint64(start * size)
             # Probabilities of one type, so that this is compiled once.
+            probs = probs_of(samples.need_scores()[block], from_logits=samples.from_logits)
             count_drawn_labels(
-                probs_of(samples.need_scores()[block], from_logits=samples.from_logits),
-                samples.weights[block],
-                width_edges(n_bins),
-                counter,
-                hits,
-                drawn,
+                probs, samples.weights[block], width_edges(n_bins), counter, correct, drawn
             )
+            hits += columns[block].T @ correct[: len(probs)]
         first += np.uint64(n * size)
-        yield hits, drawn
+        yield hits, drawn.reshape(samples.n_classes, n_bins, size)
 
 
 def class_test_of_sums(

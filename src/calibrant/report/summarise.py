@@ -31,7 +31,7 @@ from calibrant.metrics.reliability import (
 )
 from calibrant.metrics.resampling import ResampledMetrics
 from calibrant.report.explorer import explore
-from calibrant.report.methods import BEFORE, methods_to_fit
+from calibrant.report.methods import BEFORE
 from calibrant.report.samples import Outcome, Part, outcome_of
 from calibrant.report.summary import (
     Method,
@@ -73,7 +73,6 @@ def summarise(
 ) -> Summary:
     """Compute what :func:`calibrant.report.write_report` writes, from the same arguments."""
     n_bins = _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
-    chosen, left_out = methods_to_fit(methods, gamma, *val.samples.scores.shape)
     most = max(FEWEST_RESAMPLES, RESAMPLED_ROWS // len(test))
     options: dict[str, Any] = {
         "n_bins": n_bins,
@@ -97,8 +96,9 @@ def summarise(
     comparison = compare_samples(
         val.samples,
         test.samples,
-        methods=chosen,
+        methods=methods,
         metrics=metrics,
+        gamma=gamma,
         against=BEFORE,
         sort="nll",  # a method that gives up accuracy can have a small calibration error
         progress=progress,
@@ -106,20 +106,15 @@ def summarise(
         **options,
     )
     fitted = {row.name: row.calibrator for row in comparison.rows if row.calibrator is not None}
-    rows = [
-        *comparison.rows,
-        *(
-            ComparedMethod(name=name, params={}, failure=reason)
-            for name, reason in left_out.items()
-        ),
-    ]
     summary = Summary(
         title=title or (Path(test.file).name if test.file else "Predictions of a model"),
         notes=(*((notes,) if isinstance(notes, str) else notes), *comparison.notes),
         val=val,
         test=test,
         comparison=comparison,
-        methods=tuple(_with_curves(row, outcomes.get(row.name), n_bins, level) for row in rows),
+        methods=tuple(
+            _with_curves(row, outcomes.get(row.name), n_bins, level) for row in comparison.rows
+        ),
         best=_best(comparison, outcomes),
         worst_classes=_worst_classes(test, outcomes, comparison[BEFORE]),
         wrong_samples=_wrong_samples(test, outcomes),

@@ -11,18 +11,23 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from calibrant import _inputs
+from calibrant._numerics.blas import blas_threads_for
 from calibrant._types import Array, RandomState
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.comparison.advice import paired_metrics, recommend
+from calibrant.calibrators.comparison.duration import too_slow
 from calibrant.calibrators.comparison.result import ComparedMethod, MethodComparison
 from calibrant.calibrators.comparison.table import SORTABLE
 from calibrant.calibrators.data import (
     PROBS_FLOOR,
     FitData,
+    Floats,
     LabelledScores,
     labelled_scores,
     to_logits,
@@ -41,6 +46,8 @@ REFERENCE = "temperature"
 """The method that the others are compared with: one number, hard to beat, and never harmful."""
 OF_POSITIVE = ("calibration_slope", "calibration_intercept", "prevalence_gap")
 """Measured for two classes, beside the metrics in which methods are compared."""
+MAPPED_AT_ONCE = 1 << 21
+"""Numbers that are converted to double precision and calibrated at a time."""
 REFUSALS = (ValueError, ArithmeticError, MemoryError)
 """What a method raises that cannot be used on these samples."""
 
@@ -78,7 +85,8 @@ def compare(
         val_probs: Probabilities to fit on.
         test_probs: Probabilities to measure on.
         methods: Names in ``CALIBRATORS``, or unfitted calibrators by any name, which are copied.
-            None selects every method whose parameters have defaults, or are ``gamma``.
+            None selects every method whose parameters have defaults, or are ``gamma``, and whose
+            fit does not take minutes.
         metrics: Names in ``METRICS`` to measure beside the usual ones. Methods are compared by
             those for which lower is better.
         gamma: The gamma that the model was trained with, for methods by name that need one
@@ -95,8 +103,8 @@ def compare(
 
     Returns:
         MethodComparison: one row for each method. The row of a method that cannot be used on these
-        samples says why. If ``identity``, the model as it is, is among the methods, there is a
-        ``recommendation``.
+        samples, or was left out, says why. If ``identity``, the model as it is, is among the
+        methods, there is a ``recommendation``.
 
     Examples:
         >>> import numpy as np
@@ -161,23 +169,34 @@ def compare_samples(
     _inputs.same_scores(fit_on.kind, fit_on.scores, test.kind, test.scores)
     test = test.in_order_of(fit_on.classes)
     chosen = _with_reference(methods, gamma, against)
+    slow = {} if methods is not None else too_slow({*chosen} - {against}, *fit_on.scores.shape)
     # The bound on the work holds for all methods together.
-    work = len(test.labels) * len(chosen)
+    work = len(test.labels) * (len(chosen) - len(slow))
     todo = plan((*names, *further), n_bins, level, n_resamples, random_state, work)
     fit_data = fit_on.fit_data()
-    rows: dict[str, ComparedMethod] = {}
+    rows = {
+        name: ComparedMethod(name=name, params=chosen[name].get_params(), failure=reason)
+        for name, reason in slow.items()
+    }
     reference: ResampledMetrics | None = None
     kept: dict[str, ResampledMetrics] = {}
-    for name in sorted(chosen, key=lambda name: name != against):
-        if progress is not None:
-            progress(name)
-        rows[name], measured = _compared(name, chosen[name], fit_data, test, reference, todo)
-        if measured is not None:
-            if on_measured is not None:
-                on_measured(name, measured)
-            reference = measured if name == against else reference
-            kept[name] = measured.without_many_scores()
-        del measured  # free the memory for the next method
+    probs = np.empty(test.scores.shape)
+    with blas_threads_for(fit_data.n_classes):
+        for name in sorted(chosen, key=lambda name: name != against):
+            if name in slow:
+                continue
+            if progress is not None:
+                progress(name)
+            if test.scores.shape[1] == 2:  # of more classes, the probabilities are not kept
+                probs = np.empty_like(probs)
+            rows[name], measured = _compared(
+                name, chosen[name], fit_data, test, probs, reference, todo
+            )
+            if measured is not None:
+                if on_measured is not None:
+                    on_measured(name, measured)
+                kept[name] = measured.without_many_scores()
+                reference = kept.get(against)
     result = MethodComparison(
         n_fit=len(fit_on.labels),
         n=len(test.labels),
@@ -226,14 +245,15 @@ def _compared(
     method: Calibrator,
     fit_data: FitData,
     test: LabelledScores,
+    probs: Floats,
     reference: ResampledMetrics | None,
     todo: Plan,
 ) -> tuple[ComparedMethod, ResampledMetrics | None]:
-    """The row of one method, and the metrics of its calibrated test samples."""
+    """The row of one method, and the metrics of its test samples, calibrated in ``probs``."""
     row = ComparedMethod(name=name, params=method.get_params())
     try:
         fitted, seconds = _fitted(method, fit_data)
-        samples = _calibrated(fitted, test)
+        samples = _calibrated(fitted, test, probs)
         more = OF_POSITIVE if samples.n_classes == 2 else ()
         names = tuple(dict.fromkeys((*todo.names, *more)))
         measured = ResampledMetrics(samples, replace(todo, names=names))
@@ -266,18 +286,26 @@ def _fitted(method: Calibrator, fit_data: FitData) -> tuple[Calibrator, float]:
         return copy, time.perf_counter() - start
 
 
-def _calibrated(calibrator: Calibrator, test: LabelledScores) -> ScoredSamples:
-    """Calibrated probabilities; log-probabilities where that of a true class rounds to 0."""
-    logits = to_logits(test.kind, test.scores.astype(np.float64))
+def _calibrated(calibrator: Calibrator, test: LabelledScores, out: Floats) -> ScoredSamples:
+    """Calibrated probabilities in ``out``; their logarithms if that of a true class rounds to 0."""
     if isinstance(calibrator, Identity) and test.upper_logits is not None:
+        logits = to_logits(test.kind, test.scores.astype(np.float64))
         return with_upper(summarise(logits=logits, labels=test.labels), test.upper_logits)
-    probs = calibrator._apply(calibrator._probs, logits)
-    if probs[np.arange(len(probs)), test.labels].all():
-        samples = summarise(probs, test.labels)
+    _write(calibrator, calibrator._probs, test, out)
+    if out[np.arange(len(out)), test.labels].all():
+        samples = summarise(out, test.labels)
     else:
-        log_probs = calibrator._apply(calibrator._log_probs, logits)
-        samples = summarise(logits=log_probs, labels=test.labels)
+        _write(calibrator, calibrator._log_probs, test, out)
+        samples = summarise(logits=out, labels=test.labels)
     return replace(samples, classes=test.classes)
+
+
+def _write(calibrator: Calibrator, transform: Any, test: LabelledScores, out: Floats) -> None:
+    """Write the samples after ``transform`` to ``out``, in blocks of about equal size."""
+    edges = np.linspace(0, len(out), -(-out.size // MAPPED_AT_ONCE) + 1).astype(int)
+    for start, stop in pairwise(edges):
+        logits = to_logits(test.kind, test.scores[start:stop].astype(np.float64))
+        out[start:stop] = calibrator._apply(transform, logits)
 
 
 def _notes_on_ends(rows: Iterable[ComparedMethod]) -> Iterator[str]:

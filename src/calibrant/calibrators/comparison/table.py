@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from calibrant._tables import html_table, score_text, text_table
 from calibrant.calibrators.comparison.advice import POSITIVE, paired_metrics
+from calibrant.calibrators.comparison.duration import LEFT_OUT
 
 if TYPE_CHECKING:
     from calibrant.calibrators.comparison.result import ComparedMethod, MethodComparison
@@ -81,7 +82,9 @@ def _heads(result: MethodComparison) -> list[list[str]]:
 
 def _cells(result: MethodComparison, row: ComparedMethod, footnotes: _Footnotes) -> list[str]:
     if row.evaluation is None:
-        return [row.name, "cannot be used here", footnotes.mark([row.failure or ""])]
+        reason = row.failure or ""
+        state = "left out" if reason.startswith(LEFT_OUT) else "cannot be used here"
+        return [row.name, state, footnotes.mark([reason])]
     cells = [row.name]
     for metric in _columns(result):
         measured = row[metric]

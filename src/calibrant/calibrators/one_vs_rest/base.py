@@ -33,11 +33,20 @@ from calibrant._numerics.logspace import below_top, sigmoid, softplus, split_top
 from calibrant._numerics.precision import narrowed
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, State
-from calibrant.calibrators.data import FitData, Floats, Samples, are_few_plain_rows
+from calibrant.calibrators.data import (
+    FitData,
+    Floats,
+    Samples,
+    are_few_plain_rows,
+    kept_with_samples,
+)
+from calibrant.calibrators.temperature.solver import uncalibrated
 
 MOST_LOG_ODDS = 52 * math.log(2.0)
 """Bound of the log-odds before and after calibration: 36, a probability of 2e-16."""
 LEAST_ODDS = math.exp(-MOST_LOG_ODDS)
+MOST_KEPT = 1 << 20
+"""Largest number of logits whose problems are kept for other methods, in 10 bytes each."""
 LARGEST_NUMBER = 1e30
 """No fit comes near this; a file with larger numbers is refused because it could overflow."""
 
@@ -115,6 +124,11 @@ class Problems:
         return len(self.log_odds)
 
 
+@kept_with_samples
+def _kept_problems(data: FitData) -> Problems:
+    return Problems.of(data)
+
+
 class OneVsRest(Calibrator):
     """Calibrated probabilities of each class against the rest, divided by their sum.
 
@@ -138,8 +152,9 @@ class OneVsRest(Calibrator):
 
     def _fit(self, data: Samples) -> Fitted:
         rows = data.in_memory()
-        found = self._fit_problems(Problems.of(rows))
-        before, _ = _nll_and_accuracy(rows, exact_log_softmax)
+        few = rows.logits.size <= MOST_KEPT
+        found = self._fit_problems(_kept_problems(rows) if few else Problems.of(rows))
+        before = uncalibrated(rows)
         after, accuracy = _nll_and_accuracy(
             rows, lambda logits: self._log_probs(logits, found["state"])
         )

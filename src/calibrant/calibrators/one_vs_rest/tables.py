@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,8 +21,13 @@ import numpy.typing as npt
 from calibrant._array_api import array_namespace, device
 from calibrant._types import Array
 from calibrant.calibrators.base import Shapes, State
-from calibrant.calibrators.data import Floats
-from calibrant.calibrators.one_vs_rest.base import MOST_LOG_ODDS, OneVsRest, Problems
+from calibrant.calibrators.data import Floats, kept_with_samples
+from calibrant.calibrators.one_vs_rest.base import (
+    MOST_KEPT,
+    MOST_LOG_ODDS,
+    OneVsRest,
+    Problems,
+)
 
 Indices = npt.NDArray[np.intp]
 
@@ -111,6 +117,11 @@ class Curve:
     """Number of fitted numbers."""
 
 
+@kept_with_samples
+def _kept_groups(problems: Problems) -> list[PooledSamples]:
+    return list(PooledSamples.of(problems))
+
+
 class Table(OneVsRest):
     """A step function for each class: value j above knot j, up to and including knot j + 1."""
 
@@ -121,15 +132,17 @@ class Table(OneVsRest):
         """The table of one problem; ``line`` is one of the lines of ``_fit_problems``."""
 
     def _fit_problems(self, problems: Problems, lines: Floats | None = None) -> dict[str, Any]:
-        return self._fit_groups(list(PooledSamples.of(problems)), problems.n_classes, lines)
+        few = problems.log_odds.size <= MOST_KEPT
+        groups = _kept_groups(problems) if few else PooledSamples.of(problems)
+        return self._fit_groups(groups, problems.n_classes, lines)
 
     def _fit_groups(
-        self, groups: list[PooledSamples], n_classes: int, lines: Floats | None = None
+        self, groups: Iterable[PooledSamples], n_classes: int, lines: Floats | None = None
     ) -> dict[str, Any]:
         """:meth:`_fit_problems` for the groups of all problems."""
-        starts = [None] * len(groups) if lines is None else lines
+        starts = repeat(None) if lines is None else lines
         curves = [
-            self._curve(each, n_classes, line) for each, line in zip(groups, starts, strict=True)
+            self._curve(each, n_classes, line) for each, line in zip(groups, starts, strict=False)
         ]
         return {
             "state": {

@@ -13,8 +13,7 @@ from calibrant._numerics.logspace import below_top, split_top
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State, fitted_number
 from calibrant.calibrators.data import FitData, Floats, Samples
-from calibrant.calibrators.temperature.rows import temperature_rows
-from calibrant.calibrators.temperature.solver import SMALLEST, best_temperature
+from calibrant.calibrators.temperature.solver import SMALLEST, best_temperature, uncalibrated
 
 TYPICAL_GAPS = 4.0
 """The floor, in multiples of the median gap of the mistakes. Between 2 and 8 the NLL of naive Bayes
@@ -70,16 +69,19 @@ class FlooredTemperatureScaling(Calibrator):
     def _fit(self, data: Samples) -> Fitted:
         samples = data.in_memory()
         floor = floor_of(typical_gap(samples))
+        logits = np.empty(samples.logits.shape)
         with np.errstate(over="ignore"):
-            raised = replace(samples, logits=floored(samples.logits.astype(np.float64), floor))
+            for block in samples.blocks():
+                logits[block] = floored(samples.logits[block].astype(np.float64), floor)
+        raised = replace(samples, logits=logits)
         best = best_temperature(raised, "nll", 0.0)
         return Fitted(
             state={"floor": floor, "temperature": best.temperature},
             criterion="nll",
-            before=samples.mean(temperature_rows(samples, 1.0)[0]),
-            after=samples.mean(temperature_rows(raised, 1.0 / best.temperature)[0]),
+            before=uncalibrated(samples),
+            after=best.value,
             at_bound=best.limit,
-            evaluations=best.evaluations + 2,
+            evaluations=best.evaluations + 1,
             n_parameters=2,
         )
 

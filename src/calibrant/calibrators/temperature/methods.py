@@ -30,7 +30,7 @@ from calibrant.calibrators.temperature.solver import (
     SMALLEST,
     SMOOTH,
     best_temperature,
-    criterion_by_name,
+    uncalibrated,
 )
 from calibrant.errors import CalibrantError
 from calibrant.focal.calibration_map import map_log_probs
@@ -145,7 +145,7 @@ class Identity(_MapAndTemperature):
     STATE: ClassVar[Shapes] = {}
 
     def _fit(self, data: Samples) -> Fitted:
-        nll = _nll(data, 0.0)
+        nll = uncalibrated(data)
         return Fitted(state={}, criterion="nll", before=nll, after=nll, evaluations=1)
 
 
@@ -187,7 +187,7 @@ class FocalCalibration(_MapAndTemperature):
         return Fitted(
             state={"gamma": gamma},
             criterion="nll",
-            before=_nll(data, 0.0),
+            before=uncalibrated(data),
             after=_nll(data, gamma),
             evaluations=2,
         )
@@ -261,7 +261,7 @@ class TemperatureScaling(_MapAndTemperature):
                 warnings=_beyond_bounds(point),
             )
         gamma = float(self.focal_gamma)
-        before = criterion_by_name(self.criterion, gamma)(data, 1.0).value
+        before = uncalibrated(data, self.criterion, gamma)
         best = best_temperature(data, self.criterion, gamma)
         doubts = () if best.limit is None else (LIMITS[best.limit],)
         return Fitted(

@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from calibrant.calibrators.batched_search import Search, run_together
-from calibrant.calibrators.data import FitData, Floats, Samples
+from calibrant.calibrators.data import FitData, Floats, Samples, kept_with_samples
 from calibrant.calibrators.temperature.rows import distances_below_top, temperature_rows
 from calibrant.focal.loss import focal_of_cross_entropy
 from calibrant.focal.scalar import phi, phi_gradient
@@ -121,6 +121,13 @@ def criterion_by_name(name: str, focal_gamma: float) -> SmoothCriterion:
     return SmoothCriterion(partial(_focal_rows, focal_gamma))
 
 
+@kept_with_samples
+def uncalibrated(data: Samples, name: str = "nll", focal_gamma: float = 0.0) -> float:
+    """The criterion of the probabilities as they are."""
+    return criterion_by_name(name, focal_gamma)(data, 1.0).value
+
+
+@kept_with_samples
 def best_temperature(data: Samples, name: str, focal_gamma: float) -> BestTemperature:
     """The temperature that minimises the criterion on ``data``."""
     scale = _scale(data)
