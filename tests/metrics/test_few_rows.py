@@ -9,7 +9,7 @@ from calibrant._numerics.first_use import few_up_to
 from calibrant.metrics import evaluate
 from calibrant.metrics.binning import EqualWidthBins, width_index
 from calibrant.metrics.calibration import class_sums
-from calibrant.metrics.samples import summarise
+from calibrant.metrics.samples import samples_from_scores
 
 RNG = np.random.default_rng(0)
 
@@ -51,7 +51,7 @@ def test_every_sum_is_the_same(dtype, weighted, kind):
     weight = RNG.integers(1, 4, size=len(scores)).astype(float) if weighted else None
 
     def everything():
-        samples = summarise(**{kind: scores}, labels=labels, sample_weight=weight)
+        samples = samples_from_scores(**{kind: scores}, labels=labels, sample_weight=weight)
         sums = class_sums(samples, 15)
         rows = (samples.confidence, samples.correct, samples.true_log_prob, samples.squares)
         return (*rows, sums.predicted, sums.observed, sums.variance)
@@ -84,7 +84,7 @@ def test_bad_rows_are_refused(most, bad):
     logits = RNG.normal(size=(5, 3))
     logits[3] = bad
     with few_up_to(most), pytest.raises(ValueError, match=r"logits must .* 3"):
-        summarise(logits=logits, labels=np.zeros(5, dtype=int))
+        samples_from_scores(logits=logits, labels=np.zeros(5, dtype=int))
 
 
 def test_an_evaluation_is_the_same():

@@ -11,7 +11,7 @@ from calibrant import METRICS, evaluate
 from calibrant.metrics import calibration_intercept, calibration_slope
 from calibrant.metrics.evaluation import POSITIVE_METRICS, default_metrics, evaluate_samples
 from calibrant.metrics.positive import positive, recalibration
-from calibrant.metrics.samples import samples_of_confidence, summarise
+from calibrant.metrics.samples import samples_from_scores, samples_of_confidence
 
 
 def draw_two(n: int, intercept: float, slope: float, seed: int = 0, *, mean: float = 0.0):
@@ -85,7 +85,7 @@ def test_the_measures_come_first_and_need_two_classes():
 
 def test_a_column_of_confidences_is_the_probability_of_being_correct():
     logits, labels = draw_two(500, 0.3, 0.8)
-    view = positive(summarise(logits=logits, labels=labels))
+    view = positive(samples_from_scores(logits=logits, labels=labels))
     column = samples_of_confidence(view.confidence, view.correct)
     two = evaluate(logits=logits, labels=labels, n_resamples=50)
     one = evaluate_samples(column, n_resamples=50)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from calibrant.metrics import worst_slices
-from calibrant.metrics.samples import summarise
+from calibrant.metrics.samples import samples_from_scores
 from calibrant.metrics.slices import search_slices
 
 
@@ -64,7 +64,7 @@ def test_the_p_value_is_uniform_for_calibrated_models():
     p_values = []
     for seed in range(100):
         p, labels, columns = draw(200, 1000 + seed)
-        samples = summarise(p, labels, groups=columns)
+        samples = samples_from_scores(p, labels, groups=columns)
         search = search_slices(samples, n_simulations=100, random_state=seed)
         p_values.append(search.worst.p_value)
     # The largest distance from a uniform distribution of 100 numbers is below 0.16 in 99%.

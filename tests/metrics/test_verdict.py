@@ -12,7 +12,7 @@ from calibrant import evaluate
 from calibrant.metrics import StreamedEvaluation, calibration_test
 from calibrant.metrics.calibration_test import CalibrationTest
 from calibrant.metrics.evaluation import evaluate_samples
-from calibrant.metrics.samples import samples_of_confidence, summarise
+from calibrant.metrics.samples import samples_from_scores, samples_of_confidence
 from tests.builders import draw_sharpened
 from tests.metrics.test_positive import draw_two
 
@@ -81,7 +81,7 @@ def test_the_verdict_names_what_is_off(name):
 
 def test_classes_are_named_with_their_sizes():
     logits, labels = favouring_class_2()
-    probs = summarise(logits=logits, labels=labels).probs()
+    probs = samples_from_scores(logits=logits, labels=labels).probs()
     for result in (evaluate(logits=logits, labels=labels), streamed(logits, labels)):
         worst = result.classes_off[0]
         assert worst.class_index == 2
@@ -152,10 +152,10 @@ def test_weights_are_repetitions_in_the_statistics():
     weight = np.random.default_rng(0).integers(1, 4, 300)
     again = np.repeat(np.arange(300), weight)
     one, _ = calibration_test.class_test(
-        summarise(logits=logits, labels=labels, sample_weight=weight), 15, 20, 0
+        samples_from_scores(logits=logits, labels=labels, sample_weight=weight), 15, 20, 0
     )
     other, _ = calibration_test.class_test(
-        summarise(logits=logits[again], labels=labels[again]), 15, 20, 0
+        samples_from_scores(logits=logits[again], labels=labels[again]), 15, 20, 0
     )
     for name in ("ece", "classwise_ece"):
         assert one.observed[name] == pytest.approx(other.observed[name])
@@ -171,7 +171,7 @@ def test_simulated_labels_follow_the_probabilities():
     probs = rng.dirichlet(np.ones(6), size=4)
     probs[0] = [0.0, 0.3, 0.0, 0.7, 0.0, 0.0]
     for row in probs:
-        samples = summarise(np.tile(row, (50, 1)), np.full(50, 3))
+        samples = samples_from_scores(np.tile(row, (50, 1)), np.full(50, 3))
         everything = np.ones((50, 1))
         chunks = [*calibration_test._drawn_labels(samples, everything, 15, 1000, 7)]
         counts = [drawn for _, drawn in chunks]

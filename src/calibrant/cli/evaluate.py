@@ -49,7 +49,7 @@ from calibrant.metrics import (
 from calibrant.metrics.evaluation import evaluate_samples
 from calibrant.metrics.missing_options import with_upper
 from calibrant.metrics.registry import METRICS
-from calibrant.metrics.samples import ScoredSamples, samples_of_confidence, summarise
+from calibrant.metrics.samples import ScoredSamples, samples_from_scores, samples_of_confidence
 from calibrant.metrics.slices import search_slices
 from calibrant.metrics.streaming import StreamedEvaluation
 
@@ -263,7 +263,7 @@ def _samples(batch: Predictions) -> ScoredSamples:
     if batch.top_logits is not None:
         _inputs.every_class_known("an evaluation of this kind of file")
     _inputs.some_labels(batch.labels)
-    samples = summarise(batch.probs, batch.labels, logits=batch.logits)
+    samples = samples_from_scores(batch.probs, batch.labels, logits=batch.logits)
     return with_upper(replace(samples, classes=batch.class_names), batch.upper_logits)
 
 

@@ -35,7 +35,12 @@ from calibrant.metrics.calibration import (
     error_of_table,
 )
 from calibrant.metrics.resampling import ROWS
-from calibrant.metrics.samples import Floats, ScoredSamples, samples_of_confidence, summarise
+from calibrant.metrics.samples import (
+    Floats,
+    ScoredSamples,
+    samples_from_scores,
+    samples_of_confidence,
+)
 
 MOST_CLASSES = range(2, 2**31)
 
@@ -61,7 +66,7 @@ class _Metric(Metric):
         largest = 1.0 + _inputs.sum_tolerance(scores)
         kind = "probs" if bool(((scores >= 0) & (scores <= largest)).all()) else "logits"
         given: dict[str, Any] = {kind: scores}
-        self._count(summarise(labels=target, ignore_label=self.ignore_index, **given))
+        self._count(samples_from_scores(labels=target, ignore_label=self.ignore_index, **given))
 
     def compute(self) -> Tensor:
         """The metric of all samples counted so far; NaN if there are none."""

@@ -13,7 +13,7 @@ from calibrant._types import Array, RandomState
 from calibrant.metrics import intervals
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.resampling import BINNED, ResampledMetrics, plan
-from calibrant.metrics.samples import summarise
+from calibrant.metrics.samples import samples_from_scores
 
 PAIRED_METRICS = ("ece", "ada_ece", "nll", "brier", "error_rate")
 FIGURES = ("a", "b", "difference", "low", "high")
@@ -145,8 +145,8 @@ def paired_difference(
         "positive": positive,
         "classes": classes,
     }
-    a = summarise(probs_a, labels, logits=logits_a, **options)
-    b = summarise(probs_b, labels, logits=logits_b, **options)
+    a = samples_from_scores(probs_a, labels, logits=logits_a, **options)
+    b = samples_from_scores(probs_b, labels, logits=logits_b, **options)
     todo = plan(metrics, n_bins, level, n_resamples, random_state, len(a))
     return difference_of_resampled(ResampledMetrics(a, todo), ResampledMetrics(b, todo), todo.names)
 

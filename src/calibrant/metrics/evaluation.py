@@ -17,7 +17,7 @@ from calibrant.metrics.missing_options import Ends, judge_ends, with_upper
 from calibrant.metrics.positive import COEFFICIENTS, coefficient_of
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.resampling import BINNED, ResampledMetrics, binned_column, plan
-from calibrant.metrics.samples import ScoredSamples, summarise
+from calibrant.metrics.samples import ScoredSamples, samples_from_scores
 from calibrant.metrics.verdict import ClassOff, Verdict, judge
 
 DEFAULT_METRICS = (
@@ -242,7 +242,7 @@ def evaluate(
         >>> [(group.name, group.evaluation.n, group.side) for group in by.groups]
         [('place=north', 500, 'over-confident'), ('place=south', 1500, 'over-confident')]
     """
-    samples = summarise(
+    samples = samples_from_scores(
         probs,
         labels,
         logits=logits,

@@ -15,7 +15,7 @@ import numpy as np
 from calibrant import _inputs
 from calibrant._types import Array
 from calibrant.errors import CalibrantError
-from calibrant.metrics.samples import ScoredSamples, summarise
+from calibrant.metrics.samples import ScoredSamples, samples_from_scores
 from calibrant.metrics.verdict import Verdict, judge
 
 
@@ -92,7 +92,9 @@ def judge_ends(
     logits = samples.need_scores()
     missing = samples.upper > logits
     at_zero, at_most = (
-        judge(summarise(logits=end, labels=samples.labels), n_bins, n_resamples, seed, level)[0]
+        judge(
+            samples_from_scores(logits=end, labels=samples.labels), n_bins, n_resamples, seed, level
+        )[0]
         for end in (np.where(missing, -np.inf, logits), samples.upper)
     )
     return Ends(int(missing.any(axis=1).sum()), between, at_zero, at_most)

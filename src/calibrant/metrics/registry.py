@@ -11,7 +11,7 @@ from calibrant import _inputs
 from calibrant._registry import Registry
 from calibrant._types import Array
 from calibrant.errors import CalibrantError
-from calibrant.metrics.samples import ScoredSamples, summarise
+from calibrant.metrics.samples import ScoredSamples, samples_from_scores
 
 Options = ParamSpec("Options")
 
@@ -95,7 +95,7 @@ def metric(core: Any = None, *, lower_is_better: bool = False) -> Any:
         classes: Any = None,
         **options: Any,
     ) -> float:
-        samples = summarise(
+        samples = samples_from_scores(
             probs,
             labels,
             logits=logits,

@@ -22,7 +22,7 @@ from calibrant._types import Array
 from calibrant.metrics.binning import BinTable, EqualWidthBins, Floats, width_edges
 from calibrant.metrics.calibration import MOST_BINS, error_of_table, mass_table, width_table
 from calibrant.metrics.positive import positive
-from calibrant.metrics.samples import ScoredSamples, summarise
+from calibrant.metrics.samples import ScoredSamples, samples_from_scores
 from calibrant.metrics.scores import risk_by_coverage
 
 BINNINGS = {"width": width_table, "mass": mass_table}
@@ -241,7 +241,7 @@ def reliability_curve(
         >>> round(curve.ece, 4)
         0.3833
     """
-    samples = summarise(
+    samples = samples_from_scores(
         probs,
         labels,
         logits=logits,
@@ -369,7 +369,7 @@ def classwise_curves(
         (0.4, 1)
     """
     n_bins = _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
-    samples = summarise(
+    samples = samples_from_scores(
         probs,
         labels,
         logits=logits,
@@ -419,7 +419,7 @@ def confidence_histogram(
         >>> histogram.correct.tolist(), histogram.wrong.tolist()
         ([0.0, 2.0], [0.0, 1.0])
     """
-    samples = summarise(
+    samples = samples_from_scores(
         probs,
         labels,
         logits=logits,
@@ -476,7 +476,7 @@ def risk_coverage_curve(
         >>> curve.coverage.tolist(), curve.risk.tolist(), curve.aurc
         ([0.5, 1.0], [0.0, 0.5], 0.25)
     """
-    samples = summarise(
+    samples = samples_from_scores(
         probs,
         labels,
         logits=logits,

@@ -170,7 +170,7 @@ ROW_ARRAYS = tuple(
 """Fields with one entry for each row."""
 
 
-def summarise(
+def samples_from_scores(
     probs: Array = None,
     labels: Array = None,
     *,

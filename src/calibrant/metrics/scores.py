@@ -13,7 +13,7 @@ from calibrant.focal import loss as focal_losses
 from calibrant.metrics.binning import are_tied, width_index
 from calibrant.metrics.calibration import MOST_BINS
 from calibrant.metrics.registry import metric
-from calibrant.metrics.samples import Floats, ScoredSamples, summarise
+from calibrant.metrics.samples import Floats, ScoredSamples, samples_from_scores
 
 SURE = 0.99
 """Confidence above which a prediction counts as sure (Mukhoti et al. 2020)."""
@@ -282,7 +282,7 @@ def brier_decomposition(
         (0.125, 0.0, 0.375)
     """
     n_bins = _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
-    samples = summarise(
+    samples = samples_from_scores(
         probs,
         labels,
         logits=logits,

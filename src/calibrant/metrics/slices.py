@@ -36,7 +36,7 @@ from calibrant.metrics.calibration_test import DECIMALS, chunks, simulations_for
 from calibrant.metrics.groups import By
 from calibrant.metrics.positive import clipped_log_odds, is_one_column, log_odds, positive
 from calibrant.metrics.resampling import plan
-from calibrant.metrics.samples import Floats, ScoredSamples, summarise
+from calibrant.metrics.samples import Floats, ScoredSamples, samples_from_scores
 
 MOST_SLICES = 100_000
 MOST_DRAWN = 50_000_000
@@ -168,7 +168,7 @@ def worst_slices(
         >>> worst_slices(p, labels, groups=columns).worst.name
         'sex=1, age=3'
     """
-    samples = summarise(
+    samples = samples_from_scores(
         probs,
         labels,
         logits=logits,

@@ -38,7 +38,7 @@ from calibrant.metrics.groups import (
 )
 from calibrant.metrics.positive import COEFFICIENTS, clipped_log_odds, coefficient, positive
 from calibrant.metrics.resampling import RESAMPLES, ROWS
-from calibrant.metrics.samples import Floats, ScoredSamples, summarise
+from calibrant.metrics.samples import Floats, ScoredSamples, samples_from_scores
 from calibrant.metrics.verdict import (
     Verdict,
     evidence_of,
@@ -110,7 +110,7 @@ class StreamedEvaluation:
     ) -> None:
         """Count one more batch; a batch without labels to count is allowed."""
         if not _inputs.all_ignored(labels, ignore_label):
-            samples = summarise(
+            samples = samples_from_scores(
                 probs,
                 labels,
                 logits=logits,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from calibrant.metrics.binning import BinTable, EqualWidthBins, width_edges
 from calibrant.metrics.calibration import MOST_BINS, NORMS, error_of_table
-from calibrant.metrics.samples import summarise
+from calibrant.metrics.samples import samples_from_scores
 
 
 class CalibrationError(nn.Module):
@@ -57,7 +57,7 @@ class CalibrationError(nn.Module):
         """Count one more batch of probabilities or logits."""
         if _inputs.all_ignored(labels, self.ignore_label):
             return
-        samples = summarise(probs, labels, logits=logits, ignore_label=self.ignore_label)
+        samples = samples_from_scores(probs, labels, logits=logits, ignore_label=self.ignore_label)
         bins = EqualWidthBins(self.n_bins)
         bins.update(samples.confidence, samples.correct)
         self.count += torch.from_numpy(bins.count).to(self.count.device)

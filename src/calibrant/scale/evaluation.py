@@ -14,7 +14,7 @@ from calibrant._types import RandomState
 from calibrant.files import Predictions
 from calibrant.files.parquet import ParquetFolder, Ranges, Skipped
 from calibrant.metrics import Evaluation, StreamedEvaluation
-from calibrant.metrics.samples import ScoredSamples, samples_of_confidence, summarise
+from calibrant.metrics.samples import ScoredSamples, samples_from_scores, samples_of_confidence
 from calibrant.scale.data_set import bundles, check_some_rows_left, open_data_set
 from calibrant.scale.engine import Progress, check_installed_for, engine_for
 from calibrant.scale.samples import truncated_rows
@@ -156,4 +156,4 @@ def scored_samples(predictions: Predictions) -> ScoredSamples:
         return ScoredSamples(
             confidence, rows.correct, None, label_log_prob=np.minimum(log_probs, 0.0)
         )
-    return summarise(predictions.probs, predictions.labels, logits=predictions.logits)
+    return samples_from_scores(predictions.probs, predictions.labels, logits=predictions.logits)

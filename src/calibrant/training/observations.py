@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from calibrant.losses import Loss
 from calibrant.metrics import ada_ece, ece, error_rate
 from calibrant.metrics.reliability import reliability_of
-from calibrant.metrics.samples import summarise
+from calibrant.metrics.samples import samples_from_scores
 from calibrant.training.datasets import Split
 from calibrant.training.loaders import ALONE, World, channels_last
 
@@ -119,7 +119,7 @@ def observe(
         >>> seen["error"], round(seen["true_prob_wrong"], 4), round(seen["nll"], 4)
         (0.5, 0.4, 0.5697)
     """
-    samples = summarise(logits=logits, labels=labels)
+    samples = samples_from_scores(logits=logits, labels=labels)
     found: dict[str, Any] = {"n": len(samples), "error": error_rate.of(samples)}
     for name, values in {
         "nll": -samples.true_log_prob,

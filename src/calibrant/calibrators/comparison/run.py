@@ -40,7 +40,7 @@ from calibrant.metrics.evaluation import evaluate_resampled
 from calibrant.metrics.missing_options import with_upper
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.resampling import Plan, ResampledMetrics, plan
-from calibrant.metrics.samples import ScoredSamples, summarise
+from calibrant.metrics.samples import ScoredSamples, samples_from_scores
 
 REFERENCE = "temperature"
 """The method that the others are compared with: one number, hard to beat, and never harmful."""
@@ -290,13 +290,13 @@ def _calibrated(calibrator: Calibrator, test: LabelledScores, out: Floats) -> Sc
     """Calibrated probabilities in ``out``; their logarithms if that of a true class rounds to 0."""
     if isinstance(calibrator, Identity) and test.upper_logits is not None:
         logits = to_logits(test.kind, test.scores.astype(np.float64))
-        return with_upper(summarise(logits=logits, labels=test.labels), test.upper_logits)
+        return with_upper(samples_from_scores(logits=logits, labels=test.labels), test.upper_logits)
     _write(calibrator, calibrator._probs, test, out)
     if out[np.arange(len(out)), test.labels].all():
-        samples = summarise(out, test.labels)
+        samples = samples_from_scores(out, test.labels)
     else:
         _write(calibrator, calibrator._log_probs, test, out)
-        samples = summarise(logits=out, labels=test.labels)
+        samples = samples_from_scores(logits=out, labels=test.labels)
     return replace(samples, classes=test.classes)
 
 
