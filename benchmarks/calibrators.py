@@ -24,7 +24,7 @@ from calibrant import (
     ada_ece,
     focal,
 )
-from calibrant.calibrators.auto.curves import STEPS
+from calibrant.calibrators import CALIBRATORS
 
 GAMMAS = (-0.5, -0.25, 0.0, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0)
 N_TEMPERATURES = 500
@@ -202,15 +202,16 @@ def one_row(n_classes: int, dtype: str) -> None:
     print(f"  auto chose {auto.chosen_}")
 
 
-def one_row_of_two_classes() -> None:
-    """The same for the curves among which ``auto`` chooses."""
-    logits, labels = network(3000, 2)
+def one_row_of_each_method(n_classes: int) -> None:
+    """The same for every method."""
+    logits, labels = network(3000, n_classes)
     row = logits[:1].astype("float64")
     calls: dict[str, Callable[[], Any]] = {"NumPy softmax": lambda: numpy_softmax(row)}
-    for step in STEPS:
-        curve = step.curve().fit(logits, labels)
-        calls[curve.NAME] = functools.partial(curve.predict_proba, row)
-    print_calls("one row of 2, float64", calls)
+    arguments: dict[str, Any] = {"focal": {"gamma": 1.0}, "prior-shift": {"target": None}}
+    for name, method in CALIBRATORS.items():
+        fitted = method(**arguments.get(name, {})).fit(logits, labels)
+        calls[name] = functools.partial(fitted.predict_proba, row)
+    print_calls(f"one row of {n_classes}, float64", calls)
 
 
 def print_calls(title: str, calls: Mapping[str, Callable[[], Any]]) -> None:
@@ -261,7 +262,8 @@ def main() -> None:
     for n_classes in (10, 1000):
         for dtype in ("float64", "float32"):
             one_row(n_classes, dtype)
-    one_row_of_two_classes()
+    for n_classes in (2, 10):
+        one_row_of_each_method(n_classes)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,14 @@
 
 ``torch.compile`` warns about the caches in these functions of array-api-compat, so a torch tensor
 does not reach them. NumPy follows the standard itself since version 2.1, and its own ``clip`` takes
-a tenth of the time on a single row.
+a tenth of the time on a single row. For a single number Python's own functions take a tenth of the
+time of NumPy's, so that a formula written for arrays is also fast for one Python float.
 """
 
 from __future__ import annotations
 
+import math
+from types import SimpleNamespace
 from typing import Any
 
 import array_api_compat
@@ -17,8 +20,30 @@ from calibrant._types import Array
 NUMPY_FOLLOWS_THE_STANDARD = hasattr(np, "astype")
 
 
+def _clip(x: float, *, min: float = -math.inf, max: float = math.inf) -> float:  # noqa: A002
+    return min if x < min else max if x > max else x
+
+
+OF_A_FLOAT = SimpleNamespace(
+    abs=abs,
+    clip=_clip,
+    exp=math.exp,
+    finfo=np.finfo,
+    log=lambda x: math.log(x) if x > 0.0 else -math.inf,
+    log1p=math.log1p,
+    logaddexp=lambda x, y: max(x, y) + math.log1p(math.exp(-abs(x - y))),
+    maximum=max,
+    minimum=min,
+    where=lambda condition, x, y: x if condition else y,
+    zeros_like=lambda x: 0.0,
+)
+"""The functions of the standard that formulas of one finite number need."""
+
+
 def array_namespace(array: Array) -> Any:
-    """The functions of the array API standard for ``array``."""
+    """The functions of the array API standard for ``array``, or for one float."""
+    if type(array) is float:
+        return OF_A_FLOAT
     if _is_tensor(array):
         from array_api_compat import torch
 

@@ -274,6 +274,7 @@ def test_the_focal_layer_and_file_agree_for_every_gamma(gamma, k):
     assert_agrees(function_of(source(calibrator))(logits), calibrator, logits)
 
 
+@pytest.mark.slow
 @cases(taking_turns(6), fast=["focal-temperature", "isotonic"])
 def test_the_torch_program_agrees(name, k, dtype, tmp_path, capfd):
     calibrator, logits = fitted(name, k, 0.01), rows(k, dtype)

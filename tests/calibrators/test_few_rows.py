@@ -103,6 +103,7 @@ def test_a_command_and_a_program_differ_in_what_is_few():
         assert are_few(IN_A_COMMAND)
 
 
+@pytest.mark.slow
 def test_compilation_is_announced_once(tmp_path):
     """In a new process without a cache, as on a new machine."""
     code = """

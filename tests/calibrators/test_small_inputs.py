@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import re
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
+from hypothesis.extra.numpy import arrays
 from mpmath import mp
 
 from calibrant import AutoCalibration, StructuredScaling, TemperatureScaling, TopRestScaling
-from calibrant.calibrators.auto.curves import STEPS
+from calibrant._array_api import array_namespace
+from calibrant._numerics.logspace import below_top, split_top
+from calibrant.calibrators import CALIBRATORS, Calibrator
 from calibrant.calibrators.data import FEW_NUMBERS
-from calibrant.calibrators.linear.methods import BiasCorrectedTemperatureScaling
+from calibrant.calibrators.linear.methods import BiasCorrectedTemperatureScaling, VectorScaling
+from calibrant.calibrators.one_vs_rest.base import (
+    MOST_LOG_ODDS,
+    OneVsRest,
+    _row_log_odds,
+    class_log_odds,
+)
+from calibrant.calibrators.one_vs_rest.parametric import PlattScaling
+from calibrant.calibrators.one_vs_rest.tables import places
 from calibrant.calibrators.temperature import kernels
 from calibrant.calibrators.temperature.floored import FlooredTemperatureScaling
 from calibrant.calibrators.temperature.methods import small_softmax
-from calibrant.calibrators.top_rest.map import _compiled_probs, _row_by_row
-from tests.builders import draw_samples
+from calibrant.calibrators.top_rest.map import _compiled_probs
+from tests.builders import build, draw_samples
 from tests.reference import focal_mpmath, top_rest_slow
 
 pytestmark = [
@@ -106,7 +119,7 @@ def test_top_rest_row_by_row(dtype: str, name: str) -> None:
     exact = [[mp.exp(each) for each in top_rest_slow.log_probs(row, fitted)] for row in logits]
     agree(
         logits,
-        small=_row_by_row(logits, fitted),
+        small=TopRestScaling()._probs(logits, fitted),
         compiled=_compiled_probs(logits, fitted),
         exact=exact,
     )
@@ -139,16 +152,16 @@ FIRST_PARTS["both, then"] = FIRST_PARTS["floored, then"] + FIRST_PARTS["structur
 
 
 @functools.cache
-def fitted(name: str) -> TemperatureScaling | AutoCalibration:
+def fitted(name: str) -> Calibrator:
     if name in FIRST_PARTS:
         chosen = AutoCalibration().with_state({}, 6)
         last = TopRestScaling().with_state(state("without classes"), 6)
         chosen.parts_ = (*FIRST_PARTS[name], last)
         return chosen
     logits, labels = draw_samples(1000, 6)
-    if name == "temperature":
-        return TemperatureScaling().fit(2 * logits, labels)
-    return AutoCalibration(keep_class=name == "auto, keep_class").fit(logits, labels)
+    if name == "auto, keep_class":
+        return AutoCalibration(keep_class=True).fit(logits, labels)
+    return build(name).fit(2 * logits, labels)
 
 
 every_method = pytest.mark.parametrize(
@@ -156,7 +169,7 @@ every_method = pytest.mark.parametrize(
 )
 
 
-@every_method
+@pytest.mark.parametrize("name", [*CALIBRATORS, "auto, keep_class", *FIRST_PARTS])
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 def test_one_row_is_that_row_of_a_batch(name: str, dtype: str) -> None:
     logits = hostile_rows("float32" if dtype == "float16" else dtype)
@@ -166,15 +179,16 @@ def test_one_row_is_that_row_of_a_batch(name: str, dtype: str) -> None:
     for row, expected in zip(logits, batch, strict=False):
         found = fitted(name).predict_proba(row[np.newaxis])
         assert found.dtype == batch.dtype == ("float64" if dtype == "float64" else "float32")
-        np.testing.assert_allclose(found[0], expected, rtol=0, atol=TOLERANCE[found.dtype.name])
+        atol = 1e-12 if dtype == "float64" else TOLERANCE["float32"]
+        np.testing.assert_allclose(found[0], expected, rtol=0, atol=atol)
         np.testing.assert_array_equal(found, fitted(name).predict_proba(logits=row[np.newaxis]))
 
 
-@pytest.mark.parametrize("method", [step.curve for step in STEPS])
+@pytest.mark.parametrize("name", CALIBRATORS)
 @pytest.mark.parametrize("dtype", TOLERANCE)
-def test_one_row_of_two_classes_is_that_row_of_a_batch(method: type, dtype: str) -> None:
+def test_one_row_of_two_classes_is_that_row_of_a_batch(name: str, dtype: str) -> None:
     samples, labels = draw_samples(1000, 2)
-    curve = method().fit(samples, labels)
+    curve = build(name).fit(samples, labels)
     huge = np.finfo(dtype).max
     special = [[1, 1], [0, -np.inf], [-np.inf, 2], [huge, -huge], [-huge, huge], [0, 1e-9]]
     logits = np.concatenate([samples[:50], special]).astype(dtype)
@@ -182,7 +196,97 @@ def test_one_row_of_two_classes_is_that_row_of_a_batch(method: type, dtype: str)
     for row, expected in zip(logits, batch, strict=False):
         found = curve.predict_proba(logits=row[np.newaxis])
         assert found.dtype == dtype
-        np.testing.assert_allclose(found[0], expected, rtol=1e-12 if dtype == "float64" else 1e-6)
+        np.testing.assert_allclose(found[0], expected, rtol=1e-12 if dtype == "float64" else 1e-5)
+
+
+@pytest.mark.parametrize("base", [TemperatureScaling, TopRestScaling, VectorScaling, PlattScaling])
+def test_a_subclass_with_another_map(base: type[Calibrator]) -> None:
+    class Uniform(base):
+        def _log_probs(self, logits: np.ndarray, state: dict) -> np.ndarray:
+            return np.full(logits.shape, -np.log(logits.shape[-1]))
+
+        _probs = Calibrator._probs
+
+        def _probs_are_compiled(self, state: dict) -> bool:
+            return False
+
+    logits, labels = draw_samples(200, 3)
+    uniform = Uniform().fit(logits, labels)
+    for n in (1, 200):
+        np.testing.assert_allclose(uniform.predict_proba(logits[:n]), 1 / 3)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("temperature", [1e-300, 1e300])
+@pytest.mark.parametrize("name", [*FIRST_PARTS, "temperature", "top-rest", "focal-temperature"])
+def test_no_temperature_overflows(name: str, temperature: float) -> None:
+    """However large the row, as long as it is not masked; nothing but the answer comes out."""
+    rows = np.array([[3, 1, 1, 0, -2, 5], [1, 1, 0, 0, 0, 0]]) * np.array([[1e-290], [1e29]])
+    tried = copy.deepcopy(fitted(name))
+    for part in tried.parts_ or (tried,):
+        part.state_["temperature"] = temperature
+    batch = tried.predict_proba(logits=np.repeat(rows, 500, axis=0))[::500]
+    for row, expected in zip(rows, batch, strict=True):
+        found = tried.predict_proba(logits=row[np.newaxis])
+        np.testing.assert_allclose(found[0], expected, rtol=0, atol=1e-12)
+
+
+ROW = arrays(np.float64, 5, elements=st.floats(-50, 50) | st.floats(-1e30, 1e30))
+
+
+@given(ROW, st.floats(1e-90, 1e90))
+def test_what_a_row_is_below_its_top(row: np.ndarray, temperature: float) -> None:
+    found, expected = below_top(row, temperature), split_top(row, temperature).z
+    np.testing.assert_allclose(found, expected, rtol=1e-15)
+
+
+@given(ROW)
+def test_log_odds_of_a_row(row: np.ndarray) -> None:
+    np.testing.assert_allclose(_row_log_odds(row), class_log_odds(row), rtol=1e-13, atol=1e-13)
+
+
+@given(
+    arrays(np.float64, 6, elements=st.floats(-4, 4)),
+    arrays(np.float64, (6, 7), elements=st.integers(-4, 4) | st.floats(-4, 4)),
+)
+def test_places_in_a_table(row: np.ndarray, knots: np.ndarray) -> None:
+    knots.sort(axis=1)
+    for found, expected in zip(places(row, knots), places(row[np.newaxis], knots), strict=True):
+        np.testing.assert_array_equal(found, expected[0])
+
+
+@functools.cache
+def curve_of_two(name: str) -> OneVsRest:
+    return build(name).fit(*draw_samples(1000, 2))
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, each in CALIBRATORS.items() if issubclass(each, OneVsRest)]
+)
+@given(log_odds=st.floats(-MOST_LOG_ODDS, MOST_LOG_ODDS))
+def test_one_number_is_calibrated_as_an_array(name: str, log_odds: float) -> None:
+    curve = curve_of_two(name)
+    found = curve._calibrated(log_odds, curve.state_)
+    assert type(found) is float
+    (expected,) = curve._calibrated(np.array([[log_odds]]), curve.state_)
+    np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13)
+
+
+@given(st.floats(-700, 700), st.floats(-700, 700))
+def test_functions_of_a_float_are_those_of_numpy(x: float, y: float) -> None:
+    xp = array_namespace(x)
+    for name in ("abs", "exp", "zeros_like"):
+        np.testing.assert_allclose(getattr(xp, name)(x), getattr(np, name)(x), rtol=1e-15)
+    for name in ("log", "log1p"):
+        found, expected = getattr(xp, name)(1e-300 + abs(x)), getattr(np, name)(1e-300 + abs(x))
+        np.testing.assert_allclose(found, expected, rtol=1e-15)
+    for name in ("maximum", "minimum", "logaddexp"):
+        found, expected = getattr(xp, name)(x, y), getattr(np, name)(x, y)
+        np.testing.assert_allclose(found, expected, rtol=1e-15, atol=1e-15)
+    assert xp.clip(x, min=-y) == np.clip(x, min=-y)
+    assert xp.clip(x, min=-abs(y), max=abs(y)) == np.clip(x, -abs(y), abs(y))
+    assert xp.where(x < y, x, y) == np.where(x < y, x, y)
+    assert xp.log(0.0) == -np.inf
 
 
 @every_method

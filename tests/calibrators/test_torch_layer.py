@@ -175,7 +175,16 @@ def test_exports_with_any_number_of_rows(name):
         torch.testing.assert_close(program(logits[:n]), module(logits[:n]))
 
 
-@pytest.mark.parametrize("name", ["auto", "floored-temperature", "focal", "histogram"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "auto",
+        *(
+            pytest.param(n, marks=pytest.mark.slow)
+            for n in ("floored-temperature", "focal", "histogram")
+        ),
+    ],
+)
 def test_a_network_compiles_with_the_layer_in_one_piece_and_without_warnings(name):
     network = nn.Sequential(nn.Linear(3, 3), fitted(name).as_module())
     compiled = torch.compile(network, backend="eager", fullgraph=True)

@@ -63,6 +63,7 @@ def test_the_ending_of_out_tells_the_format(file):
     np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_an_onnx_model_of_either_type(file, capfd):
     result = run(file, "--format", "onnx", "--dtype", "float64")
     assert result.exit_code == 0, result.output

@@ -120,6 +120,7 @@ def test_theorems_3_and_11_the_minimiser_keeps_the_order_and_the_map_recovers(et
     assert np.all(q[1:] >= q[:-1] * (1.0 - rounding(eta, 0.0)))
 
 
+@pytest.mark.slow
 @given(posteriors(), gammas, seeds)
 def test_theorem_5_the_minimiser_is_not_the_posterior(eta, gamma, seed):
     q = inverse_focal_map(eta, gamma=gamma)

@@ -155,6 +155,7 @@ def test_a_missing_callback_is_warned_of_once(tmp_path, recwarn, name, said):
     assert len(messages) == said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options", "found"),
     [
@@ -190,6 +191,7 @@ def test_cross_entropy_trains_as_the_trainer_does_without_us(tmp_path):
     assert torch.allclose(weights(ours), weights(theirs), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokens", [False, True])
 def test_accumulated_batches_make_the_step_of_one_large_batch(tmp_path, tokens):
     found = []
@@ -320,6 +322,7 @@ def run(folder, n_epochs, resume=None):
     return loss.loss.state_dict(), weights(trainer)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_with_the_state_of_adafocal(tmp_path):
     whole, trained = run(tmp_path / "whole", 4)
     run(tmp_path / "half", 2)

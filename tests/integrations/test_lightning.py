@@ -367,8 +367,8 @@ class Seeded(Callback):
         torch.manual_seed(trainer.global_step)
 
 
-@pytest.mark.parametrize("loss", ["adafocal", "fls-531"])
-@pytest.mark.parametrize("after", ["training", "validation"])
+@pytest.mark.parametrize("loss", ["adafocal", pytest.param("fls-531", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("after", ["training", pytest.param("validation", marks=pytest.mark.slow)])
 def test_a_resumed_run_goes_on_bit_for_bit(tmp_path, loss, after):
     def run(folder, n_epochs, ckpt_path=None):
         torch.manual_seed(0)

@@ -302,8 +302,16 @@ def test_folds_can_be_given_in_many_ways():
         for cv in ways
     ]
     assert found == [found[0]] * 4
-    parallel = CalibratedClassifier(GaussianNB(), method="temperature", n_jobs=2).fit(X, y)
-    assert parallel.calibrator_.temperature_ == found[0]
+
+
+@pytest.mark.slow
+def test_folds_in_two_processes():
+    X, y, _, _ = problem()  # noqa: N806
+    one, two = (
+        CalibratedClassifier(GaussianNB(), method="temperature", n_jobs=n_jobs).fit(X, y)
+        for n_jobs in (None, 2)
+    )
+    assert two.calibrator_.temperature_ == one.calibrator_.temperature_
 
 
 def test_folds_that_leave_rows_out_are_refused():

@@ -38,6 +38,7 @@ def test_each_label_has_the_metrics_of_two_classes():
     assert result.macro_ece == pytest.approx(np.mean([each.ece for each in result.labels]))
 
 
+@pytest.mark.slow
 def test_a_calibrated_model_is_rarely_called_off():
     """In about 5% of models any of 30 labels is, most of which have few positives."""
     called = [

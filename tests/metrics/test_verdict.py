@@ -193,6 +193,7 @@ def test_the_smallest_p_value_has_its_own_distribution():
     assert test.adjusted(1.0) == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 3, 10])
 def test_false_alarms_are_rare(n_classes):
     """At 5%; `experiments/verdict_level` measures it on more models."""

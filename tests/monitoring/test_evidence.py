@@ -176,6 +176,7 @@ def stream_alarms(k: int, tilt: float, streams: int, seed: int) -> float:
     return alarms / streams
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [2, 4])
 def test_few_false_alarms_and_many_true_ones(k):
     assert stream_alarms(k, 0.0, 200, seed=100) <= 0.05

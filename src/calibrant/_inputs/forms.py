@@ -92,7 +92,7 @@ def scores(kind: str, given: Any, classes: Any = None) -> Scores:
     return Scores(kind, unchecked_scores(array, kind), given=array)
 
 
-def look_like_probs(values: Array, *, one_column: bool) -> bool:
+def look_like_probs(values: Array, *, one_column: bool = False) -> bool:
     """Whether every row could be probabilities: between 0 and 1, and a sum of 1."""
     xp = array_namespace(values)
     inside = bool(xp.all((values >= 0) & (values <= 1)))

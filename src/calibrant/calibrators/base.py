@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import math
 import os
 import warnings
 from abc import ABC, abstractmethod
@@ -29,9 +28,12 @@ from calibrant._array_api import array_namespace, device
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
 from calibrant.calibrators.data import (
+    MOST_SPREAD,
+    NEARLY_TIED,
     FitData,
     Floats,
     Samples,
+    extremes,
     given_scores,
     row_blocks,
     samples_of,
@@ -132,6 +134,14 @@ class Calibrator(ABC):
     group_keys_: tuple[tuple[str, ...], ...] = ()
     """The columns that it reads besides the scores, and their values for each group it knows."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A class with another map does not inherit the map of one row, only the one made of it."""
+        super().__init_subclass__(**options)
+        own = vars(cls).keys()
+        if own & {"_log_probs", "_probs"} and not own & {"_row_scores", "_row_probs"}:
+            for name in ("_row_scores", "_row_probs"):
+                setattr(cls, name, getattr(Calibrator, name))
+
     @property
     def classes_(self) -> tuple[Any, ...]:
         """The label of each class, in the order of the columns."""
@@ -156,6 +166,16 @@ class Calibrator(ABC):
         """
         scores: Floats = self._log_probs(row[np.newaxis], state)[0]
         return scores
+
+    def _row_probs(self, row: npt.NDArray[Any], state: State) -> npt.NDArray[Any]:
+        """``_probs`` of one row, in its type; no logits are further apart than ``MOST_SPREAD``."""
+        if type(self)._row_scores is not Calibrator._row_scores:
+            scores = self._row_scores(row.astype(np.float64, copy=False), state)
+            weights = np.exp(scores - scores.item(scores.argmax()))
+            if not (self.KEEPS_ARGMAX and np.count_nonzero(weights > NEARLY_TIED) > 1):
+                weights /= np.add.reduce(weights)
+                return weights.astype(row.dtype, copy=False)
+        return np.asarray(self._apply(self._probs, row[np.newaxis])[0])
 
     def _probs(self, logits: Array, state: State) -> Array:
         """Calibrated probabilities; overridden where something is better than exp(log p)."""
@@ -235,8 +255,9 @@ class Calibrator(ABC):
         Arrays stay in their library, one column stays one column, and a frame becomes a frame of
         the same kind. The columns of a frame are matched to ``classes_`` by name.
         """
-        if probs is None and self._is_plain(scores, logits):
-            return self._apply(self._probs, logits if scores is None else scores)
+        found = self._plain_probs(scores, logits) if probs is None else None
+        if found is not None:
+            return found
         given = self._given(scores, logits, probs)
         return given.restored(self._apply(self._probs, to_logits(given.kind, given.checked())))
 
@@ -259,24 +280,6 @@ class Calibrator(ABC):
         if self.class_names() is None:
             return indices
         return _inputs.labels_of(self.classes_, _inputs.as_numpy(indices))
-
-    def _is_plain(self, scores: Any, named: Any) -> bool:
-        """Whether logits need no conversion: the checks would take longer than a single row."""
-        logits = named if scores is None else scores
-        return (
-            (scores is None or named is None)
-            and type(logits) is np.ndarray
-            and logits.ndim == 2
-            and len(logits) > 0
-            and logits.dtype in _inputs.PLAIN
-            and logits.shape[1] == getattr(self, "n_classes_", 0)
-            and (  # argmax takes a fifth of the time of max
-                math.isfinite(logits.item(logits.argmax()))
-                if len(logits) == 1
-                else bool(np.isfinite(logits.max(axis=1)).all())
-            )
-            and (scores is None or not within(scores[0], 0.0, 1.0))
-        )
 
     def class_names(self) -> list[Any] | None:
         """The labels of the classes as a list; None if they are the indices 0, 1, ..."""
@@ -381,6 +384,31 @@ class Calibrator(ABC):
                 "Call fit(logits, labels), or load a fitted calibrator with calibrant.load"
             )
 
+    def _plain_probs(self, scores: Any, named: Any) -> npt.NDArray[Any] | None:
+        """The probabilities of logits that need no conversion; None if they do.
+
+        The checks of all kinds of scores would take longer than a single row.
+        """
+        logits = named if scores is None else scores
+        if not (
+            (scores is None or named is None)
+            and type(logits) is np.ndarray
+            and logits.ndim == 2
+            and len(logits) > 0
+            and logits.dtype in _inputs.PLAIN
+            and logits.shape[1] == getattr(self, "n_classes_", 0)
+        ):
+            return None
+        low, high = extremes(logits[0])
+        inside = scores is not None and 0.0 <= low <= high <= 1.0
+        if inside and _inputs.look_like_probs(logits[0]):
+            return None
+        if len(logits) == 1 and high - low <= MOST_SPREAD:
+            return self._row_probs(logits[0], self.state_)[np.newaxis]
+        if not np.isfinite(logits.max(axis=1)).all():
+            return None
+        return np.asarray(self._apply(self._probs, logits))
+
     @np.errstate(over="ignore")
     def _apply(self, transform: Callable[[Array, State], Array], logits: Array) -> Array:
         self._need_fit()
@@ -445,11 +473,6 @@ class Calibrator(ABC):
                 f"{missing} of {data.n_classes} classes have no sample; "
                 "their probabilities are a guess."
             )
-
-
-def within(row: npt.NDArray[Any], low: float, high: float) -> bool:
-    """Whether the numbers of one row are within bounds; argmin is much faster than min."""
-    return bool(low <= row[row.argmin()] and row[row.argmax()] <= high)
 
 
 def state_like(state: State, logits: Array) -> State:

@@ -7,7 +7,6 @@ function of that family that dispatches on their type: this module imports no fa
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
@@ -30,6 +29,9 @@ zeros that a random forest predicts."""
 FEW_ROWS, FEW_NUMBERS = 100, 4096
 """Up to as many rows and logits are mapped row by row, by NumPy: compiled code is not faster, and
 must be compiled."""
+MOST_SPREAD = 1e30
+"""The largest difference of logits in a row that has a map of its own. No product overflows, and no
+class is masked: that would be an infinite difference."""
 NEARLY_TIED = 1.0 - 1e-6
 """Ratio of two probabilities above which rounding to single precision could make them equal."""
 BLOCK_ENTRIES = 1 << 18
@@ -219,14 +221,17 @@ def are_few_rows(logits: npt.NDArray[Any]) -> bool:
 
 
 def are_few_plain_rows(logits: Array) -> bool:
-    """Whether these are a few rows of NumPy without masked classes, as a service sends them."""
-    return (
-        isinstance(logits, np.ndarray)
-        and logits.ndim == 2
-        and are_few_rows(logits)
-        and logits.size > 0
-        and bool(logits.item(logits.argmin()) > -math.inf)
-    )
+    """Whether these are a few rows of NumPy as a service sends them: see ``MOST_SPREAD``."""
+    is_plain = isinstance(logits, np.ndarray) and logits.ndim == 2 and logits.size > 0
+    if not (is_plain and are_few_rows(logits)):
+        return False
+    low, high = extremes(logits)
+    return high - low <= MOST_SPREAD
+
+
+def extremes(logits: npt.NDArray[Any]) -> tuple[float, float]:
+    """The smallest and the largest; ``argmin`` takes a fifth of the time of ``min`` for one row."""
+    return logits.item(logits.argmin()), logits.item(logits.argmax())
 
 
 def row_blocks(n_rows: int, n_classes: int) -> Iterator[slice]:

@@ -21,19 +21,6 @@ def log_probs_after(parts: Iterable[Calibrator], logits: Array) -> Array:
     return logits
 
 
-def _scores_after(parts: list[Calibrator], logits: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """:func:`log_probs_after` of a few rows, up to a number for each."""
-    if not parts:
-        return logits
-    out = np.empty_like(logits)
-    for i, row in enumerate(logits):
-        scores = row.astype(np.float64, copy=False)
-        for part in parts:
-            scores = part._row_scores(scores, part.state_)
-        out[i] = scores
-    return out
-
-
 class InParts(Calibrator):
     """Fitted calibrators in a row: each is applied to the log-probabilities of the one before.
 
@@ -50,9 +37,18 @@ class InParts(Calibrator):
 
     def _probs(self, logits: Array, state: State) -> Array:
         *first, last = self.parts_
-        if last._probs_are_compiled(last.state_) and are_few_plain_rows(logits):
-            return last._probs(_scores_after(first, logits), last.state_)
+        if first and last._probs_are_compiled(last.state_) and are_few_plain_rows(logits):
+            return np.stack([self._row_probs(row, state) for row in logits])
         return last._apply(last._probs, log_probs_after(first, logits))
+
+    def _row_probs(self, row: npt.NDArray[Any], state: State) -> npt.NDArray[Any]:
+        *first, last = self.parts_
+        if not first:
+            return last._row_probs(row, last.state_)
+        scores = row.astype(np.float64, copy=False)
+        for part in first:
+            scores = part._row_scores(scores, part.state_)
+        return last._row_probs(scores, last.state_).astype(row.dtype, copy=False)
 
     @np.errstate(over="ignore")
     def _apply(self, transform: Callable[[Array, State], Array], logits: Array) -> Array:

@@ -34,7 +34,7 @@ def complement_of_u(t: Array, cross_entropy: Array) -> Array:
     """
     xp = array_namespace(t)
     # The k-th term is below t^(k-1) / k^2: the terms left out are smaller than one rounding.
-    bits = -np.log2(float(xp.finfo(t.dtype).eps))
+    bits = -np.log2(float(xp.finfo(getattr(t, "dtype", float)).eps))
     n_terms = int(np.ceil(bits / -np.log2(SERIES_BELOW)))
     small = xp.clip(t, max=SERIES_BELOW)
     series = xp.zeros_like(t)

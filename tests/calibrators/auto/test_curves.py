@@ -154,6 +154,7 @@ def test_without_a_mistake_nothing_is_certain(n):
     assert probs.max() < 1 - 1e-4
 
 
+@pytest.mark.slow
 def test_small_samples_are_not_worse_than_temperature():
     """Over many small samples of what temperature scaling can and cannot do."""
     rows, answers = {}, {}

@@ -706,6 +706,7 @@ def test_truncated_newton_steps_end_where_lbfgs_does(method, monkeypatch):
     assert found.evaluations < by_lbfgs.evaluations / 2
 
 
+@pytest.mark.slow
 @every_method
 def test_memory_stays_at_one_copy_in_double_precision(method, monkeypatch):
     monkeypatch.setattr(linear_solver, "STEPS", 2)

@@ -236,6 +236,7 @@ def test_saved_and_exported_calibrators_agree(tmp_path, options, n_labels):
         exported(np.zeros((2, n_labels + 1)))
 
 
+@pytest.mark.slow
 def test_torch_layer_and_program(tmp_path, fitted):
     import torch
 

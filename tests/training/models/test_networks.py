@@ -333,6 +333,7 @@ def test_the_pooled_grid_is_that_of_tinyimagenet():
         torch.testing.assert_close(network(images), network.classifier(quarters))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*IMAGES, "text-cnn", "mlp"])
 def test_the_classifier_gives_the_logits(networks, name):
     """Doubling the weights of ``classifier`` doubles the logits."""

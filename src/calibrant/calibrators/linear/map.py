@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._array_api import array_namespace
-from calibrant._numerics.logspace import detach, split_top
+from calibrant._numerics.logspace import below_top, detach, split_top
 from calibrant._numerics.precision import narrowed
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, State, fitted_array
@@ -185,6 +186,14 @@ class CentredLinear(Linear):
         top = detach(xp.max(scores, axis=-1, keepdims=True))
         log_probs = split_top((scores - top) * size + state["bias"]).log_q
         return xp.where(absent, -float("inf"), log_probs)
+
+    def _row_scores(self, row: Floats, state: State) -> Floats:
+        z = below_top(row, 1.0)
+        centred = features = z - np.add.reduce(z) / len(row)
+        if self.ON_LOG_PROBS:
+            features = z - math.log(np.add.reduce(np.exp(z)))
+        scores: Floats = self._scores(centred, features, state) + state["bias"]
+        return scores
 
 
 def temperature_of(rows: RegressionRows, inverse_temperature: float) -> float:

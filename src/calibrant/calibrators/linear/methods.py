@@ -27,7 +27,7 @@ import numpy as np
 
 from calibrant import _inputs
 from calibrant._array_api import array_namespace
-from calibrant._numerics.logspace import split_top
+from calibrant._numerics.logspace import below_top, split_top
 from calibrant._types import Array
 from calibrant.calibrators.base import Shapes, State, fitted_array, fitted_number
 from calibrant.calibrators.data import Floats
@@ -160,7 +160,7 @@ class BiasCorrectedTemperatureScaling(Linear):
         return xp.where(logits == -float("inf"), -float("inf"), log_probs)
 
     def _row_scores(self, row: Floats, state: State) -> Floats:
-        scores: Floats = (row - row[row.argmax()]) / state["temperature"] + state["bias"]
+        scores: Floats = below_top(row, state["temperature"]) + state["bias"]
         return scores
 
     def _shape(self, n_classes: int) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._array_api import array_namespace
-from calibrant._numerics.logspace import sigmoid, softplus, split_top
+from calibrant._numerics.logspace import below_top, sigmoid, softplus, split_top
 from calibrant._numerics.precision import narrowed
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, State
@@ -44,6 +44,7 @@ from calibrant.calibrators.temperature.solver import uncalibrated
 
 MOST_LOG_ODDS = 52 * math.log(2.0)
 """Bound of the log-odds before and after calibration: 36, a probability of 2e-16."""
+LEAST_ODDS = math.exp(-MOST_LOG_ODDS)
 MOST_KEPT = 1 << 20
 """Largest number of logits whose problems are kept for other methods, in 10 bytes each."""
 LARGEST_NUMBER = 1e30
@@ -60,13 +61,22 @@ def class_log_odds(logits: Array) -> Array:
         split = split_top(logits)
         lower = split.log_q - xp.log1p(-split.q)
         log_odds = xp.where(split.is_top, -split.log_odds, lower)
-    return xp.clip(log_odds, min=-MOST_LOG_ODDS, max=MOST_LOG_ODDS)
+    return _bounded(log_odds)
 
 
-def _bounded(log_odds: Floats) -> Floats:
-    """Log-odds within the bounds; NumPy's ``clip`` takes four times as long for one row."""
-    bounded: Floats = np.minimum(np.maximum(log_odds, -MOST_LOG_ODDS), MOST_LOG_ODDS)
-    return bounded
+def _row_log_odds(row: Floats) -> Floats:
+    """:func:`class_log_odds` of one row of more than two classes."""
+    m, z = row.argmax(), below_top(row, 1.0)
+    weights = np.exp(z)
+    weights[m] = 0.0
+    rest = float(np.add.reduce(weights))
+    log_odds = z - np.log(1.0 + rest - weights)
+    log_odds[m] = -math.log(max(rest, LEAST_ODDS))
+    return np.maximum(log_odds, -MOST_LOG_ODDS)
+
+
+def _bounded(log_odds: Array) -> Array:
+    return array_namespace(log_odds).clip(log_odds, min=-MOST_LOG_ODDS, max=MOST_LOG_ODDS)
 
 
 def exact_log_softmax(logits: Array) -> Array:
@@ -135,7 +145,10 @@ class OneVsRest(Calibrator):
 
     @abstractmethod
     def _calibrated(self, log_odds: Array, state: State) -> Array:
-        """The log-odds of g_k from those of q_k; the last axis is the problems."""
+        """The log-odds of g_k from those of q_k; the last axis is the problems.
+
+        Also of a Python float, if there is one problem.
+        """
 
     def _fit(self, data: Samples) -> Fitted:
         rows = data.in_memory()
@@ -166,16 +179,26 @@ class OneVsRest(Calibrator):
             calibrated = xp.concat([-one, one], axis=-1)
         else:
             calibrated = self._calibrated(log_odds, state)
-        bounded = xp.clip(calibrated, min=-MOST_LOG_ODDS, max=MOST_LOG_ODDS)
         absent = logits == -float("inf")
-        return exact_log_softmax(xp.where(absent, -float("inf"), -softplus(-bounded)))
+        return exact_log_softmax(xp.where(absent, -float("inf"), -softplus(-_bounded(calibrated))))
 
     def _probs(self, logits: Array, state: State) -> Array:
         if logits.shape[-1] == 2 and are_few_plain_rows(logits):
-            log_odds = _bounded(logits[:, 1:] - logits[:, :1])
-            one = _bounded(self._calibrated(log_odds, state))
+            one = self._of_two(logits[:, 1:] - logits[:, :1], state)
             return sigmoid(np.concatenate([-one, one], axis=1))
         return super()._probs(logits, state)
+
+    def _row_scores(self, row: Floats, state: State) -> Floats:
+        if len(row) == 2:
+            first, second = row.tolist()
+            return np.array([0.0, self._of_two(second - first, state)])
+        calibrated = self._calibrated(_row_log_odds(row), state)
+        scores: Floats = -softplus(-_bounded(calibrated))
+        return scores
+
+    def _of_two(self, log_odds: Array, state: State) -> Array:
+        """Calibrated log-odds of class 1 of two."""
+        return _bounded(self._calibrated(_bounded(log_odds), state))
 
     def _refuse_state(self, state: State) -> str | None:
         expected = 1 if self.n_classes_ == 2 else self.n_classes_

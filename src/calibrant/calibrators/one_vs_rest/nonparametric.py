@@ -130,8 +130,8 @@ class IsotonicCalibration(Table):
         xp = array_namespace(log_odds)
         low, high, part = between(log_odds, state["knots"])
         left, right = taken(state["values"], low), taken(state["values"], high)
-        ends = sigmoid(xp.stack([left, right, -left, -right]))
-        hit, miss = ((1.0 - part) * ends[i, ...] + part * ends[i + 1, ...] for i in (0, 2))
+        hit = (1.0 - part) * sigmoid(left) + part * sigmoid(right)
+        miss = (1.0 - part) * sigmoid(-left) + part * sigmoid(-right)
         return xp.log(hit) - xp.log(miss)
 
 

@@ -58,7 +58,10 @@ class _Logistic(OneVsRest):
         """The features that the slopes multiply, in the order of ``STATE``."""
 
     def _calibrated(self, log_odds: Array, state: State) -> Array:
-        *slopes, z = (state[name] for name in self.STATE)
+        parameters = [state[name] for name in self.STATE]
+        if isinstance(log_odds, float):
+            parameters = [each.item() for each in parameters]
+        *slopes, z = parameters
         for slope, feature in zip(slopes, self._features(log_odds), strict=True):
             z = z + slope * feature
         return z

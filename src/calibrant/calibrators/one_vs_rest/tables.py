@@ -38,6 +38,9 @@ order in which the softmax summed its classes."""
 ON_EDGE = 1e-12
 """A fraction of the samples this little below an edge is on it, up to rounding."""
 
+MOST_COMPARED = 1 << 17
+"""Up to so many knots, one row is compared with all of them: faster than a search by steps."""
+
 
 @dataclass(frozen=True)
 class PooledSamples:
@@ -178,11 +181,15 @@ def places(log_odds: Array, knots: Array) -> tuple[Array, Array]:
     """Indices in the flattened table of the last knot below (else the first), and of the next."""
     xp = array_namespace(log_odds)
     n_problems, length = knots.shape
-    if n_problems == 1 and isinstance(log_odds, np.ndarray):
-        place = np.maximum(knots[0].searchsorted(log_odds) - 1, 0)
-        return place, np.minimum(place + 1, length - 1)
+    if n_problems == 1 and isinstance(log_odds, np.ndarray | float):
+        place = xp.maximum(knots[0].searchsorted(log_odds) - 1, 0)
+        return place, xp.minimum(place + 1, length - 1)
     first = xp.arange(n_problems, dtype=xp.int64, device=device(log_odds)) * length
     last = first + (length - 1)
+    if isinstance(log_odds, np.ndarray) and log_odds.ndim == 1 and knots.size <= MOST_COMPARED:
+        below = np.count_nonzero(knots < log_odds[:, np.newaxis], axis=1)
+        place = np.maximum(first + below - 1, first)
+        return place, np.minimum(place + 1, last)
     place = xp.broadcast_to(first, log_odds.shape)
     for power in reversed(range((int(length) - 1).bit_length())):
         trial = xp.minimum(place + 2**power, last)
@@ -205,7 +212,7 @@ def between(log_odds: Array, knots: Array) -> tuple[Array, Array, Array]:
 def taken(table: Array, places: Array) -> Array:
     """Entries of a table at indices in it, flattened."""
     if isinstance(table, np.ndarray):
-        return table.reshape(-1)[places]
+        return table.reshape(-1)[places] if isinstance(places, np.ndarray) else table.item(places)
     xp = array_namespace(table)
     flat = xp.take(xp.reshape(table, (-1,)), xp.reshape(places, (-1,)), axis=0)
     return xp.reshape(flat, places.shape)

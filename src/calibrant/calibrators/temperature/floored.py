@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from calibrant._array_api import array_namespace
-from calibrant._numerics.logspace import split_top
+from calibrant._numerics.logspace import below_top, split_top
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State, fitted_number
 from calibrant.calibrators.data import FitData, Floats, Samples
@@ -62,7 +62,8 @@ class FlooredTemperatureScaling(Calibrator):
         return xp.where(logits == -float("inf"), -float("inf"), log_probs)
 
     def _row_scores(self, row: Floats, state: State) -> Floats:
-        scores: Floats = np.maximum(row - row[row.argmax()], -state["floor"]) / state["temperature"]
+        temperature = state["temperature"]
+        scores: Floats = np.maximum(below_top(row, temperature), -state["floor"] / temperature)
         return scores
 
     def _fit(self, data: Samples) -> Fitted:

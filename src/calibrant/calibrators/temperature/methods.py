@@ -7,6 +7,7 @@ All of them are one map with gamma or T fixed. None changes the predicted class.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from calibrant import _inputs
 from calibrant._array_api import array_namespace
 from calibrant._numerics.first_use import are_few
-from calibrant._numerics.logspace import keep_argmax, split_top
+from calibrant._numerics.logspace import below_top, keep_argmax, split_top
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State, fitted_number
@@ -33,6 +34,7 @@ from calibrant.calibrators.temperature.solver import (
 )
 from calibrant.errors import CalibrantError
 from calibrant.focal.calibration_map import map_log_probs
+from calibrant.focal.scalar import log_phi_low, log_phi_top
 from calibrant.metrics.calibration import MOST_BINS
 
 MOST_GAMMA = 1e4
@@ -99,6 +101,22 @@ class _MapAndTemperature(Calibrator):
         log_probs = self._log_probs(logits, state)
         split = split_top(logits)
         return keep_argmax(array_namespace(logits).exp(log_probs), split)
+
+    def _row_scores(self, row: Floats, state: State) -> Floats:
+        gamma, z = state.get("gamma", 0.0), below_top(row, state.get("temperature", 1.0))
+        if gamma == 0.0:
+            return z
+        m = row.argmax()
+        q = np.exp(z)
+        q[m] = 0.0
+        rest = float(np.add.reduce(q))
+        if rest == 0.0:
+            return super()._row_scores(row, state)
+        log_top = -math.log1p(rest)
+        q *= math.exp(log_top)
+        scores: Floats = z - log_phi_low(z + log_top, q, gamma)
+        scores[m] = -log_phi_top(math.log(rest) + log_top, -log_top, gamma)
+        return scores
 
     def _probs_are_compiled(self, state: State) -> bool:
         return COMPILED_GAMMAS[0] <= float(state.get("gamma", 0.0)) <= COMPILED_GAMMAS[1]

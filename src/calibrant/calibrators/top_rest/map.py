@@ -27,7 +27,14 @@ import numpy.typing as npt
 
 from calibrant._array_api import array_namespace
 from calibrant._numerics.first_use import are_few
-from calibrant._numerics.logspace import TopSplit, keep_argmax, softplus, split_top
+from calibrant._numerics.logspace import (
+    TopSplit,
+    below_top,
+    keep_argmax,
+    sigmoid,
+    softplus,
+    split_top,
+)
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Shapes, State
@@ -99,12 +106,44 @@ class TopAndRest(Calibrator):
     def _probs(self, logits: Array, state: State) -> Array:
         if isinstance(logits, np.ndarray):
             if are_few_rows(logits):
-                return _row_by_row(logits, state)
+                found = [self._row_probs(row, state) for row in logits]
+                return np.array(found, logits.dtype).reshape(logits.shape)
             if not are_few(logits.size):
                 return _compiled_probs(logits, state)
         split = split_top(widened(logits), state["temperature"])
         probs = array_namespace(logits).exp(self._of_split(split, state))
         return _top_first(narrowed(probs, logits), split)
+
+    def _row_probs(self, row: npt.NDArray[Any], state: State) -> npt.NDArray[Any]:
+        m, others = row.argmax(), row.astype(np.float64)
+        others[m] = -math.inf
+        gap = (others.item(others.argmax()) - row.item(m)) / state["temperature"]
+        if gap < -LARGEST_ODDS:
+            return np.asarray(np.arange(len(row)) == m, row.dtype)
+        z = below_top(others, state["temperature"])
+        weights = np.exp(z)
+        total = float(np.add.reduce(weights))
+        crowd = -math.log(total)
+        has_biases = np.count_nonzero(state["rest_biases"])
+        if has_biases or state["rest_temperature"] != 1.0:
+            z *= 1.0 / state["rest_temperature"]
+            if has_biases:
+                z += state["rest_biases"]
+                z -= z.item(z.argmax())
+            weights = np.exp(z, out=z)
+            total = float(np.add.reduce(weights))
+        level = -math.log(total)
+        top_odds = _scalar_spline(crowd - gap, state["slopes"].tolist())
+        top_odds += state["offset"] + state["contest"] * crowd + state["class_offsets"].item(m)
+        top_odds = max(top_odds, level - gap / MOST_STRETCH)
+        top_odds = min(top_odds, level - gap * MOST_STRETCH)
+        top, other = sigmoid(top_odds), sigmoid(-top_odds) / total
+        weights *= other
+        weights[m] = top
+        probs: npt.NDArray[Any] = weights.astype(row.dtype, copy=False)
+        if other > top * NEARLY_TIED:
+            probs = _top_first(probs, split_top(widened(row)))
+        return probs
 
     def _probs_are_compiled(self, state: State) -> bool:
         return True
@@ -127,55 +166,15 @@ class TopAndRest(Calibrator):
         return None
 
 
-def _row_by_row(logits: npt.NDArray[Any], state: State) -> npt.NDArray[Any]:
-    """The probabilities of a few rows, for which the compiled map would not be worth compiling."""
-    inverse_temperature = 1.0 / state["temperature"]
-    rest_inverse_temperature = 1.0 / state["rest_temperature"]
-    rest_differs = rest_inverse_temperature != 1.0 or state["rest_biases"].any()
-    slopes = state["slopes"].tolist()
-    out = np.zeros(logits.shape, logits.dtype)
-    nearly_tied = False
-    for i in range(len(logits)):
-        z = logits[i].astype(np.float64)
-        m = int(z.argmax())
-        z -= z.item(m)
-        z *= inverse_temperature
-        z[m] = -math.inf
-        gap = z.item(z.argmax())
-        if gap < -LARGEST_ODDS:
-            out[i, m] = 1.0
-            continue
-        weights = np.exp(z - gap)
-        total = float(weights.sum())
-        crowd = -math.log(total)
-        if rest_differs:
-            z *= rest_inverse_temperature
-            z += state["rest_biases"]
-            z -= z.item(z.argmax())
-            weights = np.exp(z, out=z)
-            total = float(weights.sum())
-        top_odds = _scalar_spline(crowd - gap, slopes)
-        top_odds += state["offset"] + state["contest"] * crowd + state["class_offsets"].item(m)
-        level = -math.log(total)
-        top_odds = max(top_odds, level - gap / MOST_STRETCH)
-        top_odds = min(top_odds, level - gap * MOST_STRETCH)
-        small = math.exp(-abs(top_odds))
-        sides = 1.0 / (1.0 + small), small / (1.0 + small)
-        top, other = sides if top_odds >= 0.0 else sides[::-1]
-        weights *= other / total
-        weights[m] = top
-        out[i] = weights
-        nearly_tied = nearly_tied or other / total > top * NEARLY_TIED
-    return _top_first(out, split_top(widened(logits))) if nearly_tied else out
-
-
 def _scalar_spline(odds: float, slopes: list[float]) -> float:
     """:func:`spline` of one number, summed over the knots at which the slope changes."""
-    total = slopes[0] * odds
-    for knot, (below, above) in zip(KNOTS, pairwise(slopes), strict=True):
+    below, *others = slopes
+    total = below * odds
+    for knot, above in zip(KNOTS, others, strict=True):
         if above != below:
             x = odds - knot
-            total += (above - below) * (max(x, 0.0) + math.log1p(math.exp(-abs(x))))
+            total += (above - below) * ((x if x > 0.0 else 0.0) + math.log1p(math.exp(-abs(x))))
+            below = above
     return total
 
 
