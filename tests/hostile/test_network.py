@@ -273,6 +273,20 @@ run(Path(sys.argv[1]), epochs=1, losses={"ce": "cross-entropy"}, methods=methods
 """
 
 
+EXPORT_AND_WAIT = """
+import sys, time, calibrant
+calibrant.export(calibrant.load(sys.argv[1]), sys.argv[2])
+time.sleep(10)
+"""
+
+
+def test_onnxruntime_sends_nothing_later(calibrator, start, tmp_path):
+    """It sends usage data some five seconds after its import, unless it is told not to."""
+    seen, _ = watched(start(calibrator, tmp_path / "exported.onnx", code=EXPORT_AND_WAIT))
+    assert (tmp_path / "exported.onnx").exists()
+    assert seen == set()
+
+
 def test_every_command_is_covered():
     from calibrant.cli import main
 

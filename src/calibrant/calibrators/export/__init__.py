@@ -47,6 +47,8 @@ def _numpy(calibrator: Calibrator, dtype: str) -> bytes:
 
 
 def _onnx(calibrator: Calibrator, dtype: str) -> bytes:
+    # From version 1.31 on, onnxruntime sends usage data unless this is set before its import.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     from calibrant.calibrators.export.onnx_model import model
 
     return model(calibrator, dtype)
