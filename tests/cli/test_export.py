@@ -21,7 +21,7 @@ CALIBRATOR = FocalCalibration(gamma=2.0).fit(LOGITS, RNG.integers(0, 5, 400))
 
 run = functools.partial(run_calibrant, "export")
 every_format = pytest.mark.parametrize(
-    "kind", ["numpy", pytest.param("onnx", marks=pytest.mark.slow), "torch"]
+    "kind", ["numpy", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("onnx", "torch"))]
 )
 
 

@@ -85,6 +85,7 @@ def one_thread():
     torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_the_linear_model_shows_what_the_pages_say():
     from experiments.linear_model.run import train

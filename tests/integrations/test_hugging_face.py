@@ -147,6 +147,7 @@ def test_smoothing_that_the_trainer_would_leave_out_is_refused(tmp_path):
         trainer.train()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "said"), [("adafocal", 1), ("fls-531", 1), ("flsd-53", 0)])
 def test_a_missing_callback_is_warned_of_once(tmp_path, recwarn, name, said):
     loss = TrainerLoss(LOSSES[name]())

@@ -253,6 +253,7 @@ def test_calibration_helps_where_it_is_needed():
     assert (keeping.predict(X_new) == raw.argmax(axis=1)).all()
 
 
+@pytest.mark.slow
 def test_a_balanced_model_of_rare_positives_gets_their_prevalence_back():
     X, y = make_classification(  # noqa: N806
         20_000, n_informative=5, weights=[0.94], flip_y=0.05, class_sep=0.6, random_state=0

@@ -12,6 +12,7 @@ FEW = np.eye(1, 15)[0] * 5.0
 MANY = np.resize([1.5, -1.5], 15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("true", [FEW, MANY, 5.0 * MANY, np.zeros(15)])
 def test_few_bins_off_and_many_are_covered_alike(true):
     rng = np.random.default_rng(0)

@@ -285,6 +285,7 @@ def test_medians_are_exact(tmp_path, monkeypatch, n, few):
     assert search_together(samples, of_sizes, of_zeros) == [sizes[(n + 1) // 2 - 1], None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("about", [TO_START, TO_LOOK])
 def test_a_pattern_of_bad_rows_does_not_hit_those_to_start_from(tmp_path, about):
     logits = LOGITS.copy()

@@ -48,6 +48,7 @@ def same_as_in_memory(path: Path, logits: np.ndarray) -> None:
     assert found.temperature_ == pytest.approx(fitted.temperature_, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_lists", [lists, ragged])
 def test_half_precision(tmp_path, as_lists):
     table = pa.table({"label": LABELS, "logits": as_lists(LOGITS)})

@@ -213,6 +213,7 @@ def samples(draw):
     return np.stack([np.zeros(n), x], axis=1), labels
 
 
+@pytest.mark.slow
 @given(samples(), st.randoms(use_true_random=False))
 def test_order_and_repetition_do_not_matter(drawn_samples, random):
     logits, labels = drawn_samples

@@ -265,7 +265,7 @@ def small_cases() -> dict[str, Case]:
         pytest.param(
             name,
             criterion,
-            marks=[] if criterion == "nll" or name in ("masked", "weights") else pytest.mark.slow,
+            marks=[] if name in ("masked", "weights") else pytest.mark.slow,
         )
         for name, criterion in itertools.product(small_cases(), SMOOTH)
     ],
