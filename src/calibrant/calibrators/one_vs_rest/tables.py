@@ -12,7 +12,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import repeat
 from typing import Any, ClassVar
 
 import numpy as np
@@ -140,10 +139,10 @@ class Table(OneVsRest):
         self, groups: Iterable[PooledSamples], n_classes: int, lines: Floats | None = None
     ) -> dict[str, Any]:
         """:meth:`_fit_problems` for the groups of all problems."""
-        starts = repeat(None) if lines is None else lines
-        curves = [
-            self._curve(each, n_classes, line) for each, line in zip(groups, starts, strict=False)
-        ]
+        started = (
+            ((each, None) for each in groups) if lines is None else zip(groups, lines, strict=True)
+        )
+        curves = [self._curve(each, n_classes, line) for each, line in started]
         return {
             "state": {
                 "knots": _padded([curve.knots for curve in curves], PADDING),
