@@ -11,10 +11,11 @@ import pytest
 
 import calibrant
 from calibrant import FocalTemperatureScaling, Identity, TemperatureScaling, scale
-from calibrant.calibrators import CalibrationWarning, FitReport, SearchBounds
+from calibrant.calibrators import CalibrationWarning, FitReport, SearchBounds, origin
 from calibrant.calibrators.data import FitData
 from calibrant.calibrators.temperature.criterion import evaluator_of
 from calibrant.calibrators.temperature.solver import TO_LOOK, TO_START
+from calibrant.files import write_predictions
 from calibrant.scale import equal_mass
 from calibrant.scale.data_set import open_data_set
 from calibrant.scale.engine import InProcess
@@ -74,6 +75,42 @@ def test_the_same_evaluation(folder):
             assert apart[measured.name].value == pytest.approx(measured.value, rel=0, abs=1e-9)
     bound = float(apart.notes[0].split()[-1].rstrip("."))
     assert abs(apart["ada_ece"].value - whole["ada_ece"].value) <= bound
+
+
+@pytest.mark.parametrize("most_hashed", [1 << 20, 5000])
+def test_the_same_fingerprint(folder, most_hashed, monkeypatch):
+    monkeypatch.setattr(origin, "MOST_HASHED", most_hashed)
+    whole = Identity().fit(LOGITS, LABELS).origin_
+    apart = scale.fit(Identity(), folder).origin_
+    assert len(whole.data.sha256) == 64
+    assert (apart.input, apart.data) == (whole.input, whole.data)
+
+
+def test_probabilities_are_hashed_as_they_are(tmp_path):
+    probs = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
+    write_predictions(tmp_path / "probs.parquet", probs=probs, labels=LABELS)
+    whole = Identity().fit(probs=probs, labels=LABELS).origin_
+    apart = scale.fit(Identity(), tmp_path / "probs.parquet").origin_
+    assert (apart.input, apart.data) == ("probs", whole.data)
+
+
+def test_other_rows_have_another_fingerprint(tmp_path):
+    found = set()
+    for number, row in enumerate((None, 0, ROWS - 1)):
+        logits = LOGITS.copy()
+        if row is not None:
+            logits[row, 0] += 1e-9
+        write(tmp_path / str(number) / "part.parquet", logits, LABELS, row_group_size=700)
+        found.add(scale.fit(Identity(), tmp_path / str(number)).origin_.data.sha256)
+    assert len(found) == 3
+
+
+def test_skipped_rows_are_not_hashed(tmp_path):
+    logits, labels = LOGITS.copy(), LABELS
+    logits[5] = np.nan
+    write(tmp_path / "part.parquet", logits, labels)
+    rest = Identity().fit(np.delete(LOGITS, 5, axis=0), np.delete(LABELS, 5)).origin_
+    assert scale.fit(Identity(), tmp_path, skip_bad=True).origin_.data == rest.data
 
 
 def test_the_same_temperature(folder):

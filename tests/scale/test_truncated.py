@@ -103,6 +103,8 @@ def test_the_same_gamma_and_temperature(tmp_path, method, criterion):
     write(tmp_path / "b.parquet", np.s_[251:600])
     found = scale.fit(method(criterion=criterion), tmp_path)
     assert found.state_ == whole.state_
+    assert found.origin_.data == whole.origin_.data
+    assert found.origin_.data.sha256 is not None
     assert found.report_.after == pytest.approx(whole.report_.after, abs=1e-9)
     assert found.report_.tail_bounds.low <= whole.report_.after <= found.report_.tail_bounds.high
 

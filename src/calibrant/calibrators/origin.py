@@ -33,8 +33,8 @@ class Fingerprint:
     n: int
     """Number of samples, without rows of weight 0."""
     sha256: str | None = None
-    """SHA-256 of scores, labels and weights; None for files larger than memory. Of more than a
-    million scores, evenly spaced rows are hashed."""
+    """SHA-256 of scores, labels and weights. Of more than a million scores, evenly spaced rows are
+    hashed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +72,31 @@ class Origin:
         weight: npt.NDArray[Any] | None = None,
     ) -> Origin:
         """The same with the kind of input and the fingerprint of the samples."""
-        found = Fingerprint(n=len(labels), sha256=_sha256(scores, labels, weight))
-        return replace(self, input=kind, data=found)
+        rows = scores.reshape(-1, scores.shape[-1])
+        every = slice(None, None, hashed_stride(*rows.shape))
+        weight = None if weight is None else weight[every]
+        return self.with_hashed(kind, rows.shape, rows[every], labels[every], weight)
+
+    def with_hashed(
+        self,
+        kind: str,
+        shape: tuple[int, int],
+        scores: npt.NDArray[Any],
+        labels: npt.NDArray[Any],
+        weight: npt.NDArray[Any] | None = None,
+    ) -> Origin:
+        """:meth:`with_data` of scores of this shape, from every :func:`hashed_stride`-th row."""
+        # The same for single and double precision, and on every machine.
+        digest = hashlib.sha256(repr(shape).encode())
+        for array, dtype in ((scores, "<f8"), (labels, "<i8"), (weight, "<f8")):
+            if array is not None:
+                digest.update(np.ascontiguousarray(array, dtype=dtype).data)
+        return replace(self, input=kind, data=Fingerprint(n=shape[0], sha256=digest.hexdigest()))
+
+
+def hashed_stride(n_rows: int, width: int) -> int:
+    """The distance of the rows that are hashed."""
+    return max(1, n_rows * width // MOST_HASHED)
 
 
 def origin_of_fit(method: type, name: str, n: int) -> Origin:
@@ -94,19 +117,6 @@ def _now() -> str:
         raise CalibrantError(
             f"SOURCE_DATE_EPOCH must be seconds since 1970; found {text[:60]!r}. Unset it"
         ) from None
-
-
-def _sha256(
-    scores: npt.NDArray[Any], labels: npt.NDArray[Any], weight: npt.NDArray[Any] | None
-) -> str:
-    """The same for single and double precision, and on every machine."""
-    rows = scores.reshape(-1, scores.shape[-1])
-    digest = hashlib.sha256(repr(rows.shape).encode())
-    for array, dtype in ((rows, "<f8"), (labels, "<i8"), (weight, "<f8")):
-        if array is not None:
-            some = array[:: max(1, array.size // MOST_HASHED)]
-            digest.update(np.ascontiguousarray(some, dtype=dtype).data)
-    return digest.hexdigest()
 
 
 def check_metadata(metadata: Any) -> dict[str, Any]:

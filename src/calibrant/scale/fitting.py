@@ -127,6 +127,12 @@ def fit(
     calibrator.classes_ = folder.class_names or calibrator.classes_
     kind = "probs" if folder.layout.kind == "probs" else "logits"
     calibrator.origin_ = replace(calibrator.origin_, input=kind)
+    if len(samples.facts.hashed):  # if nearly all rows were skipped, perhaps none is left
+        hashed = samples.facts.hashed.in_order()
+        shape = (len(samples), hashed.logits.shape[1])
+        calibrator.origin_ = calibrator.origin_.with_hashed(
+            kind, shape, hashed.logits, hashed.labels
+        )
     calibrator.report_ = replace(
         calibrator.report_,
         passes=len(samples.passes),

@@ -20,6 +20,7 @@ from calibrant.calibrators import TruncatedRows
 from calibrant.calibrators.auto.method import rows_to_compare
 from calibrant.calibrators.data import FitData, Floats, checked_samples
 from calibrant.calibrators.fit_report import SearchBounds
+from calibrant.calibrators.origin import hashed_stride
 from calibrant.calibrators.temperature.solver import TO_LOOK, TO_START
 from calibrant.errors import CalibrantError
 from calibrant.files import Predictions
@@ -66,6 +67,8 @@ class Facts:
     label_counts: npt.NDArray[np.int64]
     strided: dict[int, StridedRows]
     """By the number of rows asked for."""
+    hashed: StridedRows
+    """Scores as they are in the files, for the fingerprint."""
     n: int = 0
     n_correct: int = 0
     some_below: bool = False
@@ -82,11 +85,16 @@ class Facts:
         abouts = [about for about in (TO_START, TO_LOOK) if folder.rows > 2 * about]
         abouts += [_thresholds.ROWS_TO_COMPARE] if to_compare else []
         strided = {about: StridedRows(max(1, folder.rows // min(about, most))) for about in abouts}
-        return cls(np.zeros(folder.n_classes, dtype=np.int64), strided)
+        width = 1 + (folder.width or 0) if folder.truncated else folder.n_classes
+        hashed = StridedRows(hashed_stride(folder.rows, width))
+        return cls(np.zeros(folder.n_classes, dtype=np.int64), strided, hashed)
 
-    def count(self, first: int, data: FitData) -> None:
+    def count(self, first: int, predictions: Predictions, data: FitData) -> None:
         """Add one batch, whose first row has this index."""
         self.n += len(data)
+        # Probabilities as they were given: the last digits of logarithms depend on the machine.
+        scores = data.logits if predictions.probs is None else predictions.probs
+        self.hashed.pick(first, FitData(scores, data.label_classes, None))
         self.n_correct += int(data.correct.sum())
         self.some_below = self.some_below or not data.labels_on_top
         self.label_counts += np.bincount(data.label_classes, minlength=len(self.label_counts))
@@ -98,6 +106,7 @@ class Facts:
         self.label_counts += other.label_counts
         for about, strided in self.strided.items():
             strided.merge(other.strided[about])
+        self.hashed.merge(other.hashed)
         self.n += other.n
         self.n_correct += other.n_correct
         self.some_below |= other.some_below
@@ -271,9 +280,9 @@ def _(samples: SamplesInFiles) -> FitData:
 def _facts(ranges: Ranges, folder: ParquetFolder, to_compare: bool) -> Facts:
     facts = Facts.before_any_row(folder, to_compare=to_compare)
     first = ranges[0].first_in_folder
-    for data in _fit_batches(ranges, folder, facts.skipped):
+    for predictions, data in folder.checked_batches(ranges, fit_data, facts.skipped):
         # Usable rows are numbered: by position, a pattern of bad rows could hit the whole stride.
-        facts.count(first + facts.n, data)
+        facts.count(first + facts.n, predictions, data)
     facts.n_wrong_in[first] = facts.n - facts.n_correct
     return facts
 

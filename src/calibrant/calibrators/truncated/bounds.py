@@ -93,6 +93,7 @@ def fit_truncated_rows(calibrator: AnyCalibrator, rows: TruncatedRows) -> AnyCal
     check_truncated_fit(calibrator)
     _inputs.some_labels(None if (rows.labels < 0).any() else rows.labels)
     calibrator.fit_samples(rows)
+    calibrator.origin_ = calibrator.origin_.with_data("logits", rows.logits, rows.label_classes)
     calibrator.report_ = replace(calibrator.report_, tail_bounds=tail_bounds(rows, calibrator))
     return calibrator
 
