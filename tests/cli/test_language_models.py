@@ -42,6 +42,7 @@ def test_evaluate_gives_the_verdict_at_both_ends(log):
     assert "samples an option is not among the logged tokens" in text
     assert "With these options at 0: Over-confident" in text
     assert "With as much as they can have: Over-confident" in text
+    assert "class 0" not in text
     (found,) = json.loads(run("evaluate", log / "test.jsonl", *OPTIONS, "--json")).values()
     assert found["side"] == "over-confident"
     assert not found["missing_options"]["differ"]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
 import pytest
 
 import calibrant
@@ -67,6 +71,32 @@ def test_tables_give_what_arrays_give(file, tmp_path, ending):
     one, other = (read_predictions(tmp_path / name) for name in ("a.npz", f"b.{ending}"))
     np.testing.assert_allclose(one.probs, other.probs, rtol=1e-12)
     np.testing.assert_array_equal(one.labels, other.labels)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_other_columns_are_kept_and_the_calibrator_is_named(file, tmp_path, ending):
+    run("fit", f"{file}::val", "-o", tmp_path / "cal.json")
+    digest = hashlib.sha256((tmp_path / "cal.json").read_bytes()).hexdigest()
+    run("apply", tmp_path / "cal.json", f"{file}::test", "-o", tmp_path / "a.npz")
+    assert str(np.load(tmp_path / "a.npz")["calibrator"]) == digest
+    whole = read_predictions(f"{file}::test")
+    labels = {f"label_{name}": whole.labels[:, k] for k, name in enumerate(NAMES)}
+    logits = {f"logit_{name}": whole.logits[:, k] for k, name in enumerate(NAMES)}
+    table = pa.table({"picture": [f"p,{i}" for i in range(600)], **labels, **logits})
+    write = pa.csv.write_csv if ending == "csv" else pq.write_table
+    write(table, tmp_path / f"test.{ending}")
+    out = tmp_path / f"out.{ending}"
+    run("apply", tmp_path / "cal.json", tmp_path / f"test.{ending}", "-o", out)
+    read = pa.csv.read_csv(out) if ending == "csv" else pq.read_table(out)
+    assert read["picture"].to_pylist() == table["picture"].to_pylist()
+    for column, values in labels.items():
+        np.testing.assert_array_equal(read[column].to_numpy(), values)
+    probs = read_predictions(out).probs
+    np.testing.assert_allclose(probs, read_predictions(tmp_path / "a.npz").probs, rtol=1e-12)
+    if ending == "csv":
+        assert set(read["calibrator"].to_pylist()) == {digest}
+    else:
+        assert read.schema.metadata[b"calibrant.calibrator"] == digest.encode()
 
 
 def test_a_missing_column_of_labels(tmp_path):

@@ -1,6 +1,7 @@
 """Files with one column of scores, columns named after classes, and labels of any type."""
 
 import csv
+import hashlib
 
 import numpy as np
 import pyarrow as pa
@@ -113,6 +114,11 @@ REFUSED = {
     ),
     "needs labels of two classes": ({"label": TEXT3, "prob": P}, {}),
     "mean the same": ({"label": Y, "y_true": Y, "prob": P}, {}),
+    "'No', 'Yes', 'yes'. Correct the labels": (
+        {"label": [["No", "Yes", "yes"][i % 3] for i in range(N)], "prob": P},
+        {},
+    ),
+    "has the columns label, ' risk'": ({"label": Y, " risk": P}, {}),
 }
 
 
@@ -124,6 +130,29 @@ def test_refused_in_one_line(tmp_path, message):
         read_predictions(file, **named)
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_column_of_a_class_that_occurs_twice(tmp_path):
+    (tmp_path / "file.csv").write_text("label,prob_cat,prob_cat\ncat,0.5,0.5\n")
+    with pytest.raises(CalibrantError, match="the column prob_cat occurs 2 times"):
+        read_predictions(tmp_path / "file.csv")
+
+
+def test_percentages_are_shown_as_they_are(tmp_path):
+    file = write(tmp_path / "file.csv", {"label": Y, "prob": 100 * P})
+    result = CliRunner().invoke(main, ["evaluate", str(file)])
+    assert result.exit_code == 2
+    assert f"between 0 and 1; found {100 * P[0]:.4g} in row 0. Divide percentages" in result.output
+
+
+def test_the_positive_class_of_a_file_may_be_named_again(tmp_path):
+    names = np.array(["no", "yes"])
+    np.savez(tmp_path / "file.npz", probs=P, labels=Y, class_names=names)
+    again = read_predictions(tmp_path / "file.npz", positive="yes")
+    assert again.class_names == ("no", "yes")
+    np.testing.assert_array_equal(again.labels, Y)
+    with pytest.raises(CalibrantError, match="positive must be one of the labels"):
+        read_predictions(tmp_path / "file.npz", positive="no")
 
 
 def run(*arguments):
@@ -150,16 +179,34 @@ def test_from_a_table_to_calibrated_probabilities(tmp_path, ending):
         with (tmp_path / "out.csv").open() as opened:
             rows = list(csv.DictReader(opened))
         assert [row["customer"] for row in rows] == extra["customer"]
+        digest = hashlib.sha256((tmp_path / "cal.json").read_bytes()).hexdigest()
+        assert {row["calibrator"] for row in rows} == {digest}
+        again = (tmp_path / "cal.json", tmp_path / "out.csv", "--label", "outcome")
+        run("apply", *again, "-o", tmp_path / "twice.csv")  # a hash is replaced
     assert "P(yes)" in run("compare", file, file, *named, "--methods", "identity,platt")
+
+
+def test_another_column_called_calibrator_is_not_lost(tmp_path):
+    file = write(tmp_path / "file.csv", {"label": Y, "prob": P, "calibrator": TEXT})
+    run("fit", file, "--method", "platt", "-o", tmp_path / "cal.json")
+    out = tmp_path / "out.csv"
+    arguments = ["apply", str(tmp_path / "cal.json"), str(file), "-o", str(out)]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert "Rename or drop that column" in result.output
+    assert not out.exists()
 
 
 @pytest.mark.parametrize("ending", [".csv", ".parquet", ".npz"])
 def test_confidence_and_correct_everywhere(tmp_path, ending):
     file = write(tmp_path / f"stated{ending}", {"confidence": P**0.5, "correct": Y})
-    run("fit", file, "--method", "platt", "-o", tmp_path / "cal.json")
-    run("apply", tmp_path / "cal.json", file, "-o", tmp_path / f"out{ending}")
+    said = run("fit", file, "--method", "platt", "-o", tmp_path / "cal.json")
+    assert "No answer changes" in said
+    said = run("apply", tmp_path / "cal.json", file, "-o", tmp_path / f"out{ending}")
     out = read_predictions(tmp_path / f"out{ending}")
     assert abs(out.confidence.mean() - Y.mean()) < 0.01
+    assert f"confidence {(P**0.5).mean():.2%} before, {out.confidence.mean():.2%} after" in said
+    assert "predicted classes changed" not in said
     np.testing.assert_array_equal(out.correct, Y == 1)
     said = run("compare", file, file, "--methods", "identity,platt")
     assert "P(correct)" in said

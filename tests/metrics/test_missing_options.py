@@ -60,6 +60,19 @@ def test_a_verdict_that_holds_at_both_ends():
     assert result.to_dict()["missing_options"]["at_zero"]["side"] == "over-confident"
 
 
+def test_the_verdicts_at_both_ends_name_the_options():
+    _, logits, upper, labels = log_of(500, 2.0, 5)
+    labels[:150] = 1  # more often right than the model thinks
+    names = dict(enumerate(OPTIONS))
+    named = [names[each] for each in labels]
+    result = calibrant.evaluate(
+        logits=logits, labels=named, upper_logits=upper, classes=list(OPTIONS)
+    )
+    for verdict in (result.ends.between, result.ends.at_zero, result.ends.at_most):
+        assert "B (mean probability" in verdict.sentence
+        assert "class 1" not in verdict.sentence
+
+
 def test_verdicts_that_differ_leave_it_undecided():
     exact, logits, upper, labels = log_of(1000, 1.0, 2)
     assert calibrant.evaluate(logits=exact, labels=labels).side == "calibrated"

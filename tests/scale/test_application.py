@@ -269,6 +269,9 @@ def test_the_positive_class_can_be_named(tmp_path):
     evaluated = scale.evaluate(tmp_path / "logs", positive="sick")
     assert evaluated["nll"].value == pytest.approx(nll(probs=p, labels=sick.astype(int)))
     scale.apply(fitted, tmp_path / "logs", tmp_path / "out", positive="sick")
+    scale.apply(fitted, tmp_path / "logs", tmp_path / "same")  # the calibrator knows its classes
+    same, out = (read_predictions(tmp_path / name, positive="sick") for name in ("same", "out"))
+    np.testing.assert_array_equal(same.probs, out.probs)
     written = pq.read_table(tmp_path / "out" / "1.parquet")
     np.testing.assert_allclose(written["prob"], fitted.predict_proba(probs=p[100:]), rtol=1e-12)
     with pytest.raises(ValueError, match="'ill'"):

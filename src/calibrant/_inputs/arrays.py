@@ -147,13 +147,22 @@ def probs(values: Any, *, tolerance: float | None = None) -> Array:
         "probs must not contain NaN; found NaN in {where}. "
         "Look for a division of 0 by 0 in their normalisation",
     )
+    lowest = xp.min(array, axis=-1)
+    tolerance = sum_tolerance(values) if tolerance is None else tolerance
+    if array.shape[-1] == 2 and bool(xp.any(lowest < 0)):
+        # One column p was completed to 1 - p and p: name p, which is what the user knows.
+        refuse(
+            (array[..., 1] > 1) & (xp.abs(total - 1.0) <= tolerance),
+            "probs must be between 0 and 1; found {found:.4g} in {where}. "
+            "Divide percentages by 100; if these are logits, call them so",
+            found=array[..., 1],
+        )
     refuse(
-        xp.min(array, axis=-1) < 0,
+        lowest < 0,
         "probs must not be negative; found {found:.4g} in {where}. "
         "If these are logits, apply a softmax first",
-        found=xp.min(array, axis=-1),
+        found=lowest,
     )
-    tolerance = sum_tolerance(values) if tolerance is None else tolerance
     refuse(
         xp.abs(total - 1.0) > tolerance,
         f"probs rows must sum to 1 within {tolerance:.1g}; {{where}} sums to {{found:.6g}}. "

@@ -172,8 +172,8 @@ def two_classes(found: Sequence[Any], positive: Any) -> Classes | None:
     """The other class and the positive one of the labels ``found``; None for 0 and 1."""
     if len(found) > 2:
         raise CalibrantError(
-            f"one column of scores needs labels of two classes; found {shown(found)}. Pass one "
-            "column for each class"
+            f"one column of scores needs labels of two classes; found {shown(found)}. "
+            "Correct the labels, or pass one column for each class"
         )
     if positive is None:
         if set(found) <= {0, 1}:

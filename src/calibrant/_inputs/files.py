@@ -63,7 +63,8 @@ def some_labels(labels: Any) -> None:
     """Labels of any kind."""
     if labels is None:
         raise CalibrantError(
-            "labels are needed; found none. Add an array named labels (or a column named label)"
+            "labels are needed; found none. Add an array named labels (or a column named label), "
+            "or name theirs with --label"
         )
 
 

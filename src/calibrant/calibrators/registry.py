@@ -128,7 +128,7 @@ def make_calibrators(
         if missing:
             raise CalibrantError(
                 f"{name} needs {' and '.join(missing)}. "
-                f"Pass {missing[0]}= (--{missing[0]} on the command line)"
+                f"Pass {missing[0]}= (on the command line --{missing[0]}, in fit --set)"
             )
         chosen[name] = cls(**{needed: known[needed] for needed in required_params(cls)})
     return chosen

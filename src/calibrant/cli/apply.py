@@ -142,8 +142,9 @@ def apply(
     calibrator = load(calibrator_path)
     check_classes(calibrator_path, calibrator.n_classes_, classes)
     refuse_overwriting(output, calibrator_path, file)
+    digest = hashlib.sha256(Path(calibrator_path).read_bytes()).hexdigest()
     if isinstance(calibrator, MultiLabelCalibration):
-        apply_to_labels(calibrator, file, output)
+        apply_to_labels(calibrator, file, output, digest)
         return
     refuse_labels(f"the calibrator {calibrator_path}", file)
     batch_rows = max(1, min(BATCH_ROWS, BATCH_NUMBERS // calibrator.n_classes_))
@@ -160,7 +161,6 @@ def apply(
         written_whole(output) as temporary,
         batches_bar(f"calibrating {Path(file).name}", rows, file, batch_rows) as batches,
     ):
-        digest = hashlib.sha256(Path(calibrator_path).read_bytes()).hexdigest()
         write(temporary, _calibrated(calibrator, batches, file, tally), digest)
     changed = f", {tally.changed} predicted classes changed" if tally.changed else ""
     click.echo(
@@ -186,6 +186,12 @@ class _Tally:
         self.after += float(probs.max(axis=1).sum(dtype=np.float64))
         self.changed += int((scores.argmax(axis=1) != probs.argmax(axis=1)).sum())
 
+    def count_confidences(self, before: npt.NDArray[Any], after: npt.NDArray[Any]) -> None:
+        """Confidences in answers, which may fall below 1/2 and change no answer."""
+        self.rows += len(after)
+        self.before += float(before.sum(dtype=np.float64))
+        self.after += float(after.sum(dtype=np.float64))
+
 
 def _calibrated(
     calibrator: Calibrator, batches: Iterable[Predictions], file: str, tally: _Tally
@@ -202,7 +208,10 @@ def _calibrated(
                 groups=batch.groups(calibrator.group_columns_),
             )
             labels = None if batch.labels is None else _inputs.labels(batch.labels, probs)
-        tally.count(kind, scores, probs)
+        if batch.confidence is None:
+            tally.count(kind, scores, probs)
+        else:
+            tally.count_confidences(batch.confidence, probs[:, 1])
         yield {
             "probs": probs[:, 1] if scored.single else probs,
             "labels": labels,
@@ -242,8 +251,8 @@ def _write_npz(target: Path, batches: Iterator[Batch], calibrator: str) -> None:
         write_predictions(target, **joined, class_names=names, calibrator=calibrator)
 
 
-def _write_csv(target: Path, batches: Iterator[Batch], _: str) -> None:
-    write_csv(target, map(_columns, batches))
+def _write_csv(target: Path, batches: Iterator[Batch], calibrator: str) -> None:
+    write_csv(target, map(_columns, batches), calibrator=calibrator)
 
 
 def _write_parquet(target: Path, batches: Iterator[Batch], calibrator: str) -> None:

@@ -65,6 +65,7 @@ from calibrant.errors import CalibrantError
 from calibrant.files import read_predictions
 from calibrant.files.layout import as_options
 from calibrant.files.parquet import is_truncated
+from calibrant.files.predictions import CORRECTNESS
 
 NAMED = {"criterion": Registry("criterion", dict.fromkeys(CRITERIA))}
 """Parameters of methods that are names."""
@@ -252,7 +253,10 @@ def fit(
         return
     if found is not None:
         click.echo(f"{found}\n")
-    click.echo(f"{calibrator.report_}\nWritten to {output}\n")
+    # What is predicted from a confidence is whether an answer is correct.
+    remark = "No answer changes, only how sure of it the model is.\n"
+    remark = remark if calibrator.classes_ == CORRECTNESS else ""
+    click.echo(f"{calibrator.report_}\n{remark}Written to {output}\n")
     # Truncated rows are only written as a folder.
     calibrated = "calibrated" if is_truncated(Path(val)) else "calibrated.npz"
     options = as_options({**columns, "where": None})

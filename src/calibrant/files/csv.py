@@ -27,6 +27,10 @@ _TRUTH = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _BRACKETS = str.maketrans("[](),;", "      ")
 _FIX = "Correct it or drop the row"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+CALIBRATOR = "calibrator"
+"""Column of the SHA-256 of the calibrator file that made the probabilities."""
 
 
 class CsvSource:
@@ -214,8 +218,12 @@ class _Cells:
         )
 
 
-def write_csv(target: Path, batches: Iterable[Mapping[str, Any]]) -> None:
+def write_csv(
+    target: Path, batches: Iterable[Mapping[str, Any]], *, calibrator: str | None = None
+) -> None:
     """Write batches of columns: arrays by name, without those that are None.
+
+    ``calibrator`` is the SHA-256 of the calibrator that made them, for a column of that name.
 
     Floats have the fewest digits that are read back as the same float64. Text is quoted, because
     before Python 3.13 the csv module leaves a carriage return in it unquoted otherwise.
@@ -224,6 +232,19 @@ def write_csv(target: Path, batches: Iterable[Mapping[str, Any]]) -> None:
         writer = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
         for number, columns in enumerate(batches):
             given = {name: array for name, array in columns.items() if array is not None}
+            if calibrator is not None:
+                _refuse_losing(given.get(CALIBRATOR, ()))
+                rows = len(next(iter(given.values())))
+                given[CALIBRATOR] = np.full(rows, calibrator)
             if number == 0:
                 writer.writerow(given)
             writer.writerows(zip(*(array.tolist() for array in given.values()), strict=True))
+
+
+def _refuse_losing(known: Iterable[Any]) -> None:
+    """Refuse a column that the hash would replace, unless it holds such hashes already."""
+    if not all(_SHA256.fullmatch(str(each)) for each in known):
+        raise CalibrantError(
+            f"the hash of the calibrator is written as {CALIBRATOR}, which the file has already. "
+            "Rename or drop that column"
+        )

@@ -185,7 +185,8 @@ def listed(names: Sequence[str], most: int = 8) -> str:
     """``a, b, c``; only the first of many."""
     if not names:
         return "nothing"
-    text = ", ".join(name if name.isprintable() else repr(name) for name in names[:most])
+    plain = [name.isprintable() and name == name.strip() for name in names[:most]]
+    text = ", ".join(name if p else repr(name) for name, p in zip(names, plain, strict=False))
     return text if len(names) <= most else f"{text}, ... ({len(names)} in all)"
 
 
@@ -270,10 +271,10 @@ class _Names:
             for short, name in self.full.items()
             if short.startswith(f"{stem}_")
         }
-        if len(columns) < 2:
-            return []
         for name in columns.values():
             self.refuse_twice(name)
+        if len(columns) < 2:
+            return []
         return [Layout(kind, tuple(columns.values()), True, column_classes=tuple(columns))]
 
     def nothing_to_read(self) -> CalibrantError:

@@ -201,6 +201,8 @@ def _classes(
     if layout.single:
         if not labels:
             return None
+        if class_names is not None and class_names[-1] == positive and set(labels) <= {0, 1}:
+            return None  # the file says so already
         named = next((each for each in labels if str(each) == positive), positive)
         named = _value(named) if _value(named) in (0, 1) and set(labels) <= {0, 1} else named
         two = _inputs.two_classes(labels, named)

@@ -167,6 +167,12 @@ def iter_to_calibrate(
     return _predictions_of(_source(path, asked), batch_rows, asked)
 
 
+def read_to_calibrate(path: str | os.PathLike[str]) -> Predictions:
+    """All rows of a multi-label file, with the other columns of a table."""
+    asked = Asked(keep=True)
+    return next(_predictions_of(_source(path, asked), None, asked))
+
+
 def count_rows(path: str | os.PathLike[str]) -> int | None:
     """The number of rows of a file, from its headers alone; None for CSV and JSONL.
 

@@ -51,7 +51,7 @@ def write_predictions(
             its own; ``labels`` are then (N, L) zeros and ones. In tables, each column ``prob_cat``
             gets a column ``label_cat``.
         calibrator: SHA-256 of the calibrator file that made ``probs``, as an array of that name in
-            ``.npz`` and as ``calibrant.calibrator`` in the metadata of Parquet; CSV has no place.
+            ``.npz``, as ``calibrant.calibrator`` in the metadata of Parquet, as a column of CSV.
 
     Parquet files have one column per class, or, for more than 1000 classes, one column of lists.
     CSV has no types: floats are read back as float64 with exactly the same value, and ids that all
@@ -189,7 +189,7 @@ def _write_parquet(target: Path, rows: _Rows) -> None:
 
 
 def _write_csv(target: Path, rows: _Rows) -> None:
-    write_csv(target, [rows.columns(rows.scores)])
+    write_csv(target, [rows.columns(rows.scores)], calibrator=rows.calibrator)
 
 
 _WRITERS = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}

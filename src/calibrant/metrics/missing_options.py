@@ -93,7 +93,13 @@ def judge_ends(
     missing = samples.upper > logits
     at_zero, at_most = (
         judge(
-            samples_from_scores(logits=end, labels=samples.labels), n_bins, n_resamples, seed, level
+            replace(
+                samples_from_scores(logits=end, labels=samples.labels), classes=samples.classes
+            ),
+            n_bins,
+            n_resamples,
+            seed,
+            level,
         )[0]
         for end in (np.where(missing, -np.inf, logits), samples.upper)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -124,6 +125,10 @@ def apply(
         positive=positive,
         keep=True,
     )
+    names = calibrator.class_names()
+    if positive is None and names and folder.layout.single:
+        with contextlib.suppress(CalibrantError):  # labels 0 and 1 need no name
+            folder = folder.with_positive(str(names[-1]))
     with _inputs.naming(folder.where):
         _inputs.some_scores(folder.layout.scores or None, None)
         check_same_classes(folder.n_classes, calibrator.n_classes_)

@@ -290,7 +290,8 @@ def _calibrated(calibrator: Calibrator, test: LabelledScores, out: Floats) -> Sc
     """Calibrated probabilities in ``out``; their logarithms if that of a true class rounds to 0."""
     if isinstance(calibrator, Identity) and test.upper_logits is not None:
         logits = to_logits(test.kind, test.scores.astype(np.float64))
-        return with_upper(samples_from_scores(logits=logits, labels=test.labels), test.upper_logits)
+        samples = samples_from_scores(logits=logits, labels=test.labels)
+        return with_upper(replace(samples, classes=test.classes), test.upper_logits)
     _write(calibrator, calibrator._probs, test, out)
     if out[np.arange(len(out)), test.labels].all():
         samples = samples_from_scores(out, test.labels)
