@@ -151,8 +151,10 @@ class _InFolds:
         """The samples that count; see ``one_vs_rest``."""
         whole = Problems.of(data)
         x, hits, weight = whole.log_odds[0], whole.hits[0], whole.weight[0]
-        # By |x| and whether x says the label, so that the classes can be swapped.
-        order = order_by(x, (x > 0.0) == hits, np.abs(x))
+        # By |x| and whether x says the label, ties by x towards the rarer class: so the classes can
+        # be swapped, and so can rows.
+        towards_class_1 = ((0.5 - hits) @ weight or -(x @ weight)) >= 0.0
+        order = order_by(x if towards_class_1 else -x, (x > 0.0) == hits, np.abs(x))
         folds = Folds.of(weight, order[weight[order] > 0.0])
         others = [np.flatnonzero(folds.of_piece != fold) for fold in range(folds.n)]
         others = others if folds.n > 1 else folds.members  # one sample
