@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 import subprocess
@@ -187,6 +188,7 @@ def one_row(n_classes: int, dtype: str) -> None:
     in_parts = AutoCalibration().fit(shifted, labels)
     shifted[:20] *= 1e5
     floored = AutoCalibration().fit(shifted, labels)
+    with_terms = with_class_terms(floored)
     print_calls(
         f"one row of {n_classes}, {dtype}",
         {
@@ -197,9 +199,23 @@ def one_row(n_classes: int, dtype: str) -> None:
             "auto, logits=": lambda: auto.predict_proba(logits=row),
             f"auto: {in_parts.chosen_}": lambda: in_parts.predict_proba(row),
             f"auto: {floored.chosen_}": lambda: floored.predict_proba(row),
+            "the same with class terms": lambda: with_terms.predict_proba(row),
         },
     )
     print(f"  auto chose {auto.chosen_}")
+
+
+def with_class_terms(auto: AutoCalibration) -> AutoCalibration:
+    """A copy whose last part has class terms, which ``auto`` needs many more samples to choose."""
+    rng = np.random.default_rng(1)
+    copied = copy.deepcopy(auto)
+    terms = {
+        "class_offsets": 0.1 * rng.standard_normal(auto.n_classes_),
+        "rest_biases": 0.1 * rng.standard_normal(auto.n_classes_),
+        "rest_temperature": 1.1,
+    }
+    copied.parts_[-1].state_ |= terms
+    return copied
 
 
 def one_row_of_each_method(n_classes: int) -> None:

@@ -216,6 +216,18 @@ def test_a_subclass_with_another_map(base: type[Calibrator]) -> None:
         np.testing.assert_allclose(uniform.predict_proba(logits[:n]), 1 / 3)
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("bias", [0.0, -2.0, 2.0, -50.0, 50.0])
+def test_a_tied_row_with_class_terms_keeps_its_class(bias: float, dtype: str) -> None:
+    terms = {"rest_biases": np.full(6, bias), "class_offsets": np.linspace(-0.3, 0.3, 6)}
+    tried = TopRestScaling().with_state(state("without classes") | terms, 6)
+    row = np.array([[1, 2, 2, 0, 0, 0]], dtype)
+    (found,) = tried.predict_proba(row)
+    assert found[1] > found[2] == np.partition(found, -2)[-2]
+    batch = tried.predict_proba(np.repeat(row, FEW_NUMBERS, axis=0))
+    np.testing.assert_allclose(found, batch[0], rtol=0, atol=TOLERANCE[dtype])
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("temperature", [1e-300, 1e300])
 @pytest.mark.parametrize("name", [*FIRST_PARTS, "temperature", "top-rest", "focal-temperature"])

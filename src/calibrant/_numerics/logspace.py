@@ -17,6 +17,8 @@ from calibrant._types import Array
 
 TINY = 1e-100
 """At a temperature below this, the quotient of ordinary logits may overflow."""
+SHORT = 32
+"""Up to this many numbers, Python adds up a list faster than NumPy an array."""
 
 
 class TopSplit(NamedTuple):
@@ -124,12 +126,28 @@ def split_top(
 
 def below_top(row: npt.NDArray[np.float64], temperature: float) -> npt.NDArray[np.float64]:
     """The ``z`` of :func:`split_top` for one row, in a twentieth of the time; at least -1e300."""
-    z: npt.NDArray[np.float64] = row - row.item(row.argmax())
+    return scaled_below(row, row.item(row.argmax()), temperature)
+
+
+def scaled_below(
+    row: npt.NDArray[np.float64], top: float, temperature: float
+) -> npt.NDArray[np.float64]:
+    """``row - top`` divided by the temperature, at least -1e300, if ``top`` is the largest."""
+    z: npt.NDArray[np.float64]
     if temperature > TINY:  # a context for errors would make all of NumPy slower
+        if top == 0.0:  # of the part before
+            return row * (1.0 / temperature)
+        z = row - top
         z *= 1.0 / temperature
         return z
     with np.errstate(over="ignore"):
-        return np.maximum(z / temperature, -1e300)
+        z = np.maximum((row - top) / temperature, -1e300)
+        return z
+
+
+def sum_of_row(row: npt.NDArray[np.float64]) -> float:
+    """The sum of one row, in a third of the time of NumPy if it is short."""
+    return sum(row.tolist()) if len(row) <= SHORT else float(np.add.reduce(row))
 
 
 def normalise_log_ratios(ratios: Array, split: TopSplit) -> Array:

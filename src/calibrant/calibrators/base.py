@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from calibrant import _inputs
 from calibrant._array_api import array_namespace, device
+from calibrant._numerics.logspace import sum_of_row
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
 from calibrant.calibrators.data import (
@@ -173,7 +174,7 @@ class Calibrator(ABC):
             scores = self._row_scores(row.astype(np.float64, copy=False), state)
             weights = np.exp(scores - scores.item(scores.argmax()))
             if not (self.KEEPS_ARGMAX and np.count_nonzero(weights > NEARLY_TIED) > 1):
-                weights /= np.add.reduce(weights)
+                weights /= sum_of_row(weights)
                 return weights.astype(row.dtype, copy=False)
         return np.asarray(self._apply(self._probs, row[np.newaxis])[0])
 
@@ -399,12 +400,13 @@ class Calibrator(ABC):
             and logits.shape[1] == getattr(self, "n_classes_", 0)
         ):
             return None
-        low, high = extremes(logits[0])
+        row = logits[0]
+        low, high = extremes(row)
         inside = scores is not None and 0.0 <= low <= high <= 1.0
-        if inside and _inputs.look_like_probs(logits[0]):
+        if inside and _inputs.look_like_probs(row):
             return None
         if len(logits) == 1 and high - low <= MOST_SPREAD:
-            return self._row_probs(logits[0], self.state_)[np.newaxis]
+            return self._row_probs(row, self.state_)[np.newaxis]
         if not np.isfinite(logits.max(axis=1)).all():
             return None
         return np.asarray(self._apply(self._probs, logits))

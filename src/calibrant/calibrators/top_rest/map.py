@@ -29,11 +29,12 @@ from calibrant._array_api import array_namespace
 from calibrant._numerics.first_use import are_few
 from calibrant._numerics.logspace import (
     TopSplit,
-    below_top,
     keep_argmax,
+    scaled_below,
     sigmoid,
     softplus,
     split_top,
+    sum_of_row,
 )
 from calibrant._numerics.precision import narrowed, widened
 from calibrant._types import Array
@@ -51,6 +52,8 @@ LARGEST_ODDS = 1e30
 """Larger log-odds and leads are reduced to this, so that their multiples do not overflow."""
 LARGEST_NUMBER = 1e6
 """No fit comes near this; a file with larger numbers is refused because it could overflow."""
+NEAR_ZERO = 4.0
+"""If the largest exponent of a row is this close to 0, none overflows and no digit is lost."""
 
 
 class TopAndRest(Calibrator):
@@ -117,22 +120,24 @@ class TopAndRest(Calibrator):
     def _row_probs(self, row: npt.NDArray[Any], state: State) -> npt.NDArray[Any]:
         m, others = row.argmax(), row.astype(np.float64)
         others[m] = -math.inf
-        gap = (others.item(others.argmax()) - row.item(m)) / state["temperature"]
+        second = others.item(others.argmax())
+        gap = (second - row.item(m)) / state["temperature"]
         if gap < -LARGEST_ODDS:
             return np.asarray(np.arange(len(row)) == m, row.dtype)
-        z = below_top(others, state["temperature"])
+        z = scaled_below(others, second, state["temperature"])
         weights = np.exp(z)
-        total = float(np.add.reduce(weights))
-        crowd = -math.log(total)
-        has_biases = np.count_nonzero(state["rest_biases"])
-        if has_biases or state["rest_temperature"] != 1.0:
+        total = sum_of_row(weights)
+        crowd, highest = -math.log(total), 0.0
+        if state["rest_temperature"] != 1.0 or np.count_nonzero(state["rest_biases"]):
             z *= 1.0 / state["rest_temperature"]
-            if has_biases:
-                z += state["rest_biases"]
-                z -= z.item(z.argmax())
+            z += state["rest_biases"]
+            highest = z.item(z.argmax())
+            if abs(highest) > NEAR_ZERO:
+                z -= highest
+                highest = 0.0
             weights = np.exp(z, out=z)
-            total = float(np.add.reduce(weights))
-        level = -math.log(total)
+            total = sum_of_row(weights)
+        level = highest - math.log(total)
         top_odds = _scalar_spline(crowd - gap, state["slopes"].tolist())
         top_odds += state["offset"] + state["contest"] * crowd + state["class_offsets"].item(m)
         top_odds = max(top_odds, level - gap / MOST_STRETCH)
@@ -141,7 +146,7 @@ class TopAndRest(Calibrator):
         weights *= other
         weights[m] = top
         probs: npt.NDArray[Any] = weights.astype(row.dtype, copy=False)
-        if other > top * NEARLY_TIED:
+        if other * math.exp(highest) > top * NEARLY_TIED:
             probs = _top_first(probs, split_top(widened(row)))
         return probs
 
