@@ -13,8 +13,6 @@ from calibrant.errors import CalibrantError
 from calibrant.files import Predictions, is_multilabel, read_predictions, write_predictions
 from calibrant.metrics import MultiLabelEvaluation, evaluate_multilabel
 
-__all__ = ["apply_to_labels", "evaluate_labels", "fit_labels", "is_multilabel", "refuse_labels"]
-
 
 def evaluate_labels(
     file: str, *, where: str | None, n_bins: int, level: float, seed: int
