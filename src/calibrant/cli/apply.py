@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -106,8 +106,8 @@ def apply(
     write = WRITERS.get(output.suffix.lower())
     skipped = data_set.skipped()
     if output.suffix.lower() == ".jsonl" and is_log(file):
-        asked = asked_for(**columns, skipped=data_set.skipped())
-        log = JsonlSource(Path(file), None, file, replace(asked, keep=True))
+        asked = asked_for(**columns, skipped=data_set.skipped(), keep=True)
+        log = JsonlSource(Path(file), None, file, asked)
         write = functools.partial(_write_jsonl, log)
     if write is None:
         raise CalibrantError(

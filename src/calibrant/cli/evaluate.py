@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +151,7 @@ def evaluate(
             from calibrant.scale.evaluation import stream_folder
 
             samples, where = None, parts.pop("scheduler")
-            folder = open_data_set(Path(file), keep=tuple(by) or False, **parts)
+            folder = open_data_set(Path(file), keep=by, **parts)
             with passes_bar(f"evaluating {Path(file).name}") as show:
                 stream, notes = stream_folder(folder, where, by, n_bins=n_bins, progress=show)
         if samples is not None:
@@ -247,21 +247,13 @@ def _samples(batch: Predictions) -> ScoredSamples:
 def _joined(parts: list[ScoredSamples]) -> ScoredSamples:
     if len(parts) == 1:
         return parts[0]
-    scores = [part.scores for part in parts if part.scores is not None]
-    labels = [part.labels for part in parts if part.labels is not None]
-    upper = [part.upper for part in parts if part.upper is not None]
+    arrays: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in (each.name for each in fields(ScoredSamples))
+        if isinstance(getattr(parts[0], name), np.ndarray)
+    }
     groups = [part.groups for part in parts if part.groups is not None]
-    return ScoredSamples(
-        confidence=np.concatenate([part.confidence for part in parts]),
-        correct=np.concatenate([part.correct for part in parts]),
-        weight=None,
-        scores=np.concatenate(scores) if scores else None,
-        labels=np.concatenate(labels) if labels else None,
-        from_logits=parts[0].from_logits,
-        classes=parts[0].classes,
-        upper=np.concatenate(upper) if upper else None,
-        groups=Groups.joined(groups) if groups else None,
-    )
+    return replace(parts[0], **arrays, groups=Groups.joined(groups) if groups else None)
 
 
 def _draw(

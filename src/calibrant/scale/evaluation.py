@@ -84,7 +84,7 @@ def evaluate(
         _inputs.path(path, "a data set"),
         skip_bad=skip_bad,
         n_classes=n_classes,
-        keep=tuple(by) or False,
+        keep=by,
         label=label,
         score=score,
         where=where,
