@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant import TemperatureScaling, load, nll, scale
-from calibrant.cli.data_sets import IN_PROCESS, LOCAL, scheduler_of
+from calibrant.cli.data_sets import LOCAL, DataSetOptions
 from calibrant.cli.progress import passes_bar
 from calibrant.files import read_predictions, write_predictions
 from tests.processes import run_calibrant
@@ -177,22 +177,26 @@ def test_another_number_of_classes_than_the_files_have(folder, tmp_path, skip_ba
 
 
 def test_what_takes_a_cluster_by_itself(folder, tmp_path, monkeypatch):
-    def chosen(file: Path, scheduler: str | None = None, **changes: object) -> str | None:
-        return scheduler_of(
-            str(file), scheduler, **{"skip_bad": False, "rows_in_memory": 600, **changes}
-        )
+    in_memory = "in memory"
+
+    def chosen(file: Path, scheduler: str | None = None, *, skip_bad=False, rows_in_memory=600):
+        options = DataSetOptions(scheduler, skip_bad)
+        parts = options.in_parts(str(file), {}, rows_in_memory=rows_in_memory)
+        return in_memory if parts is None else parts["scheduler"]
 
     flat = tmp_path / "flat"
     flat.mkdir()
     shutil.copy(folder / "a.parquet", flat)
     rows = pq.read_metadata(flat / "a.parquet").num_rows
-    assert chosen(flat, rows_in_memory=rows) is None
-    assert chosen(flat, rows_in_memory=rows - 1) == LOCAL
-    assert chosen(flat, skip_bad=True) == IN_PROCESS
+    assert chosen(flat, rows_in_memory=rows) == in_memory
+    assert chosen(flat, rows_in_memory=rows - 1) is None  # this process
+    assert chosen(flat, skip_bad=True) is None
     assert chosen(flat, "tcp://head:8786", skip_bad=True) == "tcp://head:8786"
-    assert chosen(flat / "a.parquet", rows_in_memory=1) is None
-    assert chosen(folder, rows_in_memory=10**6) is None  # with files in folders inside
+    assert chosen(flat / "a.parquet", rows_in_memory=1) == in_memory
+    assert chosen(folder, rows_in_memory=10**6) == in_memory  # with files in folders inside
     monkeypatch.setattr("calibrant._thresholds.ROWS_IN_ONE_PROCESS", rows - 1)
+    assert chosen(flat, rows_in_memory=rows) == in_memory
+    assert chosen(flat, rows_in_memory=rows - 1) == LOCAL
     assert chosen(flat, skip_bad=True) == LOCAL
 
 

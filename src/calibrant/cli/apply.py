@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,23 +14,13 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from calibrant import _inputs, _thresholds
-from calibrant._inputs.skipped import Skipped
+from calibrant import _inputs
 from calibrant._numerics.logspace import split_top
 from calibrant._writing import written_whole
 from calibrant.calibrators import Calibrator, MultiLabelCalibration, load
 from calibrant.calibrators.data import row_blocks
-from calibrant.cli.data_sets import (
-    IN_PROCESS,
-    check_classes,
-    classes_option,
-    is_log,
-    scheduler_argument,
-    scheduler_of,
-    scheduler_option,
-    skip_bad_option,
-)
-from calibrant.cli.inputs import columns_of_parts, refuse_overwriting, scores_of
+from calibrant.cli.data_sets import DataSetOptions, data_set_options, is_log
+from calibrant.cli.inputs import refuse_overwriting, scores_of
 from calibrant.cli.multilabel import apply_to_labels, refuse_labels
 from calibrant.cli.options import INPUT, OUTPUT, column_options, plugin_option
 from calibrant.cli.progress import batches_bar, passes_bar
@@ -71,18 +61,14 @@ Batch: TypeAlias = dict[str, Any]
     "OUT may be a new folder, which gets a file for each. If FILE is .jsonl, OUT may be .jsonl: "
     "its lines with probs.",
 )
-@scheduler_option
-@skip_bad_option
-@classes_option
+@data_set_options
 @plugin_option
 @column_options
 def apply(
     calibrator_path: str,
     file: str,
     output: Path,
-    scheduler: str | None,
-    skip_bad: bool,
-    classes: int | None,
+    data_set: DataSetOptions,
     columns: dict[str, Any],
 ) -> None:
     """Write calibrated probabilities for the predictions in FILE.
@@ -101,24 +87,14 @@ def apply(
       calibrant apply cal.json logs/ -o calibrated/ --scheduler local
     """
     truncated = is_truncated(Path(file))
-    to_folder = scheduler is not None or (skip_bad and not is_log(file)) or truncated
+    skips_rows = data_set.skip_bad and not is_log(file)
+    to_folder = data_set.scheduler is not None or skips_rows or truncated
     if not output.suffix and (to_folder or Path(file).is_dir()):
         from calibrant import scale
 
-        named = columns_of_parts(columns)
-        alone = _thresholds.ROWS_IN_ONE_PROCESS
-        where = scheduler_of(file, scheduler, skip_bad=skip_bad, rows_in_memory=alone)
+        parts = data_set.in_parts(file, columns) or {}
         with passes_bar(f"calibrating {Path(file).name}") as show:
-            applied = scale.apply(
-                load(calibrator_path),
-                file,
-                output,
-                scheduler=scheduler_argument(where or IN_PROCESS),
-                skip_bad=skip_bad,
-                n_classes=classes,
-                **named,
-                progress=show,
-            )
+            applied = scale.apply(load(calibrator_path), file, output, **parts, progress=show)
         click.echo(f"{applied} Written to {output}")
         return
     if to_folder:
@@ -128,10 +104,10 @@ def apply(
             "Name a new folder, without an extension"
         )
     write = WRITERS.get(output.suffix.lower())
-    skipped = Skipped() if skip_bad else None
+    skipped = data_set.skipped()
     if output.suffix.lower() == ".jsonl" and is_log(file):
-        asked = asked_for(**columns, skipped=Skipped() if skip_bad else None)
-        log = JsonlSource(Path(file), None, file, replace(asked, keep=True))
+        asked = asked_for(**columns, skipped=data_set.skipped(), keep=True)
+        log = JsonlSource(Path(file), None, file, asked)
         write = functools.partial(_write_jsonl, log)
     if write is None:
         raise CalibrantError(
@@ -140,7 +116,7 @@ def apply(
     if output.suffix.lower() == ".parquet":
         arrow("writing")  # fail before the first rows
     calibrator = load(calibrator_path)
-    check_classes(calibrator_path, calibrator.n_classes_, classes)
+    data_set.check_classes(calibrator_path, calibrator.n_classes_)
     refuse_overwriting(output, calibrator_path, file)
     digest = hashlib.sha256(Path(calibrator_path).read_bytes()).hexdigest()
     if isinstance(calibrator, MultiLabelCalibration):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,9 @@ import numpy as np
 
 from calibrant import _inputs, _thresholds
 from calibrant._inputs import Groups
-from calibrant._inputs.skipped import Skipped
 from calibrant._writing import refuse_unwritable, written_whole
-from calibrant.cli.data_sets import (
-    check_classes,
-    classes_option,
-    scheduler_argument,
-    scheduler_of,
-    scheduler_option,
-    skip_bad_option,
-)
-from calibrant.cli.inputs import columns_of_parts
-from calibrant.cli.multilabel import evaluate_labels, is_multilabel
+from calibrant.cli.data_sets import DataSetOptions, data_set_options
+from calibrant.cli.multilabel import evaluate_labels
 from calibrant.cli.options import (
     INPUT,
     OUTPUT,
@@ -39,7 +30,7 @@ from calibrant.cli.options import (
     where_option,
 )
 from calibrant.cli.progress import batches_bar, passes_bar
-from calibrant.files import Predictions, iter_predictions
+from calibrant.files import Predictions, is_multilabel, iter_predictions
 from calibrant.metrics import (
     Evaluation,
     GroupedEvaluation,
@@ -87,9 +78,7 @@ BATCH_ROWS = 65_536
     help="For two classes, plot the confidence of the predicted class, as papers do, instead of "
     "the probability of class 1.",
 )
-@scheduler_option
-@skip_bad_option
-@classes_option
+@data_set_options
 @plugin_option
 @where_option
 def evaluate(
@@ -103,9 +92,7 @@ def evaluate(
     as_json: bool,
     plot_path: Path | None,
     top_class: bool,
-    scheduler: str | None,
-    skip_bad: bool,
-    classes: int | None,
+    data_set: DataSetOptions,
     columns: dict[str, Any],
 ) -> None:
     """Measure the calibration of the probabilities in FILE.
@@ -152,31 +139,21 @@ def evaluate(
             )
             continue
         most = _thresholds.ROWS_TO_EVALUATE_IN_MEMORY
-        where = scheduler_of(
-            file, scheduler, skip_bad=skip_bad, rows_in_memory=most, where=columns["where"]
-        )
+        parts = data_set.in_parts(file, columns, rows_in_memory=most)
         notes: tuple[str, ...] = ()
-        if where is None:
-            skipped = Skipped() if skip_bad else None
+        if parts is None:
+            skipped = data_set.skipped()
             read = {**columns, "skipped": skipped}
-            stream, samples = _read(file, n_bins, classes, read, by, slices)
+            stream, samples = _read(file, n_bins, data_set, read, by, slices)
             notes = (f"{skipped}.",) if skipped else ()
         else:
-            from calibrant.scale.evaluation import stream_files
+            from calibrant.scale.data_set import open_data_set
+            from calibrant.scale.evaluation import stream_folder
 
-            samples = None
-            named = columns_of_parts(columns)
+            samples, where = None, parts.pop("scheduler")
+            folder = open_data_set(Path(file), keep=by, **parts)
             with passes_bar(f"evaluating {Path(file).name}") as show:
-                stream, notes = stream_files(
-                    file,
-                    scheduler=scheduler_argument(where),
-                    skip_bad=skip_bad,
-                    n_classes=classes,
-                    by=by,
-                    **named,
-                    n_bins=n_bins,
-                    progress=show,
-                )
+                stream, notes = stream_folder(folder, where, by, n_bins=n_bins, progress=show)
         if samples is not None:
             result = evaluate_samples(
                 _by(samples, by),
@@ -217,7 +194,7 @@ def evaluate(
 def _read(
     file: str,
     n_bins: int,
-    classes: int | None,
+    data_set: DataSetOptions,
     columns: dict[str, Any],
     by: Sequence[str],
     slices: Sequence[str],
@@ -233,7 +210,7 @@ def _read(
             with _inputs.naming(f"{file}, counting from row {first}"):
                 samples = replace(_samples(batch), groups=batch.groups(keep))
             if samples.scores is not None:
-                check_classes(file, samples.scores.shape[1], classes)
+                data_set.check_classes(file, samples.scores.shape[1])
             first += len(batch)
             numbers += samples.confidence.size if samples.scores is None else samples.scores.size
             if held is None:
@@ -270,21 +247,13 @@ def _samples(batch: Predictions) -> ScoredSamples:
 def _joined(parts: list[ScoredSamples]) -> ScoredSamples:
     if len(parts) == 1:
         return parts[0]
-    scores = [part.scores for part in parts if part.scores is not None]
-    labels = [part.labels for part in parts if part.labels is not None]
-    upper = [part.upper for part in parts if part.upper is not None]
+    arrays: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in (each.name for each in fields(ScoredSamples))
+        if isinstance(getattr(parts[0], name), np.ndarray)
+    }
     groups = [part.groups for part in parts if part.groups is not None]
-    return ScoredSamples(
-        confidence=np.concatenate([part.confidence for part in parts]),
-        correct=np.concatenate([part.correct for part in parts]),
-        weight=None,
-        scores=np.concatenate(scores) if scores else None,
-        labels=np.concatenate(labels) if labels else None,
-        from_logits=parts[0].from_logits,
-        classes=parts[0].classes,
-        upper=np.concatenate(upper) if upper else None,
-        groups=Groups.joined(groups) if groups else None,
-    )
+    return replace(parts[0], **arrays, groups=Groups.joined(groups) if groups else None)
 
 
 def _draw(

@@ -12,7 +12,6 @@ from typing import Any
 import click
 
 from calibrant import _inputs, _thresholds
-from calibrant._inputs.skipped import Skipped
 from calibrant._registry import Registry
 from calibrant._writing import refuse_foreign, refuse_unwritable
 from calibrant.calibrators import (
@@ -33,21 +32,9 @@ from calibrant.calibrators.origin import check_metadata
 from calibrant.calibrators.registry import required_params
 from calibrant.calibrators.saving import is_calibrator
 from calibrant.calibrators.temperature.methods import CRITERIA
-from calibrant.cli.data_sets import (
-    check_classes,
-    classes_option,
-    scheduler_argument,
-    scheduler_of,
-    scheduler_option,
-    skip_bad_option,
-)
-from calibrant.cli.inputs import (
-    columns_of_parts,
-    read_labelled,
-    refuse_overwriting,
-    scores_of,
-)
-from calibrant.cli.multilabel import fit_labels, is_multilabel
+from calibrant.cli.data_sets import DataSetOptions, data_set_options
+from calibrant.cli.inputs import read_labelled, refuse_overwriting, scores_of
+from calibrant.cli.multilabel import fit_labels
 from calibrant.cli.options import (
     INPUT,
     OUTPUT,
@@ -62,7 +49,7 @@ from calibrant.cli.options import (
 )
 from calibrant.cli.progress import passes_bar
 from calibrant.errors import CalibrantError
-from calibrant.files import read_predictions
+from calibrant.files import is_multilabel, read_predictions
 from calibrant.files.layout import as_options
 from calibrant.files.parquet import is_truncated
 from calibrant.files.predictions import CORRECTNESS
@@ -118,9 +105,7 @@ NAMED = {"criterion": Registry("criterion", dict.fromkeys(CRITERIA))}
 )
 @force_option
 @json_option
-@scheduler_option
-@skip_bad_option
-@classes_option
+@data_set_options
 @plugin_option
 @where_option
 def fit(
@@ -134,9 +119,7 @@ def fit(
     metadata: tuple[str, ...],
     force: bool,
     as_json: bool,
-    scheduler: str | None,
-    skip_bad: bool,
-    classes: int | None,
+    data_set: DataSetOptions,
     columns: dict[str, Any],
 ) -> None:
     """Fit a calibrator on the predictions in VAL and save it.
@@ -198,20 +181,17 @@ def fit(
         dict(parse_setting(each, "model=resnet50", "--metadata") for each in metadata)
     )
     most = _thresholds.ROWS_TO_FIT_IN_MEMORY
-    where = scheduler_of(
-        val, scheduler, skip_bad=skip_bad, rows_in_memory=most, where=columns["where"]
-    )
     found = None
     # The warnings of the fit are in its report, which is printed below.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         if isinstance(calibrator, MultiLabelCalibration):
             fit_labels(calibrator, val, where=columns["where"])
-        elif where is None:
-            skipped = Skipped() if skip_bad else None
+        elif (parts := data_set.in_parts(val, columns, rows_in_memory=most)) is None:
+            skipped = data_set.skipped()
             read = {**columns, "skipped": skipped}
             samples = read_labelled(val, columns=read, to_fit=True, by=by)
-            check_classes(val, samples.scores.shape[1], classes)
+            data_set.check_classes(val, samples.scores.shape[1])
             data = samples.fit_data()
             with _inputs.naming(val):
                 calibrator.fit_samples(
@@ -233,17 +213,8 @@ def fit(
                     f"{alone} needs a file that fits into memory; {val} is read in parts. Fit on "
                     "some of its files"
                 )
-            named = columns_of_parts(columns)
             with passes_bar(f"fitting on {Path(val).name}") as show:
-                scale.fit(
-                    calibrator,
-                    val,
-                    scheduler=scheduler_argument(where),
-                    skip_bad=skip_bad,
-                    n_classes=classes,
-                    **named,
-                    progress=show,
-                )
+                scale.fit(calibrator, val, **parts, progress=show)
     calibrator.save(output, metadata=kept)
     if as_json:
         result = calibrator.report_.to_dict()

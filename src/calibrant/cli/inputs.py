@@ -45,19 +45,6 @@ def scores_of(predictions: Predictions) -> tuple[str, npt.NDArray[Any]]:
     return "probs", predictions.probs
 
 
-def columns_of_parts(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that name columns, for files that are read in parts."""
-    parts = ("label", "score", "positive", "where")
-    known = {name: columns[name] for name in parts if name in columns}
-    given = [f"--{name}" for name, value in columns.items() if name not in known and value]
-    if given:
-        raise CalibrantError(
-            f"{' and '.join(given)} are for .jsonl files, the logs of language models; found a "
-            "Parquet data set. Leave them out"
-        )
-    return known
-
-
 def refuse_overwriting(output: Path, *sources: str) -> None:
     """Refuse to write a file that is read, or a file in a folder that is read."""
     for source in sources:

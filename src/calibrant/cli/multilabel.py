@@ -17,8 +17,6 @@ from calibrant.files.parquet.tables import arrow_table, beside, score_columns, w
 from calibrant.files.reading import read_to_calibrate
 from calibrant.metrics import MultiLabelEvaluation, evaluate_multilabel
 
-__all__ = ["apply_to_labels", "evaluate_labels", "fit_labels", "is_multilabel", "refuse_labels"]
-
 
 def evaluate_labels(
     file: str, *, where: str | None, n_bins: int, level: float, seed: int

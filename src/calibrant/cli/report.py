@@ -10,7 +10,6 @@ import click
 from calibrant import _inputs
 from calibrant.calibrators import MultiLabelCalibration
 from calibrant.cli.inputs import refuse_overwriting
-from calibrant.cli.multilabel import is_multilabel
 from calibrant.cli.options import (
     INPUT,
     OUTPUT,
@@ -27,6 +26,7 @@ from calibrant.cli.options import (
     where_option,
 )
 from calibrant.cli.progress import fitting_bar
+from calibrant.files import is_multilabel
 
 
 @click.command(cls=MethodsCommand)

@@ -7,10 +7,10 @@ import sys
 import warnings
 import zipfile
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +60,7 @@ class NpzSource:
         if self.layout.scores:
             (names["scores"],) = self.layout.scores
         return {
-            role: stack.enter_context(_Member(archive, name, self.where))
+            role: stack.enter_context(_opened_member(archive, name, self.where))
             for role, name in names.items()
         }
 
@@ -102,7 +102,7 @@ class NpzSource:
     ) -> tuple[str, ...] | None:
         if self.layout.class_names is None:
             return None
-        with _Member(archive, self.layout.class_names, self.where) as member:
+        with _opened_member(archive, self.layout.class_names, self.where) as member:
             n_classes = None
             if "scores" in members:
                 n_classes = 2 if self.layout.single else members["scores"].shape[1]
@@ -132,42 +132,18 @@ _RANK_FIX = {
 }
 
 
+@dataclass
 class _Member:
     """One array in the zip: its header, and its rows in order."""
 
-    def __init__(self, archive: zipfile.ZipFile, name: str, where: str) -> None:
-        self.name = name
-        self.where = where
-        with decoding(where, _ZIP):
-            info = archive.getinfo(f"{name}.npy")
-            self.stream = archive.open(info)
-            try:
-                self.shape, self.fortran, self.dtype, header = _header(self.stream)
-            except BaseException:
-                self.stream.close()
-                raise
-        self.row = 0
-        self.whole: NDArray[Any] | None = None
-        if self.dtype.hasobject:
-            self.stream.close()
-            raise CalibrantError(
-                f"{where}: {name} holds Python objects, which are never unpickled. Save it as an "
-                "array of numbers or strings (np.asarray(..., dtype=...))"
-            )
-        size = math.prod(self.shape) * self.dtype.itemsize
-        if min(self.shape, default=0) < 0 or info.file_size != header + size:
-            self.stream.close()
-            raise CalibrantError(
-                f"{where}: {name} must have {size} bytes for the shape {self.shape} of "
-                f"{self.dtype}; found {info.file_size - header}. The file is damaged: write or "
-                "copy it again"
-            )
-
-    def __enter__(self) -> _Member:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stream.close()
+    name: str
+    where: str
+    stream: IO[bytes]
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype[Any]
+    row: int = 0
+    whole: NDArray[Any] | None = None
 
     def take(self, count: int) -> NDArray[Any]:
         """The next ``count`` rows.
@@ -202,6 +178,28 @@ class _Member:
             if array.dtype.kind == "U":
                 _refuse_code_points(array, self.name)
         return array
+
+
+@contextmanager
+def _opened_member(archive: zipfile.ZipFile, name: str, where: str) -> Iterator[_Member]:
+    with ExitStack() as stack:
+        with decoding(where, _ZIP):
+            info = archive.getinfo(f"{name}.npy")
+            stream = stack.enter_context(archive.open(info))
+            shape, fortran, dtype, header = _header(stream)
+        if dtype.hasobject:
+            raise CalibrantError(
+                f"{where}: {name} holds Python objects, which are never unpickled. Save it as an "
+                "array of numbers or strings (np.asarray(..., dtype=...))"
+            )
+        size = math.prod(shape) * dtype.itemsize
+        if min(shape, default=0) < 0 or info.file_size != header + size:
+            raise CalibrantError(
+                f"{where}: {name} must have {size} bytes for the shape {shape} of "
+                f"{dtype}; found {info.file_size - header}. The file is damaged: write or "
+                "copy it again"
+            )
+        yield _Member(name, where, stream, shape, fortran, dtype)
 
 
 def _refuse_code_points(text: NDArray[Any], name: str) -> None:

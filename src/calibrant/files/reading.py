@@ -158,8 +158,7 @@ def iter_to_calibrate(
     say which are correct. The calibrator was fitted by the columns ``groups``.
     """
     asked = replace(
-        asked_for(**columns),
-        keep=True,
+        asked_for(**columns, keep=True),
         groups=tuple(groups),
         kind=kind,
         usual_positive=str(classes[-1]) if classes else None,
@@ -208,29 +207,25 @@ def is_multilabel(path: str | os.PathLike[str]) -> bool:
 
 
 def asked_for(
-    label: str | None,
-    score: str | Sequence[str] | None,
-    positive: str | None,
-    options: Sequence[str] | None,
-    source: str | None,
+    label: str | None = None,
+    score: str | Sequence[str] | None = None,
+    positive: str | None = None,
+    options: Sequence[str] | None = None,
+    source: str | None = None,
     skipped: Skipped | None = None,
-    keep: Sequence[str] = (),
+    keep: bool | Sequence[str] = (),
     where: str | None = None,
 ) -> Asked:
-    """The arguments of :func:`read_predictions`, checked."""
-    columns = (score,) if isinstance(score, str) else tuple(score or ())
-    answers = None if options is None else checked_options(options)
-    kept = tuple(keep) or False
-    condition = None if where is None else Condition.parsed(where)
+    """The arguments of :func:`read_predictions`, checked; ``keep`` may be True for all columns."""
     return Asked(
         label,
-        columns,
+        (score,) if isinstance(score, str) else tuple(score or ()),
         positive,
-        options=answers,
+        options=None if options is None else checked_options(options),
         source=source,
         skipped=skipped,
-        keep=kept,
-        where=condition,
+        keep=keep if isinstance(keep, bool) else tuple(keep) or False,
+        where=None if where is None else Condition.parsed(where),
     )
 
 

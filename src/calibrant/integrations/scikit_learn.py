@@ -218,9 +218,9 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             isinstance(self.cv, str) and _inputs.choice(self.cv, "cv", [PREFIT]) == PREFIT
         )
 
-    def _scores_of(self, X: Any) -> Floats:  # noqa: N803
+    def _scores_of(self, features: Any) -> Floats:
         check_is_fitted(self)
-        return class_scores(self.estimator_, X, self.scores_, self.classes_)
+        return class_scores(self.estimator_, features, self.scores_, self.classes_)
 
     def _arguments(
         self, weight: Any, fit_params: Mapping[str, Any]
@@ -244,21 +244,24 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         return given, {}
 
     def _cross_fitted(
-        self,
-        X: Any,  # noqa: N803
-        y: Any,
-        for_fit: dict[str, Any],
-        for_split: dict[str, Any],
+        self, features: Any, y: Any, for_fit: dict[str, Any], for_split: dict[str, Any]
     ) -> Floats:
         """Scores of every row by a classifier that was trained without it."""
-        folds = list(check_cv(self.cv, y, classifier=True).split(X, y, **for_split))
+        folds = list(check_cv(self.cv, y, classifier=True).split(features, y, **for_split))
         tested = np.concatenate([np.arange(len(y))[test] for _, test in folds])
         check_each_row_once(np.bincount(tested, minlength=len(y)))
         for train, _ in folds:
             check_classes_of_fold(self.classes_.tolist(), np.unique(y[train]).tolist())
         parts = Parallel(n_jobs=self.n_jobs)(
             delayed(_fold_scores)(
-                clone(self.estimator), X, y, train, test, for_fit, self.scores_, self.classes_
+                clone(self.estimator),
+                features,
+                y,
+                train,
+                test,
+                for_fit,
+                self.scores_,
+                self.classes_,
             )
             for train, test in folds
         )
@@ -267,14 +270,9 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         return scores
 
 
-def class_scores(
-    estimator: Any,
-    X: Any,  # noqa: N803
-    output: str,
-    classes: npt.NDArray[Any],
-) -> Floats:
+def class_scores(estimator: Any, features: Any, output: str, classes: npt.NDArray[Any]) -> Floats:
     """Logits of a fitted classifier, one column for each of ``classes``."""
-    values = np.asarray(getattr(estimator, output)(X))
+    values = np.asarray(getattr(estimator, output)(features))
     if output == "predict_proba":
         values = to_logits("probs", _inputs.probs(values))
     elif values.ndim == 1 and len(classes) == 2:
@@ -285,7 +283,7 @@ def class_scores(
 
 def _fold_scores(
     estimator: Any,
-    X: Any,  # noqa: N803
+    features: Any,
     y: Any,
     train: npt.NDArray[Any],
     test: npt.NDArray[Any],
@@ -293,9 +291,9 @@ def _fold_scores(
     output: str,
     classes: npt.NDArray[Any],
 ) -> Floats:
-    given = _check_method_params(X, for_fit, indices=train)
-    estimator.fit(*_safe_split(estimator, X, y, train), **given)
-    rows, _ = _safe_split(estimator, X, None, test, train)
+    given = _check_method_params(features, for_fit, indices=train)
+    estimator.fit(*_safe_split(estimator, features, y, train), **given)
+    rows, _ = _safe_split(estimator, features, None, test, train)
     return class_scores(estimator, rows, output, classes)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -159,20 +160,11 @@ class Fit:
     calibrator: Calibrator
 
     @classmethod
-    def temperature(cls, data: FitData) -> Fit:
-        """A temperature."""
-        return cls._of(TemperatureScaling(), data)
-
-    @classmethod
-    def auto(cls, data: FitData) -> Fit:
-        """The method that ``auto`` chooses."""
-        return cls._of(AutoCalibration(), data)
-
-    @classmethod
-    def _of(cls, calibrator: Calibrator, data: FitData) -> Fit:
+    def of(cls, method: type[Calibrator], data: FitData) -> Fit:
+        """A method with its default parameters."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)
-            return cls(calibrator.fit_samples(data))
+            return cls(method().fit_samples(data))
 
     def log_probs(self, logits: Floats) -> Floats:
         """The log-probabilities after the repair."""
@@ -188,8 +180,8 @@ class Fit:
 
 REPAIRS: dict[str, Callable[[FitData], Offset | Fit]] = {
     "offset": Offset.fit,
-    "temperature": Fit.temperature,
-    "fit": Fit.auto,
+    "temperature": partial(Fit.of, TemperatureScaling),
+    "fit": partial(Fit.of, AutoCalibration),
 }
 """From the simplest on."""
 
@@ -202,16 +194,11 @@ def rows_to_fit(n_classes: int) -> int:
 def _held_out_losses(fit: Callable[[FitData], Offset | Fit], data: FitData, folds: Folds) -> Floats:
     """The NLL of each sample by a repair that was fitted on the other folds."""
     losses = np.empty(len(data))
-    for rest, held_out in _splits(folds):
+    for fold in range(folds.n):
+        rest, held_out = folds.row[folds.of_piece != fold], folds.row[folds.of_piece == fold]
         fitted = fit(FitData(data.logits[rest], data.labels[rest], None))
         losses[held_out] = _losses(fitted.log_probs(data.logits[held_out]), data.labels[held_out])
     return losses
-
-
-def _splits(folds: Folds) -> Iterator[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]]:
-    for fold in range(folds.n):
-        held_out = folds.of_piece == fold
-        yield folds.row[~held_out], folds.row[held_out]
 
 
 def _losses(log_probs: Floats, labels: npt.NDArray[np.int64]) -> Floats:

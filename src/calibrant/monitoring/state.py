@@ -283,18 +283,10 @@ class _Checked:
 def _settings(found: _Checked) -> Settings:
     if set(found.content) != {each.name for each in fields(Settings)}:
         found.refuse(f"its settings are {_shown(sorted(found.content))}")
-    for name in ("since", "label", "calibrator"):
-        if found.content[name] is not None:
-            found.entry(name, str)
-    return Settings(
-        found.entry("time", str),
-        found.entry("every", str),
-        found.content["since"],
-        found.texts("by"),
-        found.content["label"],
-        found.texts("score"),
-        found.content["calibrator"],
-    )
+    given = (name for name in ("since", "label", "calibrator") if found.content[name] is not None)
+    for name in ("time", "every", *given):
+        found.entry(name, str)
+    return Settings(**{**found.content, "by": found.texts("by"), "score": found.texts("score")})
 
 
 def _parsed(path: Path) -> dict[str, Any]:

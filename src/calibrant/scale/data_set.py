@@ -8,10 +8,9 @@ from pathlib import Path
 
 from calibrant import _inputs, _thresholds
 from calibrant.errors import CalibrantError
-from calibrant.files.condition import Condition
-from calibrant.files.layout import Asked
 from calibrant.files.parquet import ParquetFolder, Ranges, RowRange, Skipped, files_at, open_folder
 from calibrant.files.parquet.footer import check_number_of_names
+from calibrant.files.reading import asked_for
 
 
 def open_data_set(
@@ -22,7 +21,7 @@ def open_data_set(
     label: str | None = None,
     score: str | Sequence[str] | None = None,
     positive: str | None = None,
-    keep: bool | tuple[str, ...] = False,
+    keep: bool | Sequence[str] = False,
     where: str | None = None,
 ) -> ParquetFolder:
     """Open a Parquet file, or a folder of them with any subfolders.
@@ -34,12 +33,7 @@ def open_data_set(
     folder = open_folder(
         str(path),
         files_at(path),
-        asked=Asked(
-            label,
-            (score,) if isinstance(score, str) else tuple(score or ()),
-            keep=keep,
-            where=None if where is None else Condition.parsed(where),
-        ),
+        asked=asked_for(label, score, keep=keep, where=where),
         skip_bad=skip_bad,
         most_page_bytes=_thresholds.MOST_PAGE_BYTES,
     )

@@ -79,49 +79,31 @@ def evaluate(
         >>> evaluate(folder).n
         3000
     """
-    stream, notes = stream_files(
-        path,
-        scheduler=scheduler,
-        skip_bad=skip_bad,
-        n_classes=n_classes,
-        by=by,
-        label=label,
-        score=score,
-        where=where,
-        positive=positive,
-        n_bins=n_bins,
-        progress=progress,
-    )
-    result = stream.result(level=level, random_state=random_state)
-    return replace(result, notes=(*result.notes, *notes))
-
-
-def stream_files(
-    path: str | os.PathLike[str],
-    *,
-    scheduler: Any,
-    skip_bad: bool,
-    n_classes: int | None,
-    label: str | None = None,
-    score: str | Sequence[str] | None = None,
-    where: str | None = None,
-    positive: str | None = None,
-    n_bins: int,
-    by: Sequence[str] = (),
-    progress: Progress | None = None,
-) -> tuple[StreamedEvaluation, tuple[str, ...]]:
-    """The sums behind :func:`evaluate`, and notes on them."""
     check_installed_for(scheduler)
     folder = open_data_set(
         _inputs.path(path, "a data set"),
         skip_bad=skip_bad,
         n_classes=n_classes,
-        keep=tuple(by) or False,
+        keep=by,
         label=label,
         score=score,
         where=where,
         positive=positive,
     )
+    stream, notes = stream_folder(folder, scheduler, by, n_bins=n_bins, progress=progress)
+    result = stream.result(level=level, random_state=random_state)
+    return replace(result, notes=(*result.notes, *notes))
+
+
+def stream_folder(
+    folder: ParquetFolder,
+    scheduler: Any,
+    by: Sequence[str],
+    *,
+    n_bins: int,
+    progress: Progress | None = None,
+) -> tuple[StreamedEvaluation, tuple[str, ...]]:
+    """The sums behind :func:`evaluate`, and notes on them."""
     if folder.layout.kind != "confidence":
         with _inputs.naming(folder.where):
             _inputs.some_labels(folder.layout.roles.get("labels"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,11 +71,11 @@ def predict(
     network.eval()
     for batch in torch.split(own, BATCH):
         inputs, targets = split.batch(batch)
-        with torch.no_grad(), _Inputs(layer) as seen:
+        with torch.no_grad(), _inputs_of(layer) as seen:
             logits = network(channels_last(inputs).to(device)).float()
         columns = [logits]
         if loss is not None and layer is not None:
-            columns.append(_gradient_norms(loss, logits, targets.to(device), seen.value))
+            columns.append(_gradient_norms(loss, logits, targets.to(device), seen))
         batches.append(torch.cat(columns, 1).cpu())
     network.train(mode)
     mine = torch.cat(batches) if batches else torch.empty(0, 0)
@@ -179,11 +181,12 @@ def gathered(own: Tensor, total: int, device: torch.device | str, world: World) 
     return torch.stack(parts, 1).flatten(0, 1)[:total].cpu()
 
 
-def _gradient_norms(loss: Loss, logits: Tensor, targets: Tensor, features: Tensor) -> Tensor:
+def _gradient_norms(loss: Loss, logits: Tensor, targets: Tensor, seen: list[Tensor]) -> Tensor:
     """(n, 1) norm of the gradient of each row's loss with respect to the last layer's weights.
 
-    NaN if the layer does not see one row per row of logits.
+    NaN if the layer has not ``seen`` one row per row of logits.
     """
+    features = seen[-1] if seen else torch.empty(0)
     if features.dim() != 2 or len(features) != len(logits):
         return torch.full((len(logits), 1), torch.nan, device=logits.device)
     with torch.enable_grad():
@@ -195,21 +198,12 @@ def _gradient_norms(loss: Loss, logits: Tensor, targets: Tensor, features: Tenso
     return norms
 
 
-class _Inputs:
-    """Captures the input of a layer while the block runs."""
-
-    def __init__(self, layer: nn.Module | None) -> None:
-        self.layer = layer
-        self.value = torch.empty(0)
-
-    def __enter__(self) -> _Inputs:
-        if self.layer is not None:
-            self.hook = self.layer.register_forward_pre_hook(self._keep)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.layer is not None:
-            self.hook.remove()
-
-    def _keep(self, _: nn.Module, inputs: tuple[Any, ...]) -> None:
-        self.value = inputs[0].detach()
+@contextlib.contextmanager
+def _inputs_of(layer: nn.Module | None) -> Iterator[list[Tensor]]:
+    """What a layer sees while the block runs."""
+    seen: list[Tensor] = []
+    if layer is None:
+        yield seen
+        return
+    with layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].detach())):
+        yield seen

@@ -136,24 +136,13 @@ RECIPES: tuple[Entry, ...] = (
 )
 
 _CIFAR, _SVHN = RECIPES[5].settings, RECIPES[6].settings
+_MLP = {"model": "mlp", "optimizer": "adam", "learning_rate": 0.001, "epochs": 60}
 
 OTHERS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         # From no paper: digits and tables train in seconds, the rest like their relatives above.
-        "digits": {
-            "model": "mlp",
-            "optimizer": "adam",
-            "learning_rate": 0.001,
-            "epochs": 60,
-            "batch_size": 64,
-        },
-        "tabular": {
-            "model": "mlp",
-            "optimizer": "adam",
-            "learning_rate": 0.001,
-            "epochs": 60,
-            "batch_size": 128,
-        },
+        "digits": {**_MLP, "batch_size": 64},
+        "tabular": {**_MLP, "batch_size": 128},
         "mnist": {**_SVHN, "model": "resnet20", "data_options": {}},
         "fashion-mnist": {**_SVHN, "model": "resnet20", "data_options": {}},
         "cifar10-jpeg": {**_CIFAR, "model": "resnet20"},
@@ -161,6 +150,10 @@ OTHERS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     }
 )
 
+_IMAGES = (
+    *("mnist", "fashion-mnist", "svhn", "svhn-subset"),
+    *("cifar10", "cifar10-jpeg", "cifar100", "tinyimagenet"),
+)
 _SHORT = MappingProxyType(
     {
         "model": "resnet8",
@@ -178,14 +171,7 @@ CPU: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         # augmentation: with it, so few epochs would fit the training set even less.
         "digits": {"epochs": 40},
         "tabular": {"epochs": 40},
-        "mnist": _SHORT,
-        "fashion-mnist": _SHORT,
-        "svhn": _SHORT,
-        "svhn-subset": _SHORT,
-        "cifar10": _SHORT,
-        "cifar10-jpeg": _SHORT,
-        "cifar100": _SHORT,
-        "tinyimagenet": _SHORT,
+        **dict.fromkeys(_IMAGES, _SHORT),
         "20newsgroups": {"epochs": 10, "observed": 1_000, "data_options": {"length": 200}},
         "sst-binary": {"epochs": 10, "observed": 1_000},
         "sst-fine": {"epochs": 10, "observed": 1_000},

@@ -18,7 +18,7 @@ from calibrant._tables import text_table
 from calibrant._writing import write_whole
 from calibrant.calibrators import CALIBRATORS
 from calibrant.calibrators.registry import required_params
-from calibrant.cli.demo.page import Trained, index_page
+from calibrant.cli.demo.page import COLUMNS, Trained, index_page
 from calibrant.cli.options import OUTPUT
 from calibrant.cli.progress import progress_bar
 
@@ -218,8 +218,6 @@ def next_lines(folder: DemoFolder, name: str) -> list[str]:
 
 def table(rows: list[tuple[str, list[str]]]) -> str:
     """The main table of the page, as text, in per cent."""
-    from calibrant.cli.demo.seeds import COLUMNS
-
     head = ["", *(f"{name} %" for name in COLUMNS)]
     cells = [head, *([title, *figures] for title, figures in rows)]
     return "\n".join(text_table(cells, "<>>>>>"))

@@ -13,6 +13,8 @@ from calibrant.report.render import METRICS, four_round_steps, render_template
 TITLE = "calibrant demo"
 SHOWN = {"identity": "as trained", "temperature": "temperature", "auto": "auto"}
 """Methods to compare, and their names on the page."""
+COLUMNS = ("confidence", "accuracy", *(f"error {name}" for name in SHOWN.values()))
+"""What is measured of each network."""
 COUNTS = {2: "Two", 3: "Three", 4: "Four"}
 
 
@@ -69,6 +71,7 @@ def index_page(
         count=COUNTS.get(len(trained), str(len(trained))),
         trained=trained,
         seeds=seeds,
+        seed_heads=("loss", *COLUMNS),
         n_seeds=n_seeds,
         binary=binary,
         binary_page=binary_page,

@@ -15,8 +15,6 @@ from calibrant.cli.demo.page import SHOWN
 from calibrant.files import read_predictions
 from calibrant.metrics import confidence_gap, ece, error_rate
 
-COLUMNS = ("confidence", "accuracy", *(f"error {name}" for name in SHOWN.values()))
-
 
 @dataclass(frozen=True)
 class Spread:
@@ -39,7 +37,7 @@ class Spread:
 
 
 def figures_of(file: Path) -> list[float]:
-    """Confidence and accuracy on the test part, and the calibration error after each method."""
+    """The ``COLUMNS`` of the page, on the test part."""
     val, test = (read_predictions(f"{file}::{part}") for part in ("val", "test"))
     accuracy = 1.0 - error_rate(logits=test.logits, labels=test.labels)
     figures = [accuracy + confidence_gap(logits=test.logits, labels=test.labels), accuracy]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibrant.errors import CalibrantError
 from calibrant.training.datasets.base import DataSet
-from calibrant.training.datasets.images import Pool, hold_out_images
+from calibrant.training.datasets.images import HoldOut, Pool, hold_out_images
 from calibrant.training.datasets.pickles import StoredArray, read_plain_pickle
 from calibrant.training.datasets.sources import Files, PublishedFile, damaged, reading, tar_members
 
@@ -117,16 +117,12 @@ def read_cifar(
         for file, content in _contents(files, place, version)
     }
     return hold_out_images(
+        HoldOut(seed, limit, val_size, augment, class_share),
         files,
         classes,
         _pool("train", [pieces[file] for file in version.train]),
         _pool("test", [pieces[version.test]]),
-        seed=seed,
-        limit=limit,
-        val_size=val_size,
-        augment=augment,
         published=(50000, 10000),
-        class_share=class_share,
     )
 
 

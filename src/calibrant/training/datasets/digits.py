@@ -44,7 +44,6 @@ def read_digits(
     pool = Pool("digits", features.astype(np.uint8).reshape(-1, 1, 8, 8), labels)
     train, val, test = stratified_split(truth, val_share, test_share, seed)
     record: dict[str, Any] = {
-        "seed": seed,
         "files": {},
         "split": (f"stratified, drawn by the seed: test {test_share:g}, val {val_share:g}"),
         "notes": ["pixels range from 0 to 16; scikit-learn's copy of the UCI test set"],

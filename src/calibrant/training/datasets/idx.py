@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.training.datasets.base import DataSet
-from calibrant.training.datasets.images import Pool, hold_out_images
+from calibrant.training.datasets.images import HoldOut, Pool, hold_out_images
 from calibrant.training.datasets.sources import Files, PublishedFile, damaged, opened, reading
 
 MNIST_PAGE = "http://yann.lecun.com/exdb/mnist (mirror: ossci-datasets.s3.amazonaws.com/mnist)"
@@ -67,14 +67,11 @@ def read_mnist(
         augment = "crop-flip" if fashion else "none"
     files = Files.of(name, folder, page)
     return hold_out_images(
+        HoldOut(seed, limit, val_size, augment),
         files,
         CLOTHES if fashion else DIGITS,
         _pool(files, "train", page),
         _pool(files, "t10k", page),
-        seed=seed,
-        limit=limit,
-        val_size=val_size,
-        augment=augment,
         published=(60000, 10000),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -128,10 +128,7 @@ def image_data_set(
         class_names=tuple(class_names),
         **splits,
         record={
-            "name": name,
             **record,
-            "limit": limit,
-            "sizes": {name: len(split) for name, split in splits.items()},
             "normalisation": {
                 "formula": "(pixel - mean) / sd per channel, from the training split only",
                 "mean": mean.tolist(),
@@ -143,37 +140,42 @@ def image_data_set(
     )
 
 
+class HoldOut(NamedTuple):
+    """How published training images become a training and a validation split."""
+
+    seed: int
+    limit: int | None
+    val_size: int
+    augment: str
+    class_share: float = 1.0
+    """Share of the training images of each class that is kept; the other splits stay whole."""
+
+
 def hold_out_images(
+    wanted: HoldOut,
     source: Files,
     class_names: Sequence[str],
     train: Pool,
     test: Pool,
     *,
-    seed: int,
-    limit: int | None,
-    val_size: int,
-    augment: str,
     published: tuple[int, int],
     notes: Sequence[str] = (),
-    class_share: float = 1.0,
 ) -> DataSet:
     """A data set published as a training and a test set: the first gives the validation images.
 
     ``published`` has the sizes of the two sets; other sizes are noted in the record.
-    ``class_share`` of the training images of each class are kept; the other splits stay whole.
     """
-    rows, held = hold_out(len(train), val_size, seed)
-    rows = share_of_each_class(train.labels, rows, class_share)
-    if class_share < 1.0:
-        notes = [*notes, f"{class_share:.4g} of the training images of each class"]
+    rows, held = hold_out(len(train), wanted.val_size, wanted.seed)
+    rows = share_of_each_class(train.labels, rows, wanted.class_share)
+    if wanted.class_share < 1.0:
+        notes = [*notes, f"{wanted.class_share:.4g} of the training images of each class"]
     return image_data_set(
         source.data_set,
         class_names,
         {"train": (train, rows), "val": (train, held), "test": (test, np.arange(len(test)))},
-        limit=limit,
-        augment=augment,
+        limit=wanted.limit,
+        augment=wanted.augment,
         record={
-            "seed": seed,
             "files": source.read,
             "split": f"val: {len(held)} of the {len(train)} published training images, drawn by "
             f"the seed; test: the {len(test)} published {test.name} images",

@@ -114,9 +114,7 @@ def read_newsgroups(
         )
         for name, messages in chosen.items()
     }
-    vectors, about = None, None
-    if embeddings is not None:
-        vectors, about = read_embeddings(vocabulary, embeddings, seed, files)
+    vectors, about = read_embeddings(vocabulary, embeddings, seed, files)
     return DataSet(
         name="20newsgroups",
         kind="tokens",
@@ -124,8 +122,6 @@ def read_newsgroups(
         class_names=tuple(groups),
         **splits,
         record={
-            "name": "20newsgroups",
-            "seed": seed,
             "files": files.read,
             "split": f"{SPLITS[split]}; val: {len(held)} training messages drawn by the seed",
             "notes": [
@@ -133,8 +129,6 @@ def read_newsgroups(
                 "with headers" if headers else "without headers",
                 *size_notes(published, (11314, 7532)),
             ],
-            "limit": limit,
-            "sizes": {name: len(split) for name, split in splits.items()},
             "vocabulary": {
                 "words": len(vocabulary),
                 "from": f"the {n_words} most frequent of the training split; 0 padding, 1 unknown",

@@ -21,7 +21,7 @@ from calibrant._writing import written_whole
 from calibrant.errors import CalibrantError
 from calibrant.training.datasets.base import DataSet
 from calibrant.training.datasets.cifar import CIFAR10_CLASSES
-from calibrant.training.datasets.images import Pool, hold_out_images
+from calibrant.training.datasets.images import HoldOut, Pool, hold_out_images
 from calibrant.training.datasets.sources import (
     Files,
     PublishedFile,
@@ -83,13 +83,10 @@ def read_tiny_imagenet(
     if path.is_dir():
         files.note_folder(path, digest.hexdigest(), len(train) + len(test))
     return hold_out_images(
+        HoldOut(seed, limit, val_size, augment),
         files,
         [words.get(wnid, wnid) for wnid in classes],
         *pools,
-        seed=seed,
-        limit=limit,
-        val_size=val_size,
-        augment=augment,
         published=(100000, 10000),
     )
 
@@ -111,15 +108,11 @@ def read_cifar10_jpeg(
     path = files.single(JPEG)
     pools = _decoded_once(files.read[path.name]["sha256"], partial(_cifar10_jpeg_pools, path))
     return hold_out_images(
+        HoldOut(seed, limit, val_size, augment, class_share),
         files,
         CIFAR10_CLASSES,
         *pools,
-        seed=seed,
-        limit=limit,
-        val_size=val_size,
-        augment=augment,
         published=(50000, 10000),
-        class_share=class_share,
         notes=["JPEG-compressed, not the lossless original"],
     )
 

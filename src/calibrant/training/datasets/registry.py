@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -39,7 +40,10 @@ DATASETS: Registry[Callable[..., DataSet]] = Registry(
         "digits": read_digits,
     },
 )
-"""Name -> its reader, ``reader(folder, *, seed, limit, **options)``."""
+"""Name -> its reader, ``reader(folder, *, seed, limit, **options)``.
+
+The record that a reader makes is without the name, seed, limit and sizes.
+"""
 
 
 def load(
@@ -86,7 +90,10 @@ def load(
     known = [name for name in inspect.signature(reader).parameters if name not in _COMMON]
     for option in options:
         _inputs.parameter(option, f"the data set {name}", known, kind="option")
-    return reader(folder, seed=seed, limit=limit, **options)
+    data = reader(folder, seed=seed, limit=limit, **options)
+    sizes = {"train": len(data.train), "val": len(data.val), "test": len(data.test)}
+    common = {"name": data.name, "seed": seed, "limit": limit, "sizes": sizes}
+    return replace(data, record=common | data.record)
 
 
 _COMMON = ("name", "folder", "seed", "limit")

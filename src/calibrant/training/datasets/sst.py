@@ -115,9 +115,7 @@ def _read(
         )
         for split, trees in found.items()
     }
-    vectors, about = None, None
-    if embeddings is not None:
-        vectors, about = read_embeddings(vocabulary, embeddings, seed, files)
+    vectors, about = read_embeddings(vocabulary, embeddings, seed, files)
     targets = splits["train"].targets
     return DataSet(
         name=name,
@@ -126,13 +124,9 @@ def _read(
         class_names=class_names,
         **splits,
         record={
-            "name": name,
-            "seed": seed,
             "files": files.read,
             "split": "as published; the seed shuffles the training split",
             "notes": [*notes, *size_notes(sizes, (8544, 1101, 2210))],
-            "limit": limit,
-            "sizes": {name: len(split) for name, split in splits.items()},
             "training_nodes": {"all": len(targets), "with_a_target": int(np.sum(targets >= 0))},
             "vocabulary": {
                 "words": len(vocabulary),

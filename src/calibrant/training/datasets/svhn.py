@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from calibrant.errors import CalibrantError
 from calibrant.training import checks
 from calibrant.training.datasets.base import DataSet
-from calibrant.training.datasets.images import Pool, hold_out_images, image_data_set
+from calibrant.training.datasets.images import HoldOut, Pool, hold_out_images, image_data_set
 from calibrant.training.datasets.sources import Files, PublishedFile, damaged, npz_arrays, reading
 from calibrant.training.datasets.splitting import StableRandom
 
@@ -51,14 +51,11 @@ def read_svhn(
     )
     test = Pool("test", *_mat(files, TEST))
     return hold_out_images(
+        HoldOut(seed, limit, val_size, augment),
         files,
         DIGITS,
         train,
         test,
-        seed=seed,
-        limit=limit,
-        val_size=val_size,
-        augment=augment,
         published=(604388 if extra else 73257, 26032),
         notes=["with the extra training images"] if extra else [],
     )
@@ -85,7 +82,6 @@ def read_svhn_subset(
         limit=limit,
         augment=augment,
         record={
-            "seed": seed,
             "files": files.read,
             "split": "as in the file; the seed shuffles the training split",
             "notes": ["a subset of SVHN, not the published set"],

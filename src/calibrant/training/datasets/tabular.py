@@ -99,13 +99,9 @@ def read_tabular(
         class_names=classes,
         **splits,
         record={
-            "name": "tabular",
-            "seed": seed,
             "files": files.read,
             "split": f"stratified, drawn by the seed: test {test_share:g}, val {val_share:g}",
             "notes": [],
-            "limit": limit,
-            "sizes": {name: len(split) for name, split in splits.items()},
             "normalisation": normalisation,
             "augmentation": "none",
         },

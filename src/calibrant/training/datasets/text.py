@@ -91,13 +91,15 @@ class TokenSplit(Split):
 
 
 def read_embeddings(
-    vocabulary: Sequence[str], path: str | Path, seed: int, files: Files
-) -> tuple[Tensor, dict[str, Any]]:
+    vocabulary: Sequence[str], path: str | Path | None, seed: int, files: Files
+) -> tuple[Tensor, dict[str, Any]] | tuple[None, None]:
     """(words, size) float32 vectors from a file; small seeded noise for words without one.
 
     The file is an ``.npz`` with ``words`` and ``vectors``, or GloVe's text format (``.txt``,
     ``.txt.gz``): a word and its numbers in each line. The vector of padding is 0.
     """
+    if path is None:
+        return None, None
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(

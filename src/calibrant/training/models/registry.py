@@ -76,9 +76,7 @@ def build(name: str, n_classes: int, **options: Any) -> nn.Module:
     parameters = inspect.signature(factory).parameters.values()
     known = {p.name: p.default for p in parameters if p.name not in ("n_classes", *fixed)}
     for option in options:
-        if option not in known:
-            has = ", ".join(known) or "none"
-            raise CalibrantError(f"the network {name} has no option {option!r}. It has {has}")
+        _inputs.parameter(option, f"the network {name}", list(known), kind="option")
     required = [option for option, default in known.items() if default is inspect.Parameter.empty]
     missing = [option for option in required if option not in options]
     if missing:
