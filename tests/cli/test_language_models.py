@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import calibrant
 from calibrant.files import read_predictions
 from examples.language_model.make_log import answers, main as make_log
 from tests.processes import run_calibrant
@@ -195,3 +196,23 @@ def test_a_log_of_bad_lines_alone_is_refused(log):
     done = run_calibrant("evaluate", log / "bad.jsonl", "--skip-bad", "--options", "A,B,C")
     assert done.exit_code == 2
     assert "bad.jsonl has no usable row. Skipped: 5 rows" in done.output
+
+
+def test_a_calibrator_is_for_one_source(tmp_path):
+    rng = np.random.default_rng(0)
+    for source in ("verbal", "judge"):
+        lines = [
+            {"confidence": round(p, 3), "correct": bool(rng.random() < p), "source": source}
+            for p in rng.uniform(0.5, 1.0, size=60)
+        ]
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (tmp_path / f"{source}.jsonl").write_text(text)
+    cal, out = tmp_path / "cal.json", tmp_path / "out.jsonl"
+    run("fit", tmp_path / "verbal.jsonl", "--method", "temperature", "-o", cal)
+    assert calibrant.load(cal).origin_.source == "verbal"
+    assert re.search("source +verbal", run("info", cal))
+    done = run_calibrant("apply", cal, tmp_path / "judge.jsonl", "-o", out)
+    assert done.exit_code == 2
+    assert "this calibrator is for the source verbal; found judge" in done.output
+    assert not out.exists()
+    run("apply", cal, tmp_path / "verbal.jsonl", "-o", out)

@@ -312,6 +312,8 @@ class LabelledScores(NamedTuple):
     """The largest possible logits, if a language model's log leaves out options."""
     groups: _inputs.Groups | None = None
     """The groups of the rows, if columns of them were read."""
+    source: str | None = None
+    """Where the probabilities of a language model's log come from."""
 
     def in_order_of(self, classes: _inputs.Classes | None) -> LabelledScores:
         """The same samples with their columns in the order of ``classes``, matched by name."""

@@ -42,7 +42,7 @@ ORIGIN: dict[str, tuple[type, ...]] = {
     "metadata": (dict,),
 }
 """Entries since version 2."""
-OPTIONAL: dict[str, tuple[type, ...]] = {"parts": (list,), "groups": (dict,)}
+OPTIONAL: dict[str, tuple[type, ...]] = {"parts": (list,), "groups": (dict,), "source": (str,)}
 GROUPS: dict[str, tuple[type, ...]] = {"columns": (list,), "values": (list,)}
 SPECIAL: dict[str, type[Calibrator]] = {
     special.NAME: special for special in (MultiLabelCalibration, GroupedCalibration)
@@ -128,6 +128,7 @@ def _origin(content: dict[str, Any], where: str) -> Origin:
         calibrant=content["calibrant"],
         plugin=plugin and Plugin(**plugin),
         input=kind,
+        source=content.get("source"),
         data=data and Fingerprint(**data),
         metadata=metadata,
     )

@@ -60,6 +60,8 @@ class Origin:
     """The plug-in that the method is part of; None for a method of calibrant."""
     input: str | None = None
     """What it was fitted on, ``"logits"`` or ``"probs"``."""
+    source: str | None = None
+    """Where the probabilities of a language model's log came from, such as ``"verbal"``."""
     data: Fingerprint | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """Whatever was given to ``save``: JSON values by name."""

@@ -71,6 +71,8 @@ def content_of(calibrator: Calibrator, metadata: Mapping[str, Any] | None = None
         **fitted,
         "report": calibrator.report_.to_saved_dict(),
     }
+    if origin["source"] is not None:
+        content["source"] = origin["source"]
     if calibrator.parts_:
         content["parts"] = [_fitted(part) for part in calibrator.parts_]
     if calibrator.group_columns_:

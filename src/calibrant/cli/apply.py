@@ -174,6 +174,7 @@ def _calibrated(
 ) -> Iterator[Batch]:
     for batch in batches:
         with _inputs.naming(f"{file}, counting from row {tally.rows}" if tally.rows else file):
+            check_source(calibrator.origin_.source, batch.source)
             scored = batch.with_scores()
             kind, scores = scores_of(scored)
             probs = calibrator.predict_columns(
@@ -198,6 +199,15 @@ def _calibrated(
             "others": batch.others,
             "groups": calibrator.group_columns_,
         }
+
+
+def check_source(fitted: str | None, found: str | None) -> None:
+    """Refuse a log whose probabilities come from elsewhere than those of the fit."""
+    if fitted is not None and found is not None and fitted != found:
+        raise CalibrantError(
+            f"this calibrator is for the source {fitted}; found {found}. Choose --source {fitted}, "
+            f"or fit a calibrator on {found}"
+        )
 
 
 def _confidence(kind: str, scores: npt.NDArray[Any]) -> npt.NDArray[Any]:

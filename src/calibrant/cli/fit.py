@@ -202,7 +202,8 @@ def fit(
                 calibrator.set_params(target=found.shares.tolist())
                 calibrator.fit_samples(data)
             calibrator.classes_ = samples.classes or calibrator.classes_
-            calibrator.origin_ = calibrator.origin_.with_data(*samples[:3])
+            origin = calibrator.origin_.with_data(*samples[:3])
+            calibrator.origin_ = replace(origin, source=samples.source)
             calibrator.report_ = replace(calibrator.report_, skipped=skipped)
         else:
             from calibrant import scale

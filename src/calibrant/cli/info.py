@@ -71,6 +71,8 @@ def _rows(fitted: Calibrator, digest: str) -> Iterator[tuple[str, str]]:
         yield name, ", ".join(_number(*each) for each in part.state_.items()) or "nothing"
     yield "classes", _classes(fitted)
     yield "input", origin.input or "unknown"
+    if origin.source is not None:
+        yield "source", origin.source
     yield "samples", f"{report.n_samples:,}"
     yield "fingerprint", (origin.data and origin.data.sha256) or "unknown"
     yield report.criterion, f"{report.before:.6f} before, {report.after:.6f} after"

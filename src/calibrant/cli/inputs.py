@@ -31,6 +31,7 @@ def read_labelled(
             classes=predictions.class_names,
             upper_logits=predictions.upper_logits,
             groups=predictions.groups(by),
+            source=predictions.source,
         )
 
 

@@ -51,6 +51,7 @@ class Predictions:
             out options, and ``logits`` elsewhere; None if it leaves out none.
         single: whether the file has one column, of the positive class; ``logits`` or ``probs``
             have two.
+        source: where the probabilities of a language model's log come from, such as ``"verbal"``.
         others: if asked for, every column of a table but the scores: text of CSV, Arrow columns of
             Parquet; of ``.npz`` and ``.jsonl`` files, the arrays and fields that were named.
     """
@@ -69,6 +70,7 @@ class Predictions:
     n_classes: int | None = None
     upper_logits: NDArray[Any] | None = None
     single: bool = False
+    source: str | None = None
     others: Mapping[str, Any] = field(default_factory=dict)
 
     def with_scores(self) -> Predictions:

@@ -245,7 +245,10 @@ def _predictions_of(source: Source, rows: int | None, asked: Asked) -> Iterator[
             asked_kind=asked.kind,
         )
     for block in itertools.chain([first], blocks):
-        yield meaning.predictions(block, source.n_classes)
+        predictions = meaning.predictions(block, source.n_classes)
+        if isinstance(source, JsonlSource):
+            predictions = replace(predictions, source=source.source)
+        yield predictions
 
 
 def _without_one_hot(source: Source, rows: int | None) -> Iterator[Block]:

@@ -64,13 +64,14 @@ class JsonlSource:
         self.asked = asked
         self.options = asked.options
         """Of all lines; None until a plain line names them."""
+        self.source = asked.source
+        """Of all lines; None until the first is read."""
 
     def lines(self) -> Iterator[tuple[str, Line]]:
         """The lines of the source that was asked for, or of the only one."""
-        wanted = self.asked.source
         for place, line in json_lines(self.path, self.where, self.asked.skipped):
-            wanted = source_of(line) if wanted is None else wanted
-            if source_of(line) == wanted:
+            self.source = source_of(line) if self.source is None else self.source
+            if source_of(line) == self.source:
                 yield place, line
             elif self.asked.source is None:
                 raise self._several_sources()
