@@ -451,6 +451,20 @@ class Calibrator(ABC):
             evidence=fitted.evidence,
         )
 
+    def _measured(self, data: FitData, *states: State) -> Iterator[npt.NDArray[Any]]:
+        """The NLL of each row under each state; then whether the last state is correct."""
+        losses, correct = np.empty(len(data)), np.empty(len(data), dtype=bool)
+        for state in states:
+            with np.errstate(over="ignore"):
+                for block in data.blocks():
+                    logits, labels = data.logits[block], data.labels[block]
+                    log_probs = self._log_probs(logits.astype(np.float64), state)
+                    losses[block] = -log_probs[np.arange(len(labels)), labels]
+                    if state is states[-1]:  # in the type that predict_proba returns
+                        correct[block] = narrowed(log_probs, logits).argmax(axis=1) == labels
+            yield losses
+        yield correct
+
     def _correct_after(self, data: FitData) -> tuple[npt.NDArray[np.bool_]]:
         """Whether the predicted class of each row after calibration is its label."""
         calibrated = self._apply(self._log_probs, data.logits)

@@ -24,7 +24,7 @@ from calibrant.calibrators.one_vs_rest.base import MOST_LOG_ODDS, OneVsRest, Pro
 from calibrant.calibrators.one_vs_rest.nonparametric import IsotonicCalibration
 from calibrant.calibrators.one_vs_rest.parametric import BetaCalibration, PlattScaling
 from calibrant.calibrators.one_vs_rest.spline import SplineCalibration
-from calibrant.calibrators.one_vs_rest.tables import PooledSamples, Table
+from calibrant.calibrators.one_vs_rest.tables import PooledSamples, Table, padded
 from calibrant.calibrators.one_vs_rest.venn_abers import VennAbers
 from calibrant.calibrators.temperature.methods import TemperatureScaling
 from calibrant.metrics.binning import equal_mass_table
@@ -156,7 +156,7 @@ class _InFolds:
         folds = Folds.of(weight, order[weight[order] > 0.0])
         others = [np.flatnonzero(folds.of_piece != fold) for fold in range(folds.n)]
         others = others if folds.n > 1 else folds.members  # one sample
-        outside = _padded(others)
+        outside = padded(others)
         counts = np.arange(outside.shape[1]) < np.array([[len(each)] for each in others])
         rows = folds.row[outside]
         with np.errstate(over="ignore"):
@@ -170,7 +170,7 @@ class _InFolds:
                 weight=np.where(counts, folds.count[outside], 0.0),
                 n_classes=2,
             ),
-            members=_padded(folds.members).T,
+            members=padded(folds.members).T,
             log_odds=x[folds.row],
             hits=hits[folds.row],
             count=folds.count,
@@ -264,9 +264,3 @@ class _InFolds:
     def losses(self, log_odds: Floats) -> Floats:
         """The log-loss of each piece."""
         return np.asarray(softplus(np.where(self.hits, -log_odds, log_odds)))
-
-
-def _padded(rows: list[npt.NDArray[np.intp]]) -> npt.NDArray[np.intp]:
-    """The rows, extended to one length by their last number."""
-    longest = max(map(len, rows))
-    return np.stack([np.pad(row, (0, longest - len(row)), "edge") for row in rows])

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any, Protocol, TypeAlias
@@ -360,15 +360,9 @@ class LossInMemory(RegressionLoss):
         n_classes = self.rows.data.n_classes
         size, at = len(parameters), len(parameters) - n_classes
         nll, gradient, hessian = 0.0, np.zeros(size), np.zeros((size, size))
-        for block in self.rows.data.blocks():
-            features, share = self._features(block), self.rows.share[block]
-            true = np.arange(len(share)), self.rows.data.labels[block]
-            p = self._scores(block, features, parameters)
-            at_label = p[true]
-            np.exp(p, out=p)
-            total = p.sum(axis=1)
-            nll += float(share @ (np.log(total) - at_label))
-            p /= total[:, np.newaxis]
+        for block, features, p, loss in self._probabilities(parameters):
+            share, true = self.rows.share[block], self._labels(block)
+            nll += loss
             root = np.sqrt(share)[:, np.newaxis]
             moved = p * features
             means = np.empty((len(share), size))
@@ -400,30 +394,21 @@ class LossInMemory(RegressionLoss):
         """
         by_correction, by_bias = np.zeros(self.shape), np.zeros(self.rows.data.n_classes)
         nll = 0.0
-        for block in self.rows.data.blocks():
-            features, share = self._features(block), self.rows.share[block]
-            true = np.arange(len(share)), self.rows.data.labels[block]
-            z = self._scores(block, features, parameters)
-            at_label = z[true]
-            np.exp(z, out=z)
-            total = z.sum(axis=1)
-            nll += float(share @ (np.log(total) - at_label))
-            z /= total[:, np.newaxis]
+        for block, features, p, loss in self._probabilities(parameters):
+            share = self.rows.share[block]
+            nll += loss
             if self.probs is not None:
-                self.probs[block] = z
-            z *= share[:, np.newaxis]
-            z[true] -= share
-            by_bias += z.sum(axis=0)
-            by_correction += self._summed(z, features)
+                self.probs[block] = p
+            p *= share[:, np.newaxis]
+            p[self._labels(block)] -= share
+            by_bias += p.sum(axis=0)
+            by_correction += self._summed(p, features)
         return nll, by_correction, by_bias
 
     def nll_curvatures(self, parameters: Floats) -> Floats:
         """Curvatures of the NLL along each parameter; approximate for a scalar N."""
         by_correction, by_bias = np.zeros(self.shape), np.zeros(self.rows.data.n_classes)
-        for block in self.rows.data.blocks():
-            features = self._features(block)
-            p = np.exp(self._scores(block, features, parameters))
-            p /= p.sum(axis=1, keepdims=True)
+        for block, features, p, _ in self._probabilities(parameters):
             p *= (1.0 - p) * self.rows.share[block, np.newaxis]
             by_bias += p.sum(axis=0)
             by_correction += self._summed(p, features**2)
@@ -456,6 +441,22 @@ class LossInMemory(RegressionLoss):
             return summed(moved)
 
         return summed(lambda p, features: (p * (1.0 - p), features**2)), product
+
+    def _probabilities(self, parameters: Floats) -> Iterator[tuple[slice, Floats, Floats, float]]:
+        """The rows of each block, their features and probabilities, and their part of the NLL."""
+        for block in self.rows.data.blocks():
+            features = self._features(block)
+            p = self._scores(block, features, parameters)
+            at_label = p[self._labels(block)]
+            np.exp(p, out=p)
+            total = p.sum(axis=1)
+            p /= total[:, np.newaxis]
+            yield block, features, p, float(self.rows.share[block] @ (np.log(total) - at_label))
+
+    def _labels(self, block: slice) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
+        """The indices of the labels in arrays (rows, K)."""
+        labels = self.rows.data.labels[block]
+        return np.arange(len(labels)), labels
 
     def _features(self, block: slice) -> Floats:
         """The features, to which N is applied.

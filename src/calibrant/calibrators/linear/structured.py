@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -126,13 +125,14 @@ class StructuredScaling(Calibrator):
         regression = Regression.of(samples, temperature, self.strength)
         found = regression.minimise()
         state = regression.state(found.weights)
-        (before,) = samples.means(_losses, self, _unchanged(samples.n_classes))
-        (after,) = samples.means(_losses, self, state)
+        unchanged = _unchanged(samples.n_classes)
+        before, after, accuracy_after = samples.means(self._measured, unchanged, state)
         return Fitted(
             state=state,
             criterion="nll",
             before=before,
             after=after,
+            accuracy_after=accuracy_after,
             gradient=float(np.abs(found.gradient).max()),
             evaluations=start.evaluations,
             n_parameters=0,  # the samples decide how many of them count
@@ -160,16 +160,6 @@ def floored_log_probs(logits: Array, temperature: float) -> Array:
 
 def _unchanged(n_classes: int) -> dict[str, Any]:
     return {"temperature": 1.0, "matrix": np.eye(n_classes), "bias": np.zeros(n_classes)}
-
-
-def _losses(data: FitData, method: StructuredScaling, state: State) -> Iterator[Floats]:
-    """The log-loss of each row."""
-    losses = np.empty(len(data))
-    with np.errstate(over="ignore"):
-        for block in data.blocks():
-            log_probs = method._log_probs(data.logits[block].astype(np.float64), state)
-            losses[block] = -log_probs[np.arange(len(log_probs)), data.labels[block]]
-    yield losses
 
 
 @dataclass(frozen=True)

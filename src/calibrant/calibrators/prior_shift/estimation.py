@@ -26,7 +26,6 @@ calibration before it.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -40,8 +39,8 @@ from calibrant._numerics.logspace import log_softmax, softmax
 from calibrant._tables import count_text, text_table
 from calibrant._types import Array
 from calibrant.calibrators.data import FitData, Floats, given_scores, samples_of, to_logits
-from calibrant.calibrators.fit_report import CalibrationWarning
 from calibrant.calibrators.linear.methods import BiasCorrectedTemperatureScaling
+from calibrant.calibrators.parts import fit_part
 from calibrant.errors import CalibrantError
 
 TOLERANCE = 1e-6
@@ -218,9 +217,7 @@ class Labelled:
     def of(cls, z: Floats, labels: npt.NDArray[np.int64]) -> Labelled:
         """Fit a slope and a bias for each class."""
         scaling = BiasCorrectedTemperatureScaling(ridge=NO_RIDGE)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibrationWarning)
-            scaling.fit_samples(FitData(z, labels, None))
+        fit_part(scaling, FitData(z, labels, None))
         inverse_temperature = 1.0 / scaling.temperature_
         p = softmax(inverse_temperature * z + scaling.bias_)
         mean_z = (p * z).sum(axis=1)

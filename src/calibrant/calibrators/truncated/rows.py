@@ -20,8 +20,8 @@ Jensen's inequality S(b) of the stand-ins is within the bounds. At T = 1 it is e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
@@ -146,33 +146,6 @@ class TruncatedRows(FitData):
     def blocks(self) -> Iterator[slice]:
         """Slices of rows small enough for the processor's cache."""
         return row_blocks(len(self), self.logits.shape[1])
-
-    def rows(self, which: slice) -> Self:
-        """Some of the rows, copied."""
-        return replace(
-            self,
-            logits=self.logits[which].copy(),
-            labels=self.labels[which].copy(),
-            tails=self.tails[which].copy(),
-            known_labels=self.known_labels[which].copy(),
-        )
-
-    @classmethod
-    def joined(cls, parts: Sequence[Self]) -> Self:
-        """The rows of all parts, one after the other."""
-        return replace(
-            parts[0],
-            logits=np.concatenate([part.logits for part in parts]),
-            labels=np.concatenate([part.labels for part in parts]),
-            tails=np.concatenate([part.tails for part in parts]),
-            known_labels=np.concatenate([part.known_labels for part in parts]),
-        )
-
-    def some_rows(self, about: int) -> Self:
-        """About this many rows, evenly spread."""
-        if len(self) <= 2 * about:
-            return self
-        return self.rows(slice(None, None, len(self) // about))
 
     @cached_property
     def stand_ins(self) -> tuple[Floats, Floats]:
