@@ -212,6 +212,13 @@ class FitData:
         return self.labels
 
 
+def weighted_median(values: Floats, weight: Floats) -> float:
+    """A value with half of the weight on either side."""
+    order = np.argsort(values, kind="stable")
+    up_to = np.cumsum(weight[order])
+    return float(values[order[np.searchsorted(up_to, up_to[-1] / 2.0)]])
+
+
 def are_few_rows(logits: npt.NDArray[Any]) -> bool:
     """Whether an (n, K) array is mapped row by row."""
     return len(logits) <= FEW_ROWS and logits.size <= FEW_NUMBERS

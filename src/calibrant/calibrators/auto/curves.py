@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._numerics.logspace import sigmoid, softplus
+from calibrant.calibrators.auto.keeping import FEWEST, N_BINS, is_better
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.data import FitData, Floats
 from calibrant.calibrators.fit_report import Evidence
-from calibrant.calibrators.folds import Folds, mean_and_error, order_by, standard_errors
+from calibrant.calibrators.folds import Folds, order_by, standard_errors, with_gain
 from calibrant.calibrators.one_vs_rest.base import MOST_LOG_ODDS, OneVsRest, Problems
 from calibrant.calibrators.one_vs_rest.nonparametric import IsotonicCalibration
 from calibrant.calibrators.one_vs_rest.parametric import BetaCalibration, PlattScaling
@@ -29,10 +30,6 @@ from calibrant.calibrators.one_vs_rest.venn_abers import VennAbers
 from calibrant.calibrators.temperature.methods import TemperatureScaling
 from calibrant.metrics.binning import equal_mass_table
 from calibrant.metrics.calibration import error_of_table
-
-FEWEST = 20
-"""Below this many samples nothing is compared."""
-N_BINS = 15
 
 
 class CurveStep(NamedTuple):
@@ -111,18 +108,11 @@ def choose_curve(data: FitData) -> tuple[Calibrator, list[Evidence]]:
         losses = samples.losses(held_out)
         found = samples.evidence(step.curve.NAME, held_out, losses, simpler=best)
         errors = standard_errors(samples.n, step.standard_errors)
-        if _is_better(found, evidence[0], errors):
+        if is_better(found, evidence[0], errors):
             chosen, best = len(evidence), losses
         evidence.append(found)
     evidence[chosen] = replace(evidence[chosen], chosen=True)
     return samples.fitted(steps[chosen - 1].curve()) if chosen else simplest, evidence
-
-
-def _is_better(found: Evidence, simplest: Evidence, errors: float) -> bool:
-    assert found.gain is not None
-    assert found.gain_error is not None
-    calibrated = found.ada_ece <= simplest.ada_ece + 2.0 * found.ada_ece_error
-    return found.gain > errors * found.gain_error and calibrated
 
 
 @dataclass(frozen=True)
@@ -248,18 +238,9 @@ class _InFolds:
         )
         if simpler is None:
             return evidence
-        gain, gain_error = mean_and_error(simpler - losses, self.count)
         before, after = self.gap > 0.0, log_odds > 0.0
-        correct = (after == hits).astype(np.float64) - (before == hits)
-        accuracy_gain, accuracy_error = mean_and_error(correct, self.count)
-        return replace(
-            evidence,
-            gain=gain,
-            gain_error=gain_error,
-            changed=float(share @ (before != after)),
-            accuracy_gain=accuracy_gain,
-            accuracy_gain_error=accuracy_error,
-        )
+        corrected = (after == hits).astype(np.float64) - (before == hits)
+        return with_gain(evidence, simpler - losses, before != after, corrected, self.count)
 
     def losses(self, log_odds: Floats) -> Floats:
         """The log-loss of each piece."""

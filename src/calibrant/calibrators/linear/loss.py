@@ -27,7 +27,7 @@ import numpy.typing as npt
 from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import detach
 from calibrant._types import Array
-from calibrant.calibrators.data import FitData, Floats, Samples
+from calibrant.calibrators.data import FitData, Floats, Samples, weighted_median
 from calibrant.calibrators.temperature.rows import distances_below_top
 from calibrant.calibrators.temperature.solver import BestTemperature, best_temperature
 
@@ -250,12 +250,8 @@ def _root_mean_square(values: Floats, possible: npt.NDArray[np.bool_]) -> Floats
 
 def _typical(sizes: Floats, weight: Floats) -> float:
     """Weighted median, which a few rows of another order of magnitude do not move."""
-    order = np.argsort(sizes, kind="stable")
-    order = order[sizes[order] > LEAST_SIZE]
-    if len(order) == 0:
-        return 1.0
-    up_to = np.cumsum(weight[order])
-    return float(sizes[order[np.searchsorted(up_to, up_to[-1] / 2.0)]])
+    counted = sizes > LEAST_SIZE
+    return weighted_median(sizes[counted], weight[counted]) if counted.any() else 1.0
 
 
 @dataclass(frozen=True)

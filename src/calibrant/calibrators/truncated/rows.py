@@ -158,10 +158,18 @@ class TruncatedRows(FitData):
 
     def log_probs(self, gamma: float, inverse_temperature: float) -> Floats:
         """Estimated log-probabilities of the known classes after the map: (n, k + 1)."""
-        from calibrant.calibrators.truncated.kernels import truncated_log_probs
+        return self.mapped_by(gamma, inverse_temperature, of_classes=True)[2]
 
-        out = np.empty_like(self.logits)
-        truncated_log_probs(self.logits, *self.stand_ins, inverse_temperature, gamma, out)
+    def mapped_by(
+        self, gamma: float, inverse_temperature: float, *, of_classes: bool = False
+    ) -> tuple[Floats, Floats, Floats]:
+        """Estimates of what :meth:`bounds` bounds."""
+        from calibrant.calibrators.truncated.kernels import map_truncated_rows
+
+        log_odds, true_log_prob = np.empty(len(self)), np.empty(len(self))
+        log_probs = np.empty((len(self), self.logits.shape[1] if of_classes else 0))
+        at, out = (inverse_temperature, gamma), (log_odds, true_log_prob, log_probs)
+        map_truncated_rows(self.logits, *self.stand_ins, self.labels, *at, *out)
         return out
 
     def in_memory(self) -> FitData:
@@ -202,17 +210,13 @@ def _mapped_rows(
     data: TruncatedRows, gamma: float, inverse_temperature: float
 ) -> tuple[Floats, Floats, Floats]:
     """Estimates; no squared distances, because no bounds on them are known."""
-    from calibrant.calibrators.truncated.kernels import map_truncated_rows
-
-    log_odds, true_log_prob = np.empty(len(data)), np.empty(len(data))
-    at = inverse_temperature, gamma
-    map_truncated_rows(data.logits, *data.stand_ins, data.labels, *at, log_odds, true_log_prob)
+    log_odds, true_log_prob, _ = data.mapped_by(gamma, inverse_temperature)
     return log_odds, true_log_prob, np.empty(0)
 
 
 @log_odds_of.register
 def _log_odds(data: TruncatedRows, gamma: float, inverse_temperature: float) -> Floats:
-    return _mapped_rows(data, gamma, inverse_temperature)[0]
+    return data.mapped_by(gamma, inverse_temperature)[0]
 
 
 @temperature_rows.register
