@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from calibrant._numerics.newton import NewtonStep, damped_newton
 from calibrant.calibrators.data import Floats
+from calibrant.calibrators.linear.loss import LossInMemory, loss_of_slope
 from calibrant.calibrators.one_vs_rest.base import MOST_LOG_ODDS
 
 FIRST_VARIANCES = np.array([0.01, 0.025])
@@ -73,32 +74,15 @@ class _Local:
 
 @dataclass(frozen=True)
 class _Group:
-    """The samples of one group."""
+    """One group."""
 
-    log_probs: Floats
-    labels: npt.NDArray[np.int64]
-    count: Floats
+    loss: LossInMemory
+    """Minus the log-likelihood, as a function of a and b."""
 
     def at(self, terms: Floats, precision: Floats) -> _Local:
         terms = np.concatenate([[max(terms[0], LEAST)], terms[1:]])
-        z = terms[0] * self.log_probs + terms[1:]
-        z -= z.max(axis=1, keepdims=True)
-        p = np.exp(z)
-        total = p.sum(axis=1, keepdims=True)
-        p /= total
-        rows = np.arange(len(z))
         away = terms - _unchanged(len(terms))
-        loss = self.count @ (np.log(total[:, 0]) - z[rows, self.labels])
-        counted = self.count[:, np.newaxis] * p
-        mean = (p * self.log_probs).sum(axis=1)
-        from_mean = self.log_probs - mean[:, np.newaxis]
-        residual = counted.copy()
-        residual[rows, self.labels] -= self.count
-        slope = np.concatenate([[(residual * self.log_probs).sum()], residual.sum(axis=0)])
-        curvature = np.empty((len(terms), len(terms)))
-        curvature[0, 0] = (counted * from_mean**2).sum()
-        curvature[0, 1:] = curvature[1:, 0] = (counted * from_mean).sum(axis=0)
-        curvature[1:, 1:] = np.diag(counted.sum(axis=0)) - counted.T @ p
+        loss, slope, curvature = self.loss.nll_and_hessian(terms)
         return _Local(
             terms=terms,
             value=float(loss + 0.5 * precision @ away**2),
@@ -137,7 +121,7 @@ def fit_group_terms(
         rows: The rows of each group.
     """
     floored = np.maximum(log_probs, -MOST_LOG_ODDS)
-    groups = [_Group(floored[which], labels[which], count[which]) for which in rows]
+    groups = [_Group(loss_of_slope(floored[which], labels[which], count[which])) for which in rows]
     n_terms = log_probs.shape[1] + 1
     found = [_unchanged(n_terms) for _ in groups]
     variances, settled, rounds = FIRST_VARIANCES, False, 0

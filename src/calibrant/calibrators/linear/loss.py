@@ -490,3 +490,18 @@ class LossInMemory(RegressionLoss):
         )
         z += bias
         return z
+
+
+def loss_of_slope(scores: Floats, labels: npt.NDArray[np.int64], share: Floats) -> LossInMemory:
+    """The NLL of softmax(a s + b), as a function of one number a and of b, without penalties."""
+    rows = RowsInMemory(
+        x=scores,
+        absent=None,
+        data=FitData(scores, labels, None),
+        share=share,
+        size=1.0,
+        level=None,
+        feature_size=1.0,
+        n_masked=0,
+    )
+    return LossInMemory(rows, 0.0, (), Penalty(0.0, 0.0))

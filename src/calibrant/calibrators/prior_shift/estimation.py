@@ -39,6 +39,7 @@ from calibrant._numerics.logspace import log_softmax, softmax
 from calibrant._tables import count_text, text_table
 from calibrant._types import Array
 from calibrant.calibrators.data import FitData, Floats, given_scores, samples_of, to_logits
+from calibrant.calibrators.linear.loss import loss_of_slope
 from calibrant.calibrators.linear.methods import BiasCorrectedTemperatureScaling
 from calibrant.calibrators.parts import fit_part
 from calibrant.errors import CalibrantError
@@ -220,17 +221,12 @@ class Labelled:
         fit_part(scaling, FitData(z, labels, None))
         inverse_temperature = 1.0 / scaling.temperature_
         p = softmax(inverse_temperature * z + scaling.bias_)
-        mean_z = (p * z).sum(axis=1)
         residual = -p
         residual[np.arange(len(p)), labels] += 1.0
         score = np.column_stack([residual, (residual * z).sum(axis=1)])
-        across = (p * (z - mean_z[:, None])).mean(axis=0)
-        information = np.block(
-            [
-                [np.diag(p.mean(axis=0)) - p.T @ p / len(p), across[:, None]],
-                [across[None, :], ((p * z**2).sum(axis=1) - mean_z**2).mean()],
-            ]
-        )
+        loss = loss_of_slope(z, labels, np.full(len(p), 1.0 / len(p)))
+        hessian = loss.nll_and_hessian(np.append(inverse_temperature, scaling.bias_))[2]
+        information = np.roll(hessian, -1, axis=(0, 1))  # the inverse temperature comes last
         shares = np.bincount(labels, minlength=z.shape[1]) / len(labels)
         influence = score @ np.linalg.pinv(information, hermitian=True)
         return cls(z, labels, shares, inverse_temperature, scaling.bias_, influence)
