@@ -109,8 +109,7 @@ def best_of_steps(
 def _in_one(losses: list[Losses], folds: Folds) -> Losses:
     """The losses of all pieces, from those of each fold."""
     back = np.argsort(np.concatenate(folds.members))
-    columns = ("loss", "odds", "free_odds")
-    return Losses(*(np.concatenate([getattr(x, c) for x in losses])[back] for c in columns))
+    return Losses(*(np.concatenate(each)[back] for each in zip(*losses, strict=True)))
 
 
 def held_out_evidence(name: str, method: HeldOut, simpler: HeldOut | None = None) -> Evidence:

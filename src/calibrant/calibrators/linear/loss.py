@@ -126,12 +126,9 @@ class RowsInMemory:
         x, level = np.empty(data.logits.shape), np.zeros(len(data))
         size, feature_size = np.empty(len(data)), np.empty(len(data))
         far, n_masked = _mask_distance(data, weight), 0
-        for block in data.blocks():
-            logits = data.logits[block].astype(np.float64)
-            possible = logits > -np.inf
+        for block, logits, possible, counted in _counted_blocks(data, far):
             x[block] = centred_logits(logits)
             level[block] = _log_sum(x[block], possible) if log_probs else 0.0
-            counted = _counted(logits, far)
             n_masked += _n_masked(counted, possible)
             centred = centred_logits(np.where(counted, logits, -np.inf))
             size[block] = _root_mean_square(centred, counted)
@@ -197,9 +194,20 @@ def _absent(data: FitData) -> npt.NDArray[np.bool_] | None:
     return data.logits == -np.inf if data.logits.min() == -np.inf else None
 
 
-def _counted(logits: Floats, far: float) -> npt.NDArray[np.bool_]:
-    """The classes of each row that are neither absent nor masked by a large negative number."""
-    return np.asarray((logits > -np.inf) & (logits >= logits.max(axis=1, keepdims=True) - far))
+def _counted_blocks(data: FitData, far: float) -> Iterator[tuple[slice, Floats, Any, Any]]:
+    """Blocks of rows with their logits, the classes that are possible, and those that count.
+
+    A possible class does not count if it seems to be masked by a large negative number.
+    """
+    for block in data.blocks():
+        logits = data.logits[block].astype(np.float64)
+        possible = logits > -np.inf
+        yield (
+            block,
+            logits,
+            possible,
+            possible & (logits >= logits.max(axis=1, keepdims=True) - far),
+        )
 
 
 def _n_masked(counted: npt.NDArray[np.bool_], possible: npt.NDArray[np.bool_]) -> int:
@@ -210,22 +218,15 @@ def _n_masked(counted: npt.NDArray[np.bool_], possible: npt.NDArray[np.bool_]) -
 def row_sizes(data: FitData, far: float) -> Floats:
     """Root mean square of the centred logits of each row."""
     sizes = np.empty(len(data))
-    for block in data.blocks():
-        logits = data.logits[block].astype(np.float64)
-        counted = _counted(logits, far)
-        sizes[block] = _root_mean_square(
-            centred_logits(np.where(counted, logits, -np.inf)), counted
-        )
+    for block, logits, _, counted in _counted_blocks(data, far):
+        centred = centred_logits(np.where(counted, logits, -np.inf))
+        sizes[block] = _root_mean_square(centred, counted)
     return sizes
 
 
 def masked_rows(data: FitData, far: float) -> int:
     """Number of rows with finite logits that seem to mark absent classes."""
-    n_masked = 0
-    for block in data.blocks():
-        logits = data.logits[block].astype(np.float64)
-        n_masked += _n_masked(_counted(logits, far), logits > -np.inf)
-    return n_masked
+    return sum(_n_masked(counted, possible) for *_, possible, counted in _counted_blocks(data, far))
 
 
 def _mask_distance(data: FitData, weight: Floats) -> float:

@@ -202,7 +202,7 @@ class FocalCalibration(_MapAndTemperature):
             state={"gamma": gamma},
             criterion="nll",
             before=uncalibrated(data),
-            after=_nll(data, gamma),
+            after=evaluator_of(data, "nll", n_bins=1, focal_gamma=0.0)(gamma, 1.0),
             evaluations=2,
         )
 
@@ -415,7 +415,3 @@ def _evaluator(data: Samples, criterion: str, focal_gamma: float, n_bins: int) -
     if criterion in BINNED:
         data = data.mapped(within_reach)
     return evaluator_of(data, criterion, n_bins=n_bins, focal_gamma=float(focal_gamma))
-
-
-def _nll(data: Samples, gamma: float) -> float:
-    return evaluator_of(data, "nll", n_bins=1, focal_gamma=0.0)(gamma, 1.0)
