@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 import os
 import warnings
 from abc import ABC, abstractmethod
@@ -123,6 +124,10 @@ class Calibrator(ABC):
     """Whether single-precision logits are widened for the map, so that NumPy, torch and exported
     files agree. A map that keeps the predicted class says False and ensures both itself: rounding
     its result afterwards could tie two classes."""
+
+    LARGEST: ClassVar[float] = math.inf
+    """No array of a fitted state comes near this; a file with larger numbers, which could overflow,
+    is refused."""
 
     state_: dict[str, Any]
     parts_: tuple[Calibrator, ...] = ()
@@ -371,6 +376,9 @@ class Calibrator(ABC):
 
     def _refuse_state(self, state: State) -> str | None:
         """Why a state of the correct shapes cannot be used, or None if it can."""
+        for name, values in state.items():
+            if not isinstance(values, float) and np.max(np.abs(values), initial=0.0) > self.LARGEST:
+                return f"{name!r} holds a number beyond {self.LARGEST:g}"
         return None
 
     @classmethod

@@ -76,9 +76,8 @@ class Folds:
         log_probs = np.empty_like(pieces.logits)
         for fold in range(self.n):
             held_out = self.of_piece == fold
-            weight = None if pieces.weight is None else pieces.weight[~held_out]
-            others = FitData(pieces.logits[~held_out], pieces.labels[~held_out], weight)
-            fitted = method.with_state(method._fit(others).state, samples.n_classes)
+            state = method._fit(pieces.rows(~held_out)).state
+            fitted = method.with_state(state, samples.n_classes)
             log_probs[held_out] = fitted._apply(fitted._log_probs, pieces.logits[held_out])
         return log_probs
 

@@ -76,6 +76,7 @@ class GroupedCalibration(Calibrator):
     """
 
     NAME = "grouped"
+    LARGEST = LARGEST_NUMBER
     STATE: ClassVar[Shapes] = {"inverse_temperature": ("G",), "bias": ("G", "K")}
     inverse_temperature_: Floats = fitted_array("inverse_temperature")
     bias_: Floats = fitted_array("bias")
@@ -214,10 +215,7 @@ class GroupedCalibration(Calibrator):
     def _refuse_state(self, state: State) -> str | None:
         if (state["inverse_temperature"] < LEAST).any():
             return f"'inverse_temperature' holds a number below {LEAST:g}"
-        for name, values in state.items():
-            if np.abs(values).max() > LARGEST_NUMBER:
-                return f"{name!r} holds a number beyond {LARGEST_NUMBER:g}"
-        return None
+        return super()._refuse_state(state)
 
 
 def _with_terms(log_probs: Array, state: State, places: npt.NDArray[np.intp]) -> Array:

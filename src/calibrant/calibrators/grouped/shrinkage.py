@@ -72,38 +72,31 @@ class _Local:
     """The Hessian without the penalty."""
 
 
-@dataclass(frozen=True)
-class _Group:
-    """One group."""
+def _at(loss: LossInMemory, terms: Floats, precision: Floats) -> _Local:
+    terms = np.concatenate([[max(terms[0], LEAST)], terms[1:]])
+    away = terms - _unchanged(len(terms))
+    value, slope, curvature = loss.nll_and_hessian(terms)
+    return _Local(
+        terms=terms,
+        value=float(value + 0.5 * precision @ away**2),
+        gradient=slope + precision * away,
+        slope_of_loss=slope,
+        curvature=curvature,
+    )
 
-    loss: LossInMemory
-    """Minus the log-likelihood, as a function of a and b."""
 
-    def at(self, terms: Floats, precision: Floats) -> _Local:
-        terms = np.concatenate([[max(terms[0], LEAST)], terms[1:]])
-        away = terms - _unchanged(len(terms))
-        loss, slope, curvature = self.loss.nll_and_hessian(terms)
-        return _Local(
-            terms=terms,
-            value=float(loss + 0.5 * precision @ away**2),
-            gradient=slope + precision * away,
-            slope_of_loss=slope,
-            curvature=curvature,
-        )
+def _most_probable(loss: LossInMemory, start: Floats, precision: Floats) -> _Local:
+    """The terms with the smallest loss; ``loss`` is minus the log-likelihood of a group."""
 
-    def most_probable(self, start: Floats, precision: Floats) -> _Local:
-        """The terms with the smallest loss."""
+    def step_from(here: _Local) -> NewtonStep[_Local] | None:
+        step = -np.linalg.solve(here.curvature + np.diag(precision), here.gradient)
+        decrease = -float(step @ here.gradient)
+        if decrease <= CLOSE:
+            return None
+        return NewtonStep(lambda f: _at(loss, here.terms + f * step, precision), decrease)
 
-        def step_from(here: _Local) -> NewtonStep[_Local] | None:
-            step = -np.linalg.solve(here.curvature + np.diag(precision), here.gradient)
-            decrease = -float(step @ here.gradient)
-            if decrease <= CLOSE:
-                return None
-            return NewtonStep(lambda f: self.at(here.terms + f * step, precision), decrease)
-
-        return damped_newton(
-            self.at(start, precision), step_from, lengths=LENGTHS, most_steps=MOST_STEPS
-        )
+    first = _at(loss, start, precision)
+    return damped_newton(first, step_from, lengths=LENGTHS, most_steps=MOST_STEPS)
 
 
 def fit_group_terms(
@@ -121,13 +114,13 @@ def fit_group_terms(
         rows: The rows of each group.
     """
     floored = np.maximum(log_probs, -MOST_LOG_ODDS)
-    groups = [_Group(loss_of_slope(floored[which], labels[which], count[which])) for which in rows]
+    losses = [loss_of_slope(floored[which], labels[which], count[which]) for which in rows]
     n_terms = log_probs.shape[1] + 1
-    found = [_unchanged(n_terms) for _ in groups]
+    found = [_unchanged(n_terms) for _ in losses]
     variances, settled, rounds = FIRST_VARIANCES, False, 0
     while not settled and rounds < MOST_ROUNDS:
         precision = 1.0 / _for_each_term(variances, n_terms)
-        near = [g.most_probable(start, precision) for g, start in zip(groups, found, strict=True)]
+        near = [_most_probable(*each, precision) for each in zip(losses, found, strict=True)]
         found = [each.terms for each in near]
         last, variances = variances, _most_likely(near, variances)
         rounds, settled = rounds + 1, _is_near(variances, last)

@@ -36,7 +36,6 @@ RIDGE = 1e-4
 under which a bias, or the weight of a logit of size 1, differs by about 1 from temperature scaling:
 negligible against a hundred samples of a class, and decisive if there are none."""
 LARGEST_NUMBER = 1e34
-"""No fit comes near it; a file that holds more could overflow."""
 
 
 class Linear(Calibrator):
@@ -47,6 +46,7 @@ class Linear(Calibrator):
 
     ON_LOG_PROBS: ClassVar[bool] = False
     """Whether the features are log-probabilities instead of the centred logits."""
+    LARGEST = LARGEST_NUMBER
     bias_: Floats = fitted_array("bias")
 
     @abstractmethod
@@ -142,10 +142,7 @@ class Linear(Calibrator):
     def _refuse_state(self, state: State) -> str | None:
         if state.get("temperature", 1.0) < 1.0 / LARGEST_NUMBER:
             return f"its temperature is {state['temperature']:g}, not above 0"
-        for name, values in state.items():
-            if name != "temperature" and np.abs(values).max() > LARGEST_NUMBER:
-                return f"{name!r} holds a number beyond {LARGEST_NUMBER:g}"
-        return None
+        return super()._refuse_state(state)
 
 
 class CentredLinear(Linear):

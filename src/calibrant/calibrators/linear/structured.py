@@ -85,6 +85,7 @@ class StructuredScaling(Calibrator):
     """
 
     NAME = "structured"
+    LARGEST = LARGEST_NUMBER
     STATE: ClassVar[Shapes] = {"temperature": (), "matrix": ("K", "K"), "bias": ("K",)}
     temperature_: float = fitted_number("temperature")
     matrix_: Floats = fitted_array("matrix")
@@ -141,10 +142,7 @@ class StructuredScaling(Calibrator):
     def _refuse_state(self, state: State) -> str | None:
         if not SMALLEST <= state["temperature"] <= 1.0 / SMALLEST:
             return f"its temperature is {state['temperature']:g}, not between 1e-300 and 1e300"
-        for name in ("matrix", "bias"):
-            if np.abs(state[name]).max() > LARGEST_NUMBER:
-                return f"{name!r} holds a number beyond {LARGEST_NUMBER:g}"
-        return None
+        return super()._refuse_state(state)
 
 
 def floored_log_probs(logits: Array, temperature: float) -> Array:

@@ -77,6 +77,7 @@ class MultiLabelCalibration(Calibrator):
     """
 
     NAME = "multi-label"
+    LARGEST = LARGEST_NUMBER
     STATE: ClassVar[Shapes] = {"slope": ("K",), "shift": ("K",)}
     slope_: Floats = fitted_array("slope")
     shift_: Floats = fitted_array("shift")
@@ -228,7 +229,4 @@ class MultiLabelCalibration(Calibrator):
     def _refuse_state(self, state: State) -> str | None:
         if (state["slope"] < 0.0).any():
             return f"'slope' holds {state['slope'].min():g}, below 0"
-        for name, values in state.items():
-            if np.abs(values).max() > LARGEST_NUMBER:
-                return f"{name!r} holds a number beyond {LARGEST_NUMBER:g}"
-        return None
+        return super()._refuse_state(state)

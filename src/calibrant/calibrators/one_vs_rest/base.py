@@ -46,7 +46,6 @@ LEAST_ODDS = math.exp(-MOST_LOG_ODDS)
 MOST_KEPT = 1 << 20
 """Largest number of logits whose problems are kept for other methods, in 10 bytes each."""
 LARGEST_NUMBER = 1e30
-"""No fit comes near this; a file with larger numbers is refused because it could overflow."""
 
 
 def class_log_odds(logits: Array) -> Array:
@@ -133,6 +132,8 @@ class OneVsRest(Calibrator):
     Subclasses define ``_fit_problems`` and ``_calibrated``.
     """
 
+    LARGEST = LARGEST_NUMBER
+
     @abstractmethod
     def _fit_problems(self, problems: Problems, lines: Floats | None = None) -> dict[str, Any]:
         """The state and other arguments of :class:`Fitted`, by name.
@@ -201,6 +202,4 @@ class OneVsRest(Calibrator):
         for name, values in state.items():
             if len(values) != expected:
                 return f"{name!r} is for {len(values)} problems, not {expected}"
-            if np.abs(values).max() > LARGEST_NUMBER:
-                return f"{name!r} holds a number beyond {LARGEST_NUMBER:g}"
-        return None
+        return super()._refuse_state(state)
