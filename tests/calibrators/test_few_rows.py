@@ -16,7 +16,6 @@ from calibrant.calibrators.row_kernels import FARTHEST
 from calibrant.calibrators.temperature.kernels import cross_entropy_rows
 from calibrant.calibrators.top_rest.kernels import (
     exponents_of_rest,
-    lead_rows,
     rest_derivatives,
     rest_rows,
 )
@@ -59,10 +58,10 @@ def test_the_top_and_the_rest(dtype, inverse_temperature):
     def rows():
         tops = np.empty(n, dtype=np.int64)
         lead, level, of_label = np.empty(n), np.empty(n), np.empty(n)
-        lead_rows(logits, labels, inverse_temperature, tops, lead, level, of_label)
-        rest = np.zeros(n), np.zeros(n)
-        every = np.arange(0, n, 2)
-        rest_rows(every, np.arange(n), logits, labels, inverse_temperature, 1.3, bias, *rest)
+        every, out = np.arange(n), (tops, lead, level, of_label)
+        rest_rows(every, every, logits, labels, inverse_temperature, 1.0, np.empty(0), *out)
+        rest = np.zeros(n, dtype=np.int64), np.zeros(n), np.zeros(n), np.zeros(n)
+        rest_rows(every[::2], every, logits, labels, inverse_temperature, 1.3, bias, *rest)
         x = np.empty((n, n_classes))
         exponents_of_rest(logits, inverse_temperature, tops, x)
         some = (x > FARTHEST).sum(axis=1) == n_classes  # as fits have them: all classes possible

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import math
 import os
 import pickle
 import stat
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -246,6 +247,31 @@ bits_of = _reinterpreted(types.float64, types.int64, ir.IntType(64))
 _float_of = _reinterpreted(types.int64, types.float64, ir.DoubleType())
 
 
+def polynomial(coefficients: Iterable[float]) -> Any:
+    """A compiled polynomial by Horner's rule, without a loop; the highest power comes first."""
+    constants = [ir.Constant(ir.DoubleType(), float(each)) for each in coefficients]
+
+    def typed(_context: Any, _x: Any) -> Any:
+        def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            total = constants[0]
+            for constant in constants[1:]:
+                total = builder.fadd(builder.fmul(total, args[0]), constant)
+            return total
+
+        return types.float64(types.float64), codegen
+
+    return intrinsic(typed)
+
+
+def atanh_series(highest: int) -> Any:
+    """(atanh(z) / z - 1) / z^2 as a polynomial of z^2: 1/3 + z^2/5 + ... up to 1/``highest``."""
+    return polynomial(1.0 / n for n in range(highest, 1, -2))
+
+
+_exp_series = polynomial(1.0 / math.factorial(n) for n in range(13, -1, -1))
+_log_series = atanh_series(23)
+
+
 @kernel(fastmath={"contract"})
 def exp_nonpositive(x: float) -> float:
     """e^x for x <= 0 (and a little above), to about one rounding.
@@ -258,22 +284,8 @@ def exp_nonpositive(x: float) -> float:
     shifted = bounded * LOG2_E + ROUNDER
     n = shifted - ROUNDER
     r = (bounded - n * LN2_HIGH) - n * LN2_LOW
-    p = 1.6059043836821613e-10  # 1/13!
-    p = p * r + 2.08767569878681e-09
-    p = p * r + 2.505210838544172e-08
-    p = p * r + 2.7557319223985893e-07
-    p = p * r + 2.7557319223985893e-06
-    p = p * r + 2.48015873015873e-05
-    p = p * r + 0.0001984126984126984
-    p = p * r + 0.001388888888888889
-    p = p * r + 0.008333333333333333
-    p = p * r + 0.041666666666666664
-    p = p * r + 0.16666666666666666
-    p = p * r + 0.5
-    p = p * r + 1.0
-    p = p * r + 1.0
     scale = _float_of((bits_of(shifted) + 1023) << 52)
-    return 0.0 if x < SMALLEST else p * scale
+    return 0.0 if x < SMALLEST else _exp_series(r) * scale
 
 
 @kernel(fastmath={"contract"}, error_model="numpy")
@@ -288,18 +300,7 @@ def log_positive(x: float) -> Any:
     m = _float_of(bits - (n << 52))
     z = (m - 1.0) / (m + 1.0)
     y = z * z
-    p = 1.0 / 23.0
-    p = p * y + 1.0 / 21.0
-    p = p * y + 1.0 / 19.0
-    p = p * y + 1.0 / 17.0
-    p = p * y + 1.0 / 15.0
-    p = p * y + 1.0 / 13.0
-    p = p * y + 1.0 / 11.0
-    p = p * y + 1.0 / 9.0
-    p = p * y + 1.0 / 7.0
-    p = p * y + 1.0 / 5.0
-    p = p * y + 1.0 / 3.0
-    return n * LN2_HIGH + (n * LN2_LOW + (2.0 * z + 2.0 * z * (p * y)))
+    return n * LN2_HIGH + (n * LN2_LOW + (2.0 * z + 2.0 * z * (_log_series(y) * y)))
 
 
 @kernel()

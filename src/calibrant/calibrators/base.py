@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 import os
 import warnings
 from abc import ABC, abstractmethod
@@ -124,6 +125,10 @@ class Calibrator(ABC):
     """Whether single-precision logits are widened for the map, so that NumPy, torch and exported
     files agree. A map that keeps the predicted class says False and ensures both itself: rounding
     its result afterwards could tie two classes."""
+
+    LARGEST: ClassVar[float] = math.inf
+    """No array of a fitted state comes near this; a file with larger numbers, which could overflow,
+    is refused."""
 
     state_: dict[str, Any]
     parts_: tuple[Calibrator, ...] = ()
@@ -372,6 +377,9 @@ class Calibrator(ABC):
 
     def _refuse_state(self, state: State) -> str | None:
         """Why a state of the correct shapes cannot be used, or None if it can."""
+        for name, values in state.items():
+            if not isinstance(values, float) and np.max(np.abs(values), initial=0.0) > self.LARGEST:
+                return f"{name!r} holds a number beyond {self.LARGEST:g}"
         return None
 
     @classmethod
@@ -452,6 +460,20 @@ class Calibrator(ABC):
             warnings=(*fitted.warnings, *self._doubts(data, fitted.n_parameters)),
             evidence=fitted.evidence,
         )
+
+    def _measured(self, data: FitData, *states: State) -> Iterator[npt.NDArray[Any]]:
+        """The NLL of each row under each state; then whether the last state is correct."""
+        losses, correct = np.empty(len(data)), np.empty(len(data), dtype=bool)
+        for state in states:
+            with np.errstate(over="ignore"):
+                for block in data.blocks():
+                    logits, labels = data.logits[block], data.labels[block]
+                    log_probs = self._log_probs(logits.astype(np.float64), state)
+                    losses[block] = -log_probs[np.arange(len(labels)), labels]
+                    if state is states[-1]:  # in the type that predict_proba returns
+                        correct[block] = narrowed(log_probs, logits).argmax(axis=1) == labels
+            yield losses
+        yield correct
 
     def _correct_after(self, data: FitData) -> tuple[npt.NDArray[np.bool_]]:
         """Whether the predicted class of each row after calibration is its label."""

@@ -8,7 +8,7 @@ function of that family that dispatches on their type: this module imports no fa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, wraps
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
 
@@ -178,14 +178,9 @@ class FitData:
         """The samples after ``change``, which must treat each row by itself."""
         return change(self)
 
-    def some_rows(self, about: int) -> FitData:
+    def some_rows(self, about: int) -> Self:
         """About this many rows, evenly spread, as a rough picture of all."""
-        if len(self) <= 2 * about:
-            return self
-        # Copies, since compiled passes would be compiled again for arrays with gaps.
-        some = slice(None, None, len(self) // about)
-        weight = None if self.weight is None else self.weight[some].copy()
-        return FitData(self.logits[some].copy(), self.labels[some].copy(), weight)
+        return self if len(self) <= 2 * about else self.rows(slice(None, None, len(self) // about))
 
     def in_memory(self) -> FitData:
         """These samples."""
@@ -195,24 +190,33 @@ class FitData:
         """``values_of(samples)``, with any number of values per row."""
         return values_of(self)
 
-    def rows(self, which: slice) -> Self:
-        """A copy of some rows."""
-        weight = None if self.weight is None else self.weight[which].copy()
-        return replace(
-            self, logits=self.logits[which].copy(), labels=self.labels[which].copy(), weight=weight
-        )
+    def _columns(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays with an entry for each row, by the names of their fields."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+
+    def rows(self, which: slice | npt.NDArray[Any]) -> Self:
+        """A copy of some rows; compiled passes would be compiled again for arrays with gaps."""
+        return replace(self, **{name: each[which].copy() for name, each in self._columns().items()})
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """The rows of all parts, concatenated; parts have no weights."""
-        logits = np.concatenate([part.logits for part in parts])
-        labels = np.concatenate([part.labels for part in parts])
-        return replace(parts[0], logits=logits, labels=labels)
+        """The rows of all parts, concatenated."""
+        columns = [part._columns() for part in parts]
+        whole = {name: np.concatenate([each[name] for each in columns]) for name in columns[0]}
+        return replace(parts[0], **whole)
 
     @property
     def label_classes(self) -> npt.NDArray[np.int64]:
         """The class of each label."""
         return self.labels
+
+
+def weighted_median(values: Floats, weight: Floats) -> float:
+    """A value with half of the weight on either side."""
+    order = np.argsort(values, kind="stable")
+    up_to = np.cumsum(weight[order])
+    return float(values[order[np.searchsorted(up_to, up_to[-1] / 2.0)]])
 
 
 def are_few_rows(logits: npt.NDArray[Any]) -> bool:

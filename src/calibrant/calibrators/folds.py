@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.data import FitData, Floats
+from calibrant.calibrators.fit_report import Evidence
 from calibrant.metrics.binning import all_whole
 
 FOLDS = 5
@@ -75,9 +76,8 @@ class Folds:
         log_probs = np.empty_like(pieces.logits)
         for fold in range(self.n):
             held_out = self.of_piece == fold
-            weight = None if pieces.weight is None else pieces.weight[~held_out]
-            others = FitData(pieces.logits[~held_out], pieces.labels[~held_out], weight)
-            fitted = method.with_state(method._fit(others).state, samples.n_classes)
+            state = method._fit(pieces.rows(~held_out)).state
+            fitted = method.with_state(state, samples.n_classes)
             log_probs[held_out] = fitted._apply(fitted._log_probs, pieces.logits[held_out])
         return log_probs
 
@@ -92,6 +92,30 @@ def order_by(*keys: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
     order = np.argsort(keys[-1])
     ties = np.diff(keys[-1][order]) == 0
     return np.lexsort(keys) if ties.any() else order
+
+
+def with_gain(
+    evidence: Evidence,
+    gained: Floats,
+    changed: npt.NDArray[np.bool_],
+    corrected: Floats,
+    count: Floats,
+) -> Evidence:
+    """The evidence with what a method gains over a simpler one, per sample.
+
+    ``gained`` is the decrease of the loss, ``changed`` says where the predicted class differs, and
+    ``corrected`` is 1 where it is correct instead of wrong, and -1 for the reverse.
+    """
+    gain, gain_error = mean_and_error(gained, count)
+    accuracy_gain, accuracy_error = mean_and_error(corrected, count)
+    return replace(
+        evidence,
+        gain=gain,
+        gain_error=gain_error,
+        changed=float(count / count.sum() @ changed),
+        accuracy_gain=accuracy_gain,
+        accuracy_gain_error=accuracy_error,
+    )
 
 
 def mean_and_error(values: Floats, count: Floats) -> tuple[float, float]:

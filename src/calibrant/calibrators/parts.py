@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
@@ -11,7 +12,8 @@ import numpy.typing as npt
 from calibrant import _inputs
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Shapes, State
-from calibrant.calibrators.data import are_few_plain_rows
+from calibrant.calibrators.data import Samples, are_few_plain_rows
+from calibrant.calibrators.fit_report import CalibrationWarning
 
 
 def log_probs_after(parts: Iterable[Calibrator], logits: Array) -> Array:
@@ -19,6 +21,14 @@ def log_probs_after(parts: Iterable[Calibrator], logits: Array) -> Array:
     for part in parts:
         logits = part._apply(part._log_probs, logits)
     return logits
+
+
+def fit_part(method: Calibrator, data: Samples) -> tuple[Calibrator, ...]:
+    """Fit a calibrator that becomes a part of another, without its warnings; its own parts."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        method.fit_samples(data)
+    return method.parts_ or (method,)
 
 
 class InParts(Calibrator):

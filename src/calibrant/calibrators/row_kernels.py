@@ -15,7 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._numerics.compiled import exp_nonpositive, index_of, kernel, max_of
+from calibrant._numerics.compiled import (
+    atanh_series,
+    exp_nonpositive,
+    index_of,
+    kernel,
+    max_of,
+)
 
 Floats = npt.NDArray[np.float64]
 
@@ -25,29 +31,15 @@ FARTHEST = -1e150
 """Smaller differences of logits, divided by T, are raised to this: neither their squares nor a sum
 over rows overflows."""
 
+_complement_series = atanh_series(33)
+
 
 @kernel(fastmath={"contract"}, error_model="numpy")
-def log_of_complement(q: float) -> float:
+def log_of_complement(q: float) -> Any:
     """log(1 - q) for q up to about 1/2, as the series of -2 atanh(q / (2 - q))."""
     z = q / (2.0 - q)
     y = z * z
-    p = 1.0 / 33.0
-    p = p * y + 1.0 / 31.0
-    p = p * y + 1.0 / 29.0
-    p = p * y + 1.0 / 27.0
-    p = p * y + 1.0 / 25.0
-    p = p * y + 1.0 / 23.0
-    p = p * y + 1.0 / 21.0
-    p = p * y + 1.0 / 19.0
-    p = p * y + 1.0 / 17.0
-    p = p * y + 1.0 / 15.0
-    p = p * y + 1.0 / 13.0
-    p = p * y + 1.0 / 11.0
-    p = p * y + 1.0 / 9.0
-    p = p * y + 1.0 / 7.0
-    p = p * y + 1.0 / 5.0
-    p = p * y + 1.0 / 3.0
-    return -2.0 * z * (p * y + 1.0)
+    return -2.0 * z * (_complement_series(y) * y + 1.0)
 
 
 @kernel(fastmath={"contract"})

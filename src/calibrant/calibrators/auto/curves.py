@@ -16,23 +16,20 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._numerics.logspace import sigmoid, softplus
+from calibrant.calibrators.auto.keeping import FEWEST, N_BINS, is_better
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.data import FitData, Floats
 from calibrant.calibrators.fit_report import Evidence
-from calibrant.calibrators.folds import Folds, mean_and_error, order_by, standard_errors
+from calibrant.calibrators.folds import Folds, order_by, standard_errors, with_gain
 from calibrant.calibrators.one_vs_rest.base import MOST_LOG_ODDS, OneVsRest, Problems
 from calibrant.calibrators.one_vs_rest.nonparametric import IsotonicCalibration
 from calibrant.calibrators.one_vs_rest.parametric import BetaCalibration, PlattScaling
 from calibrant.calibrators.one_vs_rest.spline import SplineCalibration
-from calibrant.calibrators.one_vs_rest.tables import PooledSamples, Table
+from calibrant.calibrators.one_vs_rest.tables import PooledSamples, Table, padded
 from calibrant.calibrators.one_vs_rest.venn_abers import VennAbers
 from calibrant.calibrators.temperature.methods import TemperatureScaling
 from calibrant.metrics.binning import equal_mass_table
 from calibrant.metrics.calibration import error_of_table
-
-FEWEST = 20
-"""Below this many samples nothing is compared."""
-N_BINS = 15
 
 
 class CurveStep(NamedTuple):
@@ -111,18 +108,11 @@ def choose_curve(data: FitData) -> tuple[Calibrator, list[Evidence]]:
         losses = samples.losses(held_out)
         found = samples.evidence(step.curve.NAME, held_out, losses, simpler=best)
         errors = standard_errors(samples.n, step.standard_errors)
-        if _is_better(found, evidence[0], errors):
+        if is_better(found, evidence[0], errors):
             chosen, best = len(evidence), losses
         evidence.append(found)
     evidence[chosen] = replace(evidence[chosen], chosen=True)
     return samples.fitted(steps[chosen - 1].curve()) if chosen else simplest, evidence
-
-
-def _is_better(found: Evidence, simplest: Evidence, errors: float) -> bool:
-    assert found.gain is not None
-    assert found.gain_error is not None
-    calibrated = found.ada_ece <= simplest.ada_ece + 2.0 * found.ada_ece_error
-    return found.gain > errors * found.gain_error and calibrated
 
 
 @dataclass(frozen=True)
@@ -158,7 +148,7 @@ class _InFolds:
         folds = Folds.of(weight, order[weight[order] > 0.0])
         others = [np.flatnonzero(folds.of_piece != fold) for fold in range(folds.n)]
         others = others if folds.n > 1 else folds.members  # one sample
-        outside = _padded(others)
+        outside = padded(others)
         counts = np.arange(outside.shape[1]) < np.array([[len(each)] for each in others])
         rows = folds.row[outside]
         with np.errstate(over="ignore"):
@@ -172,7 +162,7 @@ class _InFolds:
                 weight=np.where(counts, folds.count[outside], 0.0),
                 n_classes=2,
             ),
-            members=_padded(folds.members).T,
+            members=padded(folds.members).T,
             log_odds=x[folds.row],
             hits=hits[folds.row],
             count=folds.count,
@@ -250,25 +240,10 @@ class _InFolds:
         )
         if simpler is None:
             return evidence
-        gain, gain_error = mean_and_error(simpler - losses, self.count)
         before, after = self.gap > 0.0, log_odds > 0.0
-        correct = (after == hits).astype(np.float64) - (before == hits)
-        accuracy_gain, accuracy_error = mean_and_error(correct, self.count)
-        return replace(
-            evidence,
-            gain=gain,
-            gain_error=gain_error,
-            changed=float(share @ (before != after)),
-            accuracy_gain=accuracy_gain,
-            accuracy_gain_error=accuracy_error,
-        )
+        corrected = (after == hits).astype(np.float64) - (before == hits)
+        return with_gain(evidence, simpler - losses, before != after, corrected, self.count)
 
     def losses(self, log_odds: Floats) -> Floats:
         """The log-loss of each piece."""
         return np.asarray(softplus(np.where(self.hits, -log_odds, log_odds)))
-
-
-def _padded(rows: list[npt.NDArray[np.intp]]) -> npt.NDArray[np.intp]:
-    """The rows, extended to one length by their last number."""
-    longest = max(map(len, rows))
-    return np.stack([np.pad(row, (0, longest - len(row)), "edge") for row in rows])

@@ -14,7 +14,7 @@ from calibrant._numerics.logspace import sigmoid
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.data import FitData, Floats
 from calibrant.calibrators.fit_report import Evidence
-from calibrant.calibrators.folds import Folds, mean_and_error, order_by, standard_errors
+from calibrant.calibrators.folds import Folds, order_by, standard_errors, with_gain
 from calibrant.calibrators.top_rest.solver import Losses, Problem, TopRest, cross_fit, fit_top_rest
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.samples import ScoredSamples
@@ -109,8 +109,7 @@ def best_of_steps(
 def _in_one(losses: list[Losses], folds: Folds) -> Losses:
     """The losses of all pieces, from those of each fold."""
     back = np.argsort(np.concatenate(folds.members))
-    columns = ("loss", "odds", "free_odds")
-    return Losses(*(np.concatenate([getattr(x, c) for x in losses])[back] for c in columns))
+    return Losses(*(np.concatenate(each)[back] for each in zip(*losses, strict=True)))
 
 
 def held_out_evidence(name: str, method: HeldOut, simpler: HeldOut | None = None) -> Evidence:
@@ -134,18 +133,10 @@ def held_out_evidence(name: str, method: HeldOut, simpler: HeldOut | None = None
     )
     if simpler is None:
         return evidence
-    gain, gain_error = mean_and_error(simpler.losses.loss - losses.loss, pieces.count)
     before = simpler.pieces
-    accuracy = pieces.correct.astype(np.float64) - before.correct
-    accuracy_gain, accuracy_error = mean_and_error(accuracy, pieces.count)
-    return replace(
-        evidence,
-        gain=gain,
-        gain_error=gain_error,
-        changed=float(share @ (pieces.top != before.top)),
-        accuracy_gain=accuracy_gain,
-        accuracy_gain_error=accuracy_error,
-    )
+    gained, changed = simpler.losses.loss - losses.loss, pieces.top != before.top
+    corrected = pieces.correct.astype(np.float64) - before.correct
+    return with_gain(evidence, gained, changed, corrected, pieces.count)
 
 
 def gains(step: Evidence, errors: float) -> bool:

@@ -9,35 +9,25 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from calibrant._version import __version__
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.export.templates import (
-    beta,
-    bias_corrected,
-    dirichlet,
-    floored,
-    focal,
-    grouped,
-    isotonic,
     linear,
-    multilabel,
     one_vs_rest,
-    softmax,
-    spline,
-    steps,
-    structured,
+    shared,
+    temperature,
     top_rest,
-    vector,
-    venn_abers,
 )
 from calibrant.calibrators.export.templates.checked import checked
 from calibrant.calibrators.multilabel.method import MultiLabelCalibration
 from calibrant.errors import CalibrantError
+
+Function: TypeAlias = Callable[..., Any]
 
 WIDTH = 100
 MOST_LITERALS = 10_000
@@ -49,67 +39,75 @@ class Template:
     """The exported file of a family of methods."""
 
     formula: str
-    functions: tuple[Callable[..., Any], ...]
-    """Functions written below the constants, in order."""
+    functions: Mapping[str, Function]
+    """Functions written below the constants, in order, by the names that they get there."""
     defaults: Mapping[str, float] = field(default_factory=dict)
     """Constants that not every method of the family fits."""
 
 
-_SOFTMAX = Template("softmax(s / T)", (checked, softmax.predict_proba), {"temperature": 1.0})
-_FOCAL = Template("Psi^gamma(softmax(s / T))", (checked, focal.predict_proba), {"temperature": 1.0})
-_TOP_REST = Template(
-    "the top class by its log-odds, the others by softmax(s / (T T') + b)",
-    (checked, top_rest.curve, top_rest.relative, top_rest.predict_proba),
-)
+def _checked(formula: str, predict_proba: Function, **functions: Function) -> Template:
+    """A template that checks the logits; ``functions`` are those that ``predict_proba`` calls."""
+    return Template(formula, {"checked": checked, **functions, "predict_proba": predict_proba})
 
 
-def _linear(formula: str, scores: Callable[..., Any]) -> Template:
-    return Template(
+def _linear(formula: str, scores: Function) -> Template:
+    return _checked(
         f"softmax({formula} + b) of the centred logits s",
-        (checked, linear.centred, scores, linear.predict_proba),
+        linear.linear,
+        centred=linear.centred,
+        scores=scores,
     )
 
 
-def _one_vs_rest(formula: str, calibrated: Callable[..., Any]) -> Template:
-    return Template(
+def _one_vs_rest(formula: str, calibrated: Function) -> Template:
+    return _checked(
         f"{formula} of the log-odds x of each class, divided by the sum",
-        (checked, one_vs_rest.log_odds, calibrated, one_vs_rest.predict_proba),
+        one_vs_rest.one_vs_rest,
+        log_odds=one_vs_rest.log_odds,
+        calibrated=calibrated,
     )
 
+
+_SOFTMAX = replace(_checked("softmax(s / T)", temperature.tempered), defaults={"temperature": 1.0})
+_FOCAL = replace(
+    _checked("Psi^gamma(softmax(s / T))", temperature.focal), defaults={"temperature": 1.0}
+)
 
 TEMPLATES = {
     "identity": _SOFTMAX,
     "temperature": _SOFTMAX,
-    "floored-temperature": Template(
-        "softmax(max(s - max(s), -F) / T)", (checked, floored.predict_proba)
-    ),
+    "floored-temperature": _checked("softmax(max(s - max(s), -F) / T)", temperature.floored),
     "focal": _FOCAL,
     "focal-temperature": _FOCAL,
-    "top-rest": _TOP_REST,
-    "vector": _linear("w s", vector.scores),
-    "matrix": _linear("W s", linear.scores),
-    "bias-corrected-temperature": Template(
-        "softmax(s / T + b)", (checked, bias_corrected.predict_proba)
+    "top-rest": _checked(
+        "the top class by its log-odds, the others by softmax(s / (T T') + b)",
+        top_rest.predict_proba,
+        curve=top_rest.curve,
+        relative=top_rest.relative,
     ),
-    "dirichlet": Template(
-        "softmax(W log q + b), q = softmax(s)",
-        (checked, linear.centred, dirichlet.predict_proba),
+    "vector": _linear("w s", linear.of_vector),
+    "matrix": _linear("W s", linear.of_matrix),
+    "bias-corrected-temperature": _checked("softmax(s / T + b)", linear.bias_corrected),
+    "dirichlet": _checked(
+        "softmax(W log q + b), q = softmax(s)", linear.dirichlet, centred=linear.centred
     ),
-    "structured": Template(
+    "structured": _checked(
         "softmax(W g + b) of floored log-probabilities g",
-        (checked, linear.centred, structured.predict_proba),
+        linear.structured,
+        centred=linear.centred,
     ),
-    "platt": _one_vs_rest("sigmoid(slope x + shift)", one_vs_rest.calibrated),
-    "beta": _one_vs_rest("sigmoid(a log q - b log(1 - q) + c)", beta.calibrated),
-    "spline": _one_vs_rest("a piecewise linear curve", spline.calibrated),
-    "isotonic": _one_vs_rest("an isotonic curve", isotonic.calibrated),
-    "histogram": _one_vs_rest("a curve in steps", steps.calibrated),
-    "bbq": _one_vs_rest("a curve in steps", steps.calibrated),
-    "venn-abers": _one_vs_rest("a Venn-Abers curve", venn_abers.calibrated),
+    "platt": _one_vs_rest("sigmoid(slope x + shift)", one_vs_rest.platt),
+    "beta": _one_vs_rest("sigmoid(a log q - b log(1 - q) + c)", one_vs_rest.beta),
+    "spline": _one_vs_rest("a piecewise linear curve", one_vs_rest.spline),
+    "isotonic": _one_vs_rest("an isotonic curve", one_vs_rest.isotonic),
+    "histogram": _one_vs_rest("a curve in steps", one_vs_rest.steps),
+    "bbq": _one_vs_rest("a curve in steps", one_vs_rest.steps),
+    "venn-abers": _one_vs_rest("a Venn-Abers curve", one_vs_rest.venn_abers),
     "multi-label": Template(
-        "sigmoid(slope x + shift) of the log-odds x of each label", (multilabel.predict_proba,)
+        "sigmoid(slope x + shift) of the log-odds x of each label",
+        {"predict_proba": shared.multilabel},
     ),
-    "grouped": Template("softmax(a l + b) of each group", (checked, grouped.predict_proba)),
+    "grouped": _checked("softmax(a l + b) of each group", shared.grouped),
 }
 """The template of every method that is not made of others."""
 
@@ -194,7 +192,8 @@ def template_of(calibrator: Calibrator) -> Template:
             "give its class NUMPY_SOURCE"
         )
     summary = (inspect.getdoc(calibrator) or "").partition("\n")[0]
-    return Template(summary.rstrip("."), calibrator.NUMPY_SOURCE)
+    functions = {function.__name__: function for function in calibrator.NUMPY_SOURCE}
+    return Template(summary.rstrip("."), functions)
 
 
 def _body(calibrator: Calibrator) -> str:
@@ -206,8 +205,14 @@ def _body(calibrator: Calibrator) -> str:
         **{name.upper(): value for name, value in calibrator.state_.items()},
     }
     lines = [f"{name} = {_literal(value)}" for name, value in constants.items()]
-    functions = [inspect.getsource(function).rstrip() for function in template.functions]
+    functions = [_renamed(function, name) for name, function in template.functions.items()]
     return "\n\n\n".join(["\n".join(lines), *functions])
+
+
+def _renamed(function: Function, name: str) -> str:
+    """The source of a function, called ``name``."""
+    code = inspect.getsource(function).rstrip()
+    return code.replace(f"def {function.__name__}(", f"def {name}(", 1)
 
 
 def _as_function(name: str, calibrator: Calibrator) -> str:

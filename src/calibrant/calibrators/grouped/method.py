@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn, Self
 
@@ -18,10 +17,9 @@ from calibrant._numerics.precision import narrowed
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State, fitted_array, state_like
 from calibrant.calibrators.data import FitData, Floats, Samples, given_scores, samples_of, to_logits
-from calibrant.calibrators.fit_report import CalibrationWarning
 from calibrant.calibrators.grouped.shrinkage import LEAST, fit_group_terms
 from calibrant.calibrators.one_vs_rest.base import LARGEST_NUMBER
-from calibrant.calibrators.parts import log_probs_after
+from calibrant.calibrators.parts import fit_part, log_probs_after
 from calibrant.calibrators.registry import CALIBRATORS, make_calibrators
 from calibrant.calibrators.temperature.rows import temperature_rows
 from calibrant.errors import CalibrantError
@@ -78,6 +76,7 @@ class GroupedCalibration(Calibrator):
     """
 
     NAME = "grouped"
+    LARGEST = LARGEST_NUMBER
     STATE: ClassVar[Shapes] = {"inverse_temperature": ("G",), "bias": ("G", "K")}
     inverse_temperature_: Floats = fitted_array("inverse_temperature")
     bias_: Floats = fitted_array("bias")
@@ -171,10 +170,7 @@ class GroupedCalibration(Calibrator):
                 "or --by on the command line"
             )
         base = self._base()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibrationWarning)
-            base.fit_samples(FitData(data.logits, data.labels, data.weight))
-        parts = base.parts_ or (base,)
+        parts = fit_part(base, FitData(data.logits, data.labels, data.weight))
         log_probs = log_probs_after(parts, data.logits.astype(np.float64))
         keys, rows = zip(*data.groups.cells(), strict=True)
         terms = fit_group_terms(log_probs, data.labels, data.counts, rows)
@@ -219,10 +215,7 @@ class GroupedCalibration(Calibrator):
     def _refuse_state(self, state: State) -> str | None:
         if (state["inverse_temperature"] < LEAST).any():
             return f"'inverse_temperature' holds a number below {LEAST:g}"
-        for name, values in state.items():
-            if np.abs(values).max() > LARGEST_NUMBER:
-                return f"{name!r} holds a number beyond {LARGEST_NUMBER:g}"
-        return None
+        return super()._refuse_state(state)
 
 
 def _with_terms(log_probs: Array, state: State, places: npt.NDArray[np.intp]) -> Array:

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from calibrant._numerics.newton import NewtonStep, damped_newton
 from calibrant.calibrators.data import Floats
+from calibrant.calibrators.linear.loss import LossInMemory, loss_of_slope
 from calibrant.calibrators.one_vs_rest.base import MOST_LOG_ODDS
 
 FIRST_VARIANCES = np.array([0.01, 0.025])
@@ -71,55 +72,31 @@ class _Local:
     """The Hessian without the penalty."""
 
 
-@dataclass(frozen=True)
-class _Group:
-    """The samples of one group."""
+def _at(loss: LossInMemory, terms: Floats, precision: Floats) -> _Local:
+    terms = np.concatenate([[max(terms[0], LEAST)], terms[1:]])
+    away = terms - _unchanged(len(terms))
+    value, slope, curvature = loss.nll_and_hessian(terms)
+    return _Local(
+        terms=terms,
+        value=float(value + 0.5 * precision @ away**2),
+        gradient=slope + precision * away,
+        slope_of_loss=slope,
+        curvature=curvature,
+    )
 
-    log_probs: Floats
-    labels: npt.NDArray[np.int64]
-    count: Floats
 
-    def at(self, terms: Floats, precision: Floats) -> _Local:
-        terms = np.concatenate([[max(terms[0], LEAST)], terms[1:]])
-        z = terms[0] * self.log_probs + terms[1:]
-        z -= z.max(axis=1, keepdims=True)
-        p = np.exp(z)
-        total = p.sum(axis=1, keepdims=True)
-        p /= total
-        rows = np.arange(len(z))
-        away = terms - _unchanged(len(terms))
-        loss = self.count @ (np.log(total[:, 0]) - z[rows, self.labels])
-        counted = self.count[:, np.newaxis] * p
-        mean = (p * self.log_probs).sum(axis=1)
-        from_mean = self.log_probs - mean[:, np.newaxis]
-        residual = counted.copy()
-        residual[rows, self.labels] -= self.count
-        slope = np.concatenate([[(residual * self.log_probs).sum()], residual.sum(axis=0)])
-        curvature = np.empty((len(terms), len(terms)))
-        curvature[0, 0] = (counted * from_mean**2).sum()
-        curvature[0, 1:] = curvature[1:, 0] = (counted * from_mean).sum(axis=0)
-        curvature[1:, 1:] = np.diag(counted.sum(axis=0)) - counted.T @ p
-        return _Local(
-            terms=terms,
-            value=float(loss + 0.5 * precision @ away**2),
-            gradient=slope + precision * away,
-            slope_of_loss=slope,
-            curvature=curvature,
-        )
+def _most_probable(loss: LossInMemory, start: Floats, precision: Floats) -> _Local:
+    """The terms with the smallest loss; ``loss`` is minus the log-likelihood of a group."""
 
-    def most_probable(self, start: Floats, precision: Floats) -> _Local:
-        """The terms with the smallest loss."""
+    def step_from(here: _Local) -> NewtonStep[_Local] | None:
+        step = -np.linalg.solve(here.curvature + np.diag(precision), here.gradient)
+        decrease = -float(step @ here.gradient)
+        if decrease <= CLOSE:
+            return None
+        return NewtonStep(lambda f: _at(loss, here.terms + f * step, precision), decrease)
 
-        def step_from(here: _Local) -> NewtonStep[_Local] | None:
-            step = -np.linalg.solve(here.curvature + np.diag(precision), here.gradient)
-            decrease = -float(step @ here.gradient)
-            if decrease <= CLOSE:
-                return None
-            return NewtonStep(lambda f: self.at(here.terms + f * step, precision), decrease)
-
-        return damped_newton(
-            self.at(start, precision), step_from, lengths=LENGTHS, most_steps=MOST_STEPS
-        )
+    first = _at(loss, start, precision)
+    return damped_newton(first, step_from, lengths=LENGTHS, most_steps=MOST_STEPS)
 
 
 def fit_group_terms(
@@ -137,13 +114,13 @@ def fit_group_terms(
         rows: The rows of each group.
     """
     floored = np.maximum(log_probs, -MOST_LOG_ODDS)
-    groups = [_Group(floored[which], labels[which], count[which]) for which in rows]
+    losses = [loss_of_slope(floored[which], labels[which], count[which]) for which in rows]
     n_terms = log_probs.shape[1] + 1
-    found = [_unchanged(n_terms) for _ in groups]
+    found = [_unchanged(n_terms) for _ in losses]
     variances, settled, rounds = FIRST_VARIANCES, False, 0
     while not settled and rounds < MOST_ROUNDS:
         precision = 1.0 / _for_each_term(variances, n_terms)
-        near = [g.most_probable(start, precision) for g, start in zip(groups, found, strict=True)]
+        near = [_most_probable(*each, precision) for each in zip(losses, found, strict=True)]
         found = [each.terms for each in near]
         last, variances = variances, _most_likely(near, variances)
         rounds, settled = rounds + 1, _is_near(variances, last)

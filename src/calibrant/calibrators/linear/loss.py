@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any, Protocol, TypeAlias
@@ -27,7 +27,7 @@ import numpy.typing as npt
 from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import detach
 from calibrant._types import Array
-from calibrant.calibrators.data import FitData, Floats, Samples
+from calibrant.calibrators.data import FitData, Floats, Samples, weighted_median
 from calibrant.calibrators.temperature.rows import distances_below_top
 from calibrant.calibrators.temperature.solver import BestTemperature, best_temperature
 
@@ -126,12 +126,9 @@ class RowsInMemory:
         x, level = np.empty(data.logits.shape), np.zeros(len(data))
         size, feature_size = np.empty(len(data)), np.empty(len(data))
         far, n_masked = _mask_distance(data, weight), 0
-        for block in data.blocks():
-            logits = data.logits[block].astype(np.float64)
-            possible = logits > -np.inf
+        for block, logits, possible, counted in _counted_blocks(data, far):
             x[block] = centred_logits(logits)
             level[block] = _log_sum(x[block], possible) if log_probs else 0.0
-            counted = _counted(logits, far)
             n_masked += _n_masked(counted, possible)
             centred = centred_logits(np.where(counted, logits, -np.inf))
             size[block] = _root_mean_square(centred, counted)
@@ -197,9 +194,20 @@ def _absent(data: FitData) -> npt.NDArray[np.bool_] | None:
     return data.logits == -np.inf if data.logits.min() == -np.inf else None
 
 
-def _counted(logits: Floats, far: float) -> npt.NDArray[np.bool_]:
-    """The classes of each row that are neither absent nor masked by a large negative number."""
-    return np.asarray((logits > -np.inf) & (logits >= logits.max(axis=1, keepdims=True) - far))
+def _counted_blocks(data: FitData, far: float) -> Iterator[tuple[slice, Floats, Any, Any]]:
+    """Blocks of rows with their logits, the classes that are possible, and those that count.
+
+    A possible class does not count if it seems to be masked by a large negative number.
+    """
+    for block in data.blocks():
+        logits = data.logits[block].astype(np.float64)
+        possible = logits > -np.inf
+        yield (
+            block,
+            logits,
+            possible,
+            possible & (logits >= logits.max(axis=1, keepdims=True) - far),
+        )
 
 
 def _n_masked(counted: npt.NDArray[np.bool_], possible: npt.NDArray[np.bool_]) -> int:
@@ -210,22 +218,15 @@ def _n_masked(counted: npt.NDArray[np.bool_], possible: npt.NDArray[np.bool_]) -
 def row_sizes(data: FitData, far: float) -> Floats:
     """Root mean square of the centred logits of each row."""
     sizes = np.empty(len(data))
-    for block in data.blocks():
-        logits = data.logits[block].astype(np.float64)
-        counted = _counted(logits, far)
-        sizes[block] = _root_mean_square(
-            centred_logits(np.where(counted, logits, -np.inf)), counted
-        )
+    for block, logits, _, counted in _counted_blocks(data, far):
+        centred = centred_logits(np.where(counted, logits, -np.inf))
+        sizes[block] = _root_mean_square(centred, counted)
     return sizes
 
 
 def masked_rows(data: FitData, far: float) -> int:
     """Number of rows with finite logits that seem to mark absent classes."""
-    n_masked = 0
-    for block in data.blocks():
-        logits = data.logits[block].astype(np.float64)
-        n_masked += _n_masked(_counted(logits, far), logits > -np.inf)
-    return n_masked
+    return sum(_n_masked(counted, possible) for *_, possible, counted in _counted_blocks(data, far))
 
 
 def _mask_distance(data: FitData, weight: Floats) -> float:
@@ -250,12 +251,8 @@ def _root_mean_square(values: Floats, possible: npt.NDArray[np.bool_]) -> Floats
 
 def _typical(sizes: Floats, weight: Floats) -> float:
     """Weighted median, which a few rows of another order of magnitude do not move."""
-    order = np.argsort(sizes, kind="stable")
-    order = order[sizes[order] > LEAST_SIZE]
-    if len(order) == 0:
-        return 1.0
-    up_to = np.cumsum(weight[order])
-    return float(sizes[order[np.searchsorted(up_to, up_to[-1] / 2.0)]])
+    counted = sizes > LEAST_SIZE
+    return weighted_median(sizes[counted], weight[counted]) if counted.any() else 1.0
 
 
 @dataclass(frozen=True)
@@ -360,15 +357,9 @@ class LossInMemory(RegressionLoss):
         n_classes = self.rows.data.n_classes
         size, at = len(parameters), len(parameters) - n_classes
         nll, gradient, hessian = 0.0, np.zeros(size), np.zeros((size, size))
-        for block in self.rows.data.blocks():
-            features, share = self._features(block), self.rows.share[block]
-            true = np.arange(len(share)), self.rows.data.labels[block]
-            p = self._scores(block, features, parameters)
-            at_label = p[true]
-            np.exp(p, out=p)
-            total = p.sum(axis=1)
-            nll += float(share @ (np.log(total) - at_label))
-            p /= total[:, np.newaxis]
+        for block, features, p, loss in self._probabilities(parameters):
+            share, true = self.rows.share[block], self._labels(block)
+            nll += loss
             root = np.sqrt(share)[:, np.newaxis]
             moved = p * features
             means = np.empty((len(share), size))
@@ -400,30 +391,21 @@ class LossInMemory(RegressionLoss):
         """
         by_correction, by_bias = np.zeros(self.shape), np.zeros(self.rows.data.n_classes)
         nll = 0.0
-        for block in self.rows.data.blocks():
-            features, share = self._features(block), self.rows.share[block]
-            true = np.arange(len(share)), self.rows.data.labels[block]
-            z = self._scores(block, features, parameters)
-            at_label = z[true]
-            np.exp(z, out=z)
-            total = z.sum(axis=1)
-            nll += float(share @ (np.log(total) - at_label))
-            z /= total[:, np.newaxis]
+        for block, features, p, loss in self._probabilities(parameters):
+            share = self.rows.share[block]
+            nll += loss
             if self.probs is not None:
-                self.probs[block] = z
-            z *= share[:, np.newaxis]
-            z[true] -= share
-            by_bias += z.sum(axis=0)
-            by_correction += self._summed(z, features)
+                self.probs[block] = p
+            p *= share[:, np.newaxis]
+            p[self._labels(block)] -= share
+            by_bias += p.sum(axis=0)
+            by_correction += self._summed(p, features)
         return nll, by_correction, by_bias
 
     def nll_curvatures(self, parameters: Floats) -> Floats:
         """Curvatures of the NLL along each parameter; approximate for a scalar N."""
         by_correction, by_bias = np.zeros(self.shape), np.zeros(self.rows.data.n_classes)
-        for block in self.rows.data.blocks():
-            features = self._features(block)
-            p = np.exp(self._scores(block, features, parameters))
-            p /= p.sum(axis=1, keepdims=True)
+        for block, features, p, _ in self._probabilities(parameters):
             p *= (1.0 - p) * self.rows.share[block, np.newaxis]
             by_bias += p.sum(axis=0)
             by_correction += self._summed(p, features**2)
@@ -456,6 +438,22 @@ class LossInMemory(RegressionLoss):
             return summed(moved)
 
         return summed(lambda p, features: (p * (1.0 - p), features**2)), product
+
+    def _probabilities(self, parameters: Floats) -> Iterator[tuple[slice, Floats, Floats, float]]:
+        """The rows of each block, their features and probabilities, and their part of the NLL."""
+        for block in self.rows.data.blocks():
+            features = self._features(block)
+            p = self._scores(block, features, parameters)
+            at_label = p[self._labels(block)]
+            np.exp(p, out=p)
+            total = p.sum(axis=1)
+            p /= total[:, np.newaxis]
+            yield block, features, p, float(self.rows.share[block] @ (np.log(total) - at_label))
+
+    def _labels(self, block: slice) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
+        """The indices of the labels in arrays (rows, K)."""
+        labels = self.rows.data.labels[block]
+        return np.arange(len(labels)), labels
 
     def _features(self, block: slice) -> Floats:
         """The features, to which N is applied.
@@ -493,3 +491,18 @@ class LossInMemory(RegressionLoss):
         )
         z += bias
         return z
+
+
+def loss_of_slope(scores: Floats, labels: npt.NDArray[np.int64], share: Floats) -> LossInMemory:
+    """The NLL of softmax(a s + b), as a function of one number a and of b, without penalties."""
+    rows = RowsInMemory(
+        x=scores,
+        absent=None,
+        data=FitData(scores, labels, None),
+        share=share,
+        size=1.0,
+        level=None,
+        feature_size=1.0,
+        n_masked=0,
+    )
+    return LossInMemory(rows, 0.0, (), Penalty(0.0, 0.0))

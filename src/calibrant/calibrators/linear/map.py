@@ -8,14 +8,12 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import below_top, detach, split_top
-from calibrant._numerics.precision import narrowed
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, State, fitted_array
-from calibrant.calibrators.data import FitData, Floats, Samples
+from calibrant.calibrators.data import Floats, Samples
 from calibrant.calibrators.fit_report import LIMITS
 from calibrant.calibrators.linear.loss import (
     FAR,
@@ -38,7 +36,6 @@ RIDGE = 1e-4
 under which a bias, or the weight of a logit of size 1, differs by about 1 from temperature scaling:
 negligible against a hundred samples of a class, and decisive if there are none."""
 LARGEST_NUMBER = 1e34
-"""No fit comes near it; a file that holds more could overflow."""
 
 
 class Linear(Calibrator):
@@ -49,6 +46,7 @@ class Linear(Calibrator):
 
     ON_LOG_PROBS: ClassVar[bool] = False
     """Whether the features are log-probabilities instead of the centred logits."""
+    LARGEST = LARGEST_NUMBER
     bias_: Floats = fitted_array("bias")
 
     @abstractmethod
@@ -141,27 +139,10 @@ class Linear(Calibrator):
                 "penalty does, and a larger ridge is safer."
             )
 
-    def _measured(self, data: FitData, *states: State) -> Iterator[npt.NDArray[Any]]:
-        """The NLL of each row under each state; then whether the last state is correct."""
-        losses, correct = np.empty(len(data)), np.empty(len(data), dtype=bool)
-        for state in states:
-            with np.errstate(over="ignore"):
-                for block in data.blocks():
-                    logits, labels = data.logits[block], data.labels[block]
-                    log_probs = self._log_probs(logits.astype(np.float64), state)
-                    losses[block] = -log_probs[np.arange(len(labels)), labels]
-                    if state is states[-1]:  # in the type that predict_proba returns
-                        correct[block] = narrowed(log_probs, logits).argmax(axis=1) == labels
-            yield losses
-        yield correct
-
     def _refuse_state(self, state: State) -> str | None:
         if state.get("temperature", 1.0) < 1.0 / LARGEST_NUMBER:
             return f"its temperature is {state['temperature']:g}, not above 0"
-        for name, values in state.items():
-            if name != "temperature" and np.abs(values).max() > LARGEST_NUMBER:
-                return f"{name!r} holds a number beyond {LARGEST_NUMBER:g}"
-        return None
+        return super()._refuse_state(state)
 
 
 class CentredLinear(Linear):

@@ -41,7 +41,20 @@ INTERCEPT = 1e-3
 """Default strengths for matrices; :class:`MatrixScaling` says how they were chosen."""
 
 
-class VectorScaling(CentredLinear):
+class _WithRidge(Linear):
+    """A few numbers for each class, with a ridge."""
+
+    def __init__(self, *, ridge: float = RIDGE) -> None:
+        self.ridge = ridge
+
+    def _check_params(self) -> None:
+        _inputs.strength(self.ridge, "ridge")
+
+    def _is_free(self) -> bool:
+        return self.ridge <= RIDGE
+
+
+class VectorScaling(_WithRidge, CentredLinear):
     r"""A weight and a bias for each class.
 
     .. math:: \mathrm{softmax}(w_k s_k + b_k), \qquad s \text{ centred}
@@ -84,15 +97,6 @@ class VectorScaling(CentredLinear):
     STATE: ClassVar[Shapes] = {"weights": ("K",), "bias": ("K",)}
     weights_: Floats = fitted_array("weights")
 
-    def __init__(self, *, ridge: float = RIDGE) -> None:
-        self.ridge = ridge
-
-    def _check_params(self) -> None:
-        _inputs.strength(self.ridge, "ridge")
-
-    def _is_free(self) -> bool:
-        return self.ridge <= RIDGE
-
     def _scores(self, centred: Array, features: Array, state: State) -> Array:
         return centred * state["weights"]
 
@@ -108,7 +112,7 @@ class VectorScaling(CentredLinear):
         return {"weights": (inverse_temperature + correction) / rows.size, "bias": bias}
 
 
-class BiasCorrectedTemperatureScaling(Linear):
+class BiasCorrectedTemperatureScaling(_WithRidge):
     r"""One temperature and a bias for each class.
 
     .. math:: \mathrm{softmax}(s / T + b_k), \qquad T > 0
@@ -142,15 +146,6 @@ class BiasCorrectedTemperatureScaling(Linear):
     NAME = "bias-corrected-temperature"
     STATE: ClassVar[Shapes] = {"temperature": (), "bias": ("K",)}
     temperature_: float = fitted_number("temperature")
-
-    def __init__(self, *, ridge: float = RIDGE) -> None:
-        self.ridge = ridge
-
-    def _check_params(self) -> None:
-        _inputs.strength(self.ridge, "ridge")
-
-    def _is_free(self) -> bool:
-        return self.ridge <= RIDGE
 
     def _log_probs(self, logits: Array, state: State) -> Array:
         # Centred logits would lose the digits between nearly equal logits if another logit is far

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -86,6 +85,7 @@ class StructuredScaling(Calibrator):
     """
 
     NAME = "structured"
+    LARGEST = LARGEST_NUMBER
     STATE: ClassVar[Shapes] = {"temperature": (), "matrix": ("K", "K"), "bias": ("K",)}
     temperature_: float = fitted_number("temperature")
     matrix_: Floats = fitted_array("matrix")
@@ -125,13 +125,14 @@ class StructuredScaling(Calibrator):
         regression = Regression.of(samples, temperature, self.strength)
         found = regression.minimise()
         state = regression.state(found.weights)
-        (before,) = samples.means(_losses, self, _unchanged(samples.n_classes))
-        (after,) = samples.means(_losses, self, state)
+        unchanged = _unchanged(samples.n_classes)
+        before, after, accuracy_after = samples.means(self._measured, unchanged, state)
         return Fitted(
             state=state,
             criterion="nll",
             before=before,
             after=after,
+            accuracy_after=accuracy_after,
             gradient=float(np.abs(found.gradient).max()),
             evaluations=start.evaluations,
             n_parameters=0,  # the samples decide how many of them count
@@ -140,10 +141,7 @@ class StructuredScaling(Calibrator):
     def _refuse_state(self, state: State) -> str | None:
         if not SMALLEST <= state["temperature"] <= 1.0 / SMALLEST:
             return f"its temperature is {state['temperature']:g}, not between 1e-300 and 1e300"
-        for name in ("matrix", "bias"):
-            if np.abs(state[name]).max() > LARGEST_NUMBER:
-                return f"{name!r} holds a number beyond {LARGEST_NUMBER:g}"
-        return None
+        return super()._refuse_state(state)
 
 
 def floored_log_probs(logits: Array, temperature: float) -> Array:
@@ -159,16 +157,6 @@ def floored_log_probs(logits: Array, temperature: float) -> Array:
 
 def _unchanged(n_classes: int) -> dict[str, Any]:
     return {"temperature": 1.0, "matrix": np.eye(n_classes), "bias": np.zeros(n_classes)}
-
-
-def _losses(data: FitData, method: StructuredScaling, state: State) -> Iterator[Floats]:
-    """The log-loss of each row."""
-    losses = np.empty(len(data))
-    with np.errstate(over="ignore"):
-        for block in data.blocks():
-            log_probs = method._log_probs(data.logits[block].astype(np.float64), state)
-            losses[block] = -log_probs[np.arange(len(log_probs)), data.labels[block]]
-    yield losses
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -15,7 +14,7 @@ from calibrant._numerics.logspace import sigmoid, softplus
 from calibrant._types import Array
 from calibrant.calibrators.base import FEW_SAMPLES, Calibrator, Fitted, Shapes, State, fitted_array
 from calibrant.calibrators.data import Floats, Samples
-from calibrant.calibrators.fit_report import CalibrationWarning, FitReport
+from calibrant.calibrators.fit_report import FitReport
 from calibrant.calibrators.multilabel.data import (
     Pairs,
     label_logits,
@@ -25,7 +24,7 @@ from calibrant.calibrators.multilabel.data import (
 from calibrant.calibrators.multilabel.shrinkage import fit_label_terms
 from calibrant.calibrators.one_vs_rest.base import LARGEST_NUMBER
 from calibrant.calibrators.one_vs_rest.parametric import BetaCalibration
-from calibrant.calibrators.parts import log_probs_after
+from calibrant.calibrators.parts import fit_part, log_probs_after
 from calibrant.calibrators.registry import CALIBRATORS, make_calibrators
 from calibrant.calibrators.temperature.methods import FocalCalibration, FocalTemperatureScaling
 from calibrant.errors import CalibrantError
@@ -78,6 +77,7 @@ class MultiLabelCalibration(Calibrator):
     """
 
     NAME = "multi-label"
+    LARGEST = LARGEST_NUMBER
     STATE: ClassVar[Shapes] = {"slope": ("K",), "shift": ("K",)}
     slope_: Floats = fitted_array("slope")
     shift_: Floats = fitted_array("shift")
@@ -176,10 +176,7 @@ class MultiLabelCalibration(Calibrator):
                 "Call fit with labels of the shape of the logits"
             )
         curve = self._curve()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibrationWarning)
-            curve.fit_samples(data)
-        parts = curve.parts_ or (curve,)
+        parts = fit_part(curve, data)
         both = log_probs_after(parts, data.logits).reshape(-1, data.n_labels, 2)
         state = {"slope": np.ones(data.n_labels), "shift": np.zeros(data.n_labels)}
         gradient, rounds = None, 0
@@ -232,7 +229,4 @@ class MultiLabelCalibration(Calibrator):
     def _refuse_state(self, state: State) -> str | None:
         if (state["slope"] < 0.0).any():
             return f"'slope' holds {state['slope'].min():g}, below 0"
-        for name, values in state.items():
-            if np.abs(values).max() > LARGEST_NUMBER:
-                return f"{name!r} holds a number beyond {LARGEST_NUMBER:g}"
-        return None
+        return super()._refuse_state(state)

@@ -39,11 +39,6 @@ class Prior:
     mean: Floats
     covariance: Floats
 
-    @classmethod
-    def start(cls) -> Prior:
-        """Labels that differ moderately."""
-        return cls(IDENTITY, FIRST_COVARIANCE)
-
     def is_near(self, other: Prior) -> bool:
         """Whether the difference does not matter."""
         spread = np.sqrt(np.diag(self.covariance))
@@ -84,7 +79,7 @@ def fit_label_terms(x: Floats, positives: npt.NDArray[np.bool_], count: Floats) 
         positives: Labels, (L, n).
         count: How many samples each column counts for, (n,).
     """
-    prior = Prior.start()
+    prior = Prior(IDENTITY, FIRST_COVARIANCE)
     rounds, settled = 0, False
     while not settled and rounds < MOST_ROUNDS:
         near, gradient = _most_probable(x, positives, count, prior)

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +29,6 @@ import numpy.typing as npt
 
 from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import below_top, sigmoid, softplus, split_top
-from calibrant._numerics.precision import narrowed
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, State
 from calibrant.calibrators.data import (
@@ -48,7 +46,6 @@ LEAST_ODDS = math.exp(-MOST_LOG_ODDS)
 MOST_KEPT = 1 << 20
 """Largest number of logits whose problems are kept for other methods, in 10 bytes each."""
 LARGEST_NUMBER = 1e30
-"""No fit comes near this; a file with larger numbers is refused because it could overflow."""
 
 
 def class_log_odds(logits: Array) -> Array:
@@ -135,6 +132,8 @@ class OneVsRest(Calibrator):
     Subclasses define ``_fit_problems`` and ``_calibrated``.
     """
 
+    LARGEST = LARGEST_NUMBER
+
     @abstractmethod
     def _fit_problems(self, problems: Problems, lines: Floats | None = None) -> dict[str, Any]:
         """The state and other arguments of :class:`Fitted`, by name.
@@ -155,9 +154,7 @@ class OneVsRest(Calibrator):
         few = rows.logits.size <= MOST_KEPT
         found = self._fit_problems(_kept_problems(rows) if few else Problems.of(rows))
         before = uncalibrated(rows)
-        after, accuracy = _nll_and_accuracy(
-            rows, lambda logits: self._log_probs(logits, found["state"])
-        )
+        after, accuracy = rows.means(self._measured, found["state"])
         worse = (
             f"the nll rose from {before:.4g} to {after:.4g} on the samples of the fit, because "
             "each class is fitted separately and normalised afterwards; compare with temperature.",
@@ -205,17 +202,4 @@ class OneVsRest(Calibrator):
         for name, values in state.items():
             if len(values) != expected:
                 return f"{name!r} is for {len(values)} problems, not {expected}"
-            if np.abs(values).max() > LARGEST_NUMBER:
-                return f"{name!r} holds a number beyond {LARGEST_NUMBER:g}"
-        return None
-
-
-def _nll_and_accuracy(data: FitData, log_probs: Callable[[Array], Array]) -> tuple[float, float]:
-    losses, correct = np.empty(len(data)), np.empty(len(data), dtype=bool)
-    with np.errstate(over="ignore"):
-        for block in data.blocks():
-            labels, logits = data.labels[block], data.logits[block]
-            found = log_probs(logits.astype(np.float64))
-            losses[block] = -found[np.arange(len(labels)), labels]
-            correct[block] = narrowed(found, logits).argmax(axis=1) == labels
-    return data.mean(losses), data.mean(correct)
+        return super()._refuse_state(state)

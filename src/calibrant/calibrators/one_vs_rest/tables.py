@@ -145,9 +145,9 @@ class Table(OneVsRest):
         curves = [self._curve(each, n_classes, line) for each, line in started]
         return {
             "state": {
-                "knots": _padded([curve.knots for curve in curves], PADDING),
+                "knots": padded([curve.knots for curve in curves], PADDING),
                 **{
-                    name: _padded([curve.columns[name] for curve in curves])
+                    name: padded([curve.columns[name] for curve in curves])
                     for name in curves[0].columns
                 },
             },
@@ -165,13 +165,14 @@ class Table(OneVsRest):
         return super()._refuse_state(state)
 
 
-def _padded(rows: list[Floats], value: float | None = None) -> Floats:
-    """The rows of a table, extended to one length by ``value``, or else by their last number."""
-    longest = max(len(row) for row in rows)
+def padded(rows: list[npt.NDArray[Any]], value: float | None = None) -> npt.NDArray[Any]:
+    """The rows, extended to one length by ``value``, or else by their last number."""
+    longest = max(map(len, rows))
+    fill = [row[-1] if value is None else value for row in rows]
     return np.stack(
         [
-            np.append(row, np.full(longest - len(row), row[-1] if value is None else value))
-            for row in rows
+            np.pad(row, (0, longest - len(row)), constant_values=each)
+            for row, each in zip(rows, fill, strict=True)
         ]
     )
 

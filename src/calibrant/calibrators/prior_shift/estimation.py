@@ -26,7 +26,6 @@ calibration before it.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -40,8 +39,9 @@ from calibrant._numerics.logspace import log_softmax, softmax
 from calibrant._tables import count_text, text_table
 from calibrant._types import Array
 from calibrant.calibrators.data import FitData, Floats, given_scores, samples_of, to_logits
-from calibrant.calibrators.fit_report import CalibrationWarning
+from calibrant.calibrators.linear.loss import loss_of_slope
 from calibrant.calibrators.linear.methods import BiasCorrectedTemperatureScaling
+from calibrant.calibrators.parts import fit_part
 from calibrant.errors import CalibrantError
 
 TOLERANCE = 1e-6
@@ -218,22 +218,15 @@ class Labelled:
     def of(cls, z: Floats, labels: npt.NDArray[np.int64]) -> Labelled:
         """Fit a slope and a bias for each class."""
         scaling = BiasCorrectedTemperatureScaling(ridge=NO_RIDGE)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibrationWarning)
-            scaling.fit_samples(FitData(z, labels, None))
+        fit_part(scaling, FitData(z, labels, None))
         inverse_temperature = 1.0 / scaling.temperature_
         p = softmax(inverse_temperature * z + scaling.bias_)
-        mean_z = (p * z).sum(axis=1)
         residual = -p
         residual[np.arange(len(p)), labels] += 1.0
         score = np.column_stack([residual, (residual * z).sum(axis=1)])
-        across = (p * (z - mean_z[:, None])).mean(axis=0)
-        information = np.block(
-            [
-                [np.diag(p.mean(axis=0)) - p.T @ p / len(p), across[:, None]],
-                [across[None, :], ((p * z**2).sum(axis=1) - mean_z**2).mean()],
-            ]
-        )
+        loss = loss_of_slope(z, labels, np.full(len(p), 1.0 / len(p)))
+        hessian = loss.nll_and_hessian(np.append(inverse_temperature, scaling.bias_))[2]
+        information = np.roll(hessian, -1, axis=(0, 1))  # the inverse temperature comes last
         shares = np.bincount(labels, minlength=z.shape[1]) / len(labels)
         influence = score @ np.linalg.pinv(information, hermitian=True)
         return cls(z, labels, shares, inverse_temperature, scaling.bias_, influence)

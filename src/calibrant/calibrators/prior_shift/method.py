@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -12,9 +11,9 @@ import numpy as np
 from calibrant import _inputs
 from calibrant.calibrators.base import Calibrator, Fitted
 from calibrant.calibrators.data import FitData, Floats, Samples
-from calibrant.calibrators.fit_report import CalibrationWarning, FitReport
+from calibrant.calibrators.fit_report import FitReport
 from calibrant.calibrators.linear.methods import BiasCorrectedTemperatureScaling
-from calibrant.calibrators.parts import InParts, log_probs_after
+from calibrant.calibrators.parts import InParts, fit_part, log_probs_after
 from calibrant.calibrators.registry import CALIBRATORS, new_calibrator
 from calibrant.errors import CalibrantError
 
@@ -134,10 +133,8 @@ class PriorShift(InParts):
         base = new_calibrator(self.base)
         undo, shift = self._undo(samples.n_classes), self._shift(samples)
         first = () if undo is None else (_offset(-np.log(undo)),)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibrationWarning)
-            base.fit_samples(replace(samples, logits=log_probs_after(first, samples.logits)))
-        parts = (*first, *(base.parts_ or (base,)))
+        undone = replace(samples, logits=log_probs_after(first, samples.logits))
+        parts = (*first, *fit_part(base, undone))
         if shift is not None:
             parts = (*parts, _offset(np.log(shift)))
         shifted = self._at_target(samples)

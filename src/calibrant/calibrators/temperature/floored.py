@@ -12,7 +12,7 @@ from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import below_top, split_top
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State, fitted_number
-from calibrant.calibrators.data import FitData, Floats, Samples
+from calibrant.calibrators.data import FitData, Floats, Samples, weighted_median
 from calibrant.calibrators.temperature.solver import SMALLEST, best_temperature, uncalibrated
 
 TYPICAL_GAPS = 4.0
@@ -115,9 +115,5 @@ def label_gaps(data: FitData) -> Floats:
 def typical_gap(data: FitData) -> float:
     """The median gap of the mistakes; infinite if there is none."""
     gaps = label_gaps(data)
-    order = np.argsort(gaps, kind="stable")
-    order = order[gaps[order] > 0.0]
-    if len(order) == 0:
-        return math.inf
-    up_to = np.cumsum(data.counts[order])
-    return float(gaps[order[np.searchsorted(up_to, up_to[-1] / 2.0)]])
+    wrong = gaps > 0.0
+    return weighted_median(gaps[wrong], data.counts[wrong]) if wrong.any() else math.inf

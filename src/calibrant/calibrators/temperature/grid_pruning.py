@@ -67,8 +67,12 @@ def _on_grid(evaluator: EvaluatorInMemory, gammas: Floats, temperatures: Floats)
     tried = [Point(float(g), float(t), evaluator(float(g), float(t))) for g, t in lowest]
     best = min(tried, key=lambda point: point.rank)
     left = bound <= best.value
-    for group in _groups(evaluator, left, x):
-        best = _best_of_group(evaluator, gammas, temperatures, left, group, best)
+    for group, nodes in _groups(evaluator.data, left, x):
+        scaled, _ = node_log_odds_of(evaluator.data, gammas[group], nodes, keep=True)
+        path, step = np.nonzero(left[group])
+        at = gammas[group][path], temperatures[step]
+        stencils = interpolation(nodes, x[step])
+        best = best_of_points(evaluator, scaled, path, *at, stencils, best)
     return best
 
 
@@ -200,53 +204,27 @@ def node_log_odds_of(
 
 
 def _groups(
-    evaluator: EvaluatorInMemory, left: npt.NDArray[np.bool_], x: Floats
-) -> Iterator[Indices]:
-    """Groups of gammas whose nodes are computed together, as many as memory allows."""
-    data = evaluator.data
+    data: FitData, left: npt.NDArray[np.bool_], x: Floats
+) -> Iterator[tuple[list[int], Floats]]:
+    """Groups of gammas whose nodes are computed together, as many as memory allows, with these.
+
+    The nodes are those of the band of log T that contains all points left for the gammas.
+    """
+
+    def nodes_of(group: list[int]) -> Floats:
+        where = x[left[group].any(axis=0)]
+        return chebyshev_nodes(where[0] - WIDER, where[-1] + WIDER, data.n_classes, FINE)
+
     most = max(data.logits.nbytes // 2, LEAST_MEMORY)
     group: list[int] = []
-    for c in np.flatnonzero(left.any(axis=1)):
-        wider = [*group, int(c)]
-        nodes = _nodes_around(left, wider, x, data.n_classes)
-        if group and 4 * len(data) * len(wider) * len(nodes) > most:
-            yield np.array(group)
-            wider = [int(c)]
+    for c in np.flatnonzero(left.any(axis=1)).tolist():
+        wider = [*group, c]
+        if group and 4 * len(data) * len(wider) * len(nodes_of(wider)) > most:
+            yield group, nodes_of(group)
+            wider = [c]
         group = wider
     if group:
-        yield np.array(group)
-
-
-def _nodes_around(
-    left: npt.NDArray[np.bool_], group: list[int] | Indices, x: Floats, n_classes: int
-) -> Floats:
-    """Nodes of the band of log T that contains all points left for these gammas."""
-    where = x[left[group].any(axis=0)]
-    return chebyshev_nodes(where[0] - WIDER, where[-1] + WIDER, n_classes, FINE)
-
-
-def _best_of_group(
-    evaluator: EvaluatorInMemory,
-    gammas: Floats,
-    temperatures: Floats,
-    left: npt.NDArray[np.bool_],
-    group: Indices,
-    best: Point,
-) -> Point:
-    """The best of ``best`` and the points left for the gammas of ``group``."""
-    x = np.log(temperatures)
-    nodes = _nodes_around(left, group, x, evaluator.data.n_classes)
-    scaled, _ = node_log_odds_of(evaluator.data, gammas[group], nodes, keep=True)
-    path, step = np.nonzero(left[group])
-    return best_of_points(
-        evaluator,
-        scaled,
-        path,
-        gammas[group][path],
-        temperatures[step],
-        interpolation(nodes, x[step]),
-        best,
-    )
+        yield group, nodes_of(group)
 
 
 def best_of_points(

@@ -118,6 +118,20 @@ class _MapAndTemperature(Calibrator):
         scores[m] = -log_phi_top(math.log(rest) + log_top, -log_top, gamma)
         return scores
 
+    def _of_search(self, evaluator: Evaluator, point: Point) -> Fitted:
+        """The fit that a search ended with."""
+        before = evaluator.unchanged
+        return Fitted(
+            state={name: getattr(point, name) for name in self.STATE},
+            criterion=evaluator.criterion,
+            before=before,
+            after=point.value,
+            at_bound=point.at_bound,
+            evaluations=evaluator.evaluations,
+            n_parameters=len(self.STATE),
+            warnings=_beyond_bounds(point),
+        )
+
     def _probs_are_compiled(self, state: State) -> bool:
         return COMPILED_GAMMAS[0] <= float(state.get("gamma", 0.0)) <= COMPILED_GAMMAS[1]
 
@@ -188,7 +202,7 @@ class FocalCalibration(_MapAndTemperature):
             state={"gamma": gamma},
             criterion="nll",
             before=uncalibrated(data),
-            after=_nll(data, gamma),
+            after=evaluator_of(data, "nll", n_bins=1, focal_gamma=0.0)(gamma, 1.0),
             evaluations=2,
         )
 
@@ -249,17 +263,7 @@ class TemperatureScaling(_MapAndTemperature):
             evaluator = _evaluator(data, self.criterion, self.focal_gamma, self.n_bins)
             temperatures = _grid_temperatures(self.grid, "grid")
             point = searches.grid(evaluator, np.zeros(1), temperatures)
-            before = evaluator.unchanged
-            return Fitted(
-                state={"temperature": point.temperature},
-                criterion=self.criterion,
-                before=before,
-                after=point.value,
-                at_bound=point.at_bound,
-                evaluations=evaluator.evaluations,
-                n_parameters=1,
-                warnings=_beyond_bounds(point),
-            )
+            return self._of_search(evaluator, point)
         gamma = float(self.focal_gamma)
         before = uncalibrated(data, self.criterion, gamma)
         best = best_temperature(data, self.criterion, gamma)
@@ -363,20 +367,10 @@ class FocalTemperatureScaling(_MapAndTemperature):
             point = searches.grid(evaluator, *self._axes())
         else:
             point = searches.SEARCHES[self.search](evaluator)
-        before = evaluator.unchanged
-        doubts = _beyond_bounds(point)
+        fitted = self._of_search(evaluator, point)
         if data.labels_on_top:
-            point, doubts = replace(point, at_bound="T -> 0"), (LIMITS["T -> 0"],)
-        return Fitted(
-            state={"gamma": point.gamma, "temperature": point.temperature},
-            criterion=self.criterion,
-            before=before,
-            after=point.value,
-            at_bound=point.at_bound,
-            evaluations=evaluator.evaluations,
-            n_parameters=2,
-            warnings=doubts,
-        )
+            return replace(fitted, at_bound="T -> 0", warnings=(LIMITS["T -> 0"],))
+        return fitted
 
 
 def within_reach(data: FitData) -> FitData:
@@ -421,7 +415,3 @@ def _evaluator(data: Samples, criterion: str, focal_gamma: float, n_bins: int) -
     if criterion in BINNED:
         data = data.mapped(within_reach)
     return evaluator_of(data, criterion, n_bins=n_bins, focal_gamma=float(focal_gamma))
-
-
-def _nll(data: Samples, gamma: float) -> float:
-    return evaluator_of(data, "nll", n_bins=1, focal_gamma=0.0)(gamma, 1.0)

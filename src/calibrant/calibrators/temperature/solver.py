@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -89,27 +90,21 @@ class SmoothCriterion:
         """The criterion at each b, in one pass over the samples."""
         if not inverse_temperatures:
             return []
-        means = data.means(_rows_at, self.rows_of, tuple(inverse_temperatures))
+        means = data.means(_rows_at, self.rows_of, tuple(inverse_temperatures), None)
         each = len(means) // len(inverse_temperatures)
         return [Derivatives(*means[i : i + each]) for i in range(0, len(means), each)]
 
     def values(self, data: Samples, inverse_temperatures: Sequence[float]) -> Floats:
         """The mean at each b, without derivatives."""
-        return np.array(data.means(_values_at, self.rows_of, tuple(inverse_temperatures)))
+        return np.array(data.means(_rows_at, self.rows_of, tuple(inverse_temperatures), 1))
 
 
 def _rows_at(
-    data: FitData, rows_of: RowsOf, inverse_temperatures: tuple[float, ...]
+    data: FitData, rows_of: RowsOf, inverse_temperatures: tuple[float, ...], first: int | None
 ) -> Iterator[Floats]:
+    """The results of ``rows_of`` at each b, or only the ``first`` of each."""
     for inverse_temperature in inverse_temperatures:
-        yield from rows_of(data, inverse_temperature)
-
-
-def _values_at(
-    data: FitData, rows_of: RowsOf, inverse_temperatures: tuple[float, ...]
-) -> Iterator[Floats]:
-    for inverse_temperature in inverse_temperatures:
-        yield next(iter(rows_of(data, inverse_temperature)))
+        yield from islice(rows_of(data, inverse_temperature), first)
 
 
 def criterion_by_name(name: str, focal_gamma: float) -> SmoothCriterion:
@@ -171,7 +166,7 @@ def _over(unit: float, data: FitData) -> FitData:
 def _halley(data: Samples, low: float, high: float) -> Search[float, Derivatives, BestTemperature]:
     """The minimum of the NLL, which is convex in b."""
     if data.labels_on_top:
-        return (yield from _at_limit(high, "T -> 0", 0))
+        return (yield from _at_limit(high, high, "T -> 0"))
     start = math.sqrt(low * high)
     some_data = data.some_rows(TO_START)
     if some_data is not data:
@@ -195,17 +190,17 @@ def _halley(data: Samples, low: float, high: float) -> Search[float, Derivatives
                 break
         inverse_temperature = following
     if upper <= 2.0 * low:
-        return (yield from _at_limit(low, "T -> infinity", evaluations))
+        return (yield from _at_limit(low, low, "T -> infinity", evaluations))
     if lower >= 0.5 * high:
-        return (yield from _at_limit(high, "T -> 0", evaluations))
+        return (yield from _at_limit(high, high, "T -> 0", evaluations))
     (there,) = yield [following]
     return BestTemperature(1.0 / following, there.value, there.gradient, evaluations + 1)
 
 
 def _at_limit(
-    inverse_temperature: float, limit: str, evaluations: int
+    question: float, inverse_temperature: float, limit: str, evaluations: int = 0
 ) -> Search[float, Derivatives, BestTemperature]:
-    (there,) = yield [inverse_temperature]
+    (there,) = yield [question]
     return BestTemperature(
         1.0 / inverse_temperature, there.value, there.gradient, evaluations + 1, limit
     )
@@ -239,20 +234,14 @@ def _scanned(
 
     limits = (float(grid[0]), "T -> infinity"), (float(grid[-1]), "T -> 0")
     searches = [_descent(grid, scan, int(index), known) for index in minima]
-    ends = run_together(
-        [*searches, *(_evaluate_limit(x, limit) for x, limit in limits)], answers_to
-    )
+    at_limits = [_at_limit(x, math.exp(x), limit) for x, limit in limits]
+    ends = run_together([*searches, *at_limits], answers_to)
     best = min((end for end in ends if end is not None), key=lambda end: end.value)
     between = known[limits[0][0]].gradient < 0.0 < known[limits[1][0]].gradient
     if best.limit is not None and between and some is not data:
         # The scan of some rows missed the minimum that all rows have.
         return _scanned(data, criterion, low, high, look_at=len(data))
     return replace(best, evaluations=len(known) + (len(grid) if some is data else 0))
-
-
-def _evaluate_limit(x: float, limit: str) -> Search[float, Derivatives, BestTemperature]:
-    (here,) = yield [x]
-    return BestTemperature(math.exp(-x), here.value, here.gradient, 1, limit)
 
 
 def _descent(

@@ -20,58 +20,6 @@ from calibrant.calibrators.row_kernels import (
 Floats = npt.NDArray[np.float64]
 
 
-@over_rows
-def lead_rows(
-    start: int,
-    stop: int,
-    logits: Any,
-    labels: Any,
-    inverse_temperature: float,
-    tops: Any,
-    lead: Floats,
-    level: Floats,
-    of_label: Floats,
-) -> None:
-    """The top class of softmax(b s) and its lead b (s_m - s_r), per row.
-
-    ``level`` and ``of_label`` are the log-probabilities of the runner-up and of the label among the
-    rest; ``of_label`` is 0 if the label is the top class. The log-odds are lead + level.
-    """
-    n_classes = logits.shape[1]
-    x, e = np.empty(n_classes), np.empty(n_classes)
-    for i in range(start, stop):
-        m, gap = relative_exponents(logits[i], inverse_temperature, x)
-        tops[i] = m
-        lead[i] = -gap
-        level[i] = 0.0
-        of_label[i] = 0.0
-        if gap > -np.inf:
-            exponentials(x, e)
-            level[i] = -np.log(sum_of(e))
-            y = labels[i]
-            if y != m:
-                of_label[i] = x[y] + level[i]
-
-
-@lead_rows.for_few
-def _lead_of_few_rows(
-    logits: Any,
-    labels: Any,
-    inverse_temperature: float,
-    tops: Any,
-    lead: Floats,
-    level: Floats,
-    of_label: Floats,
-) -> None:
-    m, gap, x = relative_exponents_of_few(logits, inverse_temperature)
-    tops[:], lead[:] = m, -gap
-    own = x[np.arange(len(x)), labels]
-    possible = gap > -np.inf
-    with np.errstate(divide="ignore"):
-        level[:] = np.where(possible, -np.log(np.exp(x, out=x).sum(axis=1)), 0.0)
-    of_label[:] = np.where(possible & (labels != m), own + level, 0.0)
-
-
 @kernel(fastmath={"contract"})
 def rest_scores(
     x: Floats, rest_inverse_temperature: float, bias: Floats, m: int, score: Floats
@@ -100,15 +48,18 @@ def rest_rows(
     inverse_temperature: float,
     rest_inverse_temperature: float,
     bias: Floats,
+    tops: Any,
+    lead: Floats,
     level: Floats,
     of_label: Floats,
 ) -> None:
-    """Largest log-probability, and that of the label, in the softmax of the rest, where needed.
+    """The top class m of softmax(b s), its lead b (s_m - s_r), and the rest, where needed.
 
-    ``needed`` are indices of samples, whose rows in ``logits`` are ``row_of``.
-
-    The softmax is over k != m of b' b s_k + bias_k. That of the label is 0 if it is the top class
-    m; both are 0 if only m is possible.
+    ``needed`` are indices of samples, whose rows in ``logits`` are ``row_of``. ``level`` and
+    ``of_label`` are the largest log-probability and that of the label in the softmax of the rest,
+    which is over k != m of b' b s_k + bias_k. That of the label is 0 if it is the top class; both
+    are 0 if only m is possible. Without biases, where ``bias`` is empty, b' is 1, and lead + level
+    are the log-odds of m.
     """
     n_classes = logits.shape[1]
     x, e = np.empty(n_classes), np.empty(n_classes)
@@ -116,11 +67,13 @@ def rest_rows(
         row = row_of[i]
         y = labels[row]
         m, gap = relative_exponents(logits[row], inverse_temperature, x)
-        of_label[i] = 0.0
-        level[i] = 0.0
+        tops[i], lead[i] = m, -gap
+        level[i] = of_label[i] = 0.0
         if gap > -np.inf:
-            own = rest_inverse_temperature * x[y] + bias[y]
-            largest = rest_scores(x, rest_inverse_temperature, bias, m, x)
+            own, largest = x[y], 0.0
+            if len(bias) > 0:
+                own = rest_inverse_temperature * x[y] + bias[y]
+                largest = rest_scores(x, rest_inverse_temperature, bias, m, x)
             exponentials(x, e)
             level[i] = -np.log(sum_of(e))
             if y != m:
@@ -136,12 +89,16 @@ def _rest_of_few_rows(
     inverse_temperature: float,
     rest_inverse_temperature: float,
     bias: Floats,
+    tops: Any,
+    lead: Floats,
     level: Floats,
     of_label: Floats,
 ) -> None:
     row = row_of[needed]
     y = labels[row]
     m, gap, x = relative_exponents_of_few(logits[row], inverse_temperature)
+    tops[needed], lead[needed] = m, -gap
+    bias = bias if len(bias) else np.zeros(x.shape[1])
     own = rest_inverse_temperature * x[np.arange(len(x)), y] + bias[y]
     score, largest = _rest_scores_of_few(x, rest_inverse_temperature, bias, m)
     possible = gap > -np.inf

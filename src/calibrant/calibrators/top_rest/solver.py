@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import singledispatch
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -69,8 +69,7 @@ class TopRest:
         return cls(START, nothing, FIRST_STRENGTH, 0.0, nothing, FIRST_STRENGTH)
 
 
-@dataclass(frozen=True)
-class Losses:
+class Losses(NamedTuple):
     """The log-loss and the log-odds of the predicted class, per sample."""
 
     loss: Floats
@@ -190,12 +189,15 @@ class Problem(AtTemperature):
     @classmethod
     def at(cls, data: FitData, best: BestTemperature) -> Problem:
         """The samples at a known temperature."""
-        from calibrant.calibrators.top_rest.kernels import lead_rows
+        from calibrant.calibrators.top_rest.kernels import rest_rows
 
-        top = np.empty(len(data), dtype=np.int64)
+        every, top = np.arange(len(data)), np.empty(len(data), dtype=np.int64)
         lead, level, of_label = (np.empty(len(data)) for _ in range(3))
-        inverse_temperature = 1.0 / best.temperature
-        lead_rows(data.logits, data.labels, inverse_temperature, top, lead, level, of_label)
+        samples, no_biases = (every, data.logits, data.labels), np.empty(0)
+        out = top, lead, level, of_label
+        rest_rows(
+            every, *samples, 1.0 / best.temperature, 1.0, no_biases, *out, times=data.n_classes
+        )
         count, correct = data.counts, top == data.labels
         wrong = np.flatnonzero(~correct)
         stride = mistake_stride(len(wrong), data.n_classes)
@@ -205,7 +207,7 @@ class Problem(AtTemperature):
         return cls(
             data=data,
             best=best,
-            chosen=np.arange(len(data)),
+            chosen=every,
             count=count,
             top=top,
             correct=correct,
@@ -276,26 +278,17 @@ class Problem(AtTemperature):
         """
         from calibrant.calibrators.top_rest.kernels import rest_rows
 
-        # At T itself both are known.
-        level, of_label = self.level.copy(), self.of_label.copy()
         if found.log_rest_inverse_temperature == 0.0 and not found.rest_biases.any():
-            return level, of_label
+            return self.level, self.of_label  # at T itself both are known
         # The largest of K - 1 probabilities is at least 1 / (K - 1).
         lowest = -math.log(self.data.n_classes - 1)
         bounded = odds > self.lead * MOST_STRETCH + lowest
         needed = np.flatnonzero(~self.correct | (odds < self.lead / MOST_STRETCH) | bounded)
-        rest_rows(
-            needed,
-            self.chosen,
-            self.data.logits,
-            self.data.labels,
-            self.inverse_temperature,
-            math.exp(found.log_rest_inverse_temperature),
-            found.rest_biases,
-            level,
-            of_label,
-            times=self.data.n_classes,
-        )
+        samples = self.chosen, self.data.logits, self.data.labels
+        at = self.inverse_temperature, math.exp(found.log_rest_inverse_temperature)
+        level, of_label = self.level.copy(), self.of_label.copy()
+        out = self.top.copy(), self.lead.copy(), level, of_label
+        rest_rows(needed, *samples, *at, found.rest_biases, *out, times=self.data.n_classes)
         return level, of_label
 
 

@@ -47,8 +47,12 @@ def map_truncated_rows(
     gamma: float,
     log_odds: Floats,
     true_log_prob: Floats,
+    log_probs: Floats,
 ) -> None:
-    """Log-odds of the top class and log-probability of the label after the map, per row."""
+    """Log-odds of the top class and log-probability of the label after the map, per row.
+
+    The log-probabilities of the known classes are written into ``log_probs``, unless it is empty.
+    """
     width = known.shape[1] + stand_ins.shape[1]
     row, x, e, g = np.empty(width), np.empty(width), np.empty(width), np.empty(width)
     for i in range(start, stop):
@@ -59,34 +63,13 @@ def map_truncated_rows(
         true_log_prob[i] = -log_one_plus_exp(against)
         if y != m:
             true_log_prob[i] += log_against_top(y, m, row, inverse_temperature, log_phi, e, g)
-
-
-@over_rows
-def truncated_log_probs(
-    start: int,
-    stop: int,
-    known: Floats,
-    stand_ins: Floats,
-    counts: Floats,
-    inverse_temperature: float,
-    gamma: float,
-    out: Floats,
-) -> None:
-    """Log-probabilities of the known classes after Psi^gamma(softmax(b s))."""
-    k = known.shape[1]
-    width = k + stand_ins.shape[1]
-    row, x, e, g = np.empty(width), np.empty(width), np.empty(width), np.empty(width)
-    for i in range(start, stop):
-        join(known[i], stand_ins[i], row)
-        m, _, log_phi, against = map_row(row, inverse_temperature, gamma, counts[i], x, e, g)
-        log_top = -log_one_plus_exp(against)
-        for j in range(k):
-            out[i, j] = log_top
+        for j in range(log_probs.shape[1]):
+            log_probs[i, j] = -log_one_plus_exp(against)
             if row[j] == -np.inf:
-                out[i, j] = -np.inf
+                log_probs[i, j] = -np.inf
             elif row[j] < row[m]:
                 below = log_against_top(j, m, row, inverse_temperature, log_phi, e, g)
-                out[i, j] += min(below, 0.0)
+                log_probs[i, j] += min(below, 0.0)
 
 
 @over_rows

@@ -20,8 +20,8 @@ Jensen's inequality S(b) of the stand-ins is within the bounds. At T = 1 it is e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
@@ -147,33 +147,6 @@ class TruncatedRows(FitData):
         """Slices of rows small enough for the processor's cache."""
         return row_blocks(len(self), self.logits.shape[1])
 
-    def rows(self, which: slice) -> Self:
-        """Some of the rows, copied."""
-        return replace(
-            self,
-            logits=self.logits[which].copy(),
-            labels=self.labels[which].copy(),
-            tails=self.tails[which].copy(),
-            known_labels=self.known_labels[which].copy(),
-        )
-
-    @classmethod
-    def joined(cls, parts: Sequence[Self]) -> Self:
-        """The rows of all parts, one after the other."""
-        return replace(
-            parts[0],
-            logits=np.concatenate([part.logits for part in parts]),
-            labels=np.concatenate([part.labels for part in parts]),
-            tails=np.concatenate([part.tails for part in parts]),
-            known_labels=np.concatenate([part.known_labels for part in parts]),
-        )
-
-    def some_rows(self, about: int) -> Self:
-        """About this many rows, evenly spread."""
-        if len(self) <= 2 * about:
-            return self
-        return self.rows(slice(None, None, len(self) // about))
-
     @cached_property
     def stand_ins(self) -> tuple[Floats, Floats]:
         """Log-probabilities of the stand-ins, and how many classes each stands for: (n, 8) each."""
@@ -185,10 +158,18 @@ class TruncatedRows(FitData):
 
     def log_probs(self, gamma: float, inverse_temperature: float) -> Floats:
         """Estimated log-probabilities of the known classes after the map: (n, k + 1)."""
-        from calibrant.calibrators.truncated.kernels import truncated_log_probs
+        return self.mapped_by(gamma, inverse_temperature, of_classes=True)[2]
 
-        out = np.empty_like(self.logits)
-        truncated_log_probs(self.logits, *self.stand_ins, inverse_temperature, gamma, out)
+    def mapped_by(
+        self, gamma: float, inverse_temperature: float, *, of_classes: bool = False
+    ) -> tuple[Floats, Floats, Floats]:
+        """Estimates of what :meth:`bounds` bounds."""
+        from calibrant.calibrators.truncated.kernels import map_truncated_rows
+
+        log_odds, true_log_prob = np.empty(len(self)), np.empty(len(self))
+        log_probs = np.empty((len(self), self.logits.shape[1] if of_classes else 0))
+        at, out = (inverse_temperature, gamma), (log_odds, true_log_prob, log_probs)
+        map_truncated_rows(self.logits, *self.stand_ins, self.labels, *at, *out)
         return out
 
     def in_memory(self) -> FitData:
@@ -229,17 +210,13 @@ def _mapped_rows(
     data: TruncatedRows, gamma: float, inverse_temperature: float
 ) -> tuple[Floats, Floats, Floats]:
     """Estimates; no squared distances, because no bounds on them are known."""
-    from calibrant.calibrators.truncated.kernels import map_truncated_rows
-
-    log_odds, true_log_prob = np.empty(len(data)), np.empty(len(data))
-    at = inverse_temperature, gamma
-    map_truncated_rows(data.logits, *data.stand_ins, data.labels, *at, log_odds, true_log_prob)
+    log_odds, true_log_prob, _ = data.mapped_by(gamma, inverse_temperature)
     return log_odds, true_log_prob, np.empty(0)
 
 
 @log_odds_of.register
 def _log_odds(data: TruncatedRows, gamma: float, inverse_temperature: float) -> Floats:
-    return _mapped_rows(data, gamma, inverse_temperature)[0]
+    return data.mapped_by(gamma, inverse_temperature)[0]
 
 
 @temperature_rows.register

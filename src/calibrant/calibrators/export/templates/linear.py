@@ -1,4 +1,4 @@
-"""Maps that are linear in the centred logits: vector, matrix."""
+"""Maps that are linear in the logits or in the log-probabilities."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -6,7 +6,8 @@ from numpy.typing import ArrayLike
 from calibrant.calibrators.export.templates.checked import Floats, checked
 
 TEMPERATURE = 1.0
-MATRIX = np.zeros((3, 3))
+WEIGHTS = np.ones(3)
+MATRIX = np.eye(3)
 BIAS = np.zeros(3)
 
 
@@ -19,7 +20,20 @@ def centred(s: Floats) -> Floats:
     return np.where(possible, z - mean, 0.0)
 
 
-def predict_proba(logits: ArrayLike) -> np.ndarray:
+def of_matrix(x: Floats) -> Floats:
+    """A matrix close to that of one temperature: the temperature plus a correction."""
+    return x / TEMPERATURE + x @ MATRIX.T
+
+
+def of_vector(x: Floats) -> Floats:
+    """The logits times the weight of their class."""
+    return x * WEIGHTS
+
+
+scores = of_matrix  # or of_vector
+
+
+def linear(logits: ArrayLike) -> np.ndarray:
     """softmax(scores(s) + BIAS) of the centred logits s."""
     s, dtype = checked(logits)
     x = centred(s)
@@ -33,6 +47,42 @@ def predict_proba(logits: ArrayLike) -> np.ndarray:
     return p.astype(dtype)
 
 
-def scores(x: Floats) -> Floats:
-    """A matrix close to that of one temperature: the temperature plus a correction."""
-    return x / TEMPERATURE + x @ MATRIX.T
+def bias_corrected(logits: ArrayLike) -> np.ndarray:
+    """softmax(s / TEMPERATURE + BIAS)."""
+    s, dtype = checked(logits)
+    with np.errstate(over="ignore"):
+        z = (s - s.max(axis=-1, keepdims=True)) / TEMPERATURE + BIAS
+    p: Floats = np.exp(z - z.max(axis=-1, keepdims=True))
+    p /= p.sum(axis=-1, keepdims=True)
+    return p.astype(dtype)
+
+
+def dirichlet(logits: ArrayLike) -> np.ndarray:
+    """softmax(s / TEMPERATURE + MATRIX log(softmax(s)) + BIAS) of the centred logits s."""
+    s, dtype = checked(logits)
+    absent = s == -np.inf
+    x = centred(s)
+    z = np.where(absent, -np.inf, x - np.where(absent, -np.inf, x).max(axis=-1, keepdims=True))
+    log_q = np.where(absent, 0.0, z - np.log(np.exp(z).sum(axis=-1, keepdims=True)))
+    size = np.maximum(np.abs(log_q).max(axis=-1, keepdims=True), 1e-300)
+    # Rows are scaled to size 1, so that nothing overflows before the largest is subtracted.
+    y = np.where(absent, -np.inf, x / size / TEMPERATURE + log_q / size @ MATRIX.T)
+    with np.errstate(over="ignore"):
+        y = (y - y.max(axis=-1, keepdims=True)) * size + BIAS
+    p: Floats = np.exp(y - y.max(axis=-1, keepdims=True))
+    p /= p.sum(axis=-1, keepdims=True)
+    return p.astype(dtype)
+
+
+def structured(logits: ArrayLike) -> np.ndarray:
+    """softmax(MATRIX g + BIAS) with g = max(log(softmax(s / TEMPERATURE)), -10), centred."""
+    s, dtype = checked(logits)
+    with np.errstate(over="ignore"):
+        z = (s - s.max(axis=-1, keepdims=True)) / TEMPERATURE
+    log_q = z - np.log(np.exp(z).sum(axis=-1, keepdims=True))
+    g = centred(np.where(s == -np.inf, -np.inf, np.maximum(log_q, -10.0)))
+    scores = (g[..., np.newaxis, :] * MATRIX).sum(axis=-1) + BIAS
+    y = np.where(s == -np.inf, -np.inf, scores)
+    p: Floats = np.exp(y - y.max(axis=-1, keepdims=True))
+    p /= p.sum(axis=-1, keepdims=True)
+    return p.astype(dtype)

@@ -1,4 +1,4 @@
-"""Each class against the rest, with the map of one class in Platt scaling."""
+"""Each class against the rest: the curve of one class in each method, and what they share."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -7,6 +7,13 @@ from calibrant.calibrators.export.templates.checked import N_CLASSES, Floats, ch
 
 SLOPE = np.ones(3)
 SHIFT = np.zeros(3)
+A = np.ones(3)
+B = np.ones(3)
+C = np.zeros(3)
+KNOTS = np.zeros((3, 1))
+VALUES = np.zeros((3, 1))
+P0 = np.zeros((3, 1))
+P1 = np.ones((3, 1))
 
 
 def log_odds(s: Floats) -> Floats:
@@ -24,12 +31,55 @@ def log_odds(s: Floats) -> Floats:
     return np.where(is_top, -rest, lower).clip(-52 * np.log(2), 52 * np.log(2))
 
 
-def calibrated(x: Floats) -> Floats:
+def platt(x: Floats) -> Floats:
     """Log-odds of one class against the rest, from those of the softmax."""
     return SLOPE * x + SHIFT
 
 
-def predict_proba(logits: ArrayLike) -> np.ndarray:
+def beta(x: Floats) -> Floats:
+    """Log-odds of one class: A log(q) - B log(1 - q) + C, from x = log(q / (1 - q))."""
+    return C - A * np.logaddexp(0.0, -x) + B * np.logaddexp(0.0, x)
+
+
+def isotonic(x: Floats) -> Floats:
+    """Log-odds of one class against the rest; its probability is linear between the knots."""
+    y = np.empty_like(x)
+    for k, (knots, values) in enumerate(zip(KNOTS, VALUES, strict=True)):
+        hit = np.interp(x[..., k], knots, 1 / (1 + np.exp(-values)))
+        miss = np.interp(x[..., k], knots, 1 / (1 + np.exp(values)))
+        y[..., k] = np.log(hit) - np.log(miss)
+    return y
+
+
+def spline(x: Floats) -> Floats:
+    """Log-odds of one class against the rest, linear between the knots."""
+    y = np.empty_like(x)
+    for k, (knots, values) in enumerate(zip(KNOTS, VALUES, strict=True)):
+        y[..., k] = np.interp(x[..., k], knots, values)
+    return y
+
+
+def steps(x: Floats) -> Floats:
+    """Log-odds of one class against the rest: the value at the last knot below x, or the first."""
+    y = np.empty_like(x)
+    for k, (knots, values) in enumerate(zip(KNOTS, VALUES, strict=True)):
+        y[..., k] = values[np.maximum(np.searchsorted(knots, x[..., k]) - 1, 0)]
+    return y
+
+
+def venn_abers(x: Floats) -> Floats:
+    """Log-odds of p1 / (1 - p0 + p1), with p0 and p1 at the last knot below x, or the first."""
+    y = np.empty_like(x)
+    for k, (knots, p0, p1) in enumerate(zip(KNOTS, P0, P1, strict=True)):
+        place = np.maximum(np.searchsorted(knots, x[..., k]) - 1, 0)
+        y[..., k] = np.log(p1[place]) - np.log1p(-p0[place])
+    return y
+
+
+calibrated = platt  # or another of these curves
+
+
+def one_vs_rest(logits: ArrayLike) -> np.ndarray:
     """The calibrated probability of each class against the rest, divided by their sum."""
     s, dtype = checked(logits)
     x = log_odds(s)

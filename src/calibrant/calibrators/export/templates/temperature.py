@@ -1,4 +1,4 @@
-"""The focal map, with a temperature or without."""
+"""Identity, temperature, floored temperature and the focal map."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -6,10 +6,31 @@ from numpy.typing import ArrayLike
 from calibrant.calibrators.export.templates.checked import N_CLASSES, Floats, checked
 
 TEMPERATURE = 1.0
+FLOOR = 1.0
 GAMMA = 0.0
 
 
-def predict_proba(logits: ArrayLike) -> np.ndarray:
+def tempered(logits: ArrayLike) -> np.ndarray:
+    """softmax(logits / TEMPERATURE)."""
+    s, dtype = checked(logits)
+    with np.errstate(over="ignore"):
+        z = (s - s.max(axis=-1, keepdims=True)) / TEMPERATURE
+    p: Floats = np.exp(z)
+    p /= p.sum(axis=-1, keepdims=True)
+    return p.astype(dtype)
+
+
+def floored(logits: ArrayLike) -> np.ndarray:
+    """softmax(max(s - max(s), -FLOOR) / TEMPERATURE)."""
+    s, dtype = checked(logits)
+    with np.errstate(over="ignore"):
+        z = np.maximum(s - s.max(axis=-1, keepdims=True), -FLOOR) / TEMPERATURE
+    p: Floats = np.where(s == -np.inf, 0.0, np.exp(z))
+    p /= p.sum(axis=-1, keepdims=True)
+    return p.astype(dtype)
+
+
+def focal(logits: ArrayLike) -> np.ndarray:
     """h(q) / sum(h(q)) with q = softmax(logits / TEMPERATURE), h(q) = q / phi(q) and
     phi(q) = (1 - q)^GAMMA (1 + GAMMA u), u = -q log(q) / (1 - q); in log space.
     """
