@@ -141,6 +141,22 @@ def test_the_python_file_agrees(name, k, size):
         assert_agrees(predict_proba(rows(k, dtype)), calibrator, rows(k, dtype))
 
 
+def test_the_python_file_says_what_to_pass_for_probabilities():
+    rng = np.random.default_rng(0)
+    probs = rng.dirichlet(np.full(3, 0.1), size=500)
+    probs[::7] = [1.0, 0.0, 0.0]
+    classes = calibrant.VectorScaling().fit(probs=probs, labels=rng.integers(0, 3, size=500))
+    labels = calibrant.MultiLabelCalibration().fit(probs=probs, labels=rng.random((500, 3)) < probs)
+    for calibrator in (classes, labels):
+        text = source(calibrator)
+        (line,) = re.findall(r"It was fitted on probabilities p: pass (.*)\.\n", text)
+        assert len(line) <= 70
+        logits = eval(line, {"np": np, "p": probs})
+        found, expected = function_of(text)(logits), calibrator.predict_proba(probs=probs)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    assert "fitted on probabilities" not in source(fitted("vector"))
+
+
 @every_method
 def test_the_python_file_is_short_and_readable(name):
     text = source(fitted(name))

@@ -130,6 +130,11 @@ Floats = NDArray[np.float64]
 
 CLASSES = "logits: scores before the softmax, {n} classes on the last axis; -inf masks a class."
 LABELS = "logits: scores before the sigmoid, {n} labels on the last axis."
+OF_PROBS = """
+It was fitted on probabilities p: pass {logits}."""
+LOG_OF_PROBS = "np.log(np.maximum(p, 2**-24))"
+"""The logits that calibrant takes for probabilities: see ``PROBS_FLOOR``."""
+LOG_ODDS_OF_PROBS = f"{LOG_OF_PROBS} - np.log(np.maximum(1 - p, 2**-24))"
 OF_GROUPS = """
 groups: for each row the values of {columns}, as a tuple of text ('missing' if there is none)."""
 
@@ -158,6 +163,10 @@ def source(calibrator: Calibrator) -> str:
     by, keys = calibrator.group_columns_, calibrator.group_keys_
     on_top = labels or bool(by)
     arguments = (LABELS if labels else CLASSES).format(n=calibrator.n_classes_)
+    if by:
+        arguments += OF_GROUPS.format(columns=", ".join(map(repr, by)))
+    if calibrator.origin_.input == "probs":
+        arguments += OF_PROBS.format(logits=LOG_ODDS_OF_PROBS if labels else LOG_OF_PROBS)
     header = HEADER.format(
         call="predict_proba(logits, groups)" if by else "predict_proba(logits)",
         method=calibrator.NAME,
@@ -165,7 +174,7 @@ def source(calibrator: Calibrator) -> str:
             template_of(each).formula for each in ((*parts, calibrator) if on_top else parts)
         ),
         n_samples=calibrator.report_.n_samples,
-        logits=arguments + (OF_GROUPS.format(columns=", ".join(map(repr, by))) if by else ""),
+        logits=arguments,
         date=f" on {calibrator.origin_.created[:10]}" if calibrator.origin_.created else "",
         version=__version__,
     )
