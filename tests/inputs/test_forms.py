@@ -38,6 +38,7 @@ TWO_LABELS = {
     "ints": (Y, {}, (0, 1)),
     "floats": (Y.astype(float), {}, (0, 1)),
     "bools": (Y.astype(bool), {}, (False, True)),
+    "bools that are named": (Y == 0, {"positive": False}, (True, False)),
     "signs": (2 * Y - 1, {}, (-1, 1)),
     "text": (NAMES, {"positive": "yes"}, ("no", "yes")),
     "list of text": (NAMES.tolist(), {"positive": "yes"}, ("no", "yes")),
@@ -81,6 +82,7 @@ def test_labels_of_any_type(kind):
     labels, how, classes = TWO_LABELS[kind]
     calibrator = TemperatureScaling().fit(probs=P, labels=labels, **how)
     assert calibrator.classes_ == classes
+    assert [type(each) for each in calibrator.classes_] == [type(each) for each in classes]
     assert calibrator.temperature_ == TemperatureScaling().fit(probs=P, labels=Y).temperature_
     predicted = calibrator.predict(probs=P)
     assert [classes.index(each) for each in map(_plain, predicted)] == (P > 0.5).tolist()

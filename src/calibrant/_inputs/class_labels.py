@@ -175,9 +175,10 @@ def two_classes(found: Sequence[Any], positive: Any) -> Classes | None:
             f"one column of scores needs labels of two classes; found {shown(found)}. "
             "Correct the labels, or pass one column for each class"
         )
+    kind = bool if found and isinstance(found[0], bool) else int
     if positive is None:
         if set(found) <= {0, 1}:
-            return None
+            return (False, True) if kind is bool else None
         if set(found) <= {-1, 1}:
             return (-1, 1)
         raise CalibrantError(
@@ -185,7 +186,7 @@ def two_classes(found: Sequence[Any], positive: Any) -> Classes | None:
             f"Name it: positive={found[-1]!r} (--positive on the command line)"
         )
     if isinstance(positive, Hashable) and positive in (0, 1) and set(found) <= {0, 1}:
-        return (1 - int(positive), int(positive))
+        return (kind(1 - positive), kind(positive))
     _check_positive(positive, found)
     others = [each for each in found if each != positive]
     return (others[0] if others else f"not {positive}", positive)
