@@ -29,8 +29,8 @@ MOST_BYTES = 10_000_000
 MOST_ROWS = {"val": 1_250, "test": 2_500}
 """Of each run; the same rows in all runs on the same data."""
 STEP, BEND = 1 / 8, 4.0
-"""A logit is rounded to a multiple of STEP below the largest of its row, and more coarsely the farther
-below: of STEP * (1 + distance / BEND). The largest, and so the predicted class, is exact."""
+"""A logit is rounded to steps below the largest of its row, which grow with the distance from it:
+STEP * (1 + distance / BEND). The predicted class is exact."""
 DIGITS, DIGITS_OF_EPOCHS = 7, 5
 """Of the numbers that are not whole; of those after each epoch, which are many."""
 ABOUT = """# Kept runs
@@ -169,13 +169,13 @@ def codes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def logits(steps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The logits of codes."""
-    return (-BEND * np.expm1(steps * (STEP / BEND))).astype(np.float32)
+    return np.asarray(-BEND * np.expm1(steps * (STEP / BEND)), dtype=np.float32)
 
 
 def saved(arrays: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
     """The content of an ``npz`` file."""
     file = io.BytesIO()
-    np.savez(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+    np.savez(file, allow_pickle=False, **arrays)
     return file.getvalue()
 
 

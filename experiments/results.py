@@ -49,14 +49,17 @@ def reproduce(experiment: Experiment, out: Path, *, publish: bool = False) -> li
     write(result, record, out)
     print("\n\n".join([*(f"{t.title}\n\n{t.markdown()}" for t in result.tables.values())]))
     print("\n".join(["", *result.notes, f"Written to {out}"]))
-    wrong = differences(experiment, result.values)
+    wrong = [] if experiment.older else differences(experiment, result.values)
+    if experiment.older:
+        print(f"The expected values are not of this config but of {experiment.older}.")
     if not publish:
         wrong += changed_verdicts(experiment, result.values)
     if publish and not wrong:
         text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
         (experiment.folder / "result.json").write_text(text)
-        if drawn := experiment.picture:
-            save(result.pictures[experiment.config["draws"]], drawn)
+        drawn = result.pictures.get(experiment.config.get("draws", ""))
+        if experiment.picture and drawn is not None:
+            save(drawn, experiment.picture)
     return wrong
 
 

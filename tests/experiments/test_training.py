@@ -339,7 +339,9 @@ def test_a_kept_run_is_read_as_it_was(folder, tmp_path, monkeypatch):
             assert seen[0] == pytest.approx(seen[1], rel=1e-3)
             predicted = [r.test.logits.argmax(axis=1) for r in (run, again)]
             assert (predicted[0] == predicted[1]).all()
-            error = [calibrant.ece(logits=r.test.logits, labels=r.test.labels) for r in (run, again)]
+            error = [
+                calibrant.ece(logits=r.test.logits, labels=r.test.labels) for r in (run, again)
+            ]
             assert error[0] == pytest.approx(error[1], abs=2e-3)
 
 
