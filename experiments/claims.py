@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from experiments.catalogue import Experiment
@@ -67,12 +67,19 @@ class Claim:
             if result is None:
                 return UNTESTED, f"`python -m experiments {name}` has not been published"
             values.append(result["values"])
-        verdict, evidence = self.judge(*values)
+        verdict, evidence = self.by(values)
         by = [
             f"`{name}`, older runs" if published[name].older else f"`{name}`"
             for name in self.experiments
         ]
         return verdict, f"{evidence} ({', '.join(by)})"
+
+    def by(self, values: Sequence[Mapping[str, float]]) -> Verdict:
+        """The verdict by some values, of which runs may be missing or older than the claim."""
+        try:
+            return self.judge(*values)
+        except KeyError as absent:
+            return UNTESTED, f"the results lack {absent}"
 
 
 FITTED_NETWORKS = (

@@ -164,7 +164,7 @@ def codes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     distance = array.max(axis=1, keepdims=True) - array.astype(np.float64)
     steps = np.clip(np.rint(BEND / STEP * np.log1p(distance / BEND)), 1, 255)
     steps[np.arange(len(array)), array.argmax(axis=1)] = 0
-    return steps.astype(np.uint8)
+    return np.asarray(steps, dtype=np.uint8)
 
 
 def logits(steps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

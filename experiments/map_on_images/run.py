@@ -119,7 +119,6 @@ def run(parameters: Mapping[str, Any]) -> Result:
             **{f"fig-6-ls-{name}": draw_errors(some) for name, some in by_data(groups, SMOOTHED)},
         },
         [
-            *left,
             f"ECE in {parameters['n_bins']} equal bins on the stored test samples, in percent.",
             "The networks are far smaller runs than the paper's: part of the images, no "
             f"augmentation, {max(steps)} steps of 64 images whatever the size of the training set, "
@@ -129,6 +128,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
             "Training errors: last epoch, an eighth of the images.",
             f"Intervals: Student's t over seeds, level {LEVEL:.0%}.",
         ],
+        left,
     )
 
 

@@ -15,6 +15,7 @@ from calibrant.training.folders import RunFolder
 from calibrant.training.grid import folder_of, jobs_of, read_grid
 from experiments import kept
 from experiments.__main__ import main
+from experiments.catalogue import Experiment, catalogue
 from experiments.composed_temperature.run import run as composed
 from experiments.digits_losses.run import mean_and_half
 from experiments.dynamics.pictures import epoch_at
@@ -30,6 +31,7 @@ from experiments.loss_tables.measuring import (
     top,
 )
 from experiments.loss_tables.run import COLUMNS, run as loss_tables
+from experiments.results import changed_verdicts, reproduce
 from experiments.single_images.run import drawn
 from experiments.trained.runs import finished, jobs, missing, test_logits as logits_of_two
 
@@ -419,3 +421,20 @@ def test_a_long_grid_can_be_started(name, runs, epochs):
     found = jobs([name])
     assert len(found) == runs
     assert all(epochs in (None, job.recipe.epochs) for job in found)
+
+
+def test_runs_that_are_missing_are_named_and_neither_compared_nor_published(
+    folder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("experiments.trained.runs.unpack", lambda jobs, folder: None)
+    for name in ("loss-tables", "dynamics", "composed-temperature"):
+        real = catalogue()[name]
+        monkeypatch.setitem(real.config["parameters"], "folder", folder)
+        before = (real.folder / "result.json").read_bytes()
+        (line,) = reproduce(real, tmp_path / name, publish=True)
+        assert line.startswith(f"{name}: incomplete, and not compared: Not finished, and left out:")
+        assert "digits mlp: brier, mmce" in line
+        assert (real.folder / "result.json").read_bytes() == before
+        values = json.loads((tmp_path / name / "result.json").read_text())["values"]
+        monkeypatch.setattr(Experiment, "hash", real.published()["config_hash"])
+        changed_verdicts(real, values)  # says what changes, and does not fail
