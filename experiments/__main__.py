@@ -2,7 +2,8 @@
 
 TARGET is one of those below; `quick` runs all under ten minutes and checks them against their
 expected values; `page` writes the published results into docs/reproduction.md; `keep FOLDER...`
-packs finished runs into the checkout.
+packs finished runs into the checkout, and `unpack GRID... -o FOLDER` takes those of grids out of
+it, so that `calibrant train --grid` does not train them again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def main(argv: list[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=listed(experiments),
     )
-    names = [*experiments, "quick", "page", "keep"]
+    names = [*experiments, "quick", "page", "keep", "unpack"]
     parser.add_argument("target", nargs="?", metavar="TARGET")
     parser.add_argument("--list", action="store_true", help="list all targets")
     parser.add_argument(
@@ -54,10 +55,27 @@ def main(argv: list[str] | None = None) -> None:
 
         for folder in arguments.options:
             print(f"{folder}: {keep(Path(folder))} runs kept")
+    elif arguments.target == "unpack":
+        unpack_grids(arguments.options)
     elif experiments[arguments.target].is_study:
         experiments[arguments.target].module.main(arguments.options)
     else:
         sys.exit(run_one(experiments[arguments.target], arguments.options))
+
+
+def unpack_grids(options: list[str]) -> None:
+    """Put the kept runs of grids into the folder in which their others are to be trained."""
+    from calibrant.training.grid import jobs_of, read_grid
+    from experiments.kept import finished, unpack
+
+    parser = argparse.ArgumentParser(prog="python -m experiments unpack")
+    parser.add_argument("grids", nargs="+", metavar="GRID", help="file of a grid")
+    parser.add_argument("-o", "--out", type=Path, required=True, help="folder of its runs")
+    arguments = parser.parse_args(options)
+    for grid in arguments.grids:
+        jobs = jobs_of(read_grid(grid))
+        unpack(jobs, arguments.out)
+        print(f"{grid}: {finished(jobs, arguments.out)} of {len(jobs)} runs are in {arguments.out}")
 
 
 def run_one(experiment: Experiment, options: list[str]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from experiments.verdicts import (
@@ -19,6 +20,7 @@ from experiments.verdicts import (
     by_sources,
     counted,
     minus,
+    t_interval,
 )
 
 FITS = 5.0
@@ -175,14 +177,19 @@ def norms_cross(values: Values) -> Verdict:
 
 
 def map_by_data(values: Values) -> Verdict:
-    """Does the map lower the error with many images, and raise it with few?"""
-    few, many = (_intervals(values, STANDARD, f"resnet8, {n} images") for n in (500, 8000))
-    above = [*few, *(minus(each) for each in many)]
-    added = [_map_adds(values, STANDARD, f"resnet8, {n} images") for n in (500, 8000)]
-    return by_panels(above, len(few)), (
-        f"points of ECE that the map adds, ResNet-8: {_with_intervals(added[0], few)} with 500 "
-        f"images, {_with_intervals(added[1], many)} with 8000; the training errors of these runs "
-        "were not recorded"
+    """Does the map lower the error with many images, and raise it on networks that fit few?"""
+    parts, shown, clusters = [], [], 0
+    for few, many in _sizes(values):
+        # Where the training error is not known, it is not known either whether the network fits.
+        fits = values.get(f"{STANDARD}: {few}{TRAINING_ERROR}", math.inf) < FITS
+        clusters += fits
+        for panel, sign in ((few, 1), (many, -1)):
+            (interval,) = _intervals(values, STANDARD, panel)
+            parts += [interval if sign > 0 else minus(interval)] if fits else []
+            added = _with_intervals(_map_adds(values, STANDARD, panel), [interval])
+            shown.append(f"{panel} {added}, training error {_training_error(values, panel)}")
+    return _when_complete(values, by_panels(parts, clusters)), (
+        f"points of ECE that the map adds: {'; '.join(shown)}{_left_out(values)}"
     )
 
 
@@ -194,13 +201,15 @@ def map_after(paradigm: str) -> Callable[[Values], Verdict]:
         intervals = [_intervals(values, paradigm, panel)[0] for panel in panels]
         sides = [by_interval(*minus(each)) for each in intervals]
         clusters = len({panel.rpartition(", ")[0] for panel in panels})
-        return by_panels([minus(each) for each in intervals], clusters), (
+        verdict = by_panels([minus(each) for each in intervals], clusters)
+        return _when_complete(values, verdict), (
             f"the map significantly lowers the ECE in {sides.count(HOLDS)} of {len(panels)} panels "
             f"of {clusters} networks and data sets, raises it in {sides.count(FAILS)}: "
             + "; ".join(
                 f"{panel} {_with_intervals(_map_adds(values, paradigm, panel), [interval])}"
                 for panel, interval in zip(panels, intervals, strict=True)
             )
+            + _left_out(values)
         )
 
     return judge
@@ -208,26 +217,19 @@ def map_after(paradigm: str) -> Callable[[Values], Verdict]:
 
 def gamma_by_size(values: Values) -> Verdict:
     """Does the best gamma grow with the network?"""
-    panels = [
-        (f"{data}, resnet20, 2000 images", f"{data}, resnet8, 2000 images") for data in IMAGES
-    ]
-    run = [pair for pair in panels if _best_gammas(values, pair[0])]
-    verdict, evidence = _larger_gammas(values, run)
-    return verdict, (
-        f"{evidence}: ResNet-20 against ResNet-8, 2000 images. ResNet-44 has hardly learned "
-        "anything (73% to 81% wrong) and is left out"
-    )
+    larger = [p for p in _panels(values, STANDARD) if ", resnet20, " in p]
+    pairs = [(panel, panel.replace("resnet20", "resnet8")) for panel in larger]
+    return _larger_gammas(values, [pair for pair in pairs if _best_gammas(values, pair[1])])
 
 
 def gamma_by_data(values: Values) -> Verdict:
-    """Does the best gamma grow as images become fewer?"""
-    panel = "{}, resnet8, {} images"
-    verdict, evidence = _larger_gammas(
-        values, [(panel.format(data, 500), panel.format(data, 8000)) for data in IMAGES]
-    )
-    return verdict, (
-        f"{evidence}: 500 images against 8000, ResNet-8, two data sets; 500 images were seen for "
-        "100 epochs and 8000 for 8, so size and fit are not told apart"
+    """Does the best gamma grow as images become fewer, at the same number of steps?"""
+    verdict, evidence = _larger_gammas(values, _sizes(values))
+    if values.get("fewest steps of a run") == values.get("most steps of a run", math.nan):
+        return verdict, f"{evidence}; the same {values['most steps of a run']:.0f} steps for all"
+    return OPEN, (
+        f"{evidence}; the number of steps differs with the size, and fewer images were seen more "
+        "often, so size and fit are not told apart"
     )
 
 
@@ -400,7 +402,6 @@ GAIN = "gain in ECE of focal temperature over temperature, %"
 CHOICE = "gain in ECE of choosing by ECE over NLL, {}, %"
 GAIN_UNITS = "first interval of resampled test images, second of resampled data sets and networks"
 STANDARD, SCALED, SMOOTHED = "Standard", "TS_FL", "LS"
-IMAGES = ("cifar10-jpeg", "svhn-subset")
 FIXED = ("FL-1", "FL-2", "FL-3")
 NEAR_ONE = (0.9, 1.1)
 PARTS = ("validation", "test")
@@ -415,6 +416,7 @@ SETTINGS = ("MLP, stopped", "MLP, to the end")
 
 
 ADDS = ": points of ECE that the map adds"
+TRAINING_ERROR = ": training error %"
 
 
 def _panels(values: Values, paradigm: str) -> list[str]:
@@ -438,22 +440,55 @@ def _intervals(values: Values, paradigm: str, panel: str) -> list[tuple[float, f
     return list(zip(low, high, strict=True))
 
 
-def _best_gammas(values: Values, panel: str) -> list[float]:
+def _sizes(values: Values) -> list[tuple[str, str]]:
+    """The panels with the fewest and the most images, of each data set with ResNet-8."""
+    sizes: dict[str, list[int]] = {}
+    for panel in _panels(values, STANDARD):
+        data, network, images = panel.split(", ")
+        if network == "resnet8":
+            sizes.setdefault(data, []).append(int(images.split()[0]))
+    return [
+        (f"{data}, resnet8, {min(of_data)} images", f"{data}, resnet8, {max(of_data)} images")
+        for data, of_data in sizes.items()
+        if len(of_data) > 1
+    ]
+
+
+def _training_error(values: Values, panel: str) -> str:
+    error = values.get(f"{STANDARD}: {panel}{TRAINING_ERROR}")
+    return "not recorded" if error is None else f"{error:.1f}%"
+
+
+def _when_complete(values: Values, verdict: str) -> str:
+    """Nothing is decided by part of the runs."""
+    return OPEN if _left_out(values) else verdict
+
+
+def _left_out(values: Values) -> str:
+    n, finished = values.get("runs", 0), values.get("runs that finished", 0)
+    return "" if finished == n else f"; only {finished:.0f} of {n:.0f} runs are finished"
+
+
+def _best_gammas(values: Values, panel: str) -> dict[str, float]:
+    """By seed."""
     name = f"{STANDARD}: {panel}: gamma with the smallest ECE without the map, seed "
-    return [value for key, value in values.items() if key.startswith(name)]
+    return {key.removeprefix(name): v for key, v in values.items() if key.startswith(name)}
 
 
 def _larger_gammas(values: Values, pairs: Sequence[tuple[str, str]]) -> Verdict:
-    """Is the best gamma of the first panel larger in most pairs, by its mean over seeds?"""
-    shown, signs = [], []
+    """Is the best gamma of the first panel larger, by the mean difference over seeds?"""
+    shown, intervals = [], []
     for first, second in pairs:
-        gammas = [_best_gammas(values, panel) for panel in (first, second)]
-        signs.append(sum(gammas[0]) - sum(gammas[1]))
-        shown.append(" against ".join(", ".join(f"{g:.0f}" for g in each) for each in gammas))
-    larger, smaller = (sum(side * sign > 0 for sign in signs) for side in (1, -1))
-    return by_counts(larger, smaller), (
-        f"the gamma with the smallest ECE without the map is larger in "
-        f"{counted(larger, len(pairs))} pairs (by seed: {'; '.join(shown)})"
+        one, other = (_best_gammas(values, panel) for panel in (first, second))
+        seeds = [seed for seed in one if seed in other]
+        low, high = t_interval([one[seed] - other[seed] for seed in seeds])
+        intervals.append((low, high))
+        gammas = (", ".join(f"{of[seed]:.0f}" for seed in seeds) for of in (one, other))
+        of_mean = f"difference {low:+.1f} to {high:+.1f}"
+        shown.append(f"{first} against {second}: {' against '.join(gammas)}, {of_mean}")
+    return _when_complete(values, by_panels(intervals, len(pairs))), (
+        "gamma with the smallest ECE without the map, by seed: "
+        f"{'; '.join(shown)}{_left_out(values)}"
     )
 
 

@@ -1,8 +1,9 @@
 """Finished runs in the checkout: all that the experiments read of them, packed small.
 
 ``python -m experiments keep out/trained`` packs the runs of a folder, one archive for each data set
-and network. An experiment unpacks those that its own folder lacks, so that it needs no training to
-be repeated.
+and network, and lists what is kept. An experiment unpacks those that its own folder lacks, so that
+it needs no training to be repeated; ``python -m experiments unpack GRID -o FOLDER`` does the same
+before ``calibrant train --grid GRID -o FOLDER``, which then trains the others.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import io
 import json
 import lzma
 import tarfile
+import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,11 +26,22 @@ from calibrant.training.grid import Job, folder_of
 KEPT = Path(__file__).parent / "trained" / "kept"
 MOST_BYTES = 10_000_000
 """Of all kept runs together: they are part of every clone."""
-MOST_ROWS = {"val": 2_000, "test": 5_000}
+MOST_ROWS = {"val": 1_250, "test": 2_500}
 """Of each run; the same rows in all runs on the same data."""
-DROPPED_BITS = 3
-"""Of the ten of a float16's fraction. Seven round a logit by at most 0.4% of its distance to the
-largest of its row, which is kept exactly, and so is the predicted class."""
+STEP, BEND = 1 / 8, 4.0
+"""A logit is rounded to steps below the largest of its row, which grow with the distance from it:
+STEP * (1 + distance / BEND). The predicted class is exact."""
+FEW_LOGITS, FINE_STEP = 10_000, 1 / 32
+"""Runs with few logits have smaller steps: they cost little, and their errors average out less."""
+DIGITS, DIGITS_OF_EPOCHS = 7, 5
+"""Of the numbers that are not whole; of those after each epoch, which are many."""
+ABOUT = """# Kept runs
+
+Finished runs, packed by `python -m experiments keep FOLDER` (`experiments/kept.py` has the format).
+
+| file | runs |
+|---|---|
+"""
 
 
 def keep(folder: Path, kept: Path = KEPT) -> int:
@@ -53,7 +67,26 @@ def keep(folder: Path, kept: Path = KEPT) -> int:
     kept.mkdir(exist_ok=True)
     for path, content in written.items():
         path.write_bytes(content)
+    (kept / "README.md").write_text(ABOUT + "".join(listed(kept)))
     return len(finished)
+
+
+def listed(kept: Path) -> Iterable[str]:
+    """A line for each archive: how many runs of which epochs and training samples, by loss."""
+    for path in sorted(kept.glob("*.tar.xz")):
+        configs = [data for name, data in members(path).items() if name.endswith("/config.json")]
+        groups: dict[str, Counter[str]] = {}
+        for recipe in (json.loads(data)["recipe"] for data in configs):
+            samples = f" of {recipe['limit']} samples" if recipe["limit"] else ""
+            options = {**recipe["data_options"], **recipe["loss_options"]}
+            others = "".join(f", {name} {options[name]}" for name in sorted(options))
+            kind = f"{recipe['epochs']} epochs{samples}{others}"
+            groups.setdefault(kind, Counter())[recipe["loss"]] += 1
+        said = []
+        for kind, losses in sorted(groups.items()):
+            seeds = (f"{loss} ({n} seeds)" if n > 1 else loss for loss, n in sorted(losses.items()))
+            said.append(f"{', '.join(seeds)}; {kind}")
+        yield f"| `{path.name}` | {len(configs)}: {'. '.join(said)} |\n"
 
 
 def unpack(jobs: Iterable[Job], folder: Path, kept: Path = KEPT) -> None:
@@ -66,7 +99,12 @@ def unpack(jobs: Iterable[Job], folder: Path, kept: Path = KEPT) -> None:
                 run, file = path.split("/")
                 if run == place.name:
                     place.mkdir(parents=True, exist_ok=True)
-                    (place / file).write_bytes(data)
+                    (place / file).write_bytes(readable(data) if file.endswith(".npz") else data)
+
+
+def finished(jobs: Iterable[Job], folder: Path) -> int:
+    """How many runs of a grid are finished."""
+    return sum(RunFolder(folder_of(job, folder)).is_finished() for job in jobs)
 
 
 def archive_name(data: str, model: str) -> str:
@@ -78,7 +116,8 @@ def packed(run: RunFolder) -> dict[str, bytes]:
     """The files of a run, without checkpoints and without where its data were."""
     stored = rounded(run.config.read_text())
     stored["files"] = {}
-    records = [rounded(line) for line in run.metrics.read_text().splitlines()]
+    lines = run.metrics.read_text().splitlines()
+    records = [rounded(line, DIGITS_OF_EPOCHS) for line in lines]
     return {
         run.config.name: json.dumps(stored).encode(),
         run.metrics.name: "".join(json.dumps(record) + "\n" for record in records).encode(),
@@ -87,38 +126,65 @@ def packed(run: RunFolder) -> dict[str, bytes]:
     }
 
 
-def rounded(text: str) -> dict[str, Any]:
-    """JSON with the numbers that are not whole rounded to seven digits."""
+def rounded(text: str, digits: int = DIGITS) -> dict[str, Any]:
+    """JSON with fewer digits of the numbers that are not whole."""
     plain: dict[str, Any] = json.loads(
-        text, parse_float=lambda number: float(f"{float(number):.7g}")
+        text, parse_float=lambda number: float(f"{float(number):.{digits}g}")
     )
     return plain
 
 
 def predictions(run: RunFolder) -> bytes:
-    """Some rows of the predictions; logits as short floats, relative to the largest of the row."""
-    arrays = {}
+    """Some rows of the predictions; logits as codes of one byte."""
     with np.load(run.predictions, allow_pickle=False) as stored:
-        for name, array in stored.items():
-            part, _, what = name.partition("_")
-            if part in MOST_ROWS:
-                order = np.random.default_rng(0).permutation(len(array))
-                array = array[np.sort(order[: MOST_ROWS[part]])]
-            if what == "logits":
-                array = short(array - array.max(axis=1, keepdims=True))
-            elif what == "labels":
-                array = array.astype(np.uint8)
-            arrays[name] = array
+        arrays = dict(stored.items())
+    for part, most in MOST_ROWS.items():
+        rows = chosen(arrays[f"{part}_ids"], most)
+        for what in ("logits", "labels", "ids"):
+            arrays[f"{part}_{what}"] = arrays[f"{part}_{what}"][rows]
+        arrays[f"{part}_labels"] = arrays[f"{part}_labels"].astype(np.uint8)
+    logits_of = [f"{part}_logits" for part in MOST_ROWS]
+    few = sum(arrays[name].size for name in logits_of) < FEW_LOGITS
+    step = FINE_STEP if few else STEP
+    coded = {name: codes(arrays[name], step) for name in logits_of}
+    return saved({**arrays, **coded, "step": np.array(step)})
+
+
+def readable(stored: bytes) -> bytes:
+    """The predictions with logits in place of their codes."""
+    with np.load(io.BytesIO(stored), allow_pickle=False) as file:
+        arrays = dict(file.items())
+    step = arrays.pop("step", None)
+    if step is not None:  # runs kept earlier have logits
+        for name in (f"{part}_logits" for part in MOST_ROWS):
+            arrays[name] = logits(arrays[name], float(step))
+    return saved(arrays)
+
+
+def chosen(ids: np.ndarray[Any, Any], most: int) -> np.ndarray[Any, Any]:
+    """Rows that depend on their own ids alone: those of a run that was cut already, too."""
+    order = np.argsort([zlib.crc32(str(each).encode()) for each in ids], kind="stable")
+    return np.sort(order[:most])
+
+
+def codes(array: np.ndarray[Any, Any], step: float) -> np.ndarray[Any, Any]:
+    """Distances from the largest logit of the row in steps; 0 for the largest alone."""
+    distance = array.max(axis=1, keepdims=True) - array.astype(np.float64)
+    steps = np.clip(np.rint(BEND / step * np.log1p(distance / BEND)), 1, 255)
+    steps[np.arange(len(array)), array.argmax(axis=1)] = 0
+    return np.asarray(steps, dtype=np.uint8)
+
+
+def logits(steps: np.ndarray[Any, Any], step: float) -> np.ndarray[Any, Any]:
+    """The logits of codes."""
+    return np.asarray(-BEND * np.expm1(steps * (step / BEND)), dtype=np.float32)
+
+
+def saved(arrays: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
+    """The content of an ``npz`` file."""
     file = io.BytesIO()
     np.savez(file, allow_pickle=False, **arrays)
     return file.getvalue()
-
-
-def short(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """float16, its fraction rounded to fewer bits, which makes it smaller when it is compressed."""
-    half = 1 << (DROPPED_BITS - 1)
-    bits = array.astype(np.float16).view(np.uint16)
-    return ((bits + half) >> DROPPED_BITS << DROPPED_BITS).astype(np.uint16).view(np.float16)
 
 
 def archive(files: Mapping[str, bytes]) -> bytes:

@@ -6,7 +6,6 @@ import json
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +17,6 @@ from experiments.catalogue import Experiment, catalogue
 from experiments.claims import CLAIMS
 from experiments.pictures import save
 from experiments.tables import Table
-from experiments.verdicts import UNTESTED
 
 NOT_CODE = (":(top,exclude)experiments/*/result.json", ":(top,exclude)docs", ":(top,exclude)*.md")
 """Files that may differ from the commit of a result."""
@@ -33,12 +31,15 @@ class Result:
         tables: Tables by file name.
         pictures: Pictures by file name.
         notes: Remarks for the reader.
+        unfinished: A line on the runs that are missing; such a result is neither compared with the
+            expected values nor published.
     """
 
     values: Mapping[str, float]
     tables: Mapping[str, Table] = field(default_factory=dict)
     pictures: Mapping[str, Figure] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    unfinished: Sequence[str] = ()
 
 
 def reproduce(experiment: Experiment, out: Path, *, publish: bool = False) -> list[str]:
@@ -48,15 +49,20 @@ def reproduce(experiment: Experiment, out: Path, *, publish: bool = False) -> li
     record = recorded(experiment, result, seconds=time.perf_counter() - started)
     write(result, record, out)
     print("\n\n".join([*(f"{t.title}\n\n{t.markdown()}" for t in result.tables.values())]))
-    print("\n".join(["", *result.notes, f"Written to {out}"]))
-    wrong = differences(experiment, result.values)
+    print("\n".join(["", *result.notes, *result.unfinished, f"Written to {out}"]))
+    if result.unfinished:
+        return [f"{experiment.name}: incomplete, and not compared: {' '.join(result.unfinished)}"]
+    wrong = [] if experiment.older else differences(experiment, result.values)
+    if experiment.older:
+        print(f"The expected values are not of this config but of {experiment.older}.")
     if not publish:
         wrong += changed_verdicts(experiment, result.values)
     if publish and not wrong:
         text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
         (experiment.folder / "result.json").write_text(text)
-        if drawn := experiment.picture:
-            save(result.pictures[experiment.config["draws"]], drawn)
+        drawn = result.pictures.get(experiment.config.get("draws", ""))
+        if experiment.picture and drawn is not None:
+            save(drawn, experiment.picture)
     return wrong
 
 
@@ -74,7 +80,7 @@ def recorded(experiment: Experiment, result: Result, *, seconds: float) -> dict[
             name: {"title": table.title, "head": list(table.head), "rows": [*map(list, table.rows)]}
             for name, table in result.tables.items()
         },
-        "notes": list(result.notes),
+        "notes": [*result.notes, *result.unfinished],
     }
 
 
@@ -119,9 +125,7 @@ def changed_verdicts(experiment: Experiment, values: Mapping[str, float]) -> lis
             continue
         mine = claim.experiments.index(experiment.name)
         of_run = [*of_published[:mine], values, *of_published[mine + 1 :]]
-        now, before = claim.judge(*of_run)[0], UNTESTED
-        with suppress(KeyError):  # published before the claim used these values
-            before = claim.judge(*of_published)[0]
+        now, before = claim.by(of_run)[0], claim.by(of_published)[0]
         if now != before:
             changed.append(f"{experiment.name}: {claim.says}: {now}; published: {before}")
     return changed

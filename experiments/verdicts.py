@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from statistics import mean, stdev
 
-from scipy.stats import binomtest
+from scipy.stats import binomtest, t as student
 
 HOLDS = "holds here"
 FAILS = "does not hold here"
@@ -61,8 +63,9 @@ def by_panels(intervals: Sequence[tuple[float, float]], clusters: int) -> str:
 
     Of a single network on a single data set nothing follows for others.
     """
-    verdict = by_parts([by_interval(*each) for each in intervals])
-    return verdict if clusters >= SURE_ENOUGH else OPEN
+    if clusters < SURE_ENOUGH:
+        return OPEN
+    return by_parts([by_interval(*each) for each in intervals])
 
 
 def by_sources(better: float, worse: float, repeated: int) -> str:
@@ -74,6 +77,14 @@ def by_sources(better: float, worse: float, repeated: int) -> str:
         if min(counts) >= 0 and by_counts(*counts) == verdict:
             return verdict
     return OPEN
+
+
+def t_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Interval of the mean of independent values; infinite for a single one."""
+    if len(values) < 2:
+        return -math.inf, math.inf
+    reach = student.ppf((1 + LEVEL) / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    return mean(values) - float(reach), mean(values) + float(reach)
 
 
 def minus(interval: tuple[float, float]) -> tuple[float, float]:

@@ -13,6 +13,7 @@ from scipy import stats
 from calibrant import TemperatureScaling
 from calibrant.focal import closest_temperature
 from calibrant.plots.palette import GUIDE, look
+from experiments.catalogue import NothingToReadError
 from experiments.focal_temperature.paper import Row, table_1
 from experiments.focal_temperature_trained.networks import said_of, trained_networks
 from experiments.results import Result
@@ -20,6 +21,7 @@ from experiments.scoreboard.networks import Network
 from experiments.scoreboard.resampling import Interval
 from experiments.tables import Table
 from experiments.temperature_line.closest import closest_after
+from experiments.trained.runs import missing
 
 PLAIN_LOSS = "ce"
 FOCAL_PREFIX = "fl-"
@@ -63,14 +65,18 @@ class Pair:
 
 def run(parameters: Mapping[str, Any]) -> Result:
     """Compare the product with what is found, on networks trained here and in Table 1."""
+    networks = trained_networks(parameters["grids"], parameters["folder"])
     trained = [
         pair_of(said_of(place), gamma_of(loss), by_loss[PLAIN_LOSS], focal, parameters["n_classes"])
-        for place, by_loss in trained_networks(parameters["grids"], parameters["folder"]).items()
+        for place, by_loss in networks.items()
         for loss, focal in by_loss.items()
         if loss.startswith(FOCAL_PREFIX) and PLAIN_LOSS in by_loss
     ]
     if not trained:
-        raise SystemExit(f"no pair of {PLAIN_LOSS} and {FOCAL_PREFIX}... in {parameters['folder']}")
+        raise NothingToReadError(
+            f"{parameters['folder']} must hold runs of {PLAIN_LOSS} and of {FOCAL_PREFIX}... on "
+            "the same data; found no such pair. Make them with: python -m experiments trained"
+        )
     printed = list(pairs_of_the_paper(table_1(), parameters["n_classes"]))
     by_own = mean_ratio([pair.by_own for pair in trained])
     of_trained = mean_ratio([pair.by_simplex for pair in trained])
@@ -112,6 +118,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
             "where there are fewer: more are not computed. Own outputs: those of the focal-trained "
             "network on its validation set.",
         ],
+        unfinished=missing(parameters["grids"], networks),
     )
 
 

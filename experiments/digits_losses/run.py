@@ -16,7 +16,6 @@ from calibrant.metrics import s99
 from calibrant.training import train
 from calibrant.training.folders import RunFolder
 from calibrant.training.grid import Job, folder_of, jobs_of
-from experiments.kept import unpack
 from experiments.results import Result
 from experiments.tables import Table
 from experiments.trained.runs import Floats, TrainedRun, title
@@ -34,7 +33,6 @@ def run(parameters: Mapping[str, Any]) -> Result:
         "preset": "cpu",
     }
     jobs = jobs_of(grid)
-    unpack(jobs, Path(parameters["folder"]))
     train_all(jobs, Path(parameters["folder"]), parameters["processes"])
     runs = [read(job, Path(parameters["folder"])) for job in jobs]
     measured = {loss: measure(runs, loss) for loss in parameters["losses"]}

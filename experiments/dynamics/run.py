@@ -92,7 +92,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
             norms,
         ),
     }
-    return Result(values, tables, figures, [NOTE, *missing(parameters["grids"], found)])
+    return Result(values, tables, figures, [NOTE], missing(parameters["grids"], found))
 
 
 GRADIENT_HEAD = ("gradient, early", "middle", "late")

@@ -31,7 +31,7 @@ from experiments.scoreboard.networks import Network
 from experiments.scoreboard.run import grouped, measure_all
 from experiments.tables import Table
 from experiments.temperature_line.lines import CALLED, CRITERIA, Line, best_line
-from experiments.trained.runs import Place
+from experiments.trained.runs import Place, missing
 
 KEPT = Path("out/focal-temperature-trained/results")
 IN_TABLE_1 = {
@@ -86,6 +86,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
         tables={"table-1": table(found, results), "lines": table_of_lines(lines)},
         pictures={"lines": draw(lines)} if lines else {},
         notes=notes(found, whole, of_whole),
+        unfinished=missing(parameters["grids"], found),
     )
 
 
@@ -175,13 +176,13 @@ def notes(
 ) -> list[str]:
     """Notes on the runs found, the missing ones, and the paper's settings."""
     lines = [said("Settings in which every loss is finished", of_whole)] if whole else []
-    missing = [
+    partial = [
         f"{said_of(place)} ({', '.join(by_loss)} finished)"
         for place, by_loss in found.items()
         if place not in whole
     ]
-    if missing:
-        lines.append(f"Not finished, so only in the table: {'; '.join(missing)}.")
+    if partial:
+        lines.append(f"Not finished, so only in the table: {'; '.join(partial)}.")
     lines.append(
         "Short runs of small networks (experiments/trained): none is a network of the paper. Where "
         "a data set is close to one of its own, its cells stand below ours."

@@ -83,13 +83,13 @@ def run(parameters: Mapping[str, Any]) -> Result:
         if loss not in learned[place]
     ]
     values["runs that have learned nothing"] = len(idle)
-    notes = [*NOTES, *missing(parameters["grids"], found)]
+    notes = list(NOTES)
     if idle:
         notes.append(
             f"Learned nothing, and left out of differences and counts: {', '.join(idle)}. Their "
             "test error is about that of always naming the commonest class."
         )
-    return Result(values, tables, notes=notes)
+    return Result(values, tables, notes=notes, unfinished=missing(parameters["grids"], found))
 
 
 def compared(

@@ -1,4 +1,4 @@
-"""Train with focal losses of several gammas, and measure the effect of the map on the ECE."""
+"""The effect of the map on the ECE of networks trained with focal losses of several gammas."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from calibrant import TemperatureScaling, ece
 from calibrant.focal import focal_log_probs
-from calibrant.training import recipe
-from calibrant.training.grid import Job, folder_of, run_grid
+from calibrant.training import Recipe
+from calibrant.training.folders import RunFolder
+from calibrant.training.grid import folder_of, jobs_of, read_grid
+from experiments.catalogue import NothingToReadError
 from experiments.kept import unpack
 from experiments.map_on_images.pictures import draw_errors, draw_reliability
 from experiments.results import Result
 from experiments.tables import Table
+from experiments.verdicts import LEVEL, t_interval
 
-IMAGES = Path("../shared/data/images")
+HERE = Path(__file__).parent
 STANDARD, SCALED, SMOOTHED = "Standard", "TS_FL", "LS"
-LEVEL = 0.95
-MEASURED = ("error", "raw", "mapped")
+MEASURED = ("training_error", "error", "raw", "mapped")
 
 Floats = npt.NDArray[np.floating[Any]]
 Labels = npt.NDArray[np.integer[Any]]
@@ -37,28 +38,20 @@ class Panel:
     data: str
     model: str
     images: int
-    epochs: int
     smoothed: bool = False
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> Panel:
+        """The panel of a run."""
+        assert recipe.limit is not None
+        return cls(
+            recipe.data, recipe.model, recipe.limit, "label_smoothing" in recipe.loss_options
+        )
 
     @property
     def title(self) -> str:
         """Title in tables and pictures."""
         return f"{self.data}, {self.model}, {self.images} images"
-
-    def job(self, gamma: int, seed: int, label_smoothing: float) -> Job:
-        """The run of one gamma and seed: the recipe of the paper, shortened."""
-        made = recipe(
-            self.data,
-            model=self.model,
-            loss="ce" if gamma == 0 else f"fl-{gamma}",
-            preset="cpu",
-            epochs=self.epochs,
-            limit=self.images,
-            observed=0,
-            seed=seed,
-            loss_options={"label_smoothing": label_smoothing} if self.smoothed else {},
-        )
-        return Job(made, str(IMAGES))
 
 
 @dataclass(frozen=True)
@@ -69,34 +62,53 @@ class Measured:
     paradigm: str
     gamma: int
     seed: int
+    training_error: float
     error: float
     raw: float
     mapped: float
     logits: Floats
     labels: Labels
 
+    def has_learned(self, below: float) -> bool:
+        """Whether the training error is below this share of that of the commonest class."""
+        commonest = np.bincount(self.labels).max() / len(self.labels)
+        return self.training_error < below * (1.0 - float(commonest))
+
 
 def run(parameters: Mapping[str, Any]) -> Result:
-    """Train what is missing, measure each network with and without the map."""
-    panels = [
-        Panel(**{**panel, "data": data}) for panel in parameters["panels"] for data in panel["data"]
+    """Measure each finished run with and without the map."""
+    folder = Path(parameters["folder"])
+    jobs = [job for name in parameters["grids"] for job in jobs_of(read_grid(HERE / name))]
+    unpack(jobs, folder)
+    finished = [job for job in jobs if RunFolder(folder_of(job, folder)).is_finished()]
+    measured = [
+        one
+        for job in finished
+        for one in measure(job.recipe, RunFolder(folder_of(job, folder)), parameters["n_bins"])
     ]
-    jobs = {
-        (panel, gamma, seed): panel.job(gamma, seed, parameters["label_smoothing"])
-        for panel in panels
-        for seed in parameters["seeds"]
-        for gamma in parameters["gammas"]
+    learned = [one for one in measured if one.has_learned(parameters["learned_below"])]
+    n_idle = sum(one.paradigm != SCALED for one in measured)
+    n_idle -= sum(one.paradigm != SCALED for one in learned)
+    wanted: dict[Panel, set[int]] = {}
+    for job in jobs:
+        wanted.setdefault(Panel.of(job.recipe), set()).add(gamma_of(job.recipe.loss))
+    groups = whole_seeds(grouped(learned), wanted)
+    if not groups:
+        raise NothingToReadError(
+            f"{folder} must hold runs of {', '.join(parameters['grids'])} with every gamma of a "
+            "seed; found none. The README has the commands that make them"
+        )
+    steps = {steps_of(job.recipe) for job in jobs}
+    values: dict[str, float] = {
+        "runs": len(jobs),
+        "runs that finished": len(finished),
+        "runs that have learned nothing": n_idle,
+        "fewest steps of a run": min(steps),
+        "most steps of a run": max(steps),
     }
-    unpack(jobs.values(), Path(parameters["folder"]))
-    trained = run_grid(list(jobs.values()), parameters["folder"], say=print)
-    measured = []
-    for (panel, gamma, seed), job in jobs.items():
-        file = folder_of(job, Path(parameters["folder"])) / "predictions.npz"
-        if file.exists():
-            measured += measure(panel, gamma, seed, file, parameters["n_bins"])
-    groups = grouped(measured)
-    values: dict[str, float] = {"runs": trained.n_runs, "runs that finished": len(trained.results)}
     values |= {name: value for group in groups for name, value in changes(group).items()}
+    counts = len(jobs), len(finished)
+    left = [unfinished(wanted, groups, *counts)] if len(finished) < len(jobs) else []
     return Result(
         values,
         {"errors": table_of_errors(groups), "changes": table_of_changes(groups)},
@@ -107,19 +119,35 @@ def run(parameters: Mapping[str, Any]) -> Result:
             **{f"fig-6-ls-{name}": draw_errors(some) for name, some in by_data(groups, SMOOTHED)},
         },
         [
-            f"ECE in {parameters['n_bins']} equal bins on the whole test set, in percent.",
+            f"ECE in {parameters['n_bins']} equal bins on the stored test samples, in percent.",
             "The networks are far smaller runs than the paper's: part of the images, no "
-            "augmentation, a few dozen epochs in place of 50 and 200, at most 44 layers of 110.",
-            f"Intervals: Student's t over {len(parameters['seeds'])} seeds, level {LEVEL:.0%}.",
+            f"augmentation, {max(steps)} steps of 64 images whatever the size of the training set, "
+            "at most 20 layers of 110.",
+            "A seed counts if the runs of all its gammas are finished and have learned: training "
+            f"error below {parameters['learned_below']:g} of that of naming the commonest class. "
+            "Training errors: last epoch, an eighth of the images.",
+            f"Intervals: Student's t over seeds, level {LEVEL:.0%}.",
         ],
+        left,
     )
 
 
-def measure(panel: Panel, gamma: int, seed: int, file: Path, n_bins: int) -> list[Measured]:
+def unfinished(
+    wanted: Mapping[Panel, set[int]], groups: Sequence[list[Measured]], n_runs: int, n_finished: int
+) -> str:
+    """What is missing, in a line."""
+    here = {group[0].panel for group in groups}
+    kinds = [f"{p.title}{', smoothed' if p.smoothed else ''}" for p in wanted if p not in here]
+    absent = f" Without any whole seed: {'; '.join(kinds)}." if kinds else ""
+    return f"**{n_finished} of {n_runs} runs are finished, and the rest is left out.**{absent}"
+
+
+def measure(recipe: Recipe, folder: RunFolder, n_bins: int) -> list[Measured]:
     """A network as it is, and after temperature scaling by the focal loss on validation data."""
-    with np.load(file, allow_pickle=False) as stored:
+    with np.load(folder.predictions, allow_pickle=False) as stored:
         val, val_labels = stored["val_logits"], stored["val_labels"]
         test, labels = stored["test_logits"], stored["test_labels"]
+    panel, gamma = Panel.of(recipe), gamma_of(recipe.loss)
     forms = {SMOOTHED if panel.smoothed else STANDARD: test}
     if not panel.smoothed:
         scaling = TemperatureScaling(criterion="focal", focal_gamma=float(gamma))
@@ -129,7 +157,8 @@ def measure(panel: Panel, gamma: int, seed: int, file: Path, n_bins: int) -> lis
             panel,
             paradigm,
             gamma,
-            seed,
+            recipe.seed,
+            training_error=folder.records()[-1]["train"]["error"],
             error=float(np.mean(logits.argmax(axis=1) != labels)),
             raw=ece(logits=logits, labels=labels, n_bins=n_bins),
             mapped=ece(logits=mapped(logits, gamma), labels=labels, n_bins=n_bins),
@@ -138,6 +167,17 @@ def measure(panel: Panel, gamma: int, seed: int, file: Path, n_bins: int) -> lis
         )
         for paradigm, logits in forms.items()
     ]
+
+
+def steps_of(recipe: Recipe) -> int:
+    """How many steps a run has."""
+    assert recipe.limit is not None
+    return recipe.epochs * -(-recipe.limit // recipe.batch_size)
+
+
+def gamma_of(loss: str) -> int:
+    """Gamma of cross-entropy or of a focal loss."""
+    return 0 if loss == "ce" else int(loss.removeprefix("fl-"))
 
 
 def mapped(logits: Floats, gamma: int) -> Floats:
@@ -151,6 +191,20 @@ def grouped(measured: Sequence[Measured]) -> list[list[Measured]]:
     for each in measured:
         groups.setdefault((each.panel, each.paradigm), []).append(each)
     return list(groups.values())
+
+
+def whole_seeds(
+    groups: Sequence[list[Measured]], wanted: Mapping[Panel, set[int]]
+) -> list[list[Measured]]:
+    """The groups with the seeds that have every gamma of their panel."""
+    whole = []
+    for group in groups:
+        gammas: dict[int, set[int]] = {}
+        for one in group:
+            gammas.setdefault(one.seed, set()).add(one.gamma)
+        kept = [one for one in group if gammas[one.seed] == wanted[one.panel]]
+        whole += [kept] if kept else []
+    return whole
 
 
 def by_data(
@@ -177,6 +231,7 @@ def changes(group: Sequence[Measured]) -> dict[str, float]:
         f"{name}: low end of its interval": low,
         f"{name}: high end of its interval": high,
         f"{name}: {best}": smallest(group),
+        f"{name}: training error %": 100.0 * mean(one.training_error for one in group),
         **{
             f"{name}: {best}, seed {seed}": smallest([one for one in group if one.seed == seed])
             for seed in seeds
@@ -190,18 +245,10 @@ def smallest(group: Sequence[Measured]) -> int:
     return min(gammas, key=lambda gamma: mean(one.raw for one in group if one.gamma == gamma))
 
 
-def t_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Interval of the mean of independent values; infinite for a single one."""
-    if len(values) < 2:
-        return -np.inf, np.inf
-    reach = stats.t.ppf((1 + LEVEL) / 2, len(values) - 1) * stdev(values) / np.sqrt(len(values))
-    return mean(values) - float(reach), mean(values) + float(reach)
-
-
 def table_of_errors(groups: Sequence[list[Measured]]) -> Table:
     """Figs 5 and 6 in numbers: means and standard deviations over seeds."""
-    head = ["paradigm", "data, network, training set", "gamma", "seeds", "error %"]
-    head += ["ECE % raw", "ECE % with the map"]
+    head = ["paradigm", "data, network, training set", "gamma", "seeds"]
+    head += ["training error %", "error %", "ECE % raw", "ECE % with the map"]
     rows = []
     for group in groups:
         for gamma in dict.fromkeys(one.gamma for one in group):
@@ -222,12 +269,12 @@ def shown(values: Sequence[float]) -> str:
 def table_of_changes(groups: Sequence[list[Measured]]) -> Table:
     """One row per group: does the map help?"""
     head = ["paradigm", "data, network, training set", "map adds, points of ECE", "interval"]
-    head += ["best gamma without the map"]
+    head += ["best gamma without the map", "training error %"]
     rows = []
     for group in groups:
-        added, low, high, best, *_ = changes(group).values()
+        added, low, high, best, trained, *_ = changes(group).values()
         title = group[0].panel.title
-        rows.append(
-            [group[0].paradigm, title, f"{added:+.2f}", f"{low:+.2f} to {high:+.2f}", str(best)]
-        )
+        interval = f"{low:+.2f} to {high:+.2f}"
+        cells = [f"{added:+.2f}", interval, str(best), f"{trained:.1f}"]
+        rows.append([group[0].paradigm, title, *cells])
     return Table("What the map adds to the error, mean of gamma 1 to 3", head, rows)

@@ -78,8 +78,8 @@ def run(parameters: Mapping[str, Any]) -> Result:
         ["data", "network", "loss", *(f"{g}, {s} T" for g in ("correct", "wrong") for s in STAGES)],
         rows,
     )
-    notes = missing(parameters["grids"], found)
-    return Result(values, {"confidence": table}, figures, notes)
+    unfinished = missing(parameters["grids"], found)
+    return Result(values, {"confidence": table}, figures, unfinished=unfinished)
 
 
 def counts(values: dict[str, float], places: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
             cells,
         ),
     }
-    return Result(values, tables, notes=NOTES)
+    return Result(values, tables, notes=[*NOTES, *absent(parameters["grid"], measured)])
 
 
 def by_loss(parameters: Mapping[str, Any]) -> dict[str, list[Measured]]:
@@ -105,6 +106,14 @@ def by_loss(parameters: Mapping[str, Any]) -> dict[str, list[Measured]]:
             f"-o {folder}"
         )
     return several
+
+
+def absent(grid: str, measured: Mapping[str, Sequence[Measured]]) -> list[str]:
+    """A line that names the losses with fewer seeds than the grid asks for, if any."""
+    asked = Counter(job.recipe.loss for job in jobs([grid]))
+    counts = {loss: len(measured.get(loss, [])) for loss in asked}
+    fewer = [f"{title(x)} ({counts[x]} of {n} seeds)" for x, n in asked.items() if counts[x] < n]
+    return [f"Not finished, and left out: {', '.join(fewer)}."] if fewer else []
 
 
 def of_runs(runs: Sequence[Measured], quantity: tuple[str, str]) -> Floats:

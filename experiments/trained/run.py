@@ -74,7 +74,8 @@ def run(parameters: Mapping[str, Any]) -> Result:
         ),
     }
     failed = [f"Failed: {name}: {said}" for name, said in trained.failures.items()]
-    return Result(values, tables, notes=[*failed, *missing(grids, found), *about(found)])
+    notes = [*failed, *about(found)]
+    return Result(values, tables, notes=notes, unfinished=missing(grids, found))
 
 
 def before_calibration(run: TrainedRun) -> list[str]:

@@ -109,7 +109,7 @@ def finished(grids: Sequence[str], folder: str) -> dict[Place, dict[str, Trained
     return found
 
 
-def missing(grids: Sequence[str], found: Mapping[Place, Mapping[str, TrainedRun]]) -> list[str]:
+def missing(grids: Sequence[str], found: Mapping[Place, Mapping[str, object]]) -> list[str]:
     """A line that names the missing runs of the grids, if any."""
     absent: dict[str, list[str]] = {}
     for job in jobs(grids):

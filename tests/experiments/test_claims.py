@@ -86,10 +86,10 @@ def test_a_network_fits_if_its_training_error_is_small():
     assert fitted(training_errors({"a, b": 4.9, "c, d": 5.1})) == {"a, b": 4.9}
 
 
-def added_by_the_map(few, many):
+def added_by_the_map(few, many, **others):
     """Values of the map on images: an interval for each number of images, on both data sets."""
-    values = {}
-    for images, (low, high) in ((500, few), (8000, many)):
+    values = {"runs": 4, "runs that finished": others.get("finished", 4)}
+    for images, (low, high) in ((512, few), (8192, many)):
         for data in DATA:
             name = f"Standard: {data}, resnet8, {images} images"
             values |= {
@@ -97,6 +97,8 @@ def added_by_the_map(few, many):
                 f"{name}: low end of its interval": low,
                 f"{name}: high end of its interval": high,
             }
+            if "training_error" in others:
+                values[f"{name}: training error %"] = others["training_error"]
     return values
 
 
@@ -111,7 +113,13 @@ def added_by_the_map(few, many):
 )
 def test_the_map_must_help_with_many_images_and_hurt_with_few(few, many, expected):
     judge = JUDGES["the map helps with plenty of data and hurts if the network overfits"]
-    assert judge(added_by_the_map(few, many))[0] == expected
+    assert judge(added_by_the_map(few, many, training_error=1.0))[0] == expected
+    # Networks that do not fit, or of which it is not known, do not count; nor does half of a grid.
+    assert judge(added_by_the_map(few, many, training_error=6.0))[0] == OPEN
+    assert judge(added_by_the_map(few, many))[0] == OPEN
+    verdict, evidence = judge(added_by_the_map(few, many, training_error=1.0, finished=3))
+    assert verdict == OPEN
+    assert "only 3 of 4 runs are finished" in evidence
 
 
 @pytest.mark.parametrize(
@@ -143,36 +151,53 @@ def test_the_map_after_scaling_or_smoothing(claim, paradigm):
     assert judge(one | two | panels("b, resnet8, 9 images", low=1.0, high=2.0))[0] == PARTLY
 
 
-def best_gammas(panel, gammas):
+def best_gammas(panel, gammas, data=DATA):
     best = "gamma with the smallest ECE without the map"
-    return {
-        f"Standard: {data}, {panel}: {best}, seed {seed}": gamma
-        for data in DATA
+    values = {f"Standard: {each}, {panel}: points of ECE that the map adds": 0.0 for each in data}
+    return values | {
+        f"Standard: {each}, {panel}: {best}, seed {seed}": gamma
+        for each in data
         for seed, gamma in enumerate(gammas)
     }
 
 
+SAME_STEPS = {"fewest steps of a run": 512, "most steps of a run": 512}
+
+
 @pytest.mark.parametrize(
-    ("claim", "panels", "counts"),
+    ("claim", "panels"),
     [
         (
             "larger networks need a larger gamma",
-            ("resnet20, 2000 images", "resnet8, 2000 images"),
-            "2 of 2 (16% to 100%)",
+            ("resnet20, 2048 images", "resnet8, 2048 images"),
         ),
-        (
-            "fewer data need a larger gamma",
-            ("resnet8, 500 images", "resnet8, 8000 images"),
-            "2 of 2 (16% to 100%)",
-        ),
+        ("fewer data need a larger gamma", ("resnet8, 512 images", "resnet8, 8192 images")),
     ],
 )
-def test_seeds_of_a_network_are_one_pair(claim, panels, counts):
+def test_the_best_gamma_is_compared_seed_by_seed(claim, panels):
     larger, smaller = panels
-    values = best_gammas(larger, [3, 3, 1]) | best_gammas(smaller, [1, 1, 2])
-    verdict, evidence = JUDGES[claim](values)
-    assert (verdict, counts in evidence) == (OPEN, True)
-    assert "3, 3, 1 against 1, 1, 2" in evidence
+    judge = JUDGES[claim]
+
+    def judged(first, second, **others):
+        values = best_gammas(larger, first, **others) | best_gammas(smaller, second, **others)
+        return judge(SAME_STEPS | values)
+
+    assert judged([3, 3, 3], [0, 1, 0])[0] == HOLDS
+    assert judged([0, 1, 0], [3, 3, 3])[0] == FAILS
+    verdict, evidence = judged([3, 3, 1], [1, 1, 2])
+    assert verdict == OPEN
+    assert "3, 3, 1 against 1, 1, 2, difference -3.3 to +5.3" in evidence
+    assert judged([3, 3, 3], [0, 1, 0], data=DATA[:1])[0] == OPEN  # one data set
+    assert judged([3], [0])[0] == OPEN  # one seed
+
+
+def test_fewer_data_are_not_compared_at_other_numbers_of_steps():
+    values = best_gammas("resnet8, 512 images", [3] * 3) | best_gammas("resnet8, 9 images", [0] * 3)
+    judge = JUDGES["fewer data need a larger gamma"]
+    for steps in ({"fewest steps of a run": 320, "most steps of a run": 504}, {}):
+        verdict, evidence = judge(values | steps)
+        assert verdict == OPEN
+        assert "the number of steps differs" in evidence
 
 
 @pytest.mark.parametrize(

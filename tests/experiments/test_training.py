@@ -11,7 +11,11 @@ import numpy as np
 import pytest
 
 import calibrant
-from calibrant.training.grid import folder_of
+from calibrant.training.folders import RunFolder
+from calibrant.training.grid import folder_of, jobs_of, read_grid
+from experiments import kept
+from experiments.__main__ import main
+from experiments.catalogue import Experiment, catalogue
 from experiments.composed_temperature.run import run as composed
 from experiments.digits_losses.run import mean_and_half
 from experiments.dynamics.pictures import epoch_at
@@ -27,6 +31,7 @@ from experiments.loss_tables.measuring import (
     top,
 )
 from experiments.loss_tables.run import COLUMNS, run as loss_tables
+from experiments.results import changed_verdicts, reproduce
 from experiments.single_images.run import drawn
 from experiments.trained.runs import finished, jobs, missing, test_logits as logits_of_two
 
@@ -313,7 +318,8 @@ def test_sure_predictions_differ_surely_or_not(folder):
     assert significantly_more_sure(focal, plain, "after") == 0  # both are honest then
 
 
-def test_a_kept_run_is_read_as_it_was(folder, tmp_path):
+def test_a_kept_run_is_read_as_it_was(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("experiments.kept.MOST_ROWS", {"val": 5_000, "test": 5_000})
     assert keep(Path(folder), tmp_path / "kept") == 4
     unpack(jobs(GRIDS), tmp_path / "out", tmp_path / "kept")
     before, after = finished(GRIDS, folder), finished(GRIDS, str(tmp_path / "out"))
@@ -333,6 +339,53 @@ def test_a_kept_run_is_read_as_it_was(folder, tmp_path):
             assert (again.test.ids == run.test.ids).all()
             seen = [calibrant.nll(logits=r.test.logits, labels=r.test.labels) for r in (run, again)]
             assert seen[0] == pytest.approx(seen[1], rel=1e-3)
+            predicted = [r.test.logits.argmax(axis=1) for r in (run, again)]
+            assert (predicted[0] == predicted[1]).all()
+            error = [
+                calibrant.ece(logits=r.test.logits, labels=r.test.labels) for r in (run, again)
+            ]
+            assert error[0] == pytest.approx(error[1], abs=2e-3)
+
+
+def test_kept_rows_are_the_same_in_all_runs_and_if_kept_twice(folder, tmp_path):
+    """Some runs are packed from their training, others from an archive of fewer or more rows."""
+    keep(Path(folder), tmp_path / "kept")
+    unpack(jobs(GRIDS), tmp_path / "out", tmp_path / "kept")
+    runs = finished(GRIDS, str(tmp_path / "out"))["digits", "mlp"]
+    assert len(runs["ce"].test.ids) == kept.MOST_ROWS["test"]
+    assert (runs["ce"].test.ids == runs["fl-3"].test.ids).all()
+    whole = finished(GRIDS, folder)["digits", "mlp"]["ce"].test
+    rows = np.isin(whole.ids, runs["ce"].test.ids)
+    assert (whole.labels[rows] == runs["ce"].test.labels).all()
+    keep(tmp_path / "out", tmp_path / "again")
+    for path in (tmp_path / "kept").iterdir():
+        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
+
+
+def test_what_is_kept_is_listed(folder, tmp_path):
+    keep(Path(folder), tmp_path / "kept")
+    lines = (tmp_path / "kept" / "README.md").read_text().splitlines()
+    assert lines[-2:] == [
+        "| `digits_mlp.tar.xz` | 2: ce, fl-3; 40 epochs |",
+        "| `sst-binary_tree-lstm.tar.xz` | 2: ce, fl-3; 10 epochs |",
+    ]
+
+
+def test_the_list_of_kept_runs_is_up_to_date():
+    found = kept.ABOUT + "".join(kept.listed(kept.KEPT))
+    assert (kept.KEPT / "README.md").read_text() == found, "python -m experiments keep FOLDER"
+
+
+def test_a_grid_is_not_trained_again_where_it_is_kept(folder, tmp_path, monkeypatch, capsys):
+    keep(Path(folder), tmp_path / "kept")
+    monkeypatch.setattr("experiments.kept.unpack.__defaults__", (tmp_path / "kept",))
+    grid = tmp_path / "grid.toml"
+    grid.write_text('data = "digits"\nloss = ["ce", "fl-3"]\npreset = "cpu"\n')
+    main(["unpack", str(grid), "-o", str(tmp_path / "out")])
+    assert "2 of 2 runs" in capsys.readouterr().out
+    for job in jobs_of(read_grid(grid)):  # what calibrant train --grid takes for finished
+        result = RunFolder(folder_of(job, tmp_path / "out")).read_result()
+        assert result["hash"] == job.recipe.hash
 
 
 def test_runs_in_the_folder_are_not_replaced(folder, tmp_path):
@@ -368,3 +421,20 @@ def test_a_long_grid_can_be_started(name, runs, epochs):
     found = jobs([name])
     assert len(found) == runs
     assert all(epochs in (None, job.recipe.epochs) for job in found)
+
+
+def test_runs_that_are_missing_are_named_and_neither_compared_nor_published(
+    folder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("experiments.trained.runs.unpack", lambda jobs, folder: None)
+    for name in ("loss-tables", "dynamics", "composed-temperature"):
+        real = catalogue()[name]
+        monkeypatch.setitem(real.config["parameters"], "folder", folder)
+        before = (real.folder / "result.json").read_bytes()
+        (line,) = reproduce(real, tmp_path / name, publish=True)
+        assert line.startswith(f"{name}: incomplete, and not compared: Not finished, and left out:")
+        assert "digits mlp: brier, mmce" in line
+        assert (real.folder / "result.json").read_bytes() == before
+        values = json.loads((tmp_path / name / "result.json").read_text())["values"]
+        monkeypatch.setattr(Experiment, "hash", real.published()["config_hash"])
+        changed_verdicts(real, values)  # says what changes, and does not fail
