@@ -231,7 +231,7 @@ def _class_bin_sums_of_few(
     n, n_classes = scores.shape
     probs = probs_of(scores, from_logits=from_logits)
     weights = (weight if len(weight) else np.ones(n))[:, np.newaxis]
-    bins = _bins_of_few(probs, edges)
+    bins = bins_of_few(probs, edges)
     cells = bins * n_classes + np.arange(n_classes)
     n_cells = (len(edges) - 1) * n_classes
     predicted = np.bincount(cells.ravel(), weights=(weights * probs).ravel(), minlength=n_cells)
@@ -324,11 +324,11 @@ def write_bins(start: int, stop: int, values: Any, edges: Any, out: Any) -> None
 
 
 @write_bins.for_few
-def _write_bins_of_few(values: Any, edges: Floats, out: Any) -> None:
-    out[:] = _bins_of_few(values, edges)
+def _writebins_of_few(values: Any, edges: Floats, out: Any) -> None:
+    out[:] = bins_of_few(values, edges)
 
 
-def _bins_of_few(values: Any, edges: Floats) -> npt.NDArray[np.intp]:
+def bins_of_few(values: Any, edges: Floats) -> npt.NDArray[np.intp]:
     """The bin i of each value, edges[i] < value <= edges[i+1]; 0 is in the first."""
     bins: npt.NDArray[np.intp] = np.clip(np.searchsorted(edges, values) - 1, 0, len(edges) - 2)
     return bins
@@ -386,7 +386,7 @@ def width_bin_sums(
 @width_bin_sums.for_few
 def _width_bin_sums_of_few(confidence: Floats, correct: Any, weight: Floats, edges: Floats) -> Any:
     table = np.zeros((len(edges) - 1, 6))
-    cell = _bins_of_few(confidence, edges)
+    cell = bins_of_few(confidence, edges)
     add_to_cells(cell, confidence, correct, weight, table[:, 0], table[:, 1:])
     return table
 
