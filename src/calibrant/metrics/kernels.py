@@ -27,6 +27,23 @@ from calibrant._numerics.first_use import are_few
 from calibrant._numerics.logspace import probs_of
 
 Floats = npt.NDArray[np.float64]
+NARROW = 16
+"""Up to so many classes, one loop over a row is faster than several vectorised ones."""
+
+
+@kernel()
+def scanned(row: Any) -> tuple[Any, int, Any, Any]:
+    """The largest entry of a short row, its first index, the sum, and whether none is below 0."""
+    top, m = row[0], 0
+    total, good = np.float64(row[0]), row[0] >= 0.0
+    for k in range(1, len(row)):
+        p = row[k]
+        total += p
+        good &= p >= 0.0  # not for NaN
+        larger = p > top
+        top = p if larger else top
+        m = k if larger else m
+    return top, m, total, good
 
 
 @over_rows
@@ -43,11 +60,15 @@ def top_of_probs(
     bad = -1
     for i in range(start, stop):
         row = probs[i]
-        lowest, top = extremes_of(row)
+        if probs.shape[1] <= NARROW:
+            top, m, total, good = scanned(row)
+        else:
+            lowest, top = extremes_of(row)
+            # NaN fails this comparison.
+            m, total, good = index_of(row, top), sum_of(row), lowest >= 0.0
         confidence[i] = min(top, 1.0)
-        correct[i] = index_of(row, top) == labels[i]
-        # NaN fails this comparison.
-        if not (lowest >= 0.0 and abs(sum_of(row) - 1.0) <= tolerance):
+        correct[i] = m == labels[i]
+        if not (good and abs(total - 1.0) <= tolerance):
             bad = i if bad < 0 else bad
     return bad
 

@@ -244,7 +244,7 @@ class _Binnings:
         evidence += gammaln(misses + prior_misses)
         evidence -= gammaln(prior_misses)
         size = hits + misses
-        if all_whole(size):
+        if size.max() <= len(size) and all_whole(size):
             evidence -= gammaln(np.arange(size.max() + 1) + BBQ_PRIOR)[size.astype(np.intp)]
         else:
             evidence -= gammaln(size + BBQ_PRIOR)
