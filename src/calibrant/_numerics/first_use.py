@@ -15,11 +15,30 @@ IN_A_PROGRAM = 1 << 14
 IN_A_COMMAND = 1 << 19
 
 _most: ContextVar[int] = ContextVar("few_numbers", default=IN_A_PROGRAM)
+_repeated: ContextVar[bool] = ContextVar("repeated", default=False)
 
 
 def are_few(numbers: int) -> bool:
     """Whether a pass over so many numbers is computed in NumPy."""
     return numbers <= _most.get()
+
+
+def are_few_and_once(numbers: int) -> bool:
+    """Whether a command computes a pass only once, so that even slow NumPy beats compiling.
+
+    A program may come back for it.
+    """
+    return _most.get() > IN_A_PROGRAM and are_few(numbers) and not _repeated.get()
+
+
+@contextmanager
+def repeated() -> Iterator[None]:
+    """What is computed in this block is computed for many models, or groups of samples."""
+    token = _repeated.set(True)
+    try:
+        yield
+    finally:
+        _repeated.reset(token)
 
 
 class Announcement:

@@ -50,6 +50,8 @@ class TopSplit(NamedTuple):
 def softplus(x: Array) -> Array:
     """log(1 + e^x), exact to rounding for every x."""
     xp = array_namespace(x)
+    if xp is np and x.size > 1:  # NumPy's logaddexp takes twice the time
+        return np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x)))
     return xp.logaddexp(x, xp.zeros_like(x))
 
 
@@ -100,28 +102,70 @@ def split_top(
     xp = array_namespace(logits)
     rank = logits if ranked_by is None else ranked_by
     top = xp.argmax(rank, axis=-1, keepdims=True)
-    # By index, not as a maximum: among tied logits this one gets the gradient.
-    top_logit = xp.take_along_axis(logits, top, axis=-1)
-    z = (logits - top_logit) / temperature
+    z = relative_to(top, logits, temperature)
     is_top = xp.arange(logits.shape[-1], device=device(logits)) == top
-
-    lowest = float(xp.finfo(logits.dtype).min)
-    others = xp.where(is_top, -float("inf"), z)
-    runner_up = xp.clip(xp.max(others, axis=-1, keepdims=True), min=lowest)
-    weights = xp.exp(others - runner_up)
-    # The weight of the runner-up is 1, so the sum is below 1 only if all other classes are absent.
-    log_odds = runner_up + xp.log(xp.clip(xp.sum(weights, axis=-1, keepdims=True), min=1.0))
+    runner_up, weights, log_odds = _others(z, is_top)
     log_top = -softplus(log_odds)
     return TopSplit(
         z=z,
         is_top=is_top,
         is_tied=rank == xp.take_along_axis(rank, top, axis=-1),
         q=weights * xp.exp(runner_up + log_top),
-        log_q=xp.clip(z, min=lowest) + log_top,
+        log_q=_finite(z) + log_top,
         log_odds=log_odds,
         log_top=log_top,
         log_rest=-softplus(-log_odds),
     )
+
+
+def exact_log_softmax(
+    logits: Array, temperature: float | None = None, *, finite: bool = False
+) -> Array:
+    """Log-probabilities, exact close to 0 and 1, as in :func:`split_top` but in half the time.
+
+    -inf stays -inf, or is raised to the lowest number if they must be ``finite``.
+    """
+    xp = array_namespace(logits)
+    top = xp.argmax(logits, axis=-1, keepdims=True)
+    z = relative_to(top, logits, temperature)
+    _, _, log_odds = _others(z, xp.arange(logits.shape[-1], device=device(logits)) == top)
+    return (_finite(z) if finite else z) - softplus(log_odds)
+
+
+def log_odds_of_classes(logits: Array) -> Array:
+    """log(q_k / (1 - q_k)) of every class, exact close to 0 and 1."""
+    xp = array_namespace(logits)
+    top = xp.argmax(logits, axis=-1, keepdims=True)
+    z = relative_to(top, logits)
+    is_top = xp.arange(logits.shape[-1], device=device(logits)) == top
+    runner_up, weights, log_odds = _others(z, is_top)
+    log_top = -softplus(log_odds)
+    q = weights * xp.exp(runner_up + log_top)
+    return xp.where(is_top, -log_odds, _finite(z) + log_top - xp.log1p(-q))
+
+
+def relative_to(top: Array, logits: Array, temperature: float | None = None) -> Array:
+    """Logits minus the one at the index ``top``, divided by the temperature."""
+    # By index, not as a maximum: among tied logits this one gets the gradient.
+    z = logits - array_namespace(logits).take_along_axis(logits, top, axis=-1)
+    return z if temperature is None else z / temperature
+
+
+def _others(z: Array, is_top: Array) -> tuple[Array, Array, Array]:
+    """The largest z but that of the top class, e^z relative to it, and the log-odds of the sum."""
+    xp = array_namespace(z)
+    others = xp.where(is_top, -float("inf"), z)
+    lowest = float(xp.finfo(z.dtype).min)
+    runner_up = xp.clip(xp.max(others, axis=-1, keepdims=True), min=lowest)
+    weights = xp.exp(others - runner_up)
+    # The weight of the runner-up is 1, so the sum is below 1 only if all other classes are absent.
+    log_odds = runner_up + xp.log(xp.clip(xp.sum(weights, axis=-1, keepdims=True), min=1.0))
+    return runner_up, weights, log_odds
+
+
+def _finite(z: Array) -> Array:
+    xp = array_namespace(z)
+    return xp.clip(z, min=float(xp.finfo(z.dtype).min))
 
 
 def below_top(row: npt.NDArray[np.float64], temperature: float) -> npt.NDArray[np.float64]:

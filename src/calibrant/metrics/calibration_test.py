@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant._numerics.first_use import are_few_and_once
 from calibrant._numerics.logspace import probs_of
 from calibrant.metrics import intervals
 from calibrant.metrics.binning import BinTable, width_edges, width_index
@@ -256,7 +257,7 @@ def class_test(
     """
     n = len(samples)
     weight = samples.weights * (n / samples.total)
-    scaled = samples.weighted_by(weight)
+    scaled = samples if samples.weight is None else samples.weighted_by(weight)
     sums = class_sums(scaled, n_bins)
     bins = {"ece": intervals.width_bins_of(scaled, n_bins)}
     if n <= intervals.NORMAL_FROM:
@@ -302,8 +303,10 @@ def _drawn_labels(
     Yields correct samples by column, (columns, simulations), and labels by class and bin of its
     probability, (classes, bins, simulations).
     """
+    from calibrant.metrics.few_draws import count_few_drawn_labels
     from calibrant.metrics.kernels import count_drawn_labels
 
+    in_numpy = are_few_and_once(samples.need_scores().size) and bool((samples.weights == 1.0).all())
     n, n_cells = len(samples), samples.n_classes * n_bins
     first = np.random.default_rng(seed).integers(2**62, dtype=np.uint64)
     for size in chunks(n_simulations, n_cells, CHUNK_CELLS):
@@ -316,9 +319,11 @@ def _drawn_labels(
             counter = first + np.uint64(start * size)
             # Probabilities of one type, so that this is compiled once.
             probs = probs_of(samples.need_scores()[block], from_logits=samples.from_logits)
-            count_drawn_labels(
-                probs, samples.weights[block], width_edges(n_bins), counter, correct, drawn
-            )
+            edges = width_edges(n_bins)
+            if in_numpy:
+                count_few_drawn_labels(probs, edges, counter, correct[: len(probs)], drawn)
+            else:
+                count_drawn_labels(probs, samples.weights[block], edges, counter, correct, drawn)
             hits += columns[block].T @ correct[: len(probs)]
         first += np.uint64(n * size)
         yield hits, drawn.reshape(samples.n_classes, n_bins, size)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from calibrant._numerics.first_use import repeated
 from calibrant._tables import html_table, json_value, text_table
 from calibrant._types import Array, RandomState
 from calibrant.metrics import intervals
@@ -291,7 +292,8 @@ def evaluate_samples(
 
     if samples.groups is None:
         return found
-    return replace(found, by_group=evaluate_groups(samples, evaluate_group))
+    with repeated():
+        return replace(found, by_group=evaluate_groups(samples, evaluate_group))
 
 
 def evaluate_resampled(resampled: ResampledMetrics, n_tests: int = 1) -> Evaluation:

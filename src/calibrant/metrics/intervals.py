@@ -117,8 +117,11 @@ def width_bins_of(samples: ScoredSamples, n_bins: int) -> Any:
 
 
 def mass_bins_of(samples: ScoredSamples, n_bins: int) -> Any:
-    """(n, bins): the share of each sample that is in an equal-mass bin."""
-    return _sparse(*mass_membership(samples.confidence, n_bins, samples.weight))
+    """(n, bins): the share of each sample that is in an equal-mass bin; kept with the samples."""
+    kept: dict[int, Any] = vars(samples).setdefault("mass_bins", {})
+    if n_bins not in kept:
+        kept[n_bins] = _sparse(*mass_membership(samples.confidence, n_bins, samples.weight))
+    return kept[n_bins]
 
 
 def gap_columns(samples: ScoredSamples, bins: Any) -> Any:
@@ -204,8 +207,7 @@ def error_at_quantile(
     """
 
     def quantile_at(r: float) -> float:
-        # "weibull" is right on average; the default would make tails of 2.5% 2.8% (300 resamples)
-        return float(np.quantile(error(r * direction + noise), quantile, method="weibull"))
+        return _quantile(error(r * direction + noise), quantile)
 
     low, high = 0.0, 2.0
     if not direction.any() or quantile_at(low) >= value:
@@ -216,6 +218,18 @@ def error_at_quantile(
         middle = 0.5 * (low + high)
         low, high = (middle, high) if quantile_at(middle) < value else (low, middle)
     return float(error(0.5 * (low + high) * direction))
+
+
+def _quantile(values: Floats, quantile: float) -> float:
+    """``np.quantile`` by the method "weibull", of which most of the time is not computation.
+
+    This method is right on average; the default would make tails of 2.5% 2.8% (300 resamples).
+    """
+    place = min(max(quantile * (len(values) + 1) - 1.0, 0.0), len(values) - 1.0)
+    low = int(place)
+    high = min(low + 1, len(values) - 1)
+    found = np.partition(values, (low, high))
+    return float(found[low] + (place - low) * (found[high] - found[low]))
 
 
 def deviations(

@@ -27,6 +27,23 @@ from calibrant._numerics.first_use import are_few
 from calibrant._numerics.logspace import probs_of
 
 Floats = npt.NDArray[np.float64]
+NARROW = 16
+"""Up to so many classes, one loop over a row is faster than several vectorised ones."""
+
+
+@kernel()
+def scanned(row: Any) -> tuple[Any, int, Any, Any]:
+    """The largest entry of a short row, its first index, the sum, and whether none is below 0."""
+    top, m = row[0], 0
+    total, good = np.float64(row[0]), row[0] >= 0.0
+    for k in range(1, len(row)):
+        p = row[k]
+        total += p
+        good &= p >= 0.0  # not for NaN
+        larger = p > top
+        top = p if larger else top
+        m = k if larger else m
+    return top, m, total, good
 
 
 @over_rows
@@ -43,11 +60,15 @@ def top_of_probs(
     bad = -1
     for i in range(start, stop):
         row = probs[i]
-        lowest, top = extremes_of(row)
+        if probs.shape[1] <= NARROW:
+            top, m, total, good = scanned(row)
+        else:
+            lowest, top = extremes_of(row)
+            # NaN fails this comparison.
+            m, total, good = index_of(row, top), sum_of(row), lowest >= 0.0
         confidence[i] = min(top, 1.0)
-        correct[i] = index_of(row, top) == labels[i]
-        # NaN fails this comparison.
-        if not (lowest >= 0.0 and abs(sum_of(row) - 1.0) <= tolerance):
+        correct[i] = m == labels[i]
+        if not (good and abs(total - 1.0) <= tolerance):
             bad = i if bad < 0 else bad
     return bad
 
@@ -231,7 +252,7 @@ def _class_bin_sums_of_few(
     n, n_classes = scores.shape
     probs = probs_of(scores, from_logits=from_logits)
     weights = (weight if len(weight) else np.ones(n))[:, np.newaxis]
-    bins = _bins_of_few(probs, edges)
+    bins = bins_of_few(probs, edges)
     cells = bins * n_classes + np.arange(n_classes)
     n_cells = (len(edges) - 1) * n_classes
     predicted = np.bincount(cells.ravel(), weights=(weights * probs).ravel(), minlength=n_cells)
@@ -324,11 +345,11 @@ def write_bins(start: int, stop: int, values: Any, edges: Any, out: Any) -> None
 
 
 @write_bins.for_few
-def _write_bins_of_few(values: Any, edges: Floats, out: Any) -> None:
-    out[:] = _bins_of_few(values, edges)
+def _writebins_of_few(values: Any, edges: Floats, out: Any) -> None:
+    out[:] = bins_of_few(values, edges)
 
 
-def _bins_of_few(values: Any, edges: Floats) -> npt.NDArray[np.intp]:
+def bins_of_few(values: Any, edges: Floats) -> npt.NDArray[np.intp]:
     """The bin i of each value, edges[i] < value <= edges[i+1]; 0 is in the first."""
     bins: npt.NDArray[np.intp] = np.clip(np.searchsorted(edges, values) - 1, 0, len(edges) - 2)
     return bins
@@ -386,7 +407,7 @@ def width_bin_sums(
 @width_bin_sums.for_few
 def _width_bin_sums_of_few(confidence: Floats, correct: Any, weight: Floats, edges: Floats) -> Any:
     table = np.zeros((len(edges) - 1, 6))
-    cell = _bins_of_few(confidence, edges)
+    cell = bins_of_few(confidence, edges)
     add_to_cells(cell, confidence, correct, weight, table[:, 0], table[:, 1:])
     return table
 

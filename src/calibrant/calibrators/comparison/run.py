@@ -18,6 +18,7 @@ import numpy as np
 
 from calibrant import _inputs
 from calibrant._numerics.blas import blas_threads_for
+from calibrant._numerics.first_use import repeated
 from calibrant._types import Array, RandomState
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.comparison.advice import paired_metrics, recommend
@@ -181,7 +182,7 @@ def compare_samples(
     reference: ResampledMetrics | None = None
     kept: dict[str, ResampledMetrics] = {}
     probs = np.empty(test.scores.shape)
-    with blas_threads_for(fit_data.n_classes):
+    with blas_threads_for(fit_data.n_classes), repeated():
         for name in sorted(chosen, key=lambda name: name != against):
             if name in slow:
                 continue

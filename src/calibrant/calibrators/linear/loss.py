@@ -39,6 +39,8 @@ FAR = 1e3
 """A logit is taken for a mask if it is this many times farther below the largest of its row than a
 typical competitor. On 43 real networks none is more than 15 times farther."""
 Singles: TypeAlias = npt.NDArray[np.float32]
+MOST_KEPT = 1 << 20
+"""Largest number of features that are kept in single precision, in 4 bytes each."""
 HELD = 0.5
 """If a Newton step on the NLL alone would move a score by more, the penalty decides."""
 
@@ -347,6 +349,17 @@ class LossInMemory(RegressionLoss):
     probs: Singles | None = None
     """Where ``nll_and_gradient`` writes the probabilities, (n, K)."""
 
+    def __init__(
+        self,
+        rows: RowsInMemory,
+        inverse_temperature: float,
+        shape: tuple[int, ...],
+        penalty: Penalty,
+    ) -> None:
+        super().__init__(rows, inverse_temperature, shape, penalty)
+        self.singles: dict[int, Singles] = {}
+        """Features in single precision, by the first row of their block."""
+
     def nll_and_hessian(self, parameters: Floats) -> tuple[float, Floats, Floats]:
         """The NLL, its gradient and its Hessian, without the penalties.
 
@@ -423,7 +436,7 @@ class LossInMemory(RegressionLoss):
         def summed(of_block: Callable[[Singles, Singles], tuple[Singles, Singles]]) -> Floats:
             by_correction, by_bias = np.zeros(self.shape), np.zeros(self.rows.data.n_classes)
             for block in self.rows.data.blocks():
-                values, features = of_block(probs[block], self._features(block).astype(np.float32))
+                values, features = of_block(probs[block], self._single_features(block))
                 values *= share[block]
                 by_bias += values.sum(axis=0)
                 by_correction += self._summed(values, features)
@@ -454,6 +467,15 @@ class LossInMemory(RegressionLoss):
         """The indices of the labels in arrays (rows, K)."""
         labels = self.rows.data.labels[block]
         return np.arange(len(labels)), labels
+
+    def _single_features(self, block: slice) -> Singles:
+        """The features in single precision; few are kept for the next product."""
+        if block.start not in self.singles:
+            features = self._features(block).astype(np.float32)
+            if self.rows.x.size > MOST_KEPT:
+                return features
+            self.singles[block.start] = features
+        return self.singles[block.start]
 
     def _features(self, block: slice) -> Floats:
         """The features, to which N is applied.

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from calibrant._array_api import array_namespace
-from calibrant._numerics.logspace import below_top, detach, split_top
+from calibrant._numerics.logspace import below_top, detach, exact_log_softmax
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, State, fitted_array
 from calibrant.calibrators.data import Floats, Samples
@@ -157,7 +157,7 @@ class CentredLinear(Linear):
         absent = logits == -float("inf")
         centred = features = centred_logits(logits)
         if self.ON_LOG_PROBS:
-            features = xp.where(absent, 0.0, split_top(logits).log_q)
+            features = xp.where(absent, 0.0, exact_log_softmax(logits, finite=True))
         # The scores are computed for a row of size 1: no product or sum overflows before the
         # largest of them is subtracted.
         size = detach(xp.max(xp.abs(features), axis=-1, keepdims=True))
@@ -165,7 +165,7 @@ class CentredLinear(Linear):
         scores = self._scores(centred / size, features / size, state)
         scores = xp.where(absent, -float("inf"), scores)
         top = detach(xp.max(scores, axis=-1, keepdims=True))
-        log_probs = split_top((scores - top) * size + state["bias"]).log_q
+        log_probs = exact_log_softmax((scores - top) * size + state["bias"], finite=True)
         return xp.where(absent, -float("inf"), log_probs)
 
     def _row_scores(self, row: Floats, state: State) -> Floats:

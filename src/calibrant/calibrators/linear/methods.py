@@ -27,7 +27,7 @@ import numpy as np
 
 from calibrant import _inputs
 from calibrant._array_api import array_namespace
-from calibrant._numerics.logspace import below_top, split_top
+from calibrant._numerics.logspace import below_top, exact_log_softmax, relative_to
 from calibrant._types import Array
 from calibrant.calibrators.base import Shapes, State, fitted_array, fitted_number
 from calibrant.calibrators.data import Floats
@@ -151,7 +151,9 @@ class BiasCorrectedTemperatureScaling(_WithRidge):
         # Centred logits would lose the digits between nearly equal logits if another logit is far
         # below them.
         xp = array_namespace(logits)
-        log_probs = split_top(split_top(logits, state["temperature"]).z + state["bias"]).log_q
+        top = xp.argmax(logits, axis=-1, keepdims=True)
+        z = relative_to(top, logits, state["temperature"])
+        log_probs = exact_log_softmax(z + state["bias"], finite=True)
         return xp.where(logits == -float("inf"), -float("inf"), log_probs)
 
     def _row_scores(self, row: Floats, state: State) -> Floats:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from calibrant import _inputs
 from calibrant._array_api import array_namespace
-from calibrant._numerics.logspace import below_top, detach, split_top, sum_of_row
+from calibrant._numerics.logspace import below_top, detach, exact_log_softmax, sum_of_row
 from calibrant._numerics.newton import NewtonStep, damped_newton
 from calibrant._types import Array
 from calibrant.calibrators.base import (
@@ -102,7 +102,7 @@ class StructuredScaling(Calibrator):
         features = floored_log_probs(logits, state["temperature"])
         scores = features @ xp.matrix_transpose(state["matrix"]) + state["bias"]
         absent = logits == -float("inf")
-        log_probs = split_top(xp.where(absent, -float("inf"), scores)).log_q
+        log_probs = exact_log_softmax(xp.where(absent, -float("inf"), scores), finite=True)
         return xp.where(absent, -float("inf"), log_probs)
 
     def _row_scores(self, row: Floats, state: State) -> Floats:

@@ -28,7 +28,14 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._array_api import array_namespace
-from calibrant._numerics.logspace import below_top, sigmoid, softplus, split_top
+from calibrant._numerics.logspace import (
+    below_top,
+    exact_log_softmax,
+    log_odds_of_classes,
+    sigmoid,
+    softplus,
+)
+from calibrant._numerics.precision import narrowed
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, State
 from calibrant.calibrators.data import (
@@ -55,9 +62,7 @@ def class_log_odds(logits: Array) -> Array:
         one = logits[..., 1:] - logits[..., :1]
         log_odds = xp.concat([-one, one], axis=-1)
     else:
-        split = split_top(logits)
-        lower = split.log_q - xp.log1p(-split.q)
-        log_odds = xp.where(split.is_top, -split.log_odds, lower)
+        log_odds = log_odds_of_classes(logits)
     return _bounded(log_odds)
 
 
@@ -74,12 +79,6 @@ def _row_log_odds(row: Floats) -> Floats:
 
 def _bounded(log_odds: Array) -> Array:
     return array_namespace(log_odds).clip(log_odds, min=-MOST_LOG_ODDS, max=MOST_LOG_ODDS)
-
-
-def exact_log_softmax(logits: Array) -> Array:
-    """Log-probabilities, exact close to 0 and 1; -inf stays -inf."""
-    split = split_top(logits)
-    return array_namespace(logits).where(split.is_top, split.log_top, split.z + split.log_top)
 
 
 @dataclass(frozen=True)
@@ -152,9 +151,10 @@ class OneVsRest(Calibrator):
     def _fit(self, data: Samples) -> Fitted:
         rows = data.in_memory()
         few = rows.logits.size <= MOST_KEPT
-        found = self._fit_problems(_kept_problems(rows) if few else Problems.of(rows))
+        problems = _kept_problems(rows) if few else Problems.of(rows)
+        found = self._fit_problems(problems)
         before = uncalibrated(rows)
-        after, accuracy = rows.means(self._measured, found["state"])
+        after, accuracy = self._nll_and_accuracy(rows, problems, found["state"])
         worse = (
             f"the nll rose from {before:.4g} to {after:.4g} on the samples of the fit, because "
             "each class is fitted separately and normalised afterwards; compare with temperature.",
@@ -168,14 +168,32 @@ class OneVsRest(Calibrator):
             **found,
         )
 
+    def _nll_and_accuracy(
+        self, data: FitData, problems: Problems, state: State
+    ) -> tuple[float, float]:
+        """After calibration, on the samples of the fit."""
+        losses, correct = np.empty(len(data)), np.empty(len(data), dtype=bool)
+        with np.errstate(over="ignore"):
+            for block in data.blocks():
+                labels, logits = data.labels[block], data.logits[block]
+                log_odds = np.ascontiguousarray(problems.log_odds[:, block].T)
+                found = self._of_log_odds(log_odds, logits.astype(np.float64), state)
+                losses[block] = -found[np.arange(len(labels)), labels]
+                correct[block] = narrowed(found, logits).argmax(axis=1) == labels
+        return data.mean(losses), data.mean(correct)
+
     def _log_probs(self, logits: Array, state: State) -> Array:
-        xp = array_namespace(logits)
         log_odds = class_log_odds(logits)
+        return self._of_log_odds(
+            log_odds[..., 1:] if logits.shape[-1] == 2 else log_odds, logits, state
+        )
+
+    def _of_log_odds(self, log_odds: Array, logits: Array, state: State) -> Array:
+        """``_log_probs`` of logits whose log-odds are known; the last axis is the problems."""
+        xp = array_namespace(logits)
+        calibrated = self._calibrated(log_odds, state)
         if logits.shape[-1] == 2:
-            one = self._calibrated(log_odds[..., 1:], state)
-            calibrated = xp.concat([-one, one], axis=-1)
-        else:
-            calibrated = self._calibrated(log_odds, state)
+            calibrated = xp.concat([-calibrated, calibrated], axis=-1)
         absent = logits == -float("inf")
         return exact_log_softmax(xp.where(absent, -float("inf"), -softplus(-_bounded(calibrated))))
 

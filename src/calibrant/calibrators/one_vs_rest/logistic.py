@@ -22,6 +22,8 @@ MOST_STEPS = 100
 """Largest number of Newton steps; a problem needs 5 to 20."""
 LENGTHS = (*(0.5**i for i in range(50)), 0.0)
 """Fractions of a step that are tried; 0 lets a problem rest while others continue."""
+FACTORS = 64
+"""Numbers from 1 to 2 that are multiplied before their logarithm is taken: far below overflow."""
 SMALL_DECREASE = 1e-11
 """If the criterion can fall by no more than this, the next step is the last."""
 
@@ -70,12 +72,15 @@ class LogisticLosses:
     """(P, D)"""
     identity: Floats
     """(P, D)"""
+    alike: bool = False
+    """Whether all samples of a problem have the same weight."""
 
     def of(self, rows: npt.NDArray[np.intp]) -> LogisticLosses:
         """The criteria of some problems."""
         if len(rows) == len(self.ridge):
             return self
-        return LogisticLosses(**{name: values[rows] for name, values in vars(self).items()})
+        arrays = (self.features, self.targets, self.weight, self.ridge, self.identity)
+        return LogisticLosses(*(values[rows] for values in arrays), self.alike)
 
     def moved(self, last: LogisticPoint, parameters: Floats) -> LogisticPoint:
         """The criteria at other parameters, evaluated only where these changed."""
@@ -89,11 +94,14 @@ class LogisticLosses:
     def at(self, parameters: Floats) -> LogisticPoint:
         """The criteria, their gradients and their Hessians."""
         z = (parameters[:, np.newaxis] @ self.features)[:, 0]
-        smaller = np.exp(-np.abs(z))
-        value = self.weight * (np.maximum(z, 0.0) + np.log1p(smaller) - self.targets * z)
-        value = value.sum(axis=1)
-        g = np.where(z < 0.0, smaller, 1.0) / (1.0 + smaller)
-        del z, smaller  # the less memory is held at once, the less is mapped anew at each call
+        smaller = np.abs(z)
+        np.exp(np.negative(smaller, out=smaller), out=smaller)
+        larger = 1.0 + smaller
+        value = self._mean_log(larger, smaller)
+        value += (self.weight * (np.maximum(z, 0.0) - self.targets * z)).sum(axis=1)
+        g = np.where(z < 0.0, smaller, 1.0)
+        g /= larger
+        del z, smaller, larger  # the less is held at once, the less is mapped anew at each call
         gradient = self.features @ (self.weight * (g - self.targets))[:, :, np.newaxis]
         curved = self.features * (self.weight * (g * (1.0 - g)))[:, np.newaxis]
         hessian = curved @ self.features.transpose(0, 2, 1)
@@ -104,6 +112,14 @@ class LogisticLosses:
             gradient[:, :, 0] + self.ridge * away,
             hessian + self.ridge[:, :, np.newaxis] * np.eye(self.ridge.shape[1]),
         )
+
+    def _mean_log(self, larger: Floats, smaller: Floats) -> Floats:
+        """The weighted mean of log(1 + e^-|z|), by one logarithm of many factors if it can be."""
+        n = larger.shape[1]
+        if n < FACTORS or not self.alike:
+            return np.asarray((self.weight * np.log1p(smaller)).sum(axis=1))
+        factors = np.multiply.reduceat(larger, np.arange(0, n, FACTORS), axis=1)
+        return np.asarray(self.weight[:, 0] * np.log(factors).sum(axis=1))
 
 
 def _overwrite(values: Iterable[Floats], rows: npt.NDArray[np.intp], new: Iterable[Floats]) -> None:
@@ -166,15 +182,21 @@ def free_minimum(
     last = losses.at(start)
     steps = 0
 
+    solved_at = np.full(start.shape, np.nan)
+    directions, decreases = np.zeros(start.shape), np.zeros(len(start))
+
     def direction_from(here: LogisticPoint) -> tuple[Floats, Floats]:
         """The steps to the minima of the parabolas, and their first-order decreases."""
         nonlocal steps
         steps += 1
-        gradient, hessian = here.gradient * free, here.hessian
+        moved = np.flatnonzero((here.parameters != solved_at).any(axis=1))
+        gradient, hessian = here.gradient[moved] * free, here.hessian[moved]
         if held:
             hessian = np.where(free & free[:, np.newaxis], hessian, np.eye(len(free)))
         direction = -np.linalg.solve(hessian, gradient[:, :, np.newaxis])[:, :, 0]
-        return direction, -(gradient * direction).sum(axis=1)
+        new = here.parameters[moved], direction, -(gradient * direction).sum(axis=1)
+        _overwrite((solved_at, directions, decreases), moved, new)
+        return directions.copy(), decreases.copy()
 
     def step_from(here: LogisticPoint) -> NewtonStep[LogisticPoint] | None:
         direction, decrease = direction_from(here)

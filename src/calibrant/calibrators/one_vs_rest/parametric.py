@@ -116,6 +116,7 @@ class _Logistic(OneVsRest):
             weight=weight / np.maximum(total, 1.0),
             ridge=np.clip(ridge, *RIDGES),
             identity=np.tile([1.0] * len(features) + [even], (len(log_odds), 1)),
+            alike=bool((weight == weight[:, :1]).all()),
         )
 
     def _refuse_state(self, state: State) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -34,6 +35,8 @@ MOST_CELLS = 32
 VARIANCES = np.array([0.001, 0.1, 1.0, 10.0, 100.0])
 """Variances v that are compared. With the first, the curve is logistic. On the same samples a finer
 grid is no better."""
+FITTED_AT_ONCE = 16
+"""Problems that are fitted together: their numbers stay in the processor's cache."""
 LEAST_FRACTION = 1e-12
 """Cells closer than this fraction of the samples get this variance, so that it is not 0."""
 
@@ -68,16 +71,23 @@ class SplineCalibration(Table):
 
     NAME = "spline"
 
+    def _curves(
+        self, groups: Iterable[PooledSamples], n_classes: int, lines: Floats | None
+    ) -> list[Curve]:
+        cells = [_Cells.of(each) for each in groups]
+        curves: dict[int, Curve] = {}
+        for size in {len(each.hits) for each in cells}:
+            alike = [k for k, each in enumerate(cells) if len(each.hits) == size]
+            for start in range(0, len(alike), FITTED_AT_ONCE):
+                some = alike[start : start + FITTED_AT_ONCE]
+                started = None if lines is None else lines[some]
+                fits = most_probable([cells[k] for k in some], n_classes, started)
+                curves |= {k: cells[k].curve(fit) for k, fit in zip(some, fits, strict=True)}
+        return [curves[k] for k in range(len(cells))]
+
     def _curve(self, groups: PooledSamples, n_classes: int, line: Floats | None) -> Curve:
-        cells = _Cells.of(groups)
-        found = cells.most_probable(n_classes, line)
-        x, z = cells.log_odds, cells.rising(found.log_odds)
-        first, last = z[0] - found.slope * (x[0] + PADDING), z[-1] + found.slope * (PADDING - x[-1])
-        return Curve(
-            knots=np.concatenate([[-PADDING], x, [PADDING]]),
-            columns={"values": np.concatenate([[first], z, [last]])},
-            n_parameters=found.n_parameters,
-        )
+        (curve,) = self._curves([groups], n_classes, None if line is None else line[np.newaxis])
+        return curve
 
     def _calibrated(self, log_odds: Array, state: State) -> Array:
         low, high, part = between(log_odds, state["knots"])
@@ -126,51 +136,14 @@ class _Cells:
         """(C,): the fraction of samples in each cell."""
         return np.asarray(self.weight / self.weight.sum())
 
-    def most_probable(self, n_classes: int, line: Floats | None = None) -> _Fit:
-        """The fit with the variance of the highest marginal likelihood; ``line`` is a start."""
-        losses, start = self._losses(n_classes), None
-        if line is not None:
-            start = np.zeros(losses.ridge.shape)
-            start[:, 0], start[:, -1] = line[0], line @ [-math.log(n_classes - 1), 1.0]
-        found = free_minimum(losses, start)
-        hessian = found.hessian
-        scale = max(self.weight.sum(), 1.0)
-        log_det = np.linalg.slogdet(hessian).logabsdet
-        log_evidence = (np.log(losses.ridge).sum(axis=1) - log_det) / 2.0 - scale * found.value
-        best = int(log_evidence.argmax())
-        from_prior = np.diag(np.linalg.solve(hessian[best], np.diag(losses.ridge[best]))).sum()
-        return _Fit(
-            log_odds=found.parameters[best] @ losses.features[best],
-            slope=max(float(found.parameters[best, 0]), 0.0),
-            n_parameters=float(len(hessian[best]) - from_prior),
-        )
-
-    def _losses(self, n_classes: int) -> LogisticLosses:
-        """The criterion for each variance, as a function of a, the e_j, and z where q = 1/K."""
-        share, scale = self.share, max(self.weight.sum(), 1.0)
-        even = -math.log(n_classes - 1)  # the log-odds of 1/K
-        # e_j moves the cells above it, less the mean over all samples: b is about their level.
-        walk = np.tri(len(share), len(share) - 1, -1)
-        walk -= share @ walk
-        features = np.stack([self.log_odds - even, *walk.T, np.ones_like(share)])
-        identity = np.concatenate([[1.0], np.zeros(len(share) - 1), [even]])
-        hit, miss = (smoothing(n.sum(), n_classes) for n in (self.hits, self.misses))
-        targets = (self.hits * (1.0 - hit) + self.misses * miss) / self.weight
-        between_middles = np.maximum((share[1:] + share[:-1]) / 2.0, LEAST_FRACTION)
-        slope, shift = RIDGE * ridge_shape(self.log_odds[np.newaxis], share[np.newaxis], 1)[0]
-        ridge = np.stack(
-            [
-                np.concatenate([[slope], 1.0 / (variance * between_middles), [shift]])
-                for variance in VARIANCES
-            ]
-        )
-        n = len(VARIANCES)
-        return LogisticLosses(
-            features=np.broadcast_to(features, (n, *features.shape)),
-            targets=np.broadcast_to(targets, (n, len(targets))),
-            weight=np.broadcast_to(self.weight / scale, (n, len(targets))),
-            ridge=np.clip(ridge / scale, *RIDGES),
-            identity=np.broadcast_to(identity, (n, len(identity))),
+    def curve(self, fit: _Fit) -> Curve:
+        """The table of a fit."""
+        x, z = self.log_odds, self.rising(fit.log_odds)
+        first, last = z[0] - fit.slope * (x[0] + PADDING), z[-1] + fit.slope * (PADDING - x[-1])
+        return Curve(
+            knots=np.concatenate([[-PADDING], x, [PADDING]]),
+            columns={"values": np.concatenate([[first], z, [last]])},
+            n_parameters=fit.n_parameters,
         )
 
     def rising(self, z: Floats) -> Floats:
@@ -183,3 +156,64 @@ class _Cells:
         )
         pooled = np.repeat(np.log(hits) - np.log(misses), np.diff(blocks))
         return np.maximum.accumulate(pooled)  # rising, but for rounding
+
+
+def most_probable(cells: list[_Cells], n_classes: int, lines: Floats | None) -> Iterator[_Fit]:
+    """The fit of each problem with the variance of the highest marginal likelihood.
+
+    All problems have as many cells; ``lines`` are where their searches start.
+    """
+    even = -math.log(n_classes - 1)  # the log-odds of 1/K
+    losses, start = _losses(cells, n_classes), None
+    if lines is not None:
+        start = np.zeros(losses.ridge.shape)
+        start[:, 0] = np.repeat(lines[:, 0], len(VARIANCES))
+        start[:, -1] = np.repeat(lines @ [even, 1.0], len(VARIANCES))
+    found = free_minimum(losses, start)
+    scale = np.repeat([max(each.weight.sum(), 1.0) for each in cells], len(VARIANCES))
+    log_det = np.linalg.slogdet(found.hessian).logabsdet
+    log_evidence = (np.log(losses.ridge).sum(axis=1) - log_det) / 2.0 - scale * found.value
+    best = log_evidence.reshape(-1, len(VARIANCES)).argmax(axis=1)
+    for k in np.arange(len(cells)) * len(VARIANCES) + best:
+        hessian = found.hessian[k]
+        from_prior = np.diag(np.linalg.solve(hessian, np.diag(losses.ridge[k]))).sum()
+        yield _Fit(
+            log_odds=found.parameters[k] @ losses.features[k],
+            slope=max(float(found.parameters[k, 0]), 0.0),
+            n_parameters=float(len(hessian) - from_prior),
+        )
+
+
+def _losses(cells: list[_Cells], n_classes: int) -> LogisticLosses:
+    """The criteria, for each variance in turn, as functions of a, the e_j, and z where q = 1/K."""
+    even = -math.log(n_classes - 1)
+    hits, misses = (
+        np.stack([getattr(each, name) for each in cells]) for name in ("hits", "misses")
+    )
+    log_odds, share = np.stack([c.log_odds for c in cells]), np.stack([c.share for c in cells])
+    weight = hits + misses
+    scale = np.maximum(weight.sum(axis=1, keepdims=True), 1.0)
+    # e_j moves the cells above it, less the mean over all samples: b is about their level.
+    n_cells = share.shape[1]
+    walk = np.tri(n_cells, n_cells - 1, -1)
+    features = np.empty((len(cells), n_cells + 1, n_cells))
+    features[:, 0] = log_odds - even
+    features[:, 1:-1] = walk.T - (share @ walk)[:, :, np.newaxis]
+    features[:, -1] = 1.0
+    identity = np.concatenate([[1.0], np.zeros(n_cells - 1), [even]])
+    hit, miss = (smoothing(n.sum(axis=1, keepdims=True), n_classes) for n in (hits, misses))
+    targets = (hits * (1.0 - hit) + misses * miss) / weight
+    between_middles = np.maximum((share[:, 1:] + share[:, :-1]) / 2.0, LEAST_FRACTION)
+    slope, shift = RIDGE * ridge_shape(log_odds, share, 1).T
+    n = len(VARIANCES)
+    ridge = np.empty((len(cells), n, n_cells + 1))
+    ridge[:, :, 0], ridge[:, :, -1] = slope[:, np.newaxis], shift[:, np.newaxis]
+    ridge[:, :, 1:-1] = 1.0 / (VARIANCES[:, np.newaxis] * between_middles[:, np.newaxis])
+    ridge /= scale[:, np.newaxis]
+    return LogisticLosses(
+        features=np.repeat(features, n, axis=0),
+        targets=np.repeat(targets, n, axis=0),
+        weight=np.repeat(weight / scale, n, axis=0),
+        ridge=np.clip(ridge.reshape(-1, n_cells + 1), *RIDGES),
+        identity=np.tile(identity, (n * len(cells), 1)),
+    )

@@ -130,6 +130,15 @@ class Table(OneVsRest):
     def _curve(self, groups: PooledSamples, n_classes: int, line: Floats | None) -> Curve:
         """The table of one problem; ``line`` is one of the lines of ``_fit_problems``."""
 
+    def _curves(
+        self, groups: Iterable[PooledSamples], n_classes: int, lines: Floats | None
+    ) -> list[Curve]:
+        """The tables of all problems."""
+        started = (
+            ((each, None) for each in groups) if lines is None else zip(groups, lines, strict=True)
+        )
+        return [self._curve(each, n_classes, line) for each, line in started]
+
     def _fit_problems(self, problems: Problems, lines: Floats | None = None) -> dict[str, Any]:
         few = problems.log_odds.size <= MOST_KEPT
         groups = _kept_groups(problems) if few else PooledSamples.of(problems)
@@ -139,10 +148,7 @@ class Table(OneVsRest):
         self, groups: Iterable[PooledSamples], n_classes: int, lines: Floats | None = None
     ) -> dict[str, Any]:
         """:meth:`_fit_problems` for the groups of all problems."""
-        started = (
-            ((each, None) for each in groups) if lines is None else zip(groups, lines, strict=True)
-        )
-        curves = [self._curve(each, n_classes, line) for each, line in started]
+        curves = self._curves(groups, n_classes, lines)
         return {
             "state": {
                 "knots": padded([curve.knots for curve in curves], PADDING),

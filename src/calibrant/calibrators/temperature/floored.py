@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from calibrant._array_api import array_namespace
-from calibrant._numerics.logspace import below_top, split_top
+from calibrant._numerics.logspace import below_top, exact_log_softmax
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State, fitted_number
 from calibrant.calibrators.data import FitData, Floats, Samples, weighted_median
@@ -58,7 +58,9 @@ class FlooredTemperatureScaling(Calibrator):
 
     def _log_probs(self, logits: Array, state: State) -> Array:
         xp = array_namespace(logits)
-        log_probs = split_top(floored(logits, state["floor"]), state["temperature"]).log_q
+        log_probs = exact_log_softmax(
+            floored(logits, state["floor"]), state["temperature"], finite=True
+        )
         return xp.where(logits == -float("inf"), -float("inf"), log_probs)
 
     def _row_scores(self, row: Floats, state: State) -> Floats:
