@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -79,8 +79,8 @@ class LogisticLosses:
         """The criteria of some problems."""
         if len(rows) == len(self.ridge):
             return self
-        arrays = (self.features, self.targets, self.weight, self.ridge, self.identity)
-        return LogisticLosses(*(values[rows] for values in arrays), self.alike)
+        names = ("features", "targets", "weight", "ridge", "identity")
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
     def moved(self, last: LogisticPoint, parameters: Floats) -> LogisticPoint:
         """The criteria at other parameters, evaluated only where these changed."""
