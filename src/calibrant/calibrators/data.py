@@ -215,7 +215,8 @@ class FitData:
 def weighted_median(values: Floats, weight: Floats) -> float:
     """A value with half of the weight on either side."""
     order = np.argsort(values, kind="stable")
-    up_to = np.cumsum(weight[order])
+    up_to = weight[order]
+    np.cumsum(up_to, out=up_to)
     return float(values[order[np.searchsorted(up_to, up_to[-1] / 2.0)]])
 
 

@@ -254,7 +254,7 @@ def _root_mean_square(values: Floats, possible: npt.NDArray[np.bool_]) -> Floats
 def _typical(sizes: Floats, weight: Floats) -> float:
     """Weighted median, which a few rows of another order of magnitude do not move."""
     counted = sizes > LEAST_SIZE
-    return weighted_median(sizes[counted], weight[counted]) if counted.any() else 1.0
+    return weighted_median(sizes, np.where(counted, weight, 0.0)) if counted.any() else 1.0
 
 
 @dataclass(frozen=True)
