@@ -26,9 +26,9 @@ from calibrant.training.grid import Job, folder_of
 KEPT = Path(__file__).parent / "trained" / "kept"
 MOST_BYTES = 10_000_000
 """Of all kept runs together: they are part of every clone."""
-MOST_ROWS = {"val": 1_250, "test": 2_500}
+MOST_ROWS = {"val": 1_500, "test": 2_000}
 """Of each run; the same rows in all runs on the same data."""
-STEP, BEND = 1 / 8, 4.0
+STEP, BEND = 1 / 16, 4.0
 """A logit is rounded to steps below the largest of its row, which grow with the distance from it:
 STEP * (1 + distance / BEND). The predicted class is exact."""
 FEW_LOGITS, FINE_STEP = 10_000, 1 / 32
