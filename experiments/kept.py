@@ -28,11 +28,9 @@ MOST_BYTES = 10_000_000
 """Of all kept runs together: they are part of every clone."""
 MOST_ROWS = {"val": 1_500, "test": 2_000}
 """Of each run; the same rows in all runs on the same data."""
-STEP, BEND = 1 / 16, 4.0
+STEP, BEND = 1 / 32, 4.0
 """A logit is rounded to steps below the largest of its row, which grow with the distance from it:
 STEP * (1 + distance / BEND). The predicted class is exact."""
-FEW_LOGITS, FINE_STEP = 10_000, 1 / 32
-"""Runs with few logits have smaller steps: they cost little, and their errors average out less."""
 DIGITS, DIGITS_OF_EPOCHS = 7, 5
 """Of the numbers that are not whole; of those after each epoch, which are many."""
 ABOUT = """# Kept runs
@@ -135,7 +133,7 @@ def rounded(text: str, digits: int = DIGITS) -> dict[str, Any]:
 
 
 def predictions(run: RunFolder) -> bytes:
-    """Some rows of the predictions; logits as codes of one byte."""
+    """Some rows of the predictions; logits as whole numbers of steps."""
     with np.load(run.predictions, allow_pickle=False) as stored:
         arrays = dict(stored.items())
     for part, most in MOST_ROWS.items():
@@ -143,21 +141,17 @@ def predictions(run: RunFolder) -> bytes:
         for what in ("logits", "labels", "ids"):
             arrays[f"{part}_{what}"] = arrays[f"{part}_{what}"][rows]
         arrays[f"{part}_labels"] = arrays[f"{part}_labels"].astype(np.uint8)
-    logits_of = [f"{part}_logits" for part in MOST_ROWS]
-    few = sum(arrays[name].size for name in logits_of) < FEW_LOGITS
-    step = FINE_STEP if few else STEP
-    coded = {name: codes(arrays[name], step) for name in logits_of}
-    return saved({**arrays, **coded, "step": np.array(step)})
+        arrays[f"{part}_logits"] = codes(arrays[f"{part}_logits"])
+    return saved(arrays)
 
 
 def readable(stored: bytes) -> bytes:
     """The predictions with logits in place of their codes."""
     with np.load(io.BytesIO(stored), allow_pickle=False) as file:
         arrays = dict(file.items())
-    step = arrays.pop("step", None)
-    if step is not None:  # runs kept earlier have logits
-        for name in (f"{part}_logits" for part in MOST_ROWS):
-            arrays[name] = logits(arrays[name], float(step))
+    for name in (f"{part}_logits" for part in MOST_ROWS):
+        if arrays[name].dtype.kind == "u":  # runs kept earlier have logits
+            arrays[name] = logits(arrays[name])
     return saved(arrays)
 
 
@@ -167,17 +161,17 @@ def chosen(ids: np.ndarray[Any, Any], most: int) -> np.ndarray[Any, Any]:
     return np.sort(order[:most])
 
 
-def codes(array: np.ndarray[Any, Any], step: float) -> np.ndarray[Any, Any]:
+def codes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Distances from the largest logit of the row in steps; 0 for the largest alone."""
     distance = array.max(axis=1, keepdims=True) - array.astype(np.float64)
-    steps = np.clip(np.rint(BEND / step * np.log1p(distance / BEND)), 1, 255)
+    steps = np.clip(np.rint(BEND / STEP * np.log1p(distance / BEND)), 1, 65_535)
     steps[np.arange(len(array)), array.argmax(axis=1)] = 0
-    return np.asarray(steps, dtype=np.uint8)
+    return np.asarray(steps, dtype=np.uint16)
 
 
-def logits(steps: np.ndarray[Any, Any], step: float) -> np.ndarray[Any, Any]:
+def logits(steps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The logits of codes."""
-    return np.asarray(-BEND * np.expm1(steps * (step / BEND)), dtype=np.float32)
+    return np.asarray(-BEND * np.expm1(steps * (STEP / BEND)), dtype=np.float32)
 
 
 def saved(arrays: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
