@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import os
@@ -105,7 +106,7 @@ class TestRefusedBeforeTheWork:
         refused(run(command, out), f"there is no folder {tmp_path / 'missing'}")
 
     def test_a_folder_that_takes_no_files(self, command, closed):
-        with as_nobody():
+        with as_a_user():
             result = run(command, closed / COMMANDS[command][1])
         refused(result, f"cannot write to {closed}: Permission denied. Choose another folder")
 
@@ -125,22 +126,32 @@ def closed(inputs, monkeypatch):
         (base / "closed").chmod(0o755)
 
 
-class as_nobody:  # noqa: N801
-    """Root may write everywhere, so work as a user who may not."""
+class as_a_user:  # noqa: N801
+    """Root may write everywhere, so drop the capability that lets it (CAP_DAC_OVERRIDE).
+
+    Another user might not even read the modules that a command imports.
+    """
 
     def __enter__(self) -> None:
-        self.user = os.geteuid()
-        if self.user == 0:
-            os.seteuid(NOBODY)
+        self.header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version 3, this thread
+        self.before = (ctypes.c_uint32 * 6)()
+        self._call("capget", self.before)
+        after = (ctypes.c_uint32 * 6)(*self.before)
+        after[0] &= ~(1 << 1)
+        self._call("capset", after)
 
     def __exit__(self, *_: object) -> None:
-        os.seteuid(self.user)
+        self._call("capset", self.before)
+
+    def _call(self, name: str, data: object) -> None:
+        if os.geteuid() == 0:
+            assert getattr(ctypes.CDLL(None), name)(self.header, data) == 0
 
 
 @pytest.mark.usefixtures("no_work")
 def test_a_demo_in_a_folder_that_takes_no_files(closed):
     for out in (closed, closed / "new"):
-        with as_nobody():
+        with as_a_user():
             result = run_calibrant("demo", "--out", out)
         refused(result, f"cannot write to {out}: Permission denied. Choose another folder")
 
@@ -150,7 +161,7 @@ def test_an_apply_into_a_folder_that_takes_no_files(closed):
     write_predictions(closed.parent / "rows.parquet", logits=LOGITS)
     for command in (["rows.parquet"], ["rows.parquet", "--scheduler", "local"]):
         out = str(closed / "out") + (".parquet" if len(command) == 1 else "")
-        with as_nobody():
+        with as_a_user():
             result = run_calibrant("apply", "cal.json", *command, "-o", out)
         refused(result, f"cannot write to {closed}: Permission denied")
 
