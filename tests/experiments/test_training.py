@@ -64,6 +64,15 @@ def record(epoch, *, error, right, wrong, norm):
     return {"epoch": epoch, "weight_norm": norm, "train": train, "test": part}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def nothing_kept(tmp_path_factory):
+    """Only the runs that the tests make, whatever is kept in the checkout."""
+    with pytest.MonkeyPatch.context() as patched:
+        nothing = tmp_path_factory.mktemp("nothing")
+        patched.setattr("experiments.kept.unpack.__defaults__", (nothing,))
+        yield
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Two losses on two data sets of the first grid, as folders of finished runs.
