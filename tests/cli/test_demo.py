@@ -18,7 +18,8 @@ import pytest
 
 import calibrant
 from calibrant import _writing
-from calibrant.cli.demo import EXTRAS, TRAINED_WITH, run
+from calibrant.calibrators.registry import make_calibrators
+from calibrant.cli.demo import EXTRAS, TRAINED_WITH, run, usable_methods
 from calibrant.cli.demo.folder import DemoFolder
 from calibrant.cli.demo.seeds import Spread
 from calibrant.cli.demo.training import data_of, gamma_of, recipe_of
@@ -339,3 +340,12 @@ def test_a_demo_at_work_is_left_to_it(written, tmp_path):
 
 def test_every_loss_of_the_demo_is_one_of_the_library():
     assert set(TRAINED_WITH) <= set(LOSSES)
+
+
+def test_every_method_of_the_demo_can_be_made():
+    for gamma in (None, 3.0):
+        names = usable_methods(None, gamma)
+        assert set(names) == set(make_calibrators(names, gamma=gamma))
+        assert ("focal" in names) == (gamma is not None)
+        assert "prior-shift" not in names
+    assert usable_methods(["temperature", "focal"]) == ["temperature"]

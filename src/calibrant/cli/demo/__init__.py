@@ -16,8 +16,7 @@ import click
 from calibrant import _inputs
 from calibrant._tables import text_table
 from calibrant._writing import write_whole
-from calibrant.calibrators import CALIBRATORS
-from calibrant.calibrators.registry import required_params
+from calibrant.calibrators.registry import make_calibrators
 from calibrant.cli.demo.page import COLUMNS, Trained, index_page
 from calibrant.cli.options import OUTPUT
 from calibrant.cli.progress import progress_bar
@@ -132,7 +131,7 @@ def run(
         for name, title in losses.items()
     ]
     with stage("two classes", 1):
-        usable = [m for m in methods or CALIBRATORS if not required_params(CALIBRATORS[m])]
+        usable = usable_methods(methods)
         binary = write_example(*folder.two_classes, seed=seed, methods=usable)
     lines = next_lines(folder, next(iter(losses)))
     notes = about(recipe, data[0], losses, n_seeds)
@@ -169,6 +168,12 @@ def about(recipe: Recipe, data: DataSet, losses: Mapping[str, str], n_seeds: int
     return [*notes, WATCHED] if "adafocal" in losses else notes
 
 
+def usable_methods(methods: list[str] | None, gamma: float | None = None) -> list[str]:
+    """Those of ``methods``, or of all, that need no parameter but a known gamma."""
+    usable = make_calibrators(gamma=gamma)
+    return [method for method in methods or usable if method in usable]
+
+
 def report(
     folder: DemoFolder,
     name: str,
@@ -182,11 +187,7 @@ def report(
     """Write the report of one network; returns its content."""
     from calibrant.report import write_report
 
-    names = [
-        method
-        for method in methods or CALIBRATORS
-        if gamma is not None or not required_params(CALIBRATORS[method])
-    ]
+    names = usable_methods(methods, gamma)
     file, page = folder.predictions(name), folder.report(name)
     with stage(f"calibrating {title}", len(names) + 1) as step:
         summary = write_report(
