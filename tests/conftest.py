@@ -12,7 +12,7 @@ import torch
 from hypothesis import settings
 
 # The same examples in every run: a red build means a change, never a lucky draw.
-settings.register_profile("few", deadline=None, derandomize=True, max_examples=20)
+settings.register_profile("few", deadline=None, derandomize=True, max_examples=10)
 settings.register_profile("many", settings.get_profile("few"), max_examples=60)
 settings.load_profile("few")
 
@@ -21,8 +21,13 @@ SHARED_DATA = HERE.parents[1] / "shared" / "data"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test belongs to the tier of its folder; one that reads the data folder is slow."""
+    """A test belongs to the tier of its folder; one that reads the data folder is slow.
+
+    So is the page on production: it exports to ONNX, whose exporter takes eight seconds to load.
+    """
     for item in items:
+        if item.path == HERE.parent / "docs" / "production.md":
+            item.add_marker("slow")
         for tier in ("browser", "hostile"):
             if item.path.is_relative_to(HERE / tier):
                 item.add_marker(tier)

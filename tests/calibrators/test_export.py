@@ -122,11 +122,12 @@ def test_every_method_has_a_template():
     assert set(TEMPLATES) == whole | {"multi-label", "grouped"}
 
 
-# Fitting a thousand classes, and reading a million numbers, takes seconds.
+# Many classes take long to fit, and a file of a million numbers to read.
 every_width = pytest.mark.parametrize(
     ("k", "size"),
     [
-        *((2, 0.01), (3, 1.0), (10, 0.01), (200, 1.0)),
+        *((2, 0.01), (3, 1.0), (10, 0.01)),
+        pytest.param(200, 1.0, marks=pytest.mark.slow),
         pytest.param(1000, 0.01, marks=pytest.mark.slow),
     ],
 )
@@ -380,6 +381,7 @@ def double_model(tmp_path_factory):
     return onnx.load(path)
 
 
+@pytest.mark.slow
 def test_the_onnx_model_is_well_formed(double_model):
     onnx.checker.check_model(double_model, full_check=True)
     assert {entry.key: entry.value for entry in double_model.metadata_props} == {
@@ -391,6 +393,7 @@ def test_the_onnx_model_is_well_formed(double_model):
     assert double_model.producer_name == "calibrant"
 
 
+@pytest.mark.slow
 def test_a_double_model_has_no_single_numbers(double_model):
     kinds = {tensor.data_type for tensor in double_model.graph.initializer}
     assert onnx.TensorProto.DOUBLE in kinds
@@ -400,6 +403,7 @@ def test_a_double_model_has_no_single_numbers(double_model):
     assert any((array == fitted("temperature").temperature_).all() for array in numbers)
 
 
+@pytest.mark.slow
 def test_a_wrong_onnx_model_is_refused(double_model):
     other = fitted("temperature").with_state({"temperature": 9.0}, 3)
     with pytest.raises(ArithmeticError, match="of temperature is off by 0"):

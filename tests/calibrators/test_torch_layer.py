@@ -203,6 +203,7 @@ def test_compiled_code_gives_the_same(name):
         torch.testing.assert_close(compiled(inputs), network(inputs))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:You are using the legacy:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:The feature will be removed:DeprecationWarning")
 @pytest.mark.parametrize("opset", [13, 20])

@@ -53,6 +53,7 @@ def test_a_python_file_with_the_name_of_a_module(file, monkeypatch):
     assert predict_proba(LOGITS).shape == LOGITS.shape
 
 
+@pytest.mark.slow
 def test_the_ending_of_out_tells_the_format(file):
     out = file.parent / "there.pt2"
     result = run(file, "-o", out)

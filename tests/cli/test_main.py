@@ -36,7 +36,7 @@ def test_theory_of_cross_entropy():
     assert "cross-entropy" in run_calibrant("theory", "--gamma", "0").output
 
 
-@pytest.mark.parametrize("ending", ["png", "svg"])
+@pytest.mark.parametrize("ending", ["png", pytest.param("svg", marks=pytest.mark.slow)])
 def test_theory_draws(tmp_path, ending):
     target = tmp_path / f"theory.{ending}"
     result = run_calibrant("theory", "--classes", "5", "--plot", str(target))

@@ -94,6 +94,7 @@ def test_networks_that_gain_alike_leave_no_doubt_and_others_do():
     assert over_data_sets(one, reference, "ada_ece", together) == pytest.approx((0.0, 50.0))
 
 
+@pytest.mark.slow
 def test_networks_on_the_same_data_are_drawn_together():
     rng = np.random.default_rng(0)
     names = [f"n{i}" for i in range(20)]

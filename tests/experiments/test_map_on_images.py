@@ -72,6 +72,7 @@ def test_a_part_of_the_grids_gives_its_whole_seeds_and_names_the_rest(tmp_path):
     assert "svhn-subset, resnet8, 2048 images, smoothed" in line
 
 
+@pytest.mark.slow
 def test_a_seed_with_a_network_that_has_learned_nothing_is_left_out(tmp_path):
     some = [job for job in JOBS if job.recipe.data == "svhn-subset" and job.recipe.limit == 512]
     for job in some:
@@ -82,6 +83,7 @@ def test_a_seed_with_a_network_that_has_learned_nothing_is_left_out(tmp_path):
     assert {row[3] for row in result.tables["errors"].rows} == {"2"}
 
 
+@pytest.mark.slow
 def test_complete_grids_have_every_panel_and_no_line_on_what_is_missing(tmp_path):
     for job in JOBS:
         made_up(job, tmp_path)

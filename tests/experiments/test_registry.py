@@ -129,6 +129,7 @@ def test_a_wrong_or_missing_value_is_named():
     ]
 
 
+@pytest.mark.slow
 def test_a_run_leaves_its_tables_in_three_forms_and_where_it_came_from(tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
         main(["closest-temperature", "--out", str(tmp_path)])

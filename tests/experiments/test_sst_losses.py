@@ -22,6 +22,7 @@ def test_a_constant_quantity_has_no_range():
     assert sst.further_run(np.full(5, 2.0), 0.95) == pytest.approx((2.0, 2.0))
 
 
+@pytest.mark.slow
 def test_the_kept_runs_are_compared_with_the_paper(tmp_path, monkeypatch):
     few = [job for job in sst.jobs(["sst.toml"]) if job.recipe.loss in ("ce", "fl-3")]
     monkeypatch.setattr(sst, "jobs", lambda grids: few)

@@ -199,6 +199,7 @@ def test_other_test_samples_are_not_compared(folder):
         logits_of_two(a, b)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_honest_wins_before_scaling_alone(tables):
     values = tables.values
     pair = "FL-3 against cross-entropy, ECE"
@@ -247,6 +248,7 @@ def test_the_rise_of_the_nll_is_divided_into_right_and_wrong():
     assert rise.mean_correct == pytest.approx(-0.15)
 
 
+@pytest.mark.slow
 def test_the_paper_s_sentences_are_counted(folder):
     moments = {"reliability_at": [0.3, 1.0], "gradients_at": [0.03, 0.3, 0.6]}
     result = dynamics({"grids": GRIDS, "folder": folder, "sure": 0.8, **moments})
@@ -310,6 +312,7 @@ def test_only_places_with_all_losses_have_numbers(folder):
     }
 
 
+@pytest.mark.slow
 def test_a_product_of_temperatures_is_compared_with_what_is_found(folder):
     result = composed({"grids": GRIDS, "folder": folder, "n_classes": 3, "gammas": [3.0]})
     # T is 2 for cross-entropy and 1 for FL-3, and the map's T on the simplex of 3 classes 0.356.
@@ -356,6 +359,7 @@ def test_a_kept_run_is_read_as_it_was(folder, tmp_path, monkeypatch):
             assert error[0] == pytest.approx(error[1], abs=2e-3)
 
 
+@pytest.mark.slow
 def test_kept_rows_are_the_same_in_all_runs_and_if_kept_twice(folder, tmp_path):
     """Some runs are packed from their training, others from an archive of fewer or more rows."""
     keep(Path(folder), tmp_path / "kept")
@@ -432,6 +436,7 @@ def test_a_long_grid_can_be_started(name, runs, epochs):
     assert all(epochs in (None, job.recipe.epochs) for job in found)
 
 
+@pytest.mark.slow
 def test_runs_that_are_missing_are_named_and_neither_compared_nor_published(
     folder, tmp_path, monkeypatch
 ):

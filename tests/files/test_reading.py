@@ -481,6 +481,7 @@ def test_streaming_csv_holds_only_blocks(tmp_path, monkeypatch):
     assert peak < 1 << 20
 
 
+@pytest.mark.slow
 def test_streaming_a_parquet_file_holds_only_batches(tmp_path):
     """All rows in one row group, which is read a page at a time for each column."""
     scores = np.random.default_rng(0).normal(size=(300_000, 20))

@@ -157,6 +157,7 @@ def test_theorem_8_the_thresholds(gamma):
     assert [tau_oc, tau_uc] == pytest.approx(exact, rel=16 * EPS, abs=0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("region", [1, 0, -1])
 @given(seeds, few | many, gammas, st.floats(0.05, 1.0))
 def test_theorem_8_over_and_under_confidence(region, seed, n_classes, gamma, fraction):
@@ -172,6 +173,7 @@ def test_theorem_8_over_and_under_confidence(region, seed, n_classes, gamma, fra
     assert confidence_bias(q, gamma=gamma) == expected
 
 
+@pytest.mark.slow
 @given(seeds, few | many, gammas, st.floats(0.5, 1.0, exclude_min=True, exclude_max=True))
 def test_corollary_9_under_confident_above_one_half(seed, n_classes, gamma, top):
     q = row_with_top(seed, n_classes, top)

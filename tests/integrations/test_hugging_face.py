@@ -244,6 +244,7 @@ def test_evaluation_in_training_moves_adafocal_and_logs(tmp_path):
     assert metrics["eval_ece"] == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_adafocal_moves_once_for_each_of_several_validation_sets(tmp_path):
     loss = TrainerLoss(LOSSES["adafocal"]())
     sets = {"first": dataset(40, 1), "second": dataset(40, 2)}
@@ -333,6 +334,7 @@ def test_a_resumed_run_goes_on_with_the_state_of_adafocal(tmp_path):
     assert torch.equal(trained, again)
 
 
+@pytest.mark.slow
 def test_a_state_that_is_missing_is_said(tmp_path):
     run(tmp_path / "half", 2)
     (tmp_path / "half" / "checkpoint-6" / "calibrant_loss.pt").unlink()

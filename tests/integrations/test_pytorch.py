@@ -166,6 +166,7 @@ def test_state_dict_saves_model_and_calibrator():
     assert torch.equal(one.train()(LOGITS), one.eval()(LOGITS))
 
 
+@pytest.mark.slow
 def test_compiles_as_a_whole_without_warnings():
     calibrated = calibrant.calibrate(Recorder(), batches(), "focal-temperature")
     calibrated.model.calls = SimpleNamespace(append=lambda call: None)

@@ -77,6 +77,7 @@ def test_compiles_to_machine_code():
             torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.slow
 def test_a_compiled_loss_sees_new_epochs_and_bins_without_compiling_again():
     logits, labels = batch()
     for name, change in (
@@ -94,6 +95,7 @@ def test_a_compiled_loss_sees_new_epochs_and_bins_without_compiling_again():
         torch.testing.assert_close(after, loss(logits, labels))
 
 
+@pytest.mark.slow
 def test_the_binary_loss_compiles():
     s, v = torch.linspace(-3, 3, 7), torch.linspace(0, 1, 7)
     loss = SigmoidFocalLoss(gamma=2.0)

@@ -45,6 +45,7 @@ def test_a_miscalibrated_model_is_told_from_a_calibrated_one():
     assert floor.expected < floor.usual_up_to
 
 
+@pytest.mark.slow
 def test_the_noise_floor_falls_with_the_square_root_of_n():
     small, large = (
         evaluate(*draw_sharpened(n, 1.0, seed=3), metrics=["ece"]) for n in (1000, 64_000)
@@ -174,6 +175,7 @@ def test_what_has_no_interval_alone_has_none_in_a_comparison(monkeypatch):
         assert "no interval" in str(both[name])
 
 
+@pytest.mark.slow
 def test_two_calibrated_models_are_not_distinguishable():
     """Very different noise floors, and both errors 0 in truth."""
     alarms = {"ece": 0, "ada_ece": 0}
@@ -190,6 +192,7 @@ def test_two_calibrated_models_are_not_distinguishable():
     assert max(alarms.values()) <= 10  # of 80; at 5% more than 10 come about twice in a thousand
 
 
+@pytest.mark.slow
 def test_equally_over_confident_models_are_not_distinguishable():
     """Few samples, where the interval of a difference was too narrow."""
     alarms = {"ece": 0, "ada_ece": 0}

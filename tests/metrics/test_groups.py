@@ -125,6 +125,7 @@ def test_holm_is_bonferroni_for_the_smallest_and_nothing_for_the_largest():
     assert holm([0.9, 0.8]) == [1.0, 1.0]
 
 
+@pytest.mark.slow
 def test_a_calibrated_model_has_no_group_off():
     alarms = 0
     for seed in range(40):

@@ -120,7 +120,7 @@ def test_smooth_ece_agrees_with_the_integral(case):
         ("l1", 1),
         ("l1", 2),
         ("l1", 15),
-        ("l1", 1000),
+        pytest.param("l1", 1000, marks=pytest.mark.slow),
         ("l2", 1),
         ("l2", 15),
         ("max", 1),

@@ -69,7 +69,7 @@ def test_a_class_of_many_is_named(write):
     assert (found.probability, found.rate) == ("confidence", "accuracy")
 
 
-@pytest.mark.parametrize("change", [None, 4])
+@pytest.mark.parametrize("change", [None, pytest.param(4, marks=pytest.mark.slow)])
 def test_day_by_day_is_all_at_once(change, write, tmp_path):
     table = logs(DAYS, change=change)
     state = tmp_path / "state.json"
@@ -200,6 +200,7 @@ def test_confidences_will_do(tmp_path):
     assert found.diagnosis.since == "0"
 
 
+@pytest.mark.slow
 def test_the_same_to_the_last_bit_on_workers(write, monkeypatch):
     monkeypatch.setattr("calibrant._thresholds.BUNDLE_ROWS", 1000)
     folder = write(logs(DAYS, change=4), range(DAYS))

@@ -477,7 +477,15 @@ def odd_samples() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     }
 
 
-ODD_AND_SLOW = ("never wrong", "always wrong", "ties", "huge", "many classes")
+ODD_AND_SLOW = (
+    "two classes",
+    "half precision",
+    "never wrong",
+    "always wrong",
+    "ties",
+    "huge",
+    "many classes",
+)
 
 
 @pytest.mark.parametrize(

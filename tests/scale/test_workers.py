@@ -76,6 +76,7 @@ def test_a_fit_is_the_same_to_the_last_bit(method, options, folder, warm_pool, m
     assert repr(local.state_) == repr(alone.state_)
 
 
+@pytest.mark.slow
 def test_an_evaluation_is_the_same_to_the_last_bit(folder):
     assert scale.evaluate(folder, scheduler="local") == scale.evaluate(folder)
 

@@ -155,6 +155,7 @@ def test_a_network_with_batch_normalisation_does_too(tmp_path):
         np.testing.assert_array_equal(ours, expected)
 
 
+@pytest.mark.slow
 def test_the_number_of_threads_stays(tmp_path):
     """Whatever sets it in the midst of a run."""
     seen = []
@@ -198,6 +199,7 @@ def test_a_checkpoint_holds_no_code(tmp_path):
     assert not os.path.exists("hacked")
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_not_run_again(whole, tmp_path):
     folder = shutil.copytree(whole, tmp_path / "run")
     before = (folder / "predictions.npz").stat().st_mtime_ns
@@ -218,6 +220,7 @@ def test_another_environment_is_noted(whole, tmp_path):
     assert json.loads((folder / "result.json").read_text())["notes"] == list(run.notes)
 
 
+@pytest.mark.slow
 def test_a_finished_run_without_its_checkpoints_stays_as_it_is(whole, tmp_path):
     folder = shutil.copytree(whole, tmp_path / "run")
     shutil.rmtree(folder / "checkpoints")

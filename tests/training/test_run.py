@@ -503,7 +503,13 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=pytest.mark.slow) if kind in ("tokens", "trees") else kind
+        for kind in KINDS
+    ],
+)
 def test_every_kind_of_data_is_trained_on(kind, tmp_path):
     model, data = KINDS[kind]
     made = Recipe(

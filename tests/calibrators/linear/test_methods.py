@@ -170,7 +170,10 @@ CASES = {
 
 
 @every_method
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    ["ordinary", *(pytest.param(c, marks=pytest.mark.slow) for c in CASES if c != "ordinary")],
+)
 def test_the_minimum_is_that_of_an_exact_newton_search(method, case):
     logits, labels = draw_tilted(**CASES[case][0])
     found = method().fit(logits=logits, labels=labels)

@@ -122,7 +122,11 @@ def found_on_grid(name: str, criterion: str) -> FocalTemperatureScaling:
     return FocalTemperatureScaling(criterion=criterion, search="grid").fit(*cases()[name])
 
 
-@pytest.mark.parametrize("criterion", CRITERIA)
+# By the likelihood the reference takes two seconds a case.
+@pytest.mark.parametrize(
+    "criterion",
+    [pytest.param(c, marks=pytest.mark.slow) if c == "nll" else c for c in CRITERIA],
+)
 @pytest.mark.parametrize("name", CASES)
 def test_the_grid_finds_the_lowest_of_all_5000_points(name, criterion):
     case, table = cases()[name], tables(name)[criterion]
@@ -162,7 +166,9 @@ def test_the_line_needs_few_points_and_reports_what_it_found(name, criterion):
     assert value <= np.median(table)
 
 
-@pytest.mark.parametrize("search", ["grid", "line", "refine"])
+@pytest.mark.parametrize(
+    "search", ["line", *(pytest.param(s, marks=pytest.mark.slow) for s in ("grid", "refine"))]
+)
 @pytest.mark.parametrize("criterion", CRITERIA)
 def test_whole_weights_are_repetitions(criterion, search):
     case = cases()["weights with zeros"]
@@ -426,8 +432,9 @@ def test_rows_that_say_nothing(make, criterion):
 @pytest.mark.parametrize(
     ("make", "criterion"),
     [
-        *itertools.product([TemperatureScaling], (c for c in CRITERIA if c != "ada_ece")),
+        *itertools.product([TemperatureScaling], SMOOTH),
         (FocalTemperatureScaling, "nll"),
+        pytest.param(TemperatureScaling, "ece", marks=pytest.mark.slow),
         pytest.param(TemperatureScaling, "ada_ece", marks=pytest.mark.slow),
         pytest.param(FocalTemperatureScaling, "ada_ece", marks=pytest.mark.slow),  # a second each
     ],
@@ -479,7 +486,7 @@ def test_single_precision_is_as_good_as_double(make, criterion):
     [
         Identity,
         TemperatureScaling,
-        FocalTemperatureScaling,
+        functools.partial(FocalTemperatureScaling, criterion="nll"),
         functools.partial(FocalCalibration, gamma=2.0),
     ],
 )

@@ -196,6 +196,7 @@ def test_grid_is_as_good_as_trying_every_point(
     assert best.value == pytest.approx(lowest, abs=1e-12)
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 10_000),
     n=st.integers(1, 60),

@@ -116,6 +116,7 @@ def test_names():
     assert set(MODELS) == {*IMAGES, *NEEDED}
 
 
+@pytest.mark.slow
 def test_counts_of_parameters(networks):
     assert COUNTS == DERIVED
     assert {name: n_parameters(network) for name, network in networks.items()} == COUNTS
@@ -187,6 +188,7 @@ def test_shapes(name, channels, pixels):
         assert network(images[:0]).shape == (0, 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [
@@ -257,6 +259,7 @@ def test_weights_come_from_the_seed(name):
     assert all(not torch.equal(first[key], other[key]) for key in weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "initialisation"),
     [
