@@ -12,8 +12,11 @@ import pytest
 
 import calibrant
 from calibrant._numerics.first_use import few_up_to
+from calibrant.calibrators.data import FitData
 from calibrant.calibrators.row_kernels import FARTHEST
+from calibrant.calibrators.temperature.grid_pruning import node_log_odds_of
 from calibrant.calibrators.temperature.kernels import cross_entropy_rows
+from calibrant.calibrators.temperature.rows import log_odds_of_gammas
 from calibrant.calibrators.top_rest.kernels import (
     exponents_of_rest,
     rest_derivatives,
@@ -91,6 +94,45 @@ def test_fits_are_the_same(n_classes):
 
         few, many = both_ways(fitted)
         np.testing.assert_allclose(few, many, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n_classes", [2, 3, 17, 18, 60])
+def test_log_odds_of_the_search(n_classes, dtype):
+    logits = (4.0 * RNG.normal(size=(60, n_classes))).astype(dtype)
+    logits[0] = 0.0  # ties
+    logits[1, 1:] = -np.inf  # one class
+    logits[2, : n_classes // 2] = -np.inf
+    logits[3] *= 60000.0
+    data = FitData(logits, labels_of(logits), RNG.random(len(logits)))
+    gammas, nodes = np.array([-0.9, -0.5, 0.0, 1e-8, 2.0, 9.0]), np.linspace(-4.0, 4.0, 8)
+
+    def found():
+        return (
+            *node_log_odds_of(data, gammas, nodes, keep=True),
+            np.stack([log_odds_of_gammas(data, gammas, b) for b in INVERSE_TEMPERATURES]),
+        )
+
+    few, many = both_ways(found)
+    for ours, theirs in zip(few, many, strict=True):
+        tolerance = 1e-6 if ours.dtype == "float32" else 1e-11
+        np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=1e-12)
+
+
+@pytest.mark.parametrize("criterion", ["ece", "ada_ece"])
+@pytest.mark.parametrize("search", ["grid", "line", "refine"])
+def test_the_search_finds_the_same_point(criterion, search):
+    logits = 3.0 * RNG.normal(size=(400, 20))
+    labels = (0.6 * logits + RNG.gumbel(size=logits.shape)).argmax(axis=1)
+
+    def point():
+        method = calibrant.FocalTemperatureScaling(criterion=criterion, search=search)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the best point may be at a bound
+            return method.fit(logits, labels).state_
+
+    few, many = both_ways(point)
+    assert few == pytest.approx(many, rel=1e-6)
 
 
 def test_a_command_and_a_program_differ_in_what_is_few():

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from calibrant._numerics.first_use import are_few_and_once
 from calibrant.calibrators.data import FitData, Floats, Samples
 from calibrant.calibrators.temperature.criterion import Evaluator, EvaluatorInMemory, Point
 from calibrant.calibrators.temperature.interpolated_errors import errors_between
@@ -185,9 +186,14 @@ def node_log_odds_of(
     data: FitData, gammas: Floats, nodes: Floats, *, keep: bool
 ) -> tuple[npt.NDArray[np.float32], Floats]:
     """T times the log-odds (gammas, rows, nodes), if kept, and the sums of the confidences."""
+    from calibrant.calibrators.temperature.search_in_numpy import few_node_log_odds
     from calibrant.calibrators.temperature.search_kernels import node_log_odds
 
     out = np.empty((len(gammas), len(data) if keep else 0, len(nodes)), dtype=np.float32)
+    coefficients = tail_coefficients(gammas)
+    if are_few_and_once(data.logits.size):
+        at = data.logits, data.weight, np.exp(-nodes), gammas
+        return out, few_node_log_odds(*at, coefficients, out)
     none = np.empty((len(data), 0))
     sums = node_log_odds.sum(
         data.logits,
@@ -196,7 +202,7 @@ def node_log_odds_of(
         np.empty(0) if data.weight is None else data.weight,
         np.exp(-nodes),
         gammas,
-        tail_coefficients(gammas),
+        coefficients,
         out,
         times=len(nodes) * len(gammas),
     )

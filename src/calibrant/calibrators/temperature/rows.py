@@ -7,6 +7,7 @@ from functools import singledispatch
 
 import numpy as np
 
+from calibrant._numerics.first_use import are_few_and_once
 from calibrant.calibrators.data import FitData, Floats
 
 LARGEST_DISTANCE = 2.0**1022
@@ -25,9 +26,12 @@ def log_odds_of_gammas(
 ) -> Floats:
     """:func:`log_odds_of` for many gammas, which share the softmax: (gammas, rows)."""
     from calibrant.calibrators.temperature.kernels import log_odds_of_rows
+    from calibrant.calibrators.temperature.search_in_numpy import few_log_odds
 
-    log_odds = np.empty((len(gammas), len(data)))
     each = np.array(gammas, dtype=np.float64)
+    if are_few_and_once(data.logits.size):
+        return few_log_odds(data.logits, inverse_temperature, each)
+    log_odds = np.empty((len(gammas), len(data)))
     log_odds_of_rows(data.logits, inverse_temperature, each, log_odds, times=len(each))
     return log_odds
 
