@@ -22,8 +22,10 @@ from calibrant.calibrators.temperature.grid_pruning import (
     smallest_on_grid,
     tail_coefficients,
 )
+from calibrant.calibrators.temperature.interpolated_errors import mass_error, width_error
 from calibrant.calibrators.temperature.search import GAMMAS, TEMPERATURES, grid, line, refine
 from calibrant.focal import focal_log_probs, phi
+from calibrant.metrics.binning import all_whole, mass_edges, width_edges
 
 CRITERIA = {"ada_ece": ada_ece, "ece": ece}
 
@@ -312,3 +314,30 @@ def test_tied_rows_do_not_hide_the_best_point(seed: int) -> None:
     assert errors[min(errors, key=errors.__getitem__)] == pytest.approx(
         ada_ece(logits=logits / found.temperature_, labels=labels), rel=1e-12
     )
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.95])
+@pytest.mark.parametrize("doubt", [1e-6, 1e-3, 0.3])
+def test_an_error_is_off_by_no_more_than_it_says(doubt: float, share: float) -> None:
+    rng = np.random.default_rng(0)
+    for trial in range(60):
+        n, n_bins = int(rng.integers(1, 60)), int(rng.integers(1, 16))
+        log_odds = rng.normal(size=n) * (0.01, 1.0, 5.0, 40.0)[trial % 4]
+        weight = (np.ones(n), rng.integers(1, 4, n).astype(float), rng.random(n))[trial % 3]
+        correct = weight * (rng.random(n) < share)
+        if trial % 5 == 0:
+            log_odds = np.round(log_odds, 1)
+        values, where = np.unique(log_odds, return_inverse=True)  # ties stay ties
+        off = log_odds + rng.uniform(-doubt, doubt, size=len(values))[where]
+        edges = mass_edges(float(weight.sum()), n_bins, whole=all_whole(weight))
+        (before, slack), (after, _) = (
+            mass_error(each[order], correct[order], weight[order], edges, doubt)
+            for each in (log_odds, off)
+            for order in [np.argsort(each, kind="stable")]
+        )
+        assert abs(after - before) <= slack + 1e-12
+        (before, slack), (after, _) = (
+            width_error(each, correct, weight, width_edges(n_bins), doubt)
+            for each in (log_odds, off)
+        )
+        assert abs(after - before) <= slack + 1e-12

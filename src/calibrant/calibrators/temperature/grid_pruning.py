@@ -253,7 +253,7 @@ def best_of_points(
     while len(tried) > n_tried:
         n_tried = len(tried)
         values, slack = errors_between(evaluator, scaled, path, temperatures, stencils, doubt)
-        lowest, highest = values - slack - doubt, values + slack + doubt
+        lowest, highest = values - slack, values + slack
         to_beat = min(float(highest.min()), best.value)
         seen = doubt.copy()
         for p in np.argsort(values, kind="stable"):

@@ -60,11 +60,11 @@ def errors_between(
 def mass_error(
     log_odds: Floats, correct: Floats, weight: Floats, edges: Floats, doubt: float
 ) -> tuple[Any, Any]:
-    """Equal-mass calibration error of sorted rows, and the largest change from a wrong order.
+    """Equal-mass calibration error of sorted rows, and by how much it may be off.
 
     ``correct`` is the weight of correct rows and 0 of others. Rows of equal confidence are one
     group, which an edge cuts in proportion. The true order of two rows whose log-odds differ by
-    less than ``doubt`` may be the reverse, which matters if an edge runs between them.
+    less than twice ``doubt`` may be the reverse, which matters if an edge runs between them.
     """
     confidence = sigmoid(log_odds)
     first = np.flatnonzero(group_starts(confidence))
@@ -79,25 +79,44 @@ def mass_error(
     group = np.minimum(np.searchsorted(ranks[1:], inner), len(first) - 1)
     start, stop = bounds[group], bounds[group + 1]
     lowest, highest = start, stop
-    for values, distance in ((log_odds, doubt), (confidence, SAME)):
+    for values, distance in ((log_odds, 2.0 * doubt), (confidence, SAME)):
         lowest = np.minimum(lowest, np.searchsorted(values, values[start] - distance))
         farthest = np.searchsorted(values, values[stop - 1] + distance, side="right")
         highest = np.maximum(highest, farthest)
     below, above = mass[start] - mass[lowest], mass[highest] - mass[stop]
     at_end = np.minimum(below + mass[stop] - mass[start], above)
-    slack = 2.0 * np.where(inner < ranks[group + 1], below + above, at_end).sum()
-    return error / edges[-1], slack / edges[-1]
+    moved = np.where(inner < ranks[group + 1], below + above, at_end)
+    # Rows that change places matter as far as one is correct and the other is not.
+    part, whole = inner - mass[lowest], mass[highest] - mass[lowest]
+    now = np.interp(inner, ranks, hits[bounds]) - hits[lowest]
+    all_hits = hits[highest] - hits[lowest]
+    most, least = np.minimum(part, all_hits), np.maximum(part - (whole - all_hits), 0.0)
+    exchanged = np.maximum(most - now, now - least)
+    exchanged += whole * (confidence[highest - 1] - confidence[lowest])
+    slack = 2.0 * np.minimum(moved, exchanged).sum()
+    return error / edges[-1], (slack + weight @ reach_of(confidence, doubt)) / edges[-1]
 
 
 def width_error(
     log_odds: Floats, correct: Floats, weight: Floats, edges: Floats, doubt: float
 ) -> tuple[Any, Any]:
-    """Equal-width calibration error, and the largest change from rows close to an edge."""
+    """Equal-width calibration error, and by how much it may be off: rows close to an edge."""
     confidence, last = sigmoid(log_odds), len(edges) - 2
     index = width_index(confidence, last + 1)
-    gaps = np.bincount(index, weights=weight * confidence - correct)
-    reach = doubt * confidence * (1.0 - confidence) + SAME
-    is_close = confidence - reach <= edges[index]
-    is_close |= (confidence + reach > edges[index + 1]) & (index < last)
+    gap_of_row = weight * confidence - correct
+    gaps = np.bincount(index, weights=gap_of_row)
+    reach = reach_of(confidence, doubt)
+    is_close = confidence - reach - SAME <= edges[index]
+    is_close |= (confidence + reach + SAME > edges[index + 1]) & (index < last)
     total = weight.sum()
-    return np.abs(gaps).sum() / total, 2.0 * weight[is_close].sum() / total
+    slack = 2.0 * np.abs(gap_of_row[is_close]).sum() + weight @ reach
+    return np.abs(gaps).sum() / total, slack / total
+
+
+def reach_of(confidence: Floats, doubt: float) -> Floats:
+    """The largest change of each confidence whose log-odds may be off by ``doubt``.
+
+    The derivative p (1 - p) grows by a factor e^doubt at most on the way, and is never above 1/4.
+    """
+    steepest = np.exp(min(doubt, 700.0)) * confidence * (1.0 - confidence)
+    return np.asarray(doubt * np.minimum(steepest, 0.25))
