@@ -204,7 +204,7 @@ def node_log_odds_of(
         gammas,
         coefficients,
         out,
-        times=len(nodes) * len(gammas),
+        times=len(nodes),  # most classes are in the tail, which all gammas share
     )
     return out, sums
 

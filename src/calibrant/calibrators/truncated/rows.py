@@ -241,7 +241,7 @@ def _node_sums(data: TruncatedRows, gammas: Floats, nodes: Floats) -> Floats:
             gammas,
             tail_coefficients(gammas),
             np.empty((len(gammas), 0, len(nodes)), dtype=np.float32),
-            times=len(nodes) * len(gammas),
+            times=len(nodes),  # most classes are in the tail, which all gammas share
         )
         return sums
     return np.array(
