@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import Any
 
 import numba
@@ -215,16 +216,18 @@ class Pass:
             return
         rows = max(1, -(-n // max(1, -(-numbers // BLOCK))))  # of equal size
         blocks = [(start, min(start + rows, n)) for start in range(0, n, rows)] or [(0, 0)]
-        threads = min(n_threads(), numbers // WORTH_A_THREAD, len(blocks))
-        if threads <= 1:
+        if min(n_threads(), numbers // WORTH_A_THREAD, len(blocks)) <= 1:
             for block in blocks:
                 yield self.compiled(*block, *arguments)
             return
-        pool = ThreadPoolExecutor(threads)
-        try:
-            yield from pool.map(lambda block: self.compiled(*block, *arguments), blocks)
-        finally:
-            pool.shutdown(cancel_futures=True)
+        pool = _pool(n_threads(), os.getpid())
+        yield from pool.map(lambda block: self.compiled(*block, *arguments), blocks)
+
+
+@lru_cache(maxsize=1)
+def _pool(threads: int, _process: int) -> ThreadPoolExecutor:
+    """Threads that are kept: starting them takes milliseconds. A forked process has its own."""
+    return ThreadPoolExecutor(threads, "calibrant")
 
 
 over_rows = Pass
