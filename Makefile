@@ -12,7 +12,7 @@ PEERS_READY := $(PEERS)/ready
 PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=2 $(BIN)/python -m pytest
 IN_PARALLEL := -n auto --dist worksteal
 
-.PHONY: help demo test test-slow test-hostile test-browser lint style types format bench bench-peers peers scoreboard docs experiments train-real reproduce-quick clean
+.PHONY: help demo test test-slow test-properties test-hostile test-browser lint style types format bench bench-peers peers scoreboard docs experiments train-real reproduce-quick clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -27,8 +27,11 @@ test: style $(READY) ## lint, types, unit tests, contracts and doctests
 	  $(PYTEST) $(IN_PARALLEL); tests=$$?; \
 	  wait $$types; types=$$?; [ $$types = 0 ] || cat out/types.log; exit $$((tests + types))
 
-test-slow: $(READY) ## distributed, Dask, resume, docs build, exports, large networks, hostile input, more examples
-	$(PYTEST) $(IN_PARALLEL) --hypothesis-profile many -m 'slow or hostile or hypothesis' tests docs/production.md
+test-slow: $(READY) ## distributed, Dask, resume, docs build, exports, large networks, hostile input
+	$(PYTEST) $(IN_PARALLEL) --hypothesis-profile many -m 'slow or hostile' tests docs/production.md
+
+test-properties: $(READY) ## the property tests on more examples
+	$(PYTEST) $(IN_PARALLEL) --hypothesis-profile many -m hypothesis tests
 
 test-hostile: $(READY) ## bad files, signals, full disks, missing packages, open ports
 	$(PYTEST) $(IN_PARALLEL) -m hostile tests/hostile

@@ -12,7 +12,7 @@ import torch
 from hypothesis import settings
 
 # The same examples in every run: a red build means a change, never a lucky draw.
-settings.register_profile("few", deadline=None, derandomize=True, max_examples=10)
+settings.register_profile("few", deadline=None, derandomize=True, max_examples=20)
 settings.register_profile("many", settings.get_profile("few"), max_examples=60)
 settings.load_profile("few")
 

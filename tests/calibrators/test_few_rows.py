@@ -104,6 +104,8 @@ def test_log_odds_of_the_search(n_classes, dtype):
     logits[1, 1:] = -np.inf  # one class
     logits[2, : n_classes // 2] = -np.inf
     logits[3] *= 60000.0
+    if dtype == "float64":
+        logits[4, :2] = 1.7e308, -1.7e308
     data = FitData(logits, labels_of(logits), RNG.random(len(logits)))
     gammas, nodes = np.array([-0.9, -0.5, 0.0, 1e-8, 2.0, 9.0]), np.linspace(-4.0, 4.0, 8)
 

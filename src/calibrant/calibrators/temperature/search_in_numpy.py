@@ -75,7 +75,10 @@ def differences(logits: npt.NDArray[Any]) -> tuple[Floats, Floats]:
     top = others[m]
     others[m] = -np.inf
     runner_up = others.max(axis=0)
-    return others - np.where(np.isneginf(runner_up), 0.0, runner_up), runner_up - top
+    is_certain = np.isneginf(runner_up)
+    with np.errstate(over="ignore"):
+        gap = np.maximum(runner_up - top, np.where(is_certain, -np.inf, np.finfo(float).min))
+        return others - np.where(is_certain, 0.0, runner_up), gap
 
 
 def split(below: Floats) -> tuple[Floats, Floats]:

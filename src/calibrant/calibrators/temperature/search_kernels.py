@@ -25,7 +25,7 @@ from calibrant._numerics.compiled import (
     max_of,
     over_rows,
 )
-from calibrant.calibrators.row_kernels import log_of_complement
+from calibrant.calibrators.row_kernels import FARTHEST, log_of_complement
 
 Floats = npt.NDArray[np.float64]
 
@@ -286,6 +286,7 @@ def node_log_odds(
             runner_up = np.float64(max_of(logits[i])) + gap
             for j in range(n_stand_ins):
                 tail[n_far + j] = stand_ins[i, j] - runner_up
+        gap = max(gap, FARTHEST)
         if n_tail > 0:
             highest = max_of(tail)
             for j in range(n_nodes):
