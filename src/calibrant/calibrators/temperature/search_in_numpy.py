@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from calibrant._numerics.logspace import sigmoid
 from calibrant.calibrators.data import Floats
 from calibrant.calibrators.row_kernels import FARTHEST
 from calibrant.calibrators.temperature.search_kernels import (
@@ -41,8 +42,7 @@ def few_node_log_odds(
         w = np.ones(len(gap)) if weight is None else weight[rows]
         for j, b in enumerate(inverse_temperatures):
             log_odds = log_odds_of_split_rows(near, tail, gap, b, gammas, coefficients)
-            small = np.exp(-np.abs(log_odds))
-            confidence[:, j] += (np.where(log_odds >= 0.0, 1.0, small) / (1.0 + small)) @ w
+            confidence[:, j] += sigmoid(log_odds) @ w
             if out.shape[1] > 0:
                 out[:, rows, j] = np.clip(log_odds / b, -CERTAIN, CERTAIN)
     return confidence
