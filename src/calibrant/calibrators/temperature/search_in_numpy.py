@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._numerics.logspace import sigmoid
-from calibrant.calibrators.data import Floats
+from calibrant.calibrators.data import Floats, row_blocks
 from calibrant.calibrators.row_kernels import FARTHEST
 from calibrant.calibrators.temperature.search_kernels import (
     ALL_NEAR,
@@ -20,9 +20,6 @@ from calibrant.calibrators.temperature.search_kernels import (
     NEAR,
     ORDER,
 )
-
-AT_ONCE = 1 << 15
-"""Numbers computed together: the arrays of a block stay in the cache."""
 
 
 def few_node_log_odds(
@@ -36,7 +33,7 @@ def few_node_log_odds(
     """What ``search_kernels.node_log_odds`` writes to ``out`` and returns."""
     n, n_classes = logits.shape
     confidence = np.zeros((len(gammas), len(inverse_temperatures)))
-    for rows in blocks(n, n_classes):
+    for rows in row_blocks(n, n_classes):
         below, gap = differences(logits[rows])
         near, tail = split(below)
         w = np.ones(len(gap)) if weight is None else weight[rows]
@@ -52,16 +49,10 @@ def few_log_odds(logits: npt.NDArray[Any], inverse_temperature: float, gammas: F
     """What ``kernels.log_odds_of_rows`` writes: the log-odds of the top class, (gammas, rows)."""
     n, n_classes = logits.shape
     found = np.empty((len(gammas), n))
-    for rows in blocks(n, n_classes):
+    for rows in row_blocks(n, n_classes):
         below, gap = differences(logits[rows])
         found[:, rows] = log_odds_of_split_rows(below, below[:0], gap, inverse_temperature, gammas)
     return found
-
-
-def blocks(n: int, n_classes: int) -> list[slice]:
-    """Blocks of rows."""
-    rows = max(1, AT_ONCE // n_classes)
-    return [slice(start, start + rows) for start in range(0, n, rows)]
 
 
 def differences(logits: npt.NDArray[Any]) -> tuple[Floats, Floats]:
