@@ -388,6 +388,25 @@ class TestTextCNN:
         nothing = network(torch.zeros(1, 0, dtype=torch.int64))
         torch.testing.assert_close(nothing, network(torch.zeros(1, 40, dtype=torch.int64)))
 
+    def test_gradients_of_texts_in_several_parts(self):
+        """Of the definition, also where a text is in two parts."""
+        torch.manual_seed(0)
+        network = TextCNN(3, n_words=20, n_dimensions=4, channels=6).double().eval()
+        texts = [torch.randint(1, 20, (length,)).tolist() for length in (300, 1, 250, 80, 17)]
+        longest = max(map(len, texts))
+        tokens = torch.tensor([text + [0] * (longest - len(text)) for text in texts])
+        expected = torch.stack([self.reference(network, text) for text in texts])
+        torch.testing.assert_close(network(tokens), expected)
+        weights = torch.randn(expected.shape, dtype=torch.float64)
+        parameters = dict(network.named_parameters())
+        found, wanted = (
+            torch.autograd.grad((logits * weights).sum(), list(parameters.values()))
+            for logits in (network(tokens), expected)
+        )
+        for name, one, other in zip(parameters, found, wanted, strict=True):
+            skipped = 1 if name == "words.weight" else 0  # padding is not trained
+            torch.testing.assert_close(one[skipped:], other[skipped:], msg=name)
+
     def test_given_vectors_are_kept_and_not_trained(self):
         vectors = np.random.default_rng(0).normal(size=(20, 8)).astype(np.float16)
         network = TextCNN(3, embeddings=vectors)
