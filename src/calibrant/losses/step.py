@@ -28,6 +28,8 @@ from calibrant.losses.base import (
 )
 from calibrant.losses.scalar import Gamma, Rule, focal_of, value_and_derivative
 
+SMALL = 2**13
+"""Numbers up to which compiled passes are faster than many torch operations."""
 AT_ONCE = 2**18
 """Half-precision numbers that are widened together: on a CPU, as many as its cache holds."""
 AT_ONCE_ELSEWHERE = 2**24
@@ -113,6 +115,12 @@ def _evaluated(
     wanted: bool,
 ) -> tuple[Tensor, Gamma, Tensor | None]:
     """(reduced loss, gamma, its gradient with respect to the logits if ``wanted``)."""
+    if _is_small(logits, target, settings):
+        from calibrant.losses import small_batch  # it imports Numba
+
+        found = small_batch.evaluated(logits, target, rule, settings.reduction)
+        if found is not None:
+            return found
     log_p, c = _log_probs(logits, target, settings.ignore_index)
     value, derivative, gamma = value_and_derivative(c, rule, signed)
     if _count_alike(target, settings):
@@ -125,6 +133,21 @@ def _evaluated(
         value = reduced(value, share, settings)
         derivative.mul_(share)  # the loss of an ignored target is 0, but its derivative is not
     return value, gamma, _gradient(logits, log_p, labels, derivative) if wanted else None
+
+
+def _is_small(logits: Tensor, target: Tensor, settings: LossSettings) -> bool:
+    """Whether compiled passes are faster, and can take these tensors."""
+    return (
+        0 < logits.numel() <= SMALL
+        and settings.weight is None
+        and settings.ignore_index < 0
+        and logits.dim() == 2
+        and logits.device.type == target.device.type == "cpu"
+        and logits.dtype in (torch.float32, torch.float64)
+        and target.dtype == torch.int64
+        and logits.is_contiguous()
+        and target.is_contiguous()
+    )
 
 
 def _count_alike(target: Tensor, settings: LossSettings) -> bool:
