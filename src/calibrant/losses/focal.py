@@ -108,8 +108,9 @@ class FocalLoss(_WithGamma):
     .. math:: \mathrm{FL} = -(1 - p)^\gamma \log p, \qquad p = \mathrm{softmax}(s)_y
 
     It is computed from the cross-entropy, with the exact derivative. With class indices it takes
-    about the time of ``torch.nn.CrossEntropyLoss`` (one and a half times in small batches, which are all
-    overhead) and no more memory. Gradients are finite for every gamma and all finite logits.
+    about the time of ``torch.nn.CrossEntropyLoss`` (one and a half times in small batches, which
+    are all overhead) and no more memory. Gradients are finite for every gamma and all finite
+    logits.
 
     Targets that are probabilities v, and label smoothing, cost
     :math:`\sum_k v_k \cdot -(1 - q_k)^\gamma \log q_k`, with one gamma for a row: a policy gets the

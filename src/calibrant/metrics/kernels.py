@@ -14,6 +14,7 @@ import numpy.typing as npt
 from calibrant._numerics.compiled import (
     bin_of,
     bits_of,
+    exp_nonpositive,
     exp_row,
     extremes_of,
     index_of,
@@ -32,18 +33,34 @@ NARROW = 16
 
 
 @kernel()
-def scanned(row: Any) -> tuple[Any, int, Any, Any]:
-    """The largest entry of a short row, its first index, the sum, and whether none is below 0."""
-    top, m = row[0], 0
-    total, good = np.float64(row[0]), row[0] >= 0.0
-    for k in range(1, len(row)):
-        p = row[k]
-        total += p
-        good &= p >= 0.0  # not for NaN
-        larger = p > top
-        top = p if larger else top
-        m = k if larger else m
-    return top, m, total, good
+def scanned(probs: Any, i: int) -> tuple[Any, int, Any, Any]:
+    """The largest entry of a short row, its first index, the smallest entry, and the sum.
+
+    Indexed from the array: a view of each row takes longer than the loop.
+    """
+    top, m = probs[i, 0], 0
+    lowest, total = top, np.float64(top)
+    for k in range(1, probs.shape[1]):
+        p = probs[i, k]
+        total += p  # NaN if there is one
+        lowest = min(lowest, p)
+        if p > top:
+            top, m = p, k
+    return top, m, lowest, total
+
+
+@kernel(fastmath={"reassoc", "nsz", "contract"})
+def scanned_logits(logits: Any, i: int) -> tuple[Any, int, Any]:
+    """The largest entry of a short row, its first index, and the sum of e^(logit - largest)."""
+    top, m = logits[i, 0], 0
+    for k in range(1, logits.shape[1]):
+        x = logits[i, k]
+        if x > top:  # never, if the first is NaN
+            top, m = x, k
+    total = 0.0
+    for k in range(logits.shape[1]):
+        total += exp_nonpositive(np.float64(logits[i, k]) - np.float64(top))
+    return top, m, total
 
 
 @over_rows
@@ -59,16 +76,16 @@ def top_of_probs(
     """Largest probability of each row, and whether it is at the label; the first bad row or -1."""
     bad = -1
     for i in range(start, stop):
-        row = probs[i]
         if probs.shape[1] <= NARROW:
-            top, m, total, good = scanned(row)
+            top, m, lowest, total = scanned(probs, i)
         else:
+            row = probs[i]
             lowest, top = extremes_of(row)
-            # NaN fails this comparison.
-            m, total, good = index_of(row, top), sum_of(row), lowest >= 0.0
+            m, total = index_of(row, top), sum_of(row)
         confidence[i] = min(top, 1.0)
         correct[i] = m == labels[i]
-        if not (good and abs(total - 1.0) <= tolerance):
+        # NaN fails these comparisons.
+        if not (lowest >= 0.0 and abs(total - 1.0) <= tolerance):
             bad = i if bad < 0 else bad
     return bad
 
@@ -96,12 +113,15 @@ def top_of_logits(
     bad = -1
     weights = np.empty(n_classes)
     for i in range(start, stop):
-        row = logits[i]
-        top = max_of(row)
-        exp_row(row, np.float64(top), weights)
-        total = sum_of(weights)
+        if n_classes <= NARROW:
+            top, m, total = scanned_logits(logits, i)
+        else:
+            row = logits[i]
+            top = max_of(row)
+            exp_row(row, np.float64(top), weights)
+            m, total = index_of(row, top), sum_of(weights)
         confidence[i] = 1.0 / total
-        correct[i] = index_of(row, top) == labels[i]
+        correct[i] = m == labels[i]
         # The total is NaN if there is a NaN, if the top is +inf, or if all logits are -inf.
         if not (total >= 1.0 and abs(top) < np.inf):
             bad = i if bad < 0 else bad
@@ -361,16 +381,20 @@ def add_many_to_cells(
 ) -> None:
     """:func:`add_to_cells`, compiled."""
     for i in range(len(cell)):
-        c = confidence[i]
-        hit = 1.0 if correct[i] else 0.0
         w = weight[i] if len(weight) > 0 else 1.0
-        k = cell[i]
-        counts[k] += 1
-        sums[k, 0] += w
-        sums[k, 1] += w * c
-        sums[k, 2] += w * hit
-        sums[k, 3] += w * (c - hit) ** 2
-        sums[k, 4] += w * (c * (1.0 - c))
+        add_one_to_cell(cell[i], confidence[i], correct[i], w, counts, sums)
+
+
+@kernel()
+def add_one_to_cell(k: int, c: float, correct: Any, w: float, counts: Any, sums: Any) -> None:
+    """Add one sample to the counts and sums of its cell."""
+    hit = 1.0 if correct else 0.0
+    counts[k] += 1
+    sums[k, 0] += w
+    sums[k, 1] += w * c
+    sums[k, 2] += w * hit
+    sums[k, 3] += w * (c - hit) ** 2
+    sums[k, 4] += w * (c * (1.0 - c))
 
 
 def add_to_cells(
@@ -393,14 +417,11 @@ def width_bin_sums(
     start: int, stop: int, confidence: Any, correct: Any, weight: Any, edges: Any
 ) -> Any:
     """Counts and sums of equal-width bins, (bins, 6), as :func:`add_to_cells` adds them."""
-    cell = np.empty(stop - start, dtype=np.int64)
-    for i in range(start, stop):
-        cell[i - start] = bin_of(confidence[i], edges)
     table = np.zeros((len(edges) - 1, 6))
-    block = slice(start, stop)
-    add_many_to_cells(
-        cell, confidence[block], correct[block], weight[block], table[:, 0], table[:, 1:]
-    )
+    counts, sums = table[:, 0], table[:, 1:]
+    for i in range(start, stop):
+        c, w = confidence[i], weight[i] if len(weight) > 0 else 1.0
+        add_one_to_cell(bin_of(c, edges), c, correct[i], w, counts, sums)
     return table
 
 
