@@ -80,8 +80,7 @@ class Experiment:
     ``parameters``. ``reads`` names files of this folder that belong to the parameters, ``shows`` a
     table and ``draws`` a picture for the page. ``study = true`` marks our own question whose
     ``run.py`` has its own command line and no expected values; ``pending`` is the reason why a
-    result is not published yet, ``older`` in what the published one, and the expected values with
-    it, differ from what this config asks for.
+    result is not published yet.
     """
 
     folder: Path
@@ -111,11 +110,6 @@ class Experiment:
     def pending(self) -> str:
         """The reason why it is not published, or an empty string."""
         return str(self.config.get("pending", ""))
-
-    @property
-    def older(self) -> str:
-        """In what the published result differs from this config, or an empty string."""
-        return str(self.config.get("older", ""))
 
     @property
     def picture(self) -> Path | None:

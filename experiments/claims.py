@@ -68,11 +68,8 @@ class Claim:
                 return UNTESTED, f"`python -m experiments {name}` has not been published"
             values.append(result["values"])
         verdict, evidence = self.by(values)
-        by = [
-            f"`{name}`, older runs" if published[name].older else f"`{name}`"
-            for name in self.experiments
-        ]
-        return verdict, f"{evidence} ({', '.join(by)})"
+        by = ", ".join(f"`{name}`" for name in self.experiments)
+        return verdict, f"{evidence} ({by})"
 
     def by(self, values: Sequence[Mapping[str, float]]) -> Verdict:
         """The verdict by some values, of which runs may be missing or older than the claim."""

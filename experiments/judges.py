@@ -180,14 +180,14 @@ def map_by_data(values: Values) -> Verdict:
     """Does the map lower the error with many images, and raise it on networks that fit few?"""
     parts, shown, clusters = [], [], 0
     for few, many in _sizes(values):
-        # Where the training error is not known, it is not known either whether the network fits.
-        fits = values.get(f"{STANDARD}: {few}{TRAINING_ERROR}", math.inf) < FITS
+        fits = values[f"{STANDARD}: {few}{TRAINING_ERROR}"] < FITS
         clusters += fits
         for panel, sign in ((few, 1), (many, -1)):
             (interval,) = _intervals(values, STANDARD, panel)
             parts += [interval if sign > 0 else minus(interval)] if fits else []
             added = _with_intervals(_map_adds(values, STANDARD, panel), [interval])
-            shown.append(f"{panel} {added}, training error {_training_error(values, panel)}")
+            error = values[f"{STANDARD}: {panel}{TRAINING_ERROR}"]
+            shown.append(f"{panel} {added}, training error {error:.1f}%")
     return _when_complete(values, by_panels(parts, clusters)), (
         f"points of ECE that the map adds: {'; '.join(shown)}{_left_out(values)}"
     )
@@ -420,10 +420,10 @@ TRAINING_ERROR = ": training error %"
 
 
 def _panels(values: Values, paradigm: str) -> list[str]:
-    """Panels of a paradigm: data set, network and images; ResNet-44 has hardly learned anything."""
+    """Panels of a paradigm: data set, network and images."""
     start = f"{paradigm}: "
     panels = [name.removeprefix(start).removesuffix(ADDS) for name in values if name.endswith(ADDS)]
-    return [p for p in panels if f"{start}{p}{ADDS}" in values and "resnet44" not in p]
+    return [p for p in panels if f"{start}{p}{ADDS}" in values]
 
 
 def _map_adds(values: Values, paradigm: str, panel: str) -> list[float]:
@@ -452,11 +452,6 @@ def _sizes(values: Values) -> list[tuple[str, str]]:
         for data, of_data in sizes.items()
         if len(of_data) > 1
     ]
-
-
-def _training_error(values: Values, panel: str) -> str:
-    error = values.get(f"{STANDARD}: {panel}{TRAINING_ERROR}")
-    return "not recorded" if error is None else f"{error:.1f}%"
 
 
 def _when_complete(values: Values, verdict: str) -> str:

@@ -115,8 +115,6 @@ def section(experiment: Experiment) -> str:
         f"{published['seconds']:.0f} s; made by commit {published['commit']}, config "
         f"{published['config_hash']}."
     )
-    if experiment.older:
-        head += f"\n\n**These are older runs**: {experiment.older}."
     expected = experiment.expected()
     printed = {name for name, each in expected.items() if each.paper}
     # Without printed values, show a short list and leave a long one to the file.
