@@ -479,7 +479,7 @@ def _larger_gammas(values: Values, pairs: Sequence[tuple[str, str]]) -> Verdict:
         low, high = t_interval([one[seed] - other[seed] for seed in seeds])
         intervals.append((low, high))
         gammas = (", ".join(f"{of[seed]:.0f}" for seed in seeds) for of in (one, other))
-        of_mean = f"difference {low:+.1f} to {high:+.1f}"
+        of_mean = f"difference {low:+.1f} to {high:+.1f}" if math.isfinite(low) else "one seed"
         shown.append(f"{first} against {second}: {' against '.join(gammas)}, {of_mean}")
     return _when_complete(values, by_panels(intervals, len(pairs))), (
         "gamma with the smallest ECE without the map, by seed: "
@@ -489,6 +489,6 @@ def _larger_gammas(values: Values, pairs: Sequence[tuple[str, str]]) -> Verdict:
 
 def _with_intervals(numbers: list[float], intervals: list[tuple[float, float]]) -> str:
     return " and ".join(
-        f"{number:+.1f} ({low:+.1f} to {high:+.1f})"
+        f"{number:+.1f} ({f'{low:+.1f} to {high:+.1f}' if math.isfinite(low) else 'one seed'})"
         for number, (low, high) in zip(numbers, intervals, strict=True)
     )

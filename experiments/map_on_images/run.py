@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -274,7 +275,7 @@ def table_of_changes(groups: Sequence[list[Measured]]) -> Table:
     for group in groups:
         added, low, high, best, trained, *_ = changes(group).values()
         title = group[0].panel.title
-        interval = f"{low:+.2f} to {high:+.2f}"
+        interval = f"{low:+.2f} to {high:+.2f}" if math.isfinite(low) else "one seed"
         cells = [f"{added:+.2f}", interval, str(best), f"{trained:.1f}"]
         rows.append([group[0].paradigm, title, *cells])
     return Table("What the map adds to the error, mean of gamma 1 to 3", head, rows)
