@@ -470,7 +470,7 @@ def test_a_real_network_is_over_confident_and_one_temperature_mends_most_of_it(s
 def test_slow_methods_are_left_out_of_many_samples():
     assert too_slow(CALIBRATORS, 10_000, 100) == {}
     slow = NANOSECONDS.keys() | NANOSECONDS_PER_CLASS.keys()
-    assert too_slow(CALIBRATORS, 50_000, 1000).keys() == slow
+    assert too_slow(CALIBRATORS, 50_000, 1000).keys() == slow - {"bias-corrected-temperature"}
     assert slow < CALIBRATORS.keys()
     assert "matrix" in too_slow(CALIBRATORS, 5, 2000)  # a parameter for each pair
 

@@ -252,16 +252,18 @@ def class_bin_sums(
     n_bins = len(edges) - 1
     sums = np.zeros((2 * n_bins + 1, n_classes))
     probs = np.empty(n_classes)
-    bins = np.empty(n_classes, dtype=np.int64)
     for i in range(start, stop):
         write_probs(scores[i], from_logits, probs)
         w = weight[i] if len(weight) > 0 else 1.0
         for k in range(n_classes):
-            bins[k] = bin_of(probs[k], edges)
-            sums[2 * n_bins, k] += w * w * (probs[k] * (1.0 - probs[k]))
+            p = probs[k]
+            sums[0, k] += w * p if p <= edges[1] else 0.0
+            sums[2 * n_bins, k] += w * w * (p * (1.0 - p))
         for k in range(n_classes):
-            sums[bins[k], k] += w * probs[k]
-        sums[n_bins + bins[labels[i]], labels[i]] += w
+            if probs[k] > edges[1]:  # few of many classes
+                sums[bin_of(probs[k], edges), k] += w * probs[k]
+        label = labels[i]
+        sums[n_bins + bin_of(probs[label], edges), label] += w
     return sums
 
 
@@ -305,18 +307,22 @@ def tabulate_alias(probs: Any, cut: Any, alias: Any, waiting: Any) -> None:
     for k in range(n_classes):
         cut[k] = probs[k] * scale
         alias[k] = k
-        if cut[k] < 1.0:
-            waiting[small] = k
-            small += 1
-        else:
-            large -= 1
-            waiting[large] = k
+    for k in range(n_classes):  # without a branch: it would be unpredictable
+        is_small = np.int64(cut[k] < 1.0)
+        waiting[large - 1] = k
+        waiting[small] = k
+        small += is_small
+        large -= 1 - is_small
     while small > 0 and large < n_classes:
-        small -= 1
-        below, above = waiting[small], waiting[large]
-        alias[below] = above
-        cut[above] -= 1.0 - cut[below]
-        if cut[above] < 1.0:
+        above = waiting[large]
+        left = cut[above]
+        while small > 0 and left >= 1.0:
+            small -= 1
+            below = waiting[small]
+            alias[below] = above
+            left -= 1.0 - cut[below]
+        cut[above] = left
+        if left < 1.0:
             waiting[small] = above
             small += 1
             large += 1
@@ -341,7 +347,10 @@ def count_drawn_labels(
         probs, add = rows[i], np.float32(weight[i])
         tabulate_alias(probs, cut, alias, waiting)
         for k in range(n_classes):
-            cells[k, 1] = k * n_bins + bin_of(probs[k], edges)
+            cells[k, 1] = k * n_bins
+        for k in range(n_classes):
+            if probs[k] > edges[1]:  # few of many classes
+                cells[k, 1] += bin_of(probs[k], edges)
         for k in range(n_classes):
             cells[k, 0] = cells[alias[k], 1]
         top = cells[index_of(probs, max_of(probs)), 1]

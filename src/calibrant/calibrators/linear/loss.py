@@ -132,7 +132,9 @@ class RowsInMemory:
             x[block] = centred_logits(logits)
             level[block] = _log_sum(x[block], possible) if log_probs else 0.0
             n_masked += _n_masked(counted, possible)
-            centred = centred_logits(np.where(counted, logits, -np.inf))
+            centred = x[block]
+            if not np.array_equal(counted, possible):
+                centred = centred_logits(np.where(counted, logits, -np.inf))
             size[block] = _root_mean_square(centred, counted)
             if log_probs:
                 log_q = centred - _log_sum(centred, counted)[:, np.newaxis]
@@ -486,7 +488,9 @@ class LossInMemory(RegressionLoss):
         features = self.rows.features(block)
         if self.shape:
             return features
-        absent = False if self.rows.absent is None else self.rows.absent[block]
+        if self.rows.absent is None:
+            return np.asarray(features - features.max(axis=1, keepdims=True))
+        absent = self.rows.absent[block]
         top = np.where(absent, -np.inf, features).max(axis=1, keepdims=True)
         return np.where(absent, 0.0, features - top)
 
