@@ -124,8 +124,8 @@ CLAIMS = (
         "FLA-53 beats MMCE before temperature scaling",
         f"{MUKHOTI}, Table 1",
         ("loss-tables", "dynamics", "digits-losses"),
-        smaller_error("FLA-53", "MMCE"),
-        f"{PAIRED}; MMCE is the unweighted form here",
+        smaller_error("FLA-53", "MMCE, published"),
+        f"{PAIRED}; MMCE as the authors' code computes it (`mmce-published`)",
         "had no verdict",
     ),
     Claim(

@@ -301,15 +301,18 @@ def temperature_by_error(public: Values) -> Verdict:
 
 
 def temperature_falls(values: Values) -> Verdict:
-    """Is the T of networks trained with gamma 3 below that of cross-entropy?"""
-    ending = ": networks with a smaller ECE by focal temperature"
-    places = {name.removesuffix(ending) for name in values if name.endswith(ending)} - {"all"}
-    data = {place.partition(",")[0] for place in places}
-    # Each network against the claim is one on another data set at worst.
-    against = min(values["settings in which T of fl-3 is not below that of ce"], len(data))
-    return by_counts(len(data) - against, against), (
-        f"T of FL-3 is below that of cross-entropy on {counted(len(data) - against, len(data))} "
-        f"data sets, with {len(places)} networks"
+    """Does T fall with each step from cross-entropy to FL-3, FL-5 and FL-7?"""
+    ending = ": steps from ce, fl-3, fl-5, fl-7 at which T does not fall"
+    rises = {
+        name.removesuffix(ending): value for name, value in values.items() if name.endswith(ending)
+    }
+    data = {place.partition(",")[0] for place in rises}
+    against = {place.partition(",")[0] for place, count in rises.items() if count}
+    steps = 3 * len(rises)
+    return by_counts(len(data) - len(against), len(against)), (
+        f"T falls at every step from cross-entropy to FL-3, FL-5 and FL-7 on "
+        f"{counted(len(data) - len(against), len(data))} data sets; at "
+        f"{steps - sum(rises.values()):.0f} of {steps} steps of {len(rises)} networks"
     )
 
 

@@ -19,13 +19,14 @@ from experiments.results import Result
 from experiments.tables import Table
 from experiments.trained.runs import Place, finished, missing, title
 
-COLUMNS = (*paper.LOSSES, "adafocal")
+COLUMNS = (*paper.LOSSES, "mmce-published", "adafocal")
 PAIRS = (
     ("fl-3", "ce"),
     ("fla-53", "ce"),
     ("fla-53", "fl-3"),
     ("fla-53", "brier"),
     ("fla-53", "mmce"),
+    ("fla-53", "mmce-published"),
     ("adafocal", "ce"),
 )
 """Pairs whose ECE is compared on the same test samples: the first minus the second."""
@@ -83,7 +84,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
         if loss not in learned[place]
     ]
     values["runs that have learned nothing"] = len(idle)
-    notes = list(NOTES)
+    notes = [parameters["about"], SIGNIFICANT]
     if idle:
         notes.append(
             f"Learned nothing, and left out of differences and counts: {', '.join(idle)}. Their "
@@ -121,7 +122,7 @@ def compared(
         values[f"{pair}, ECE {stage} T: significantly smaller"] = seen.count("better")
         values[f"{pair}, ECE {stage} T: significantly larger"] = seen.count("worse")
         values[f"{pair}, ECE {stage} T: noise"] = seen.count("not distinguishable")
-        if a in paper.LOSSES:
+        if {a, b} <= {*paper.LOSSES}:
             counted = paper.smaller(printed, stage, a, b)
             values[f"the paper's ten: {pair}, ECE {stage} T: smaller"] = counted
     return rows
@@ -242,11 +243,8 @@ def our_cells(runs: Mapping[str, Measured], quantity: str) -> list[str]:
     return cells
 
 
-NOTES = (
-    "The runs made here are short (the README has how short): 20 Newsgroups and SST have the "
-    "paper's networks, CIFAR-10 is a JPEG version with ResNet-8 on 5000 images and ResNet-20 on "
-    "1500, and the other data sets are not in the paper.",
+SIGNIFICANT = (
     "Significant means that the 95% interval of the paired difference on the same test samples "
     "leaves out 0; one seed, so the interval is about other test samples, not about other "
-    "trainings.",
+    "trainings."
 )

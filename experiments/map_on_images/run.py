@@ -99,7 +99,8 @@ def run(parameters: Mapping[str, Any]) -> Result:
             f"{folder} must hold runs of {', '.join(parameters['grids'])} with every gamma of a "
             "seed; found none. The README has the commands that make them"
         )
-    steps = {steps_of(job.recipe) for job in jobs}
+    steps = [steps_of(job.recipe) for job in jobs]
+    batches = [job.recipe.batch_size for job in jobs]
     values: dict[str, float] = {
         "runs": len(jobs),
         "runs that finished": len(finished),
@@ -121,12 +122,11 @@ def run(parameters: Mapping[str, Any]) -> Result:
         },
         [
             f"ECE in {parameters['n_bins']} equal bins on the stored test samples, in percent.",
-            "The networks are far smaller runs than the paper's: part of the images, no "
-            f"augmentation, {max(steps)} steps of 64 images whatever the size of the training set, "
-            "at most 20 layers of 110.",
+            "The networks are far smaller runs than the paper's of 110 layers: part of the images, "
+            f"no augmentation, {span(steps)} steps of {span(batches)} images.",
             "A seed counts if the runs of all its gammas are finished and have learned: training "
             f"error below {parameters['learned_below']:g} of that of naming the commonest class. "
-            "Training errors: last epoch, an eighth of the images.",
+            "Training errors: last epoch, the `observed` images of the grids.",
             f"Intervals: Student's t over seeds, level {LEVEL:.0%}.",
         ],
         left,
@@ -174,6 +174,11 @@ def steps_of(recipe: Recipe) -> int:
     """How many steps a run has."""
     assert recipe.limit is not None
     return recipe.epochs * -(-recipe.limit // recipe.batch_size)
+
+
+def span(counts: Sequence[int]) -> str:
+    """The smallest and the largest of some counts, or the only one."""
+    return " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
 
 
 def gamma_of(loss: str) -> int:

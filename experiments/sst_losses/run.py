@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
+from calibrant.training import Recipe
 from calibrant.training.folders import RunFolder
 from calibrant.training.grid import folder_of
 from experiments.catalogue import NothingToReadError
@@ -40,14 +41,15 @@ def run(parameters: Mapping[str, Any]) -> Result:
     printed = paper.cells()
     values: dict[str, float] = {}
     means, cells, against = [], [], []
-    measured = by_loss(parameters)
+    measured = by_title(parameters)
     counts: list[bool] = []
-    for loss, runs in measured.items():
+    for named, runs in measured.items():
+        loss = runs[0].run.recipe.loss
         seen = {quantity: of_runs(runs, quantity) for quantity in QUANTITIES}
-        row = [title(loss), str(len(runs))]
+        row = [named, str(len(runs))]
         for quantity, name in QUANTITIES.items():
             mean, half = mean_and_half(seen[quantity])
-            values[f"{title(loss)}: {name}"] = mean
+            values[f"{named}: {name}"] = mean
             row.append(f"{mean:.2f} ± {half:.2f}")
         means.append(row)
         for column in paper.LOSSES:
@@ -59,9 +61,10 @@ def run(parameters: Mapping[str, Any]) -> Result:
                 within = low <= cell <= high
                 counts.append(within)
                 spans = f"{low:.2f} to {high:.2f}"
-                cells.append([title(loss), name, f"{cell:g}", spans, "yes" if within else "**no**"])
+                cells.append([named, name, f"{cell:g}", spans, "yes" if within else "**no**"])
         if loss != "ce":
-            against.append([title(loss), *minus_cross_entropy(values, loss, runs, measured["ce"])])
+            plain = measured[title("ce")]
+            against.append([named, *minus_cross_entropy(values, named, runs, plain)])
     values["printed cells"] = len(counts)
     values["printed cells within the range of a further run"] = sum(counts)
     seeds = sorted({each.run.recipe.seed for runs in measured.values() for each in runs})
@@ -83,13 +86,19 @@ def run(parameters: Mapping[str, Any]) -> Result:
             cells,
         ),
     }
-    return Result(values, tables, notes=[*NOTES, *absent(parameters["grid"], measured)])
+    return Result(values, tables, notes=[*NOTES, *absent(parameters["grids"], measured)])
 
 
-def by_loss(parameters: Mapping[str, Any]) -> dict[str, list[Measured]]:
+def title_of(recipe: Recipe) -> str:
+    """The loss of a recipe, and when its gamma changes if it says so."""
+    changes = recipe.loss_options.get("epochs")
+    return title(recipe.loss) + (f" after {changes[0]} and {changes[1]} epochs" if changes else "")
+
+
+def by_title(parameters: Mapping[str, Any]) -> dict[str, list[Measured]]:
     """The finished runs of each loss that has two or more."""
     folder = Path(parameters["folder"])
-    grid = jobs([parameters["grid"]])
+    grid = jobs(parameters["grids"])
     unpack(grid, folder)
     found: dict[str, list[Measured]] = {}
     for job in grid:
@@ -97,22 +106,22 @@ def by_loss(parameters: Mapping[str, Any]) -> dict[str, list[Measured]]:
         result = place.read_result()
         if result is not None:
             run = TrainedRun(job, place, result)
-            found.setdefault(job.recipe.loss, []).append(measure(run, parameters["tenths"]))
-    several = {loss: runs for loss, runs in found.items() if len(runs) > 1}
-    if "ce" not in several:
+            found.setdefault(title_of(job.recipe), []).append(measure(run, parameters["tenths"]))
+    several = {named: runs for named, runs in found.items() if len(runs) > 1}
+    if title("ce") not in several:
         raise NothingToReadError(
-            f"{folder} must hold runs of {parameters['grid']} with two or more seeds; found none. "
-            f"Make them with: calibrant train --grid experiments/trained/{parameters['grid']} "
-            f"-o {folder}"
+            f"{folder} must hold runs of {parameters['grids'][0]} with two or more seeds; found "
+            "none. Make them with: calibrant train --grid "
+            f"experiments/trained/{parameters['grids'][0]} -o {folder}"
         )
     return several
 
 
-def absent(grid: str, measured: Mapping[str, Sequence[Measured]]) -> list[str]:
-    """A line that names the losses with fewer seeds than the grid asks for, if any."""
-    asked = Counter(job.recipe.loss for job in jobs([grid]))
-    counts = {loss: len(measured.get(loss, [])) for loss in asked}
-    fewer = [f"{title(x)} ({counts[x]} of {n} seeds)" for x, n in asked.items() if counts[x] < n]
+def absent(grids: Sequence[str], measured: Mapping[str, Sequence[Measured]]) -> list[str]:
+    """A line that names the losses with fewer seeds than the grids ask for, if any."""
+    asked = Counter(title_of(job.recipe) for job in jobs(grids))
+    counts = {named: len(measured.get(named, [])) for named in asked}
+    fewer = [f"{x} ({counts[x]} of {n} seeds)" for x, n in asked.items() if counts[x] < n]
     return [f"Not finished, and left out: {', '.join(fewer)}."] if fewer else []
 
 
@@ -135,7 +144,7 @@ def further_run(of_seeds: Floats, level: float) -> tuple[float, float]:
 
 
 def minus_cross_entropy(
-    values: dict[str, float], loss: str, runs: Sequence[Measured], plain: Sequence[Measured]
+    values: dict[str, float], named: str, runs: Sequence[Measured], plain: Sequence[Measured]
 ) -> list[str]:
     """The differences from cross-entropy with the same seeds."""
     of_seed = {each.run.recipe.seed: each for each in plain}
@@ -144,7 +153,7 @@ def minus_cross_entropy(
     for key in (("ece", "before"), ("ece", "after"), ("nll", "before"), ("nll", "after")):
         differences = [one.cells[key] - other.cells[key] for one, other in pairs]
         mean, half = mean_and_half(np.array(differences))
-        name = f"{title(loss)} minus cross-entropy: {QUANTITIES[key]}"
+        name = f"{named} minus cross-entropy: {QUANTITIES[key]}"
         values[name], values[f"{name}, half interval"] = mean, half
         text = f"{mean:+.2f} ± {half:.2f}"
         shown.append(f"**{text}**" if abs(mean) > half else text)

@@ -29,7 +29,7 @@ def test_the_kept_runs_are_compared_with_the_paper(tmp_path, monkeypatch):
     parameters = catalogue()["sst-losses"].parameters | {"folder": str(tmp_path)}
     result = sst.run(parameters)
     assert result.values["printed cells"] == 12
-    errors = [each.cells["error", "before"] for each in sst.by_loss(parameters)["fl-3"]]
+    errors = [each.cells["error", "before"] for each in sst.by_title(parameters)["FL-3"]]
     assert result.values["FL-3: error %"] == pytest.approx(np.mean(errors))
     ce, fl = (result.values[f"{loss}: ECE %"] for loss in ("cross-entropy", "FL-3"))
     difference = result.values["FL-3 minus cross-entropy: ECE %"]

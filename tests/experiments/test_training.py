@@ -31,6 +31,7 @@ from experiments.loss_tables.measuring import (
     top,
 )
 from experiments.loss_tables.run import COLUMNS, run as loss_tables
+from experiments.newsgroups_losses.run import run as newsgroups_losses
 from experiments.results import changed_verdicts, reproduce
 from experiments.single_images.run import drawn
 from experiments.trained.runs import finished, jobs, missing, test_logits as logits_of_two
@@ -120,16 +121,20 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def tables(folder):
-    return loss_tables(
-        {
-            "grids": GRIDS,
-            "folder": folder,
-            "tenths": [1, 100],
-            "near_one": [0.9, 1.1],
-            "learned_below": 0.9,
-        }
-    )
+def parameters(folder):
+    return {
+        "grids": GRIDS,
+        "folder": folder,
+        "tenths": [1, 100],
+        "near_one": [0.9, 1.1],
+        "learned_below": 0.9,
+        "about": "Two made-up networks.",
+    }
+
+
+@pytest.fixture(scope="module")
+def tables(parameters):
+    return loss_tables(parameters)
 
 
 def test_the_paper_s_cells_stand_as_they_are_printed():
@@ -220,6 +225,14 @@ def test_a_network_that_names_the_commonest_class_has_learned_nothing(folder):
     idle = replace(run, result={"test": {"error": 1.0 - share}})
     assert has_learned(run, 0.9)
     assert not has_learned(idle, 0.9)
+
+
+@pytest.mark.slow
+def test_one_data_set_is_shown_without_the_others(parameters):
+    found = newsgroups_losses(parameters)
+    assert {row[0] for row in found.tables["ece"].rows} == {"20 Newsgroups"}
+    assert found.tables["differences"].rows
+    assert not [name for name in found.values if name.startswith("the paper's ten")]
 
 
 def test_tables_have_the_paper_s_rows_and_ours(tables):

@@ -1,0 +1,1 @@
+"""The focal map on CIFAR10-s."""

@@ -1,0 +1,1 @@
+"""The losses on 20 Newsgroups, divided at random."""
