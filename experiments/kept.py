@@ -48,9 +48,11 @@ def keep(folder: Path, kept: Path = KEPT) -> int:
     archives: dict[str, dict[str, bytes]] = {}
     finished = [run for run in runs if run.is_finished()]
     for run in finished:
-        recipe = run.stored()["recipe"]
-        name = archive_name(recipe["data"], recipe["model"])
+        stored = run.stored()
+        name = archive_name(stored["recipe"]["data"], stored["recipe"]["model"])
         files = archives.setdefault(name, members(kept / name))
+        if f"{run.path.name}/{run.config.name}" in files and not stored.get("files"):
+            continue  # it was unpacked: its logits are not rounded twice
         files.update({f"{run.path.name}/{file}": data for file, data in packed(run).items()})
     if not archives:
         raise FileNotFoundError(f"{folder} must hold finished runs; found none")

@@ -388,6 +388,19 @@ def test_kept_rows_are_the_same_in_all_runs_and_if_kept_twice(folder, tmp_path):
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
 
 
+def test_a_run_that_was_unpacked_is_not_rounded_again(folder, tmp_path):
+    keep(Path(folder), tmp_path / "kept")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()}
+    unpack(jobs(GRIDS), tmp_path / "out", tmp_path / "kept")
+    for run in (tmp_path / "out").iterdir():
+        with np.load(run / "predictions.npz") as stored:
+            arrays = dict(stored.items())
+        arrays["test_logits"] = arrays["test_logits"].astype(np.float16) * 1.01
+        np.savez(run / "predictions.npz", **arrays)
+    keep(tmp_path / "out", tmp_path / "kept")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()} == before
+
+
 def test_what_is_kept_is_listed(folder, tmp_path):
     keep(Path(folder), tmp_path / "kept")
     lines = (tmp_path / "kept" / "README.md").read_text().splitlines()
