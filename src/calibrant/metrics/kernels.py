@@ -308,7 +308,7 @@ def tabulate_alias(probs: Any, cut: Any, alias: Any, waiting: Any) -> None:
         cut[k] = probs[k] * scale
         alias[k] = k
     for k in range(n_classes):  # without a branch: it would be unpredictable
-        is_small = np.int64(cut[k] < 1.0)
+        is_small: Any = np.int64(cut[k] < 1.0)
         waiting[large - 1] = k
         waiting[small] = k
         small += is_small
