@@ -291,8 +291,8 @@ CLAIMS = (
         f"{KOMISARENKO}, Fig. 8",
         ("focal-temperature-trained",),
         temperature_falls,
-        "share of the data sets on which T falls at every step from cross-entropy to FL-3, FL-5 and "
-        "FL-7; nine networks, one seed",
+        "share of the data sets on which T falls at every step from cross-entropy to FL-3, FL-5 "
+        "and FL-7; nine networks, one seed",
         "held: FL-3 alone was compared with cross-entropy",
     ),
     Claim(
