@@ -313,8 +313,8 @@ def tabulate_alias(probs: Any, cut: Any, alias: Any, waiting: Any) -> None:
         waiting[small] = k
         small += is_small
         large -= 1 - is_small
-    while small > 0 and large < n_classes:
-        above = waiting[large]
+    for place in range(large, n_classes):
+        above = waiting[place]
         left = cut[above]
         while small > 0 and left >= 1.0:
             small -= 1
@@ -325,7 +325,6 @@ def tabulate_alias(probs: Any, cut: Any, alias: Any, waiting: Any) -> None:
         if left < 1.0:
             waiting[small] = above
             small += 1
-            large += 1
 
 
 @kernel(nogil=True)
