@@ -28,7 +28,7 @@ from calibrant.metrics.binning import mass_membership, width_index
 from calibrant.metrics.samples import Floats, ScoredSamples
 
 Counts = npt.NDArray[np.uint8]
-CHUNK_NUMBERS = 2_000_000
+CHUNK_NUMBERS = 1_000_000
 """Numbers held in memory at once while resampling."""
 HELD_COUNTS = 16_000_000
 """Largest number of counts, of a byte each, that are held for the next metrics."""
