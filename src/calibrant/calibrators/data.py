@@ -34,7 +34,7 @@ MOST_SPREAD = 1e30
 class is masked: that would be an infinite difference."""
 NEARLY_TIED = 1.0 - 1e-6
 """Ratio of two probabilities above which rounding to single precision could make them equal."""
-BLOCK_ENTRIES = 1 << 18
+BLOCK_ENTRIES = 1 << 16
 """Entries processed at a time; with what is computed from them they fit into the cache."""
 
 
