@@ -192,6 +192,25 @@ def test_word_vectors_have_their_own_learning_rate():
     assert total == sum(p.numel() for p in network.parameters())
 
 
+def test_adagrad_takes_the_steps_of_its_formula():
+    network = MODELS["tree-lstm"](2, n_words=10, n_dimensions=4, memory=3)
+    optimizer = optimizer_of(recipe("sst-binary"), network)
+    rng = np.random.default_rng(0)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            value, squares = parameter.detach().double(), 0.0
+            for _ in range(3):
+                gradient = torch.from_numpy(rng.normal(size=parameter.shape)).float()
+                gradient[0] = 0.0  # a word that is not in the batch
+                parameter.grad = gradient
+                optimizer.step()
+                decayed = gradient + group["weight_decay"] * value
+                squares = squares + decayed**2
+                value = value - group["lr"] * decayed / (squares.sqrt() + 1e-10)
+            parameter.grad = None
+            np.testing.assert_allclose(parameter.detach(), value, rtol=0, atol=1e-6)
+
+
 def test_frozen_word_vectors_are_not_trained():
     network = MODELS["text-cnn"](2, embeddings=np.ones((9, 4), np.float32))
     optimizer = optimizer_of(recipe("20newsgroups"), network)
