@@ -157,7 +157,7 @@ def about(recipe: Recipe, data: DataSet, losses: Mapping[str, str], n_seeds: int
     notes = [
         f"Data: the digits (8 x 8 pixels) of scikit-learn, {about_parts(data)}; another division "
         "for each seed.",
-        f"Network: the recipe of calibrant train --data digits, {recipe.epochs} epochs of Adam, "
+        f"Network: the recipe of calibrant train digits, {recipe.epochs} epochs of Adam, "
         f"seeds {recipe.seed} to {recipe.seed + n_seeds - 1}. Nothing was chosen for its result.",
         f"Reports and the table of all methods are of seed {recipe.seed} alone: differences within "
         "their intervals mean nothing.",

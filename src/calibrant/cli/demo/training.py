@@ -17,7 +17,7 @@ SOURCE = "calibrant demo"
 
 
 def recipe_of(loss: str, *, seed: int, **changes: Any) -> Recipe:
-    """The recipe of one network: that of ``calibrant train --data digits``."""
+    """The recipe of one network: that of ``calibrant train digits``."""
     return recipe("digits", loss=loss, seed=seed, source=SOURCE, **changes)
 
 
