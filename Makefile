@@ -65,6 +65,7 @@ peers: $(PEERS_READY) ## numbers side by side with other packages, in an environ
 
 bench-peers: $(PEERS_READY) ## speed side by side with other packages
 	$(PEERS)/bin/python -m benchmarks
+	$(PEERS)/bin/python -m benchmarks.temperature_peers
 
 scoreboard: $(PEERS_READY) ## every calibrator, and those of other packages, on real networks
 	$(PEERS)/bin/python -m experiments scoreboard

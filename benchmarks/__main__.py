@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: run every benchmark."""
+"""``python -m benchmarks``: run the benchmarks that need no data and take minutes."""
 
 from benchmarks import calibrators, first_use, focal_map, losses, metrics, training
 from benchmarks.timing import print_machine

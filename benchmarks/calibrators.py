@@ -32,7 +32,7 @@ N_TEMPERATURES = 500
 N_BINS = 15
 SHAPES = ((5_000, 10), (5_000, 100), (25_000, 1000))
 EXTRAPOLATED_FROM = 20
-"""Number of grid points to time if all 5000 would take minutes."""
+"""Number of grid points to time; all 5000 would take minutes."""
 
 
 def network(n: int, n_classes: int) -> tuple[Any, Any]:

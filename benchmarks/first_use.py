@@ -1,7 +1,7 @@
 """CPU seconds of commands and of a first prediction, with nothing compiled and with all compiled.
 
 Each run is a new process, whose imports count. What one would do instead, a script of a few lines
-with PyTorch or scikit-learn, is measured beside them.
+with PyTorch, is measured beside them.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from scipy.special import log_softmax, logsumexp
 
 import calibrant
 from calibrant.files import read_predictions
-from calibrant.files.jsonl.options import ROUNDING
+from calibrant.files.jsonl.options import HALF, ROUNDING
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -103,7 +103,7 @@ def main(folder: Path) -> None:
         for file in files:
             logits, labels = samples(file, "test", JUDGED_ROWS)
             exact, upper, missing = cut(logits, case, rng)
-            logits = np.where(missing, upper + np.log(0.5), exact)
+            logits = np.where(missing, upper + HALF, exact)
             found = calibrant.evaluate(logits=logits, labels=labels, upper_logits=upper).side
             truth = calibrant.evaluate(logits=exact, labels=labels).side
             outcome = "right" if found == truth else "wrong"

@@ -53,6 +53,8 @@ def main(argv: list[str] | None = None) -> None:
     elif arguments.target == "keep":
         from experiments.kept import keep
 
+        if not arguments.options:
+            parser.error("keep needs the FOLDER of finished runs; found none. Name one")
         for folder in arguments.options:
             print(f"{folder}: {keep(Path(folder))} runs kept")
     elif arguments.target == "unpack":

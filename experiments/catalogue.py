@@ -54,8 +54,8 @@ class Expected:
         """Whether a value agrees with the paper; None if they cannot be compared.
 
         The paper prints a number, a bound ("below 0.1", "at least 2"), a range ("0.4-0.5") or
-        "none". A number with decimals holds to half a unit of its last digit; one without is exact,
-        because most of these are counts.
+        "none". A number with decimals holds to half a unit of its last digit; one without, mostly a
+        count, to the tolerance.
         """
         printed = PRINTED.fullmatch(self.paper.replace("none", "0"))
         if printed is None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import calibrant
-from calibrant import CalibrantError, Identity, TemperatureScaling
+from calibrant import CalibrantError, Identity, MultiLabelCalibration, TemperatureScaling
 from calibrant.calibrators import Origin
 from calibrant.calibrators.origin import MOST_HASHED
 from tests.builders import draw_samples
@@ -54,6 +54,23 @@ def test_the_same_samples_have_the_same_fingerprint():
     assert hash_of(torch.tensor(single), torch.tensor(LABELS)) == same
     assert hash_of(single.reshape(4, 100, 3), LABELS.reshape(4, 100)) == same
     assert hash_of(np.asfortranarray(single), LABELS) == same
+
+
+def test_rows_of_weight_0_are_no_part_of_the_fingerprint():
+    weight = np.where(np.arange(400) < 300, 1.0, 0.0)
+    probs = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
+    yes, sigmoid = LOGITS > 0.5, 1.0 / (1.0 + np.exp(-LOGITS))
+    for method, scores, labels in (
+        (Identity, {"logits": LOGITS}, LABELS),
+        (Identity, {"probs": probs}, LABELS),
+        (MultiLabelCalibration, {"logits": LOGITS}, yes),
+        (MultiLabelCalibration, {"probs": sigmoid}, yes),
+    ):
+        ((name, values),) = scores.items()
+        found = method().fit(**{name: values}, labels=labels, sample_weight=weight).origin_.data
+        part = {name: values[:300], "labels": labels[:300], "sample_weight": weight[:300]}
+        assert found == method().fit(**part).origin_.data
+        assert found.n == 300
 
 
 def test_other_samples_have_another_fingerprint():

@@ -65,7 +65,7 @@ def test_a_large_file_is_counted_in_parts(file, monkeypatch):
     [
         ({"logits": LOGITS}, "labels are needed; found none"),
         ({"logits": np.full((2, 3), np.nan), "labels": [0, 1]}, "NaN in row 0"),
-        ({"probs": np.full((2, 3), 0.9), "labels": [0, 1]}, "row 0 sums to 2.7"),
+        ({"probs": np.full((2, 3), 0.9), "labels": [0, 1]}, "found 2.7 in row 0"),
         ({"logits": LOGITS, "labels": LABELS + 9}, "labels must be between 0 and 4"),
         ({"logits": LOGITS[:0], "labels": LABELS[:0]}, "has no rows"),
         ({"other": LOGITS}, "bad.npz"),

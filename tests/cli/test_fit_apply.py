@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -145,7 +144,7 @@ def test_a_bad_choice_gets_one_line(file, tmp_path, arguments, message):
 BAD_SAMPLES = [
     ({"logits": LOGITS}, "bad.npz: labels are needed"),
     ({"logits": np.full((2, 3), np.nan), "labels": [0, 1]}, "bad.npz: logits must not contain NaN"),
-    ({"probs": np.full((2, 3), 0.9), "labels": [0, 1]}, "row 0 sums to 2.7"),
+    ({"probs": np.full((2, 3), 0.9), "labels": [0, 1]}, "found 2.7 in row 0"),
     ({"logits": LOGITS, "labels": LABELS + 9}, "labels must be between 0 and 4"),
     ({"logits": LOGITS[:0], "labels": LABELS[:0]}, "has no rows"),
     ({"logits": [[-np.inf, 0.0]], "labels": [0]}, "the true class must be possible"),
@@ -202,7 +201,7 @@ def test_fit_chooses_a_method_where_none_is_given(file, tmp_path):
 @pytest.mark.parametrize("ending", FORMATS)
 @pytest.mark.parametrize("start", FORMATS)
 def test_apply_gives_what_the_library_gives(tmp_path, calibrator, start, ending, monkeypatch):
-    monkeypatch.setattr(sys.modules["calibrant.cli.apply"], "BATCH_ROWS", 150)
+    monkeypatch.setattr("calibrant._thresholds.BATCH_ROWS", 150)
     ids = np.array([f"row {number}, of 400" for number in range(400)])
     source, out = tmp_path / f"in{start}", tmp_path / f"out{ending}"
     write_predictions(source, probs=PROBS, labels=LABELS, ids=ids, class_names=NAMES)
@@ -267,7 +266,7 @@ def test_apply_to_strange_logits(tmp_path, calibrator, dtype, ending):
 
 @pytest.mark.parametrize("ending", FORMATS)
 def test_damage_further_on_leaves_the_old_output_alone(tmp_path, calibrator, ending, monkeypatch):
-    monkeypatch.setattr(sys.modules["calibrant.cli.apply"], "BATCH_ROWS", 100)
+    monkeypatch.setattr("calibrant._thresholds.BATCH_ROWS", 100)
     logits = LOGITS.copy()
     logits[317, 2] = np.nan
     np.savez(tmp_path / "in.npz", logits=logits)

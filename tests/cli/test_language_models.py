@@ -216,3 +216,10 @@ def test_a_calibrator_is_for_one_source(tmp_path):
     assert "this calibrator is for the source verbal; found judge" in done.output
     assert not out.exists()
     run("apply", cal, tmp_path / "verbal.jsonl", "-o", out)
+
+
+def test_a_log_is_read_by_one_process(log):
+    done = run_calibrant("evaluate", log / "test.jsonl", *OPTIONS, "--scheduler", "local")
+    assert done.exit_code == 2
+    assert "--scheduler is for Parquet files and folders; found" in done.stderr
+    assert "test.jsonl, the log of a language model. Leave it out" in " ".join(done.stderr.split())

@@ -49,7 +49,7 @@ def test_a_table_with_all_methods_and_what_to_do_next(finished):
 def test_a_finished_run_says_the_same_again(finished):
     folder, result = finished
     written = (folder / "predictions.npz").stat().st_mtime_ns
-    again = run("--resume", folder, "--accelerator", "cpu")
+    again = run("--resume", folder, "--accelerator", "cpu", "--plugin", "json")
     assert again.exit_code == 0, again.output
     first = [line for line in again.stdout.splitlines() if not line.startswith(" ")][:3]
     assert first == [line for line in result.stdout.splitlines() if not line.startswith(" ")][:3]
@@ -176,6 +176,7 @@ def test_a_bar_where_somebody_watches(tmp_path, monkeypatch):
             "--epochs cannot be combined with --grid FILE",
         ),
         (("--grid", "g.toml", "-o", "FOLDER/a", "--resume", "FOLDER/b"), "a grid has one folder"),
+        (("--grid", "g.toml", "-o", "FOLDER/a", "--plugin", "json"), "Install the plug-in"),
     ],
 )
 def test_one_line_and_exit_status_2(arguments, message, finished):

@@ -142,7 +142,8 @@ def test_percentages_are_shown_as_they_are(tmp_path):
     file = write(tmp_path / "file.csv", {"label": Y, "prob": 100 * P})
     result = CliRunner().invoke(main, ["evaluate", str(file)])
     assert result.exit_code == 2
-    assert f"between 0 and 1; found {100 * P[0]:.4g} in row 0. Divide percentages" in result.output
+    assert f"between 0 and 1; found {100 * P[0]:.4g} in row 0 (" in result.output
+    assert "in all). Divide percentages" in result.output
 
 
 def test_the_positive_class_of_a_file_may_be_named_again(tmp_path):

@@ -75,7 +75,7 @@ def test_bad_logs_are_refused_in_one_line(columns, message):
     [
         (["--time", "date"], "has no column date; found day, label"),
         (["--time", "day", "--by", "country"], "has no column country"),
-        (["--time", "day", "--level", "1.5"], "level must be strictly between 0 and 1"),
+        (["--time", "day", "--level", "5"], "found 5. For 5% pass 0.05"),
         (["--time", "day", "--every", "fortnight"], "fortnight"),
         (["--time", "day", "--calibrator", "none.json"], "there is no file none.json"),
         (["--time", "day", "-o", "page.txt"], "written as .html"),

@@ -35,7 +35,7 @@ REFUSED = {
     "all masked": (
         lambda: focal.focal_loss(np.full((2, 3), -np.inf), LABELS, gamma=1.0),
         ValueError,
-        r"found only -inf in row 0.*\(2 such rows in all\)",
+        r"found only -inf in row 0.*\(2 in all\)",
     ),
     "one column": (
         lambda: focal.focal_log_probs(np.zeros((5, 1)), gamma=1.0),
@@ -60,7 +60,7 @@ REFUSED = {
     "rows do not sum to 1": (
         lambda: focal.focal_map(broken(PROBS, (1, 0), 2.5), gamma=1.0),
         ValueError,
-        "sum to 1 within 0.0001; row 1 sums to 3.4. If these are logits",
+        "sum to 1 within 0.0001; found 3.4 in row 1. If these are logits",
     ),
     "negative probs": (
         lambda: focal.focal_map(broken(PROBS, (0, 1), -0.2), gamma=1.0),
@@ -75,7 +75,7 @@ REFUSED = {
     "inf probs": (
         lambda: focal.focal_map(broken(PROBS, (1, 1), np.inf), gamma=1.0),
         ValueError,
-        "row 1 sums to inf",
+        "found inf in row 1",
     ),
     "masked arrays": (
         lambda: focal.focal_log_probs(np.ma.array(LOGITS, mask=LOGITS > 1), gamma=1.0),
@@ -200,7 +200,7 @@ def test_refused_in_one_clear_line(case):
 def test_the_same_line_for_every_library(make):
     with pytest.raises(ValueError, match="found NaN in row 1"):
         focal.focal_log_probs(make(broken(LOGITS, (1, 0), np.nan)), gamma=1.0)
-    with pytest.raises(ValueError, match=r"row 1 sums to 3\.4"):
+    with pytest.raises(ValueError, match=r"found 3\.4 in row 1"):
         focal.focal_map(make(broken(PROBS, (1, 0), 2.5)), gamma=1.0)
 
 

@@ -179,6 +179,10 @@ REFUSED = {
         logits=LOGITS, labels=ANIMAL, classes=["cat", "dog"]
     ),
     "must be hashable; found dict": lambda: evaluate(P, [{}] * N),
+    "must be hashable; found": lambda: evaluate(P, [np.array([1, 2]), *[np.array([3])] * (N - 1)]),
+    "one value for each row; found shape (300, 2) in a": lambda: evaluate(
+        P, Y, groups={"a": np.zeros((N, 2))}
+    ),
     "probs must be real numbers": lambda: evaluate(pd.Series(["a"] * N), Y),
     "the columns must be the classes": lambda: (
         TemperatureScaling()

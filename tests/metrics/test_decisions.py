@@ -120,6 +120,9 @@ def test_one_sample_has_no_interval():
         ({"calibrated": 2.0 * PROBS}, "must sum to 1"),
         ({"labels": LABELS[:5]}, "labels must have one entry per row"),
         ({"probs": PROBS + 1.0}, "probs"),
+        ({"labels": None, "classes": ["a", "a", "b"]}, "classes must be one different label"),
+        ({"labels": None, "classes": ["a", "b"]}, "classes must be one different label"),
+        ({"labels": None, "classes": 5}, "classes must be one different label"),
         ({"level": 2}, "level must be strictly between 0 and 1"),
     ],
 )
@@ -127,6 +130,20 @@ def test_refused_in_one_line(changes, message):
     with pytest.raises(CalibrantError, match=message) as refusal:
         decide(**{"probs": PROBS, "labels": LABELS, "costs": COSTS, **changes})
     assert "\n" not in str(refusal.value)
+
+
+def test_classes_may_be_an_array():
+    rows = dict(zip("cab", COSTS, strict=True))
+    table = pd.DataFrame.from_dict(rows, orient="index")
+    found = decide(PROBS, costs=table.loc[list("abc")], classes=np.array(list("cab")))
+    np.testing.assert_array_equal(found.actions, decide(PROBS, costs=COSTS).actions)
+
+
+def test_a_file_of_costs_in_another_encoding(tmp_path):
+    file = tmp_path / "costs.csv"
+    file.write_bytes("true,séjour\nsick,1\n".encode("latin-1"))
+    with pytest.raises(CalibrantError, match=r"costs must be UTF-8 text; found other bytes"):
+        read_costs(file)
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,45 @@ def test_without_missing_options_there_are_no_ends():
     assert result.to_dict()["missing_options"] is None
 
 
+def test_weights_count_at_both_ends():
+    """Over-confident samples of no weight change no verdict."""
+    logits, upper, labels = log_of(2000, 1.0, 4)[1:]
+    bold, bold_upper, bold_labels = log_of(2000, 4.0, 4)[1:]
+    weight = np.repeat([1.0, 1e-9], 2000)
+    alone = calibrant.evaluate(logits=logits, labels=labels, upper_logits=upper).ends
+    found = calibrant.evaluate(
+        logits=np.concatenate([logits, bold]),
+        labels=np.concatenate([labels, bold_labels]),
+        upper_logits=np.concatenate([upper, bold_upper]),
+        sample_weight=weight,
+    ).ends
+    assert (found.at_zero.side, found.at_most.side) == (alone.at_zero.side, alone.at_most.side)
+
+
+def test_rows_that_do_not_count_leave_their_upper_logits():
+    _, logits, upper, labels = log_of(60, 1.0, 2)
+    kept = np.arange(60) % 3 > 0
+    wanted = calibrant.evaluate(
+        logits=logits[kept], labels=labels[kept], upper_logits=upper[kept]
+    ).ends
+    ignored = np.where(kept, labels, -100)
+    for changes in (
+        {"labels": ignored, "ignore_label": -100},
+        {"labels": labels, "sample_weight": kept.astype(float)},
+    ):
+        found = calibrant.evaluate(logits=logits, upper_logits=upper, **changes).ends
+        assert found.n == wanted.n
+        assert found.at_zero == wanted.at_zero
+        assert found.at_most == wanted.at_most
+    batches = [x.reshape(4, 15, -1) for x in (logits, upper)]
+    found = calibrant.evaluate(
+        logits=batches[0], labels=labels.reshape(4, 15), upper_logits=batches[1]
+    )
+    assert (
+        found.ends.n == calibrant.evaluate(logits=logits, labels=labels, upper_logits=upper).ends.n
+    )
+
+
 @pytest.mark.parametrize("wrong", [lambda u: u[:5], lambda u: u - 1.0, lambda u: u[:, :3]])
 def test_wrong_upper_logits(wrong):
     _, logits, upper, labels = log_of(50, 1.0, 2)

@@ -331,7 +331,7 @@ def test_bad_input_is_refused():
     probs, labels = CASES["ordinary"]
     with pytest.raises(ValueError, match=r"binning must be one of width, mass; found 'mas'.*mass"):
         reliability_curve(probs, labels, binning="mas")
-    with pytest.raises(ValueError, match=r"level must be between 0 and 1; found 95"):
+    with pytest.raises(ValueError, match=r"level must be strictly between 0 and 1; found 95"):
         reliability_curve(probs, labels, level=95)
     for maker in (reliability_curve, classwise_curves, confidence_histogram):
         with pytest.raises(ValueError, match="n_bins must be from 1"):

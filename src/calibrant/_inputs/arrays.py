@@ -84,11 +84,11 @@ def refuse(bad: Array, message: str, found: Array | None = None) -> None:
     shape = tuple(bad.shape)
     first = int(xp.argmax(xp.astype(xp.reshape(bad, (-1,)), xp.int8)))
     place = tuple(int(i) for i in np.unravel_index(first, shape)) if shape else ()
-    where = "the row" if not place else f"row {place[0] if len(place) == 1 else place}"
-    value = None if found is None else float(found[place])
     count = int(xp.sum(xp.astype(bad, xp.int64)))
-    rows = f" ({count} such rows in all)" if count > 1 else ""
-    raise CalibrantError(message.format(where=where, found=value) + rows + ".")
+    where = "the row" if not place else f"row {place[0] if len(place) == 1 else place}"
+    where += f" ({count} in all)" if count > 1 else ""
+    value = None if found is None else float(found[place])
+    raise CalibrantError(message.format(where=where, found=value) + ".")
 
 
 # --- scores ---
@@ -165,7 +165,7 @@ def probs(values: Any, *, tolerance: float | None = None) -> Array:
     )
     refuse(
         xp.abs(total - 1.0) > tolerance,
-        f"probs rows must sum to 1 within {tolerance:.1g}; {{where}} sums to {{found:.6g}}. "
+        f"probs rows must sum to 1 within {tolerance:.1g}; found {{found:.6g}} in {{where}}. "
         "If these are logits, apply a softmax first; "
         "if they are counts or scores, divide each row by its sum",
         found=total,
@@ -296,7 +296,10 @@ def booleans(values: Any, name: str) -> npt.NDArray[np.bool_]:
     array = as_numpy(values) if is_array_api_obj(values) else rectangular(values, name)
     if array.dtype != np.bool_:
         other = (array != 0) & (array != 1)
-        refuse(other, f"{name} must be 0 or 1; found {{found:g}} in {{where}}", found=array)
+        remedy = "Write 1 for yes and 0 for no"
+        refuse(
+            other, f"{name} must be 0 or 1; found {{found:g}} in {{where}}. {remedy}", found=array
+        )
     return array.astype(np.bool_)
 
 

@@ -38,7 +38,7 @@ def class_indices(
             "pass the scores of the positive class alone"
         )
     if classes is not None:
-        classes = _distinct(classes, n_classes)
+        classes = distinct_classes(classes, n_classes)
     _refuse_other_index(given, of)
     found = _label_array(given)
     whole = _is_whole(found)
@@ -112,14 +112,14 @@ def _is_missing(value: Any) -> bool:
 
 def _refuse_mixture(values: npt.NDArray[Any]) -> None:
     for row, value in enumerate(values):
-        if _is_missing(value):
-            raise CalibrantError(
-                f"labels must not be missing; found {value} in row {row}. Drop the rows without one"
-            )
         if not isinstance(value, Hashable):
             raise CalibrantError(
                 f"labels must be hashable; found {described(value)} in row {row}. "
                 "Pass numbers or names"
+            )
+        if _is_missing(value):
+            raise CalibrantError(
+                f"labels must not be missing; found {value} in row {row}. Drop the rows without one"
             )
     kinds = sorted({type(value).__name__ for value in values})
     if len(kinds) > 1:
@@ -257,7 +257,8 @@ def _places(values: Array, classes: Classes, ignored: int | None) -> npt.NDArray
     return np.array(indices, dtype=np.int64).reshape(array.shape)
 
 
-def _distinct(classes: Sequence[Any], n_classes: int) -> Classes:
+def distinct_classes(classes: Any, n_classes: int) -> Classes:
+    """One different label for each column."""
     try:
         given = tuple(as_numpy(classes).tolist() if is_array_api_obj(classes) else classes)
         distinct = len(set(given))

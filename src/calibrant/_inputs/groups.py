@@ -146,7 +146,13 @@ def _column_of(name: str, values: Any) -> GroupColumn:
     object for each row.
     """
     if type(values).__module__.partition(".")[0] != "pyarrow":
-        return _column(name, _array(values))
+        array = _array(values)
+        if array.ndim != 1:
+            raise CalibrantError(
+                f"groups must have one value for each row; found shape {array.shape} in {name}. "
+                "Pass one column for each name"
+            )
+        return _column(name, array)
     with refusing(f"the column {name} has no groups", "Name one of text, numbers or dates"):
         whole = values.combine_chunks() if hasattr(values, "combine_chunks") else values
         encoded = whole if hasattr(whole, "dictionary") else whole.dictionary_encode()

@@ -63,13 +63,11 @@ def whole_number(value: Any, name: str, *, allowed: range) -> int:
     return int(value)
 
 
-def level(value: Any) -> float:
-    """A confidence level strictly between 0 and 1."""
+def level(value: Any, remedy: str = "For 95% pass 0.95") -> float:
+    """A level strictly between 0 and 1."""
     number = finite_number(value, "level")
     if not 0.0 < number < 1.0:
-        raise CalibrantError(
-            f"level must be strictly between 0 and 1; found {number:g}. For 95% pass 0.95"
-        )
+        raise CalibrantError(f"level must be strictly between 0 and 1; found {number:g}. {remedy}")
     return number
 
 

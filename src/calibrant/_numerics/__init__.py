@@ -1,1 +1,1 @@
-"""Numerics: log space, precision, the triangle of three classes, and compiled kernels."""
+"""Numerics: log space, precision, Newton's method, threads of BLAS, and compiled kernels."""

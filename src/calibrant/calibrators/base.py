@@ -224,15 +224,23 @@ class Calibrator(ABC):
         data, names = samples_of(given, labels, sample_weight, classes=classes, positive=positive)
         self._check_params()
         self.fit_samples(data)
-        return self._with_origin(given, data, names)
+        return self._with_origin(given, data, names, sample_weight)
 
     def _with_origin(
-        self, given: _inputs.Scores, data: FitData, names: tuple[Any, ...] | None
+        self,
+        given: _inputs.Scores,
+        data: FitData,
+        names: tuple[Any, ...] | None,
+        sample_weight: Array,
     ) -> Self:
         """Remember the classes and the fingerprint of the samples of a fit."""
         self.classes_ = names
         # Probabilities as they were given: the last digits of logarithms depend on the machine.
-        hashed = data.logits if given.kind == "logits" else _inputs.as_numpy(given.values)
+        hashed = data.logits
+        if given.kind == "probs":
+            hashed = _inputs.as_numpy(given.values).reshape(-1, data.n_classes)
+            if len(hashed) > len(data):  # rows of weight 0 were dropped
+                hashed = hashed[_inputs.as_numpy(sample_weight).reshape(-1) > 0]
         self.origin_ = self.origin_.with_data(given.kind, hashed, data.labels, data.weight)
         return self
 

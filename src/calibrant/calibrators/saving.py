@@ -12,7 +12,8 @@ are the fitted numbers in the shapes of the method's ``STATE``, and ``report`` i
 ``report_.to_saved_dict()``. ``classes`` are the names of the classes, and the entries from
 ``created`` to ``metadata`` are ``origin_``. A method made of others, such as ``auto``, also has
 ``parts``: a list of ``method``, ``params`` and ``state``. A grouped calibrator also has ``groups``:
-its ``columns``, and their ``values`` for each group. Version 1 had neither ``classes`` nor an
+its ``columns``, and their ``values`` for each group. One that was fitted on a log of a language
+model also has its ``source``. Version 1 had neither ``classes`` nor an
 origin; it is still read. Any other version is refused.
 """
 

@@ -14,7 +14,7 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from calibrant import _inputs
+from calibrant import _inputs, _thresholds
 from calibrant._numerics.logspace import split_top
 from calibrant._writing import written_whole
 from calibrant.calibrators import Calibrator, MultiLabelCalibration, load
@@ -40,9 +40,8 @@ from calibrant.files.parquet.tables import (
 )
 from calibrant.files.reading import asked_for, iter_to_calibrate
 
-BATCH_ROWS = 65_536
 BATCH_NUMBERS = 1 << 23
-"""Rows, and numbers in them, that are calibrated at a time."""
+"""Numbers that are calibrated at a time."""
 
 Batch: TypeAlias = dict[str, Any]
 """The arguments of ``write_predictions``."""
@@ -123,7 +122,7 @@ def apply(
         apply_to_labels(calibrator, file, output, digest)
         return
     refuse_labels(f"the calibrator {calibrator_path}", file)
-    batch_rows = max(1, min(BATCH_ROWS, BATCH_NUMBERS // calibrator.n_classes_))
+    batch_rows = max(1, min(_thresholds.BATCH_ROWS, BATCH_NUMBERS // calibrator.n_classes_))
     rows = iter_to_calibrate(
         file,
         batch_rows=batch_rows,

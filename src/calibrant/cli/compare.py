@@ -32,7 +32,7 @@ from calibrant.files.layout import as_options
 @click.command(cls=MethodsCommand)
 @click.argument("val", type=INPUT, metavar="VAL")
 @click.argument("test", type=INPUT, metavar="TEST")
-@methods_option("all that need no parameter")
+@methods_option
 @gamma_option
 @click.option(
     "--against",

@@ -69,6 +69,11 @@ class DataSetOptions:
             if not always and rows <= rows_in_memory:
                 return None
             scheduler = LOCAL if rows > _thresholds.ROWS_IN_ONE_PROCESS else None
+        elif is_log(file):
+            raise CalibrantError(
+                f"--scheduler is for Parquet files and folders; found {file}, the log of a "
+                "language model. Leave it out"
+            )
         given = [f"--{name}" for name in columns if name not in OF_COLUMNS and columns[name]]
         if given:
             raise CalibrantError(

@@ -38,13 +38,10 @@ from calibrant.metrics import (
     SliceSearch,
 )
 from calibrant.metrics.evaluation import evaluate_samples
-from calibrant.metrics.missing_options import with_upper
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.samples import ScoredSamples, samples_from_scores, samples_of_confidence
 from calibrant.metrics.slices import search_slices
 from calibrant.metrics.streaming import StreamedEvaluation
-
-BATCH_ROWS = 65_536
 
 
 @click.command()
@@ -204,8 +201,8 @@ def _read(
     held: list[ScoredSamples] | None = []
     numbers = first = 0
     keep = list(dict.fromkeys([*by, *slices]))
-    rows = iter_predictions(file, batch_rows=BATCH_ROWS, keep=keep, **columns)
-    with batches_bar(f"reading {Path(file).name}", rows, file, BATCH_ROWS) as batches:
+    rows = iter_predictions(file, batch_rows=_thresholds.BATCH_ROWS, keep=keep, **columns)
+    with batches_bar(f"reading {Path(file).name}", rows, file, _thresholds.BATCH_ROWS) as batches:
         for batch in batches:
             with _inputs.naming(f"{file}, counting from row {first}"):
                 samples = replace(_samples(batch), groups=batch.groups(keep))
@@ -240,8 +237,10 @@ def _samples(batch: Predictions) -> ScoredSamples:
     if batch.top_logits is not None:
         _inputs.every_class_known("an evaluation of this kind of file")
     _inputs.some_labels(batch.labels)
-    samples = samples_from_scores(batch.probs, batch.labels, logits=batch.logits)
-    return with_upper(replace(samples, classes=batch.class_names), batch.upper_logits)
+    samples = samples_from_scores(
+        batch.probs, batch.labels, logits=batch.logits, upper_logits=batch.upper_logits
+    )
+    return replace(samples, classes=batch.class_names)
 
 
 def _joined(parts: list[ScoredSamples]) -> ScoredSamples:

@@ -174,7 +174,9 @@ def fit(
         method, settings = GroupedCalibration.NAME, (f"base={method}", *settings)
     if keep_class:
         if method != AutoCalibration.NAME:
-            raise click.UsageError(f"--keep-class is for the method auto; found {method}")
+            raise click.UsageError(
+                f"--keep-class is for the method auto; found {method}. Leave one of them out"
+            )
         settings = (*settings, "keep_class=true")
     calibrator = _make_calibrator(method, settings)
     kept = check_metadata(
@@ -239,7 +241,9 @@ def fit(
 
 def _method_of_unlabelled(method: str | None, *, multilabel: bool) -> str:
     if multilabel:
-        raise CalibrantError("--unlabelled is for exclusive classes; found a multi-label file")
+        raise CalibrantError(
+            "--unlabelled is for exclusive classes; found a multi-label file. Leave it out"
+        )
     if method not in (None, PriorShift.NAME):
         raise CalibrantError(
             f"--unlabelled is for the method {PriorShift.NAME}; found {method}. "

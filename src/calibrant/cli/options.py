@@ -86,17 +86,16 @@ seed_option = click.option(
 )
 
 
-def methods_option(default: str) -> Callable[..., Any]:
-    """The option ``--method``, which names methods to compare."""
-    return click.option(
-        "--method",
-        "--methods",
-        "names",
-        type=Names(CALIBRATORS),
-        multiple=True,
-        metavar="NAME,...",
-        help=f"Methods to compare. Repeatable.  [default: {default}]",
-    )
+methods_option = click.option(
+    "--method",
+    "--methods",
+    "names",
+    type=Names(CALIBRATORS),
+    multiple=True,
+    metavar="NAME,...",
+    help="Methods to compare. Repeatable.  [default: all that need no parameter and are fitted in "
+    "seconds]",
+)
 
 
 gamma_option = click.option(

@@ -42,7 +42,7 @@ from calibrant.files import is_multilabel
     help="Page to write, an .html file. Overwritten if it exists.",
 )
 @click.option("--title", help="Heading of the page.  [default: the name of TEST]")
-@methods_option("all that finish within a minute")
+@methods_option
 @by_option("Columns of TEST; each value, and of several columns each combination, is measured too.")
 @click.option(
     "--costs",
@@ -101,7 +101,9 @@ def report(
                 f"--by and --where are for classes; {val} is multi-label. Leave them out"
             )
         if costs is not None:
-            raise click.UsageError("--costs is for exclusive classes; found a multi-label file")
+            raise click.UsageError(
+                "--costs is for exclusive classes; found a multi-label file. Leave it out"
+            )
         _report_on_labels(
             val,
             test,

@@ -40,7 +40,10 @@ ELSEWHERE = {
     "paper": "Pass --paper NAME",
 }
 """Fields of the recipe that --set does not set."""
-WITH_A_RUN = ("data_folder", "embeddings", "devices", "nodes", "accelerator", "threads", "logger")
+WITH_A_RUN = (
+    *("data_folder", "embeddings", "devices", "nodes", "accelerator", "threads", "logger"),
+    "plugin",
+)
 """Options that may change when a run is resumed."""
 WITH_A_GRID = ("grid", "output", "resume", "processes", "as_json")
 PARTS = 20
@@ -339,6 +342,9 @@ def _run_grid(
 
     if data is not None:
         raise CalibrantError(f"--grid FILE names the data sets; found also {data!r}. Leave it out")
+    check_not_with(
+        _given("plugin"), "--grid FILE", "Install the plug-in as a package, which every run finds"
+    )
     check_not_with(_given(but=WITH_A_GRID), "--grid FILE", "Write it into the file")
     if output is not None and resume is not None:
         raise CalibrantError("a grid has one folder; found -o and --resume. Pass one of them")

@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 from calibrant.errors import CalibrantError
 from calibrant.files.layout import OTHER, Asked, Layout, find_layout
 from calibrant.files.meaning import is_number
-from calibrant.files.predictions import MISSING, Block, cleaned, decoding
+from calibrant.files.predictions import MISSING, WHOLE_NUMBER, Block, cleaned, decoding
 
 _BLOCK = 1 << 20  # bytes that the rows of a block take in memory; more is slower
 _CELL = 64  # of them for each cell, besides its characters
 _LONGEST_CELL = 1 << 26  # Python refuses more than 131072 characters, a list of 6000 numbers
 _TRUTH = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
-_WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _BRACKETS = str.maketrans("[](),;", "      ")
 _FIX = "Correct it or drop the row"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -71,7 +70,7 @@ class CsvSource:
     def _all_whole_numbers(self, column: str) -> bool:
         """CSV has no types: ids are numbers if all of them are written as numbers."""
         return all(
-            _WHOLE_NUMBER.fullmatch(cell) for cells in self._cells() for cell in cells.text(column)
+            WHOLE_NUMBER.fullmatch(cell) for cells in self._cells() for cell in cells.text(column)
         )
 
     def _cells(self) -> Iterator[_Cells]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,8 @@ from calibrant.files.layout import OTHER, Layout
 
 Block: TypeAlias = dict[str, Any]
 """Some rows of a file, by role or by field: arrays; after ``OTHER``, Arrow columns of Parquet."""
+WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
+"""Text that is a whole number of a file; 01 is text."""
 CORRECTNESS = ("wrong", "correct")
 """The classes of a confidence: whether the answer is wrong or correct."""
 MISSING = _inputs.MISSING_TEXTS

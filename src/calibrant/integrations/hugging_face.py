@@ -11,9 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from calibrant import _inputs
-from calibrant.errors import CalibrantError
+from calibrant.errors import CalibrantError, MissingExtraError
 
 _inputs.installed("torch", extra="torch", purpose="calibrant.integrations.hugging_face")
+if not _inputs.is_found("transformers"):  # no extra has it
+    raise MissingExtraError(
+        "calibrant.integrations.hugging_face needs transformers; found none. Run: pip install "
+        "transformers"
+    )
 
 import torch
 from torch import Tensor

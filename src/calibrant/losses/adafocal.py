@@ -13,8 +13,7 @@ from calibrant import _inputs
 from calibrant.errors import CalibrantError
 from calibrant.losses.policies import GammaPolicy, gamma_between
 from calibrant.metrics.binning import mass_edges
-
-MOST_BINS = range(1, 100_001)
+from calibrant.metrics.calibration import MOST_BINS
 
 Floats = npt.NDArray[np.float64]
 

@@ -1,7 +1,8 @@
 """Metrics of probabilities and of their calibration, with error bars.
 
 Every metric takes ``(probs, labels)``, or ``logits=`` and ``labels=`` by name, as NumPy arrays or
-PyTorch tensors with any leading axes, and ``sample_weight=`` and ``ignore_label=``.
+PyTorch tensors with any leading axes, and ``sample_weight=``, ``ignore_label=``, ``positive=`` and
+``classes=``.
 """
 
 from calibrant.metrics.calibration import (

@@ -190,7 +190,7 @@ class _Cells:
         n = len(probability)
         bins = csr_array((share, (self.bins, np.arange(n))))
         sums, tilts = [], []
-        for size in chunks(n_simulations, n):
+        for size in intervals.chunks(n_simulations, n, intervals.CHUNK_NUMBERS):
             gap = probability - (rng.random((size, n)) < probability)
             sums.append((bins @ gap.T).T)
             tilts.append(gap @ (share * self.tilt))
@@ -309,7 +309,7 @@ def _drawn_labels(
     in_numpy = are_few_and_once(samples.need_scores().size) and bool((samples.weights == 1.0).all())
     n, n_cells = len(samples), samples.n_classes * n_bins
     first = np.random.default_rng(seed).integers(2**62, dtype=np.uint64)
-    for size in chunks(n_simulations, n_cells, CHUNK_CELLS):
+    for size in intervals.chunks(n_simulations, n_cells, CHUNK_CELLS):
         hits = np.zeros((columns.shape[1], size))
         drawn = np.zeros((n_cells, size), dtype=np.float32)  # half the cache
         rows = min(n, max(1, intervals.CHUNK_NUMBERS // (samples.n_classes + size)))
@@ -357,9 +357,3 @@ def class_test_of_sums(
         {"ece": float(ece), "mean": float(mean), "classes": float(means.z.max())},
         {"ece": simulated[0], "mean": simulated[1], "classes": largest},
     )
-
-
-def chunks(n_simulations: int, numbers: int, held: int = intervals.CHUNK_NUMBERS) -> list[int]:
-    """Numbers of simulations to compute at a time, of so many numbers each."""
-    most = max(1, held // numbers)
-    return [min(most, n_simulations - start) for start in range(0, n_simulations, most)]

@@ -79,7 +79,10 @@ def cost_matrix(costs: Any) -> CostMatrix:
             f"costs must be a matrix; found shape {values.shape}. Rows are true classes, columns "
             "actions"
         )
-    _inputs.refuse(~np.isfinite(values), "costs must be finite; found NaN or infinity in {where}")
+    _inputs.refuse(
+        ~np.isfinite(values),
+        "costs must be finite; found NaN or infinity in {where}. Fill in the cost",
+    )
     return CostMatrix(values, actions, classes)
 
 
@@ -96,8 +99,15 @@ def read_costs(path: str | os.PathLike[str]) -> CostMatrix:
     with file.open(newline="", encoding="utf-8-sig") as lines, _inputs.naming(str(file)):
         try:
             head, *rows = [row for row in csv.reader(lines) if row]
+        except UnicodeDecodeError:
+            raise CalibrantError(
+                "costs must be UTF-8 text; found other bytes. Save the file as UTF-8"
+            ) from None
         except (ValueError, csv.Error):
-            raise CalibrantError("costs need a first line of action names; found none") from None
+            raise CalibrantError(
+                "costs need a first line of action names; found none. Name the actions in the "
+                "first line and the classes in the first column"
+            ) from None
         if len(head) < 2 or not rows or any(len(row) != len(head) for row in rows):
             raise CalibrantError(
                 "every line of costs must have a class and a number for each action; found lines "

@@ -120,8 +120,10 @@ def decide(
     kind, given = _inputs.one_of(probs=probs, logits=logits)
     scores = _inputs.scores(kind, given)
     p = _probabilities(scores)
-    true, names = None, classes if labels is None else None
-    if labels is not None:
+    true = names = None
+    if labels is None:
+        names = None if classes is None else _inputs.distinct_classes(classes, p.shape[1])
+    else:
         true, names = _inputs.class_indices(labels, scores, classes=classes, positive=positive)
         true = _inputs.as_numpy(true).reshape(-1)
     matrix = cost_matrix(costs).in_order_of(names or scores.names or range(p.shape[1]))

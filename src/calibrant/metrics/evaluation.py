@@ -14,7 +14,7 @@ from calibrant._types import Array, RandomState
 from calibrant.metrics import intervals
 from calibrant.metrics.calibration_test import CalibrationTest, NoiseFloor
 from calibrant.metrics.groups import GroupedEvaluation, evaluate_groups
-from calibrant.metrics.missing_options import Ends, judge_ends, with_upper
+from calibrant.metrics.missing_options import Ends, judge_ends
 from calibrant.metrics.positive import COEFFICIENTS, coefficient_of
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.resampling import BINNED, ResampledMetrics, binned_column, plan
@@ -252,9 +252,10 @@ def evaluate(
         positive=positive,
         classes=classes,
         groups=groups,
+        upper_logits=upper_logits,
     )
     return evaluate_samples(
-        with_upper(samples, upper_logits),
+        samples,
         metrics=metrics,
         n_bins=n_bins,
         level=level,

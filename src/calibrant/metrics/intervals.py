@@ -72,7 +72,7 @@ def _held_counts(n: int, n_resamples: int, seed: int) -> tuple[Counts, ...]:
 
 def _drawn_counts(n: int, n_resamples: int, seed: int) -> Iterator[Counts]:
     rng = np.random.default_rng(seed)
-    for size in _chunks(n_resamples, n):
+    for size in chunks(n_resamples, n, CHUNK_NUMBERS):
         # No sample is drawn more than 255 times: the probability is below 1e-480.
         counts = np.empty((size, n), dtype=np.uint8)
         for row in counts:
@@ -80,9 +80,9 @@ def _drawn_counts(n: int, n_resamples: int, seed: int) -> Iterator[Counts]:
         yield np.ascontiguousarray(counts.T)
 
 
-def _chunks(n_resamples: int, n: int) -> list[int]:
-    """Numbers of resamples of ``n`` samples to compute at a time."""
-    most = max(1, CHUNK_NUMBERS // n)
+def chunks(n_resamples: int, numbers: int, held: int) -> list[int]:
+    """How many resamples, of so many numbers each, to compute at a time."""
+    most = max(1, held // numbers)
     return [min(most, n_resamples - start) for start in range(0, n_resamples, most)]
 
 
@@ -264,7 +264,7 @@ def calibrated_errors(samples: ScoredSamples, bins: Any, n_resamples: int, seed:
         return total_error(rng.standard_normal((n_resamples, bins.shape[1])) * np.sqrt(variance))
     bins = bins.multiply(share[:, None]).toarray()
     errors = []
-    for size in _chunks(n_resamples, len(samples)):
+    for size in chunks(n_resamples, len(samples), CHUNK_NUMBERS):
         drawn = rng.random((size, len(samples)))
         hits = np.less(drawn, confidence, out=drawn)
         errors.append(total_error(confidence @ bins - hits @ bins))

@@ -373,7 +373,7 @@ def write_bins(start: int, stop: int, values: Any, edges: Any, out: Any) -> None
 
 
 @write_bins.for_few
-def _writebins_of_few(values: Any, edges: Floats, out: Any) -> None:
+def _write_bins_of_few(values: Any, edges: Floats, out: Any) -> None:
     out[:] = bins_of_few(values, edges)
 
 

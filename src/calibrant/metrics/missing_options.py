@@ -12,9 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from calibrant import _inputs
-from calibrant._types import Array
-from calibrant.errors import CalibrantError
 from calibrant.metrics.samples import ScoredSamples, samples_from_scores
 from calibrant.metrics.verdict import Verdict, judge
 
@@ -69,20 +66,6 @@ class Ends:
         }
 
 
-def with_upper(samples: ScoredSamples, upper_logits: Array) -> ScoredSamples:
-    """The samples with the largest logits that missing options can have."""
-    if upper_logits is None:
-        return samples
-    upper = _inputs.as_numpy(_inputs.logits(upper_logits))
-    logits = samples.need_scores()
-    if not samples.from_logits or upper.shape != logits.shape or (upper < logits).any():
-        raise CalibrantError(
-            "upper_logits must have the shape of logits and be nowhere smaller; found the shape "
-            f"{upper.shape}. Pass logits and upper_logits of read_predictions"
-        )
-    return replace(samples, upper=upper)
-
-
 def judge_ends(
     samples: ScoredSamples, between: Verdict, n_bins: int, n_resamples: int, seed: int, level: float
 ) -> Ends | None:
@@ -94,7 +77,10 @@ def judge_ends(
     at_zero, at_most = (
         judge(
             replace(
-                samples_from_scores(logits=end, labels=samples.labels), classes=samples.classes
+                samples_from_scores(
+                    logits=end, labels=samples.labels, sample_weight=samples.weight
+                ),
+                classes=samples.classes,
             ),
             n_bins,
             n_resamples,

@@ -287,7 +287,7 @@ def reliability_of_table(
         >>> round(reliability_of_table(bins.table(), binning="width").ece, 4)
         0.5333
     """
-    level = float(_inputs.unit_interval(level, "level"))
+    level = _inputs.level(level)
     accuracy = table.accuracy
     low, high = wilson_interval(accuracy, table.weight, level)
     return ReliabilityCurve(

@@ -180,6 +180,7 @@ def samples_from_scores(
     positive: Any = None,
     classes: Any = None,
     groups: Any = None,
+    upper_logits: Array = None,
 ) -> ScoredSamples:
     """Check the arguments of a metric and reduce them to what it needs, in one pass."""
     from calibrant.metrics import kernels
@@ -201,6 +202,7 @@ def samples_from_scores(
     flat = scores.reshape(-1, scores.shape[-1])
     if groups is not None:
         groups = _inputs.groups(groups, len(flat))
+    upper = None if upper_logits is None else _checked_upper(upper_logits, kind, scores)
     kept = np.ones(len(flat), dtype=np.bool_)
     if ignored is not None:
         kept &= labels != ignored
@@ -210,6 +212,7 @@ def samples_from_scores(
         flat, labels = flat[kept], labels[kept]
         weight = None if weight is None else weight[kept]
         groups = None if groups is None else groups[kept]
+        upper = None if upper is None else upper[kept]
     _inputs.something_to_measure(len(flat))
     confidence = np.empty(len(flat))
     correct = np.empty(len(flat), dtype=np.bool_)
@@ -234,8 +237,20 @@ def samples_from_scores(
         labels,
         kind == "logits",
         classes=names,
+        upper=upper,
         groups=groups,
     )
+
+
+def _checked_upper(upper_logits: Array, kind: str, scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The largest logits that missing options can have, (n, K)."""
+    upper = _inputs.as_numpy(_inputs.logits(upper_logits))
+    if kind != "logits" or upper.shape != scores.shape or (upper < scores).any():
+        raise CalibrantError(
+            "upper_logits must have the shape of logits and be nowhere smaller; found the shape "
+            f"{upper.shape}. Pass logits and upper_logits of read_predictions"
+        )
+    return upper.reshape(-1, upper.shape[-1])
 
 
 def samples_of_confidence(confidence: Array, correct: Array) -> ScoredSamples:

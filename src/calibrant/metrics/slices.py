@@ -32,8 +32,9 @@ from calibrant._inputs.groups import described_group
 from calibrant._tables import html_table, text_table
 from calibrant._types import Array, RandomState
 from calibrant.errors import CalibrantError
-from calibrant.metrics.calibration_test import DECIMALS, chunks, simulations_for
+from calibrant.metrics.calibration_test import DECIMALS, simulations_for
 from calibrant.metrics.groups import By
+from calibrant.metrics.intervals import CHUNK_NUMBERS, chunks
 from calibrant.metrics.positive import clipped_log_odds, is_one_column, log_odds, positive
 from calibrant.metrics.resampling import plan
 from calibrant.metrics.samples import Floats, ScoredSamples, samples_from_scores
@@ -199,7 +200,7 @@ def search_slices(
     observed = found.deviations(column.gap[:, np.newaxis])[:, 0]
     rng = np.random.default_rng(todo.seed)
     probability, largest = column.confidence[:, np.newaxis], []
-    for size in chunks(n_drawn, len(samples)):
+    for size in chunks(n_drawn, len(samples), CHUNK_NUMBERS):
         gaps = probability - (rng.random((len(samples), size)) < probability)
         largest.append(found.deviations(gaps).max(axis=0))
     simulated = np.concatenate(largest)

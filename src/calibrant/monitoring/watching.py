@@ -124,7 +124,7 @@ def watch(
         score=(score,) if isinstance(score, str) else tuple(score or ()),
         calibrator=None if applied is None else digest_of(applied),
     )
-    level = _inputs.level(level)
+    level = _inputs.level(level, "For 5% pass 0.05")
     remembered, target = _remembered(state, settings)
     root = source if source.is_dir() else source.parent
     there = {str(file.relative_to(root)): Stamp.of(file) for file in files_at(source)}

@@ -249,7 +249,7 @@ def _settings(data: str, model: str | None, paper: str | None) -> tuple[Mapping[
         _inputs.choice(paper, "paper", PAPERS)
     entries = [e for e in RECIPES if data in e.data and paper in (None, e.paper)]
     if not entries:
-        if paper is not None or data not in OTHERS:
+        if paper is not None:
             _inputs.choice(data, f"data of {paper}", sorted(_data_of(paper)))
         return OTHERS[data], f"no paper has {data}"
     fitting = [entry for entry in entries if model in entry.models]
@@ -260,7 +260,7 @@ def _settings(data: str, model: str | None, paper: str | None) -> tuple[Mapping[
     return {"model": entry.models[0], **entry.settings}, source
 
 
-def _data_of(paper: str | None) -> set[str]:
+def _data_of(paper: str) -> set[str]:
     return {name for entry in RECIPES if entry.paper == paper for name in entry.data}
 
 

@@ -38,7 +38,6 @@ from calibrant.calibrators.registry import CALIBRATORS, make_calibrators
 from calibrant.calibrators.temperature.methods import Identity
 from calibrant.metrics.comparison import difference_of_resampled
 from calibrant.metrics.evaluation import evaluate_resampled
-from calibrant.metrics.missing_options import with_upper
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.resampling import Plan, ResampledMetrics, plan
 from calibrant.metrics.samples import ScoredSamples, samples_from_scores
@@ -291,8 +290,10 @@ def _calibrated(calibrator: Calibrator, test: LabelledScores, out: Floats) -> Sc
     """Calibrated probabilities in ``out``; their logarithms if that of a true class rounds to 0."""
     if isinstance(calibrator, Identity) and test.upper_logits is not None:
         logits = to_logits(test.kind, test.scores.astype(np.float64))
-        samples = samples_from_scores(logits=logits, labels=test.labels)
-        return with_upper(replace(samples, classes=test.classes), test.upper_logits)
+        samples = samples_from_scores(
+            logits=logits, labels=test.labels, upper_logits=test.upper_logits
+        )
+        return replace(samples, classes=test.classes)
     _write(calibrator, calibrator._probs, test, out)
     if out[np.arange(len(out)), test.labels].all():
         samples = samples_from_scores(out, test.labels)

@@ -116,7 +116,7 @@ class GroupedCalibration(Calibrator):
         if len(found) > len(data):  # rows of weight 0 were dropped
             found = found[_inputs.as_numpy(sample_weight).reshape(-1) > 0]
         self.fit_samples(GroupedData.of(data, found))
-        return self._with_origin(given, data, names)
+        return self._with_origin(given, data, names, sample_weight)
 
     def predict_proba(
         self, scores: Any = None, /, *, logits: Any = None, probs: Any = None, groups: Any = None

@@ -123,7 +123,10 @@ class MultiLabelCalibration(Calibrator):
         super().fit_samples(pairs)
         self.n_classes_ = pairs.n_labels
         given = _inputs.as_numpy(checked).reshape(-1, pairs.n_labels)
-        self.origin_ = self.origin_.with_data(kind, given, pairs.positives.T, sample_weight)
+        weight = None if pairs.weight is None else pairs.weight[:: pairs.n_labels]
+        if weight is not None and len(given) > len(weight):  # rows of weight 0 were dropped
+            given = given[_inputs.as_numpy(sample_weight).reshape(-1) > 0]
+        self.origin_ = self.origin_.with_data(kind, given, pairs.positives.T, weight)
         return self
 
     def predict_proba(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from calibrant.files.columns import arrow, is_list
 from calibrant.files.condition import Condition
 from calibrant.files.layout import Asked, Layout, find_layout, listed
 from calibrant.files.parquet.listing import files_at, partitions_of
-from calibrant.files.predictions import decoding
+from calibrant.files.predictions import WHOLE_NUMBER, decoding
 
 CLASS_NAMES = b"calibrant.class_names"
 """Key of the file's metadata for the class names, a JSON list."""
@@ -31,7 +30,6 @@ CALIBRATOR = b"calibrant.calibrator"
 """Key for the SHA-256 of the calibrator file that made the probabilities."""
 
 FORMAT = "Parquet"
-_WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")  # 01 is text
 COLUMN_BUFFER = 1 << 16
 """Bytes read at once for each column."""
 FOOTERS_AT_A_TIME = 16
@@ -147,7 +145,7 @@ def _columns_of_paths(files: list[Path]) -> list[dict[str, Any]]:
         name
         for of_path in texts
         for name, text in of_path.items()
-        if text is not None and not _WHOLE_NUMBER.fullmatch(text)
+        if text is not None and not WHOLE_NUMBER.fullmatch(text)
     }
 
     def scalar(name: str, text: str | None) -> Any:
