@@ -193,6 +193,19 @@ def map_by_data(values: Values) -> Verdict:
     )
 
 
+def map_on_a_tenth(values: Values) -> Verdict:
+    """Does the map raise the error of a network that fits a tenth of the images?"""
+    (panel,) = _panels(values, STANDARD)
+    intervals = _intervals(values, STANDARD, panel)
+    error = values[f"{STANDARD}: {panel}{TRAINING_ERROR}"]
+    verdict = by_interval(*intervals[0]) if error < FITS else UNTESTED
+    added = _with_intervals(_map_adds(values, STANDARD, panel), intervals)
+    return _when_complete(values, verdict), (
+        f"points of ECE that the map adds, mean of gamma 1 to 3: {panel} {added}, training error "
+        f"{error:.1f}%{_left_out(values)}"
+    )
+
+
 def map_after(paradigm: str) -> Callable[[Values], Verdict]:
     """Does the map lower the error after TS_FL, or after label smoothing?"""
 

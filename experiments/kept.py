@@ -33,6 +33,9 @@ STEP, BEND = 1 / 32, 4.0
 STEP * (1 + distance / BEND). The predicted class is exact."""
 DIGITS, DIGITS_OF_EPOCHS = 7, 5
 """Of the numbers that are not whole; of those after each epoch, which are many."""
+HISTOGRAMS = ("reliability", "gradient_norm")
+HISTOGRAMS_AT = (0.0, 0.029, 0.286, 0.571, 0.857, 1.0)
+"""Parts of a run after which its histograms are kept: those that ``dynamics`` shows."""
 ABOUT = """# Kept runs
 
 Finished runs, packed by `python -m experiments keep FOLDER` (`experiments/kept.py` has the format).
@@ -56,7 +59,7 @@ def keep(folder: Path, kept: Path = KEPT) -> int:
         files.update({f"{run.path.name}/{file}": data for file, data in packed(run).items()})
     if not archives:
         raise FileNotFoundError(f"{folder} must hold finished runs; found none")
-    written = {kept / name: archive(files) for name, files in archives.items()}
+    written = {kept / name: archive(thinned(files)) for name, files in archives.items()}
     others = [path.stat().st_size for path in kept.glob("*.tar.xz") if path not in written]
     total = sum(others) + sum(map(len, written.values()))
     if total > MOST_BYTES:
@@ -124,6 +127,29 @@ def packed(run: RunFolder) -> dict[str, bytes]:
         run.result.name: json.dumps(rounded(run.result.read_text())).encode(),
         run.predictions.name: predictions(run),
     }
+
+
+def thinned(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The files of runs with the histograms of few epochs."""
+    return {
+        path: without_histograms(data) if path.endswith(".jsonl") else data
+        for path, data in files.items()
+    }
+
+
+def without_histograms(lines: bytes) -> bytes:
+    """The records of the epochs, with histograms only of those at ``HISTOGRAMS_AT``."""
+    records = [json.loads(line) for line in lines.splitlines()]
+    shown = {epoch_at(part, len(records)) for part in HISTOGRAMS_AT}
+    for place in set(range(len(records))) - shown:
+        for name in HISTOGRAMS:
+            records[place]["train"].pop(name, None)
+    return "".join(json.dumps(record) + "\n" for record in records).encode()
+
+
+def epoch_at(part: float, epochs: int) -> int:
+    """The index of the epoch that ends at this fraction of a run."""
+    return max(round(part * epochs), 1) - 1
 
 
 def rounded(text: str, digits: int = DIGITS) -> dict[str, Any]:

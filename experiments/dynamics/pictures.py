@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from calibrant.plots.palette import GUIDE, INK, OVER, QUIET, UNDER, look
+from experiments.kept import epoch_at
 from experiments.trained.runs import Floats, TrainedRun, title
 
 Record = dict[str, Any]
@@ -28,11 +29,6 @@ PANELS = (
     ("true_prob_wrong", "true-class probability, wrong", 1.0),
     ("ece", "test ECE, %", 100.0),
 )
-
-
-def epoch_at(moment: float, epochs: int) -> int:
-    """The index of the epoch that ends at this fraction of a run."""
-    return max(round(moment * epochs), 1) - 1
 
 
 def series(records: Sequence[Record], part: str, quantity: str) -> Floats:

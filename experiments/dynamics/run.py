@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.dynamics import pictures
-from experiments.dynamics.pictures import Record, epoch_at
+from experiments.dynamics.pictures import Record
+from experiments.kept import epoch_at
 from experiments.results import Result
 from experiments.tables import Table
 from experiments.trained.runs import TrainedRun, finished, missing, title

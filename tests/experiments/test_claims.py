@@ -121,6 +121,30 @@ def test_the_map_must_help_with_many_images_and_hurt_with_few(few, many, expecte
 
 
 @pytest.mark.parametrize(
+    ("low", "high", "training_error", "finished", "expected"),
+    [
+        (1.0, 2.0, 1.0, 8, HOLDS),
+        (-2.0, -1.0, 1.0, 8, FAILS),
+        (-1.0, 1.0, 1.0, 8, OPEN),
+        (1.0, 2.0, 6.0, 8, UNTESTED),  # it does not fit
+        (1.0, 2.0, 1.0, 7, OPEN),
+    ],
+)
+def test_the_map_on_a_tenth_of_the_images(low, high, training_error, finished, expected):
+    name = "Standard: cifar10-jpeg, resnet8, 4499 images"
+    values = {
+        "runs": 8,
+        "runs that finished": finished,
+        f"{name}: points of ECE that the map adds": (low + high) / 2,
+        f"{name}: low end of its interval": low,
+        f"{name}: high end of its interval": high,
+        f"{name}: training error %": training_error,
+        "TS_FL: cifar10-jpeg, resnet8, 4499 images: points of ECE that the map adds": 0.0,
+    }
+    assert JUDGES["the map hurts on CIFAR10-s, a tenth of each class"](values)[0] == expected
+
+
+@pytest.mark.parametrize(
     ("claim", "paradigm"),
     [
         ("the map lowers the error after TS_FL", "TS_FL"),

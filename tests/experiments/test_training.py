@@ -18,10 +18,9 @@ from experiments.__main__ import main
 from experiments.catalogue import Experiment, catalogue
 from experiments.composed_temperature.run import run as composed
 from experiments.digits_losses.run import mean_and_half
-from experiments.dynamics.pictures import epoch_at
 from experiments.dynamics.run import Rise, run as dynamics
 from experiments.focal_temperature_trained.networks import complete, trained_networks
-from experiments.kept import keep, unpack
+from experiments.kept import epoch_at, keep, unpack
 from experiments.loss_tables import paper
 from experiments.loss_tables.measuring import (
     best_temperature,
@@ -399,6 +398,23 @@ def test_a_run_that_was_unpacked_is_not_rounded_again(folder, tmp_path):
         np.savez(run / "predictions.npz", **arrays)
     keep(tmp_path / "out", tmp_path / "kept")
     assert {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()} == before
+
+
+@pytest.mark.parametrize("n_epochs", [1, 4, 40, 200])
+def test_histograms_are_kept_of_the_epochs_that_are_drawn(n_epochs):
+    train = {"error": 0.1, **{name: {"count": [1, 2]} for name in kept.HISTOGRAMS}}
+    records = [{"epoch": epoch, "train": train} for epoch in range(n_epochs)]
+    lines = "".join(json.dumps(record) + "\n" for record in records).encode()
+    once = kept.without_histograms(lines)
+    assert kept.without_histograms(once) == once
+    found = [json.loads(line) for line in once.splitlines()]
+    assert [(each["epoch"], each["train"]["error"]) for each in found] == [
+        (epoch, 0.1) for epoch in range(n_epochs)
+    ]
+    shown = catalogue()["dynamics"].config["parameters"]
+    drawn = {epoch_at(part, n_epochs) for part in shown["reliability_at"] + shown["gradients_at"]}
+    whole = {each["epoch"] for each in found if each["train"] == train}
+    assert whole == drawn | {0}
 
 
 def test_what_is_kept_is_listed(folder, tmp_path):
