@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from calibrant._types import Array
 from calibrant.training import checks
 from calibrant.training.datasets import TreeBatch
 from calibrant.training.models.words import looked_up, word_vectors
+
+sigmoid_backward = torch.ops.aten.sigmoid_backward
+tanh_backward = torch.ops.aten.tanh_backward
+"""The gradient of the input from that of the output, and the output."""
 
 
 class TreeLSTM(nn.Module):
@@ -94,68 +99,87 @@ class TreeLSTM(nn.Module):
         return logits
 
     def _states(self, trees: TreeBatch) -> Tensor:
-        """c and h of every node, concatenated.
-
-        Every state is passed only to the level of its parent: looking up the children among all
-        nodes would cost a gradient of all nodes per level in the backward pass.
-        """
+        """c and h of every node, concatenated."""
         cell, gate = self.leaf(looked_up(self.words, trees.tokens)).chunk(2, 1)
-        states = [torch.cat((cell, gate.sigmoid() * cell.tanh()), 1)]
-        parcels, places = _deliveries(trees)
-        arrived: dict[int, list[Tensor]] = {level: [] for level in range(len(trees.levels) + 1)}
-        for level, (order, receivers, sizes) in enumerate(parcels):
-            if level > 0:
-                pairs = torch.cat(arrived.pop(level)).index_select(0, places[level])
-                states.append(self._above(pairs.view(-1, 2, 2 * self.memory)))
-            sent = states[-1].index_select(0, order).split_with_sizes(sizes)
-            for receiver, parcel in zip(receivers, sent, strict=True):
-                arrived[receiver].append(parcel)
-        return torch.cat(states)
-
-    def _above(self, children: Tensor) -> Tensor:
-        """c and h of nodes whose children have the states (nodes, 2, c and h)."""
-        cells, hidden = children.chunk(2, 2)
-        gates = self.inner(hidden.flatten(1)).view(len(children), -1, self.memory)
-        take = gates[:, :3].sigmoid()
-        cell = take[:, 0] * gates[:, 3].tanh() + (take[:, 1:3] * cells).sum(1)
-        out = cell.tanh()
-        if gates.shape[1] == 5:
-            out = gates[:, 4].sigmoid() * out
-        return torch.cat((cell, out), 1)
+        leaves = torch.cat((cell, gate.sigmoid() * cell.tanh()), 1)
+        sizes = [len(level) for level in trees.levels]
+        states: Tensor = _InnerNodes.apply(  # type: ignore[no-untyped-call]
+            leaves, self.inner.weight, self.inner.bias, trees.children, sizes
+        )
+        return states
 
 
-def _deliveries(
-    trees: TreeBatch,
-) -> tuple[list[tuple[Tensor, list[int], list[int]]], Sequence[Tensor]]:
-    """Which states each level sends to which later level.
+class _InnerNodes(torch.autograd.Function):
+    """The states of all nodes from those of the leaves, level by level.
 
-    Returns:
-        For each level: the order that sorts its nodes by the level of their parents, those levels,
-        and the number of nodes for each (roots go to an extra level above all). Then for each
-        level: the positions of its left and right children among its arrivals, which are in the
-        order of the levels they come from.
+    Its own backward pass, because that of torch has many small steps for each level, and adds up
+    a gradient of the weights for each; here they are one product over all nodes.
     """
-    sizes = [len(level) for level in trees.levels]
-    top, n_leaves, device = len(sizes), sizes[0], trees.children.device
-    own = torch.repeat_interleave(torch.tensor(sizes, device=device))
-    receiver = torch.full_like(own, top)
-    receiver[trees.children[n_leaves:].flatten()] = own[n_leaves:].repeat_interleave(2)
-    sending, order = (own * (top + 1) + receiver).sort(stable=True)
-    parcels, counts = torch.unique_consecutive(sending, return_counts=True)
-    addressed: list[tuple[list[int], list[int]]] = [([], []) for _ in sizes]
-    for parcel, count in zip(parcels.tolist(), counts.tolist(), strict=True):
-        receivers, numbers = addressed[parcel // (top + 1)]
-        receivers.append(parcel % (top + 1))
-        numbers.append(count)
-    # All nodes sorted by the level they go to; each level counts its arrivals from its start.
-    queue = receiver.sort(stable=True).indices
-    arrivals = receiver.bincount(minlength=top + 1)
-    place = torch.empty_like(queue)
-    place[queue] = torch.arange(len(queue), device=device)
-    place -= (arrivals.cumsum(0) - arrivals)[receiver]
-    pairs = place[trees.children].flatten().split_with_sizes([2 * size for size in sizes])
-    starts = list(accumulate(sizes, initial=0))[:-1]
-    orders = [
-        part - start for part, start in zip(order.split_with_sizes(sizes), starts, strict=True)
-    ]
-    return [(o, r, n) for o, (r, n) in zip(orders, addressed, strict=True)], pairs
+
+    @staticmethod
+    def forward(
+        ctx: Any, leaves: Tensor, weight: Tensor, bias: Tensor, children: Tensor, sizes: list[int]
+    ) -> Tensor:
+        """Nodes are sorted by level, of which ``sizes`` has the numbers."""
+        memory = leaves.shape[1] // 2
+        states = leaves.new_empty(len(children), 2 * memory)
+        states[: sizes[0]] = leaves
+        gates = leaves.new_empty(len(children), len(weight))  # those of leaves are not used
+        for rows in _levels(sizes):
+            cells, hidden = _below(states, children[rows])
+            gate = torch.addmm(bias, hidden.flatten(1), weight.t(), out=gates[rows])
+            gate = gate.view(len(gate), -1, memory)
+            gate[:, :3].sigmoid_()
+            gate[:, 3].tanh_()
+            gate[:, 4:].sigmoid_()
+            cell = gate[:, 0] * gate[:, 3] + (gate[:, 1:3] * cells).sum(1)
+            states[rows, :memory] = cell
+            states[rows, memory:] = _times_output(gate, cell.tanh())
+        ctx.save_for_backward(states, gates, weight, children)
+        ctx.sizes = sizes
+        return states
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """From the roots down: every node gives its gradient to its gates and its children."""
+        states, gates, weight, children = ctx.saved_tensors
+        memory = states.shape[1] // 2
+        gradient, of_gates = gradient.clone(), torch.empty_like(gates)
+        for rows in reversed(_levels(ctx.sizes)):
+            cells, _ = _below(states, children[rows])
+            gate, of_gate = (each[rows].view(len(cells), -1, memory) for each in (gates, of_gates))
+            squashed = states[rows, :memory].tanh()
+            of_cell, of_hidden = gradient[rows].chunk(2, 1)
+            of_gate[:, 4:] = sigmoid_backward((of_hidden * squashed)[:, None], gate[:, 4:])
+            of_cell = of_cell + tanh_backward(_times_output(gate, of_hidden), squashed)
+            of_gate[:, 0] = of_cell * gate[:, 3]
+            of_gate[:, 1:3] = of_cell[:, None] * cells
+            of_gate[:, :3] = sigmoid_backward(of_gate[:, :3], gate[:, :3])
+            of_gate[:, 3] = tanh_backward(of_cell * gate[:, 0], gate[:, 3])
+            of_cells = of_cell[:, None] * gate[:, 1:3]
+            of_pairs = (of_gates[rows] @ weight).view(len(cells), 2, memory)
+            given = torch.cat((of_cells, of_pairs), 2).flatten(0, 1)
+            gradient.index_add_(0, children[rows].flatten(), given)
+        inner = slice(ctx.sizes[0], None)
+        hidden = _below(states, children[inner])[1].flatten(1)
+        of_weight = of_gates[inner].t() @ hidden
+        return gradient[: ctx.sizes[0]], of_weight, of_gates[inner].sum(0), None, None
+
+
+def _levels(sizes: list[int]) -> list[slice]:
+    """The rows of each level above the leaves."""
+    ends = list(accumulate(sizes))
+    return [slice(*each) for each in pairwise(ends)]
+
+
+def _below(states: Tensor, children: Tensor) -> tuple[Tensor, Tensor]:
+    """c and h of the children of some nodes, each (nodes, 2, memory)."""
+    pairs = states.index_select(0, children.flatten()).view(len(children), 2, states.shape[1])
+    cells, hidden = pairs.chunk(2, 2)
+    return cells, hidden
+
+
+def _times_output(gate: Tensor, values: Tensor) -> Tensor:
+    """Values after the output gate, if there is one."""
+    return values * gate[:, 4] if gate.shape[1] == 5 else values
