@@ -167,6 +167,7 @@ def test_a_bad_file_gets_one_clear_line(contents, message, parts, tmp_path):
         (["-o", "page.html", *QUICK, "--gamma", "2"], "--gamma is for methods that need it"),
         (["-o", "page.html", *QUICK, "--bins", "0"], "n_bins"),
         (["-o", "page.html", *QUICK, "--level", "2"], "level"),
+        (["-o", "page.html", *QUICK, "--metric", "calibration_slope"], "of two classes; found"),
     ],
 )
 def test_options_that_cannot_be_used(arguments, message, parts, tmp_path, monkeypatch):

@@ -81,6 +81,9 @@ def test_bad_logs_are_refused_in_one_line(columns, message):
         (["--time", "day", "-o", "page.txt"], "written as .html"),
         (["--time", "day", "--state", "none/state.json"], "there is no folder none"),
         (["--time", "day", "--since", "soon"], "since: the column of times must"),
+        (["--time", "day", "--since", "2026"], "like those of the column, such as 2026-10-01"),
+        (["--time", "day", "--by", "label"], "found label, the column of labels"),
+        (["--time", "label"], "found label, the column of labels"),
         (["--time", "day", "--score", "risk"], "has no column risk"),
         (["--time", ""], "time must be a name"),
     ],
@@ -135,6 +138,21 @@ def test_a_state_of_other_settings(changed, message):
         watch("logs", state="state.json", **{"time": "day", **changed})
     assert message in str(refusal.value)
     assert Path("state.json").read_bytes() == before
+
+
+def test_a_state_that_lacks_a_period():
+    watch("logs", time="day", state="state.json")
+    content = json.loads(Path("state.json").read_text())
+    del content["steps"][0]
+    Path("state.json").write_text(json.dumps(content))
+    with pytest.raises(CalibrantError, match="its sums have a period without a step"):
+        watch("logs", time="day", state="state.json")
+
+
+@pytest.mark.parametrize("wrong", [TemperatureScaling, 1])
+def test_something_else_as_a_calibrator(wrong):
+    with pytest.raises(CalibrantError, match="calibrator must be a Calibrator; found"):
+        watch("logs", time="day", calibrator=wrong)
 
 
 def test_a_state_of_other_classes():

@@ -15,6 +15,7 @@ import pytest
 import calibrant
 from calibrant import CALIBRATORS, TemperatureScaling, ada_ece, classwise_ece, ece
 from calibrant.calibrators import FitReport, compare
+from calibrant.errors import CalibrantError
 from calibrant.files import Predictions
 from calibrant.focal import focal_log_probs
 from calibrant.report import explorer as explorer_module, write_report
@@ -571,3 +572,19 @@ def test_a_fit_report_shows_itself_in_a_notebook():
     hostile = FitReport.from_dict({**report.to_dict(), "warnings": [IMAGE], "at_bound": SCRIPT})
     assert "<img" not in hostile._repr_html_()
     assert "<script" not in hostile._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"val": (LOGITS, LABELS)}, "a prediction file must be a str or a Path; found tuple"),
+        ({"n_resamples": "20"}, "n_resamples must be"),
+        ({"by": "sex"}, "'sex'"),
+    ],
+)
+def test_wrong_arguments_are_refused_in_one_line(changes, message, tmp_path):
+    given = {"val": predictions(VAL), "test": predictions(TEST), "methods": ["temperature"]}
+    with pytest.raises(CalibrantError, match=message) as refusal:
+        write_report(path=tmp_path / "page.html", **{**given, **changes})
+    assert "\n" not in str(refusal.value)
+    assert not (tmp_path / "page.html").exists()

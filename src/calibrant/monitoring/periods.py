@@ -58,6 +58,12 @@ class Coded(NamedTuple):
 
     def since(self, start: str | None) -> npt.NDArray[np.bool_]:
         """Whether the period of each row is not before ``start``."""
+        for period in self.values if start is not None else ():
+            if bool(WHOLE.fullmatch(period)) != bool(WHOLE.fullmatch(str(start))):
+                raise CalibrantError(
+                    f"since must be a time like those of the column, such as {period}; found "
+                    f"{start}. Write it in the same form"
+                )
         late = np.array([is_since(period, start) for period in self.values], dtype=bool)
         return np.asarray(late[self.codes])
 

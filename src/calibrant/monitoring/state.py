@@ -210,6 +210,8 @@ class State:
             state.evidence.wealth[group] = wealth.numbers(group, n)
         if {key.group for key in state.sums.vectors} != set(state.evidence.wealth):
             found.refuse("its sums and its evidence are of different groups")
+        if not {key.period for key in state.sums.vectors} <= {step.period for step in state.steps}:
+            found.refuse("its sums have a period without a step")
         return state
 
 

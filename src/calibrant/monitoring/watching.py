@@ -215,6 +215,12 @@ class Logs:
             _inputs.some_labels(layout.roles.get("labels", layout.roles.get("correct")))
             if calibrator is not None:
                 check_same_classes(folder.n_classes or 2, calibrator.n_classes_)
+        labels = layout.roles.get("labels", layout.roles.get("correct"))
+        if labels in (settings.time, *settings.by):
+            raise CalibrantError(
+                f"times and groups must be known before the label; found {labels}, the column of "
+                "labels. Name another column"
+            )
         wanted = {settings.time, *settings.by, *(calibrator.group_columns_ if calibrator else ())}
         for name in sorted(wanted):
             if name not in layout.kept:
@@ -354,6 +360,7 @@ def _calibrator(given: Calibrator | str | os.PathLike[str] | None) -> Calibrator
             "one label at a time"
         )
     if found is not None:
+        _inputs.instance(found, Calibrator, "calibrator")
         found._need_fit()
     return found
 

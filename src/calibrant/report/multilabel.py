@@ -97,6 +97,7 @@ def write_multilabel_report(
     _inputs.same_label_names(fit_on.class_names, measure_on.class_names)
     tell = progress or (lambda _: None)
     fitted = MultiLabelCalibration() if calibration is None else calibration
+    _inputs.instance(fitted, MultiLabelCalibration, "calibration")
     tell("fit")
     with _inputs.naming(_name(val, "val")), warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)  # the page has them

@@ -92,6 +92,7 @@ def write_report(
     refuse_unwritable(target)
     matrix = None if costs is None else cost_matrix(costs)  # before long fits
     named = columns or {}
+    by = (by,) if isinstance(by, str) else by
     fit_on, measure_on = (
         _read(val, "val", named, to_fit=True),
         _read(test, "test", named, to_fit=False, by=by),
@@ -125,6 +126,7 @@ def _read(
     if isinstance(source, Predictions):
         with _inputs.naming(name):
             return replace(checked_part(source, to_fit=to_fit), groups=source.groups(by))
+    _inputs.path(source, "a prediction file")
     file = os.fsdecode(source)
     predictions = read_predictions(file, keep=by, **columns)
     with _inputs.naming(file):

@@ -19,6 +19,7 @@ from calibrant.calibrators.comparison import (
     columns,
     compare_samples,
 )
+from calibrant.errors import CalibrantError
 from calibrant.metrics.comparison import difference_of_resampled
 from calibrant.metrics.costs import CostMatrix, cost_matrix
 from calibrant.metrics.decisions import Decisions, decisions_of, mean_cost
@@ -29,7 +30,7 @@ from calibrant.metrics.reliability import (
     reliability_of,
     risk_coverage_of,
 )
-from calibrant.metrics.resampling import ResampledMetrics
+from calibrant.metrics.resampling import RESAMPLES, ResampledMetrics
 from calibrant.report.explorer import explore
 from calibrant.report.methods import BEFORE
 from calibrant.report.samples import Outcome, Part, outcome_of
@@ -73,6 +74,7 @@ def summarise(
 ) -> Summary:
     """Compute what :func:`calibrant.report.write_report` writes, from the same arguments."""
     n_bins = _inputs.whole_number(n_bins, "n_bins", allowed=MOST_BINS)
+    n_resamples = _inputs.whole_number(n_resamples, "n_resamples", allowed=RESAMPLES)
     most = max(FEWEST_RESAMPLES, RESAMPLED_ROWS // len(test))
     options: dict[str, Any] = {
         "n_bins": n_bins,
@@ -105,6 +107,8 @@ def summarise(
         on_measured=keep,
         **options,
     )
+    if (failure := comparison[BEFORE].failure) is not None:
+        raise CalibrantError(failure)
     fitted = {row.name: row.calibrator for row in comparison.rows if row.calibrator is not None}
     summary = Summary(
         title=title or (Path(test.file).name if test.file else "Predictions of a model"),

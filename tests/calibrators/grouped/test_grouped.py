@@ -63,6 +63,14 @@ def test_a_group_with_few_samples_stays_with_the_others():
     assert 0.0 < x[2] - x[:2].mean() < free
 
 
+def test_another_column_is_refused(fitted):
+    logits, _, group = draw(10)
+    expected = fitted.predict_proba(logits, groups={"g": group})
+    np.testing.assert_array_equal(fitted.predict_proba(logits, groups=group), expected)
+    with pytest.raises(CalibrantError, match="there is no column 'g' to group by; found 'other'"):
+        fitted.predict_proba(logits, groups={"other": group})
+
+
 def test_unseen_groups_get_the_common_map(fitted):
     logits, _, _ = draw(20, seed=2)
     common = calibrant.TemperatureScaling().fit(*draw()[:2])

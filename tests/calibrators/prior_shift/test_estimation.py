@@ -108,13 +108,26 @@ def test_hard_inputs():
     same = np.full((40, 3), 1.0 / 3.0)  # no information at all
     found = estimate_prevalence(same, np.arange(40) % 3, same[:5])
     assert np.isfinite(found.shares).all()
-    assert found.high.max() <= 1.0
+    assert (found.low.tolist(), found.high.tolist()) == ([0.0] * 3, [1.0] * 3)
     assert found.p_value == 1.0
     masked = np.where(rng.random((200, 3)) < 0.3, -np.inf, rng.normal(size=(200, 3)))
     masked[np.arange(200), np.arange(200) % 3] = 1.0
     found = estimate_prevalence(logits=masked, labels=np.arange(200) % 3, unlabelled=masked)
     np.testing.assert_allclose(found.shares, 1.0 / 3.0, atol=0.02)
     assert set(found.to_dict()) > {"shares", "low", "high", "p_value", "is_label_shift"}
+
+
+def test_classes_that_the_scores_cannot_tell_apart_have_every_share():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 2000)
+    first = np.where(labels == 0, 2.0, -2.0) + rng.normal(size=2000)
+    logits = np.stack([first, np.zeros(2000), np.zeros(2000)], axis=1)  # 1 and 2 are the same
+    found = estimate_prevalence(logits=logits, labels=labels, unlabelled=logits[labels < 2])
+    assert (found.low[1:].tolist(), found.high[1:].tolist()) == ([0.0, 0.0], [1.0, 1.0])
+    assert found.high[0] - found.low[0] < 0.1
+    assert found.low[0] < np.mean(labels[labels < 2] == 0) < found.high[0]
+    one = estimate_prevalence(logits=logits, labels=labels, unlabelled=logits[:1])
+    assert (one.high - one.low).max() == 1.0
 
 
 @pytest.mark.parametrize(

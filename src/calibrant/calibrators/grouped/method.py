@@ -12,6 +12,7 @@ import numpy.typing as npt
 from calibrant import _inputs
 from calibrant._array_api import array_namespace
 from calibrant._inputs import Groups
+from calibrant._inputs.groups import ONE_COLUMN_NAME
 from calibrant._numerics.logspace import split_top
 from calibrant._numerics.precision import narrowed
 from calibrant._types import Array
@@ -191,7 +192,8 @@ class GroupedCalibration(Calibrator):
 
     def _places(self, groups: Groups) -> npt.NDArray[np.intp]:
         """The place of each row's group in the state; one more for groups that are not there."""
-        if len(groups.columns) > 1 or len(self.group_columns_) > 1:
+        names = *groups.names, *self.group_columns_
+        if len(names) > 2 or ONE_COLUMN_NAME not in names:  # a bare column has no name of its own
             groups = groups.only(self.group_columns_)
         place = {key: i for i, key in enumerate(self.group_keys_)}
         places = np.empty(len(groups), dtype=np.intp)

@@ -181,6 +181,7 @@ def estimate_prevalence(
     mixture = Mixture.of(log_probs(target), labelled)
     variance = sum(each.var(axis=0) / len(each) for each in mixture.influence)
     reach = NormalDist().inv_cdf((1.0 + level) / 2.0) * np.sqrt(variance)
+    reach = np.where(mixture.undetermined, 1.0, reach)
     return PrevalenceEstimate(
         shares=mixture.shares,
         low=np.maximum(mixture.shares - reach, 0.0),
@@ -240,6 +241,8 @@ class Mixture:
     shares: Floats
     influence: tuple[Floats, Floats]
     """What each unlabelled and each labelled sample adds to the shares, (n, K) each."""
+    undetermined: npt.NDArray[np.bool_]
+    """(K,): whether the scores cannot tell the class from another."""
 
     @classmethod
     def of(cls, z: Floats, labelled: Labelled) -> Mixture:
@@ -248,7 +251,10 @@ class Mixture:
         shares = maximise(ratios, labelled.shares)
         relative = ratios / (ratios @ shares)[:, None]
         q = relative * shares
-        inverse = np.linalg.pinv(relative.T @ relative / len(z), hermitian=True)
+        moments = relative.T @ relative / len(z)
+        values, directions = np.linalg.eigh(moments)
+        lost = directions[:, values <= ROUNDING * values.max()]
+        inverse = np.linalg.pinv(moments, rcond=ROUNDING, hermitian=True)
         by_bias = np.diag(relative.mean(axis=0)) - relative.T @ q / len(z)
         by_scale = (relative * (z - (q * z).sum(axis=1)[:, None])).mean(axis=0)
         class_noise = -np.ones_like(labelled.z)
@@ -256,7 +262,8 @@ class Mixture:
         class_noise[rows, labelled.labels] += 1.0 / labelled.shares[labelled.labels]
         of_labelled = (labelled.influence[:, :-1] - class_noise) @ by_bias.T
         of_labelled += labelled.influence[:, -1:] * by_scale
-        return cls(z, shares, ((relative - 1.0) @ inverse, of_labelled @ inverse))
+        influence = (relative - 1.0) @ inverse, of_labelled @ inverse
+        return cls(z, shares, influence, (lost**2).sum(axis=1) > TOLERANCE)
 
 
 def maximise(ratios: Floats, start: Floats) -> Floats:

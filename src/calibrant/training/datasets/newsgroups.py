@@ -211,7 +211,7 @@ def _from_folder(files: Files, part: str) -> list[Message]:
 def _from_archive(files: Files, path: Path) -> list[list[Message]]:
     files.note(path, ARCHIVE)
     found: dict[str, list[Message]] = {part: [] for part in _PARTS}
-    for name, content in tar_members(path, lambda name: name.count("/") >= 2):
+    for name, content in tar_members(path, lambda name: len(Path(name).parts) >= 3):
         part, group, number = Path(name).parts[-3:]
         if (part := part.removeprefix("20news-bydate-")) in found:
             found[part].append(Message(part, group, number, content.decode("latin-1")))

@@ -55,8 +55,8 @@ def read_tabular(
     a number is read as words, one column of 0 and 1 for each word of the training split.
 
     Every column is standardised by the mean and standard deviation of the training split; a column
-    that is constant there is only centred. A missing number becomes that mean, and values are
-    clipped to a million standard deviations from it.
+    that is constant there is centred and divided by its size. A missing number becomes that mean,
+    and values are clipped to a million standard deviations from it.
     """
     files = Files.of("tabular", folder, "archive.ics.uci.edu, for example,")
     path = files.folder
