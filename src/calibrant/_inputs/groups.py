@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from calibrant._inputs.arrays import as_array, as_numpy
 from calibrant._inputs.forms import is_of_frames, narwhal
-from calibrant._inputs.values import described, refusing, shown
+from calibrant._inputs.values import refusing, shown
 from calibrant.errors import CalibrantError
 
 MISSING_GROUP = "missing"
@@ -132,13 +132,7 @@ def _columns(given: Any) -> Iterator[GroupColumn]:
         else:
             yield _column(str(data.name or ONE_COLUMN_NAME), _array(given))
         return
-    values = _array(given)
-    if values.ndim != 1:
-        raise CalibrantError(
-            f"groups must be a frame, a dict of columns or one column; found {described(given)}. "
-            "Name the columns: groups={'country': ..., 'sex': ...}"
-        )
-    yield _column(ONE_COLUMN_NAME, values)
+    yield _column(ONE_COLUMN_NAME, _array(given))
 
 
 def _column_of(name: str, values: Any) -> GroupColumn:
@@ -146,13 +140,7 @@ def _column_of(name: str, values: Any) -> GroupColumn:
     object for each row.
     """
     if type(values).__module__.partition(".")[0] != "pyarrow":
-        array = _array(values)
-        if array.ndim != 1:
-            raise CalibrantError(
-                f"groups must have one value for each row; found shape {array.shape} in {name}. "
-                "Pass one column for each name"
-            )
-        return _column(name, array)
+        return _column(name, _array(values))
     with refusing(f"the column {name} has no groups", "Name one of text, numbers or dates"):
         whole = values.combine_chunks() if hasattr(values, "combine_chunks") else values
         encoded = whole if hasattr(whole, "dictionary") else whole.dictionary_encode()
@@ -181,6 +169,11 @@ def _texts(column: GroupColumn) -> npt.NDArray[Any]:
 
 
 def _column(name: str, values: npt.NDArray[Any]) -> GroupColumn:
+    if values.ndim != 1:
+        raise CalibrantError(
+            f"groups must have one value for each row; found shape {values.shape} in {name}. Pass "
+            "a frame, a dict of columns or one column: groups={'country': ..., 'sex': ...}"
+        )
     if values.dtype == object:
         rows = values.tolist()
         texts = {value: _text(value) for value in dict.fromkeys(rows)}

@@ -38,6 +38,7 @@ from calibrant.calibrators.data import (
     extremes,
     given_scores,
     row_blocks,
+    rows_with_weight,
     samples_of,
     to_logits,
 )
@@ -238,9 +239,8 @@ class Calibrator(ABC):
         # Probabilities as they were given: the last digits of logarithms depend on the machine.
         hashed = data.logits
         if given.kind == "probs":
-            hashed = _inputs.as_numpy(given.values).reshape(-1, data.n_classes)
-            if len(hashed) > len(data):  # rows of weight 0 were dropped
-                hashed = hashed[_inputs.as_numpy(sample_weight).reshape(-1) > 0]
+            rows = _inputs.as_numpy(given.values).reshape(-1, data.n_classes)
+            hashed = rows_with_weight(rows, sample_weight, len(data))
         self.origin_ = self.origin_.with_data(given.kind, hashed, data.labels, data.weight)
         return self
 

@@ -239,6 +239,11 @@ def extremes(logits: npt.NDArray[Any]) -> tuple[float, float]:
     return logits.item(logits.argmin()), logits.item(logits.argmax())
 
 
+def rows_with_weight(rows: Any, sample_weight: Array, n_kept: int) -> Any:
+    """Those of the rows given to a fit that it kept: it drops rows of weight 0."""
+    return rows if len(rows) == n_kept else rows[_inputs.as_numpy(sample_weight).reshape(-1) > 0]
+
+
 def row_blocks(n_rows: int, n_classes: int) -> Iterator[slice]:
     """Slices of rows with about ``BLOCK_ENTRIES`` entries each."""
     step = max(1, BLOCK_ENTRIES // n_classes)

@@ -212,10 +212,10 @@ class Logs:
                     "a watch is over classes; found labels of a multi-label model. Watch one label "
                     "at a time: --label and --score name its columns"
                 )
-            _inputs.some_labels(layout.roles.get("labels", layout.roles.get("correct")))
+            labels = layout.roles.get("labels", layout.roles.get("correct"))
+            _inputs.some_labels(labels)
             if calibrator is not None:
                 check_same_classes(folder.n_classes or 2, calibrator.n_classes_)
-        labels = layout.roles.get("labels", layout.roles.get("correct"))
         if labels in (settings.time, *settings.by):
             raise CalibrantError(
                 f"times and groups must be known before the label; found {labels}, the column of "

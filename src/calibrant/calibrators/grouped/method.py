@@ -17,7 +17,15 @@ from calibrant._numerics.logspace import split_top
 from calibrant._numerics.precision import narrowed
 from calibrant._types import Array
 from calibrant.calibrators.base import Calibrator, Fitted, Shapes, State, fitted_array, state_like
-from calibrant.calibrators.data import FitData, Floats, Samples, given_scores, samples_of, to_logits
+from calibrant.calibrators.data import (
+    FitData,
+    Floats,
+    Samples,
+    given_scores,
+    rows_with_weight,
+    samples_of,
+    to_logits,
+)
 from calibrant.calibrators.grouped.shrinkage import LEAST, fit_group_terms
 from calibrant.calibrators.one_vs_rest.base import LARGEST_NUMBER
 from calibrant.calibrators.parts import fit_part, log_probs_after
@@ -114,8 +122,7 @@ class GroupedCalibration(Calibrator):
         data, names = samples_of(given, labels, sample_weight, classes=classes, positive=positive)
         self._check_params()
         found = self._need_groups(groups, math.prod(given.values.shape[:-1]))
-        if len(found) > len(data):  # rows of weight 0 were dropped
-            found = found[_inputs.as_numpy(sample_weight).reshape(-1) > 0]
+        found = rows_with_weight(found, sample_weight, len(data))
         self.fit_samples(GroupedData.of(data, found))
         return self._with_origin(given, data, names, sample_weight)
 

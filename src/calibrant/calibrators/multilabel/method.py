@@ -13,7 +13,7 @@ from calibrant._array_api import array_namespace
 from calibrant._numerics.logspace import sigmoid, softplus
 from calibrant._types import Array
 from calibrant.calibrators.base import FEW_SAMPLES, Calibrator, Fitted, Shapes, State, fitted_array
-from calibrant.calibrators.data import Floats, Samples
+from calibrant.calibrators.data import Floats, Samples, rows_with_weight
 from calibrant.calibrators.fit_report import FitReport
 from calibrant.calibrators.multilabel.data import (
     Pairs,
@@ -123,10 +123,10 @@ class MultiLabelCalibration(Calibrator):
         super().fit_samples(pairs)
         self.n_classes_ = pairs.n_labels
         given = _inputs.as_numpy(checked).reshape(-1, pairs.n_labels)
+        positives = pairs.positives.T
+        given = rows_with_weight(given, sample_weight, len(positives))
         weight = None if pairs.weight is None else pairs.weight[:: pairs.n_labels]
-        if weight is not None and len(given) > len(weight):  # rows of weight 0 were dropped
-            given = given[_inputs.as_numpy(sample_weight).reshape(-1) > 0]
-        self.origin_ = self.origin_.with_data(kind, given, pairs.positives.T, weight)
+        self.origin_ = self.origin_.with_data(kind, given, positives, weight)
         return self
 
     def predict_proba(
