@@ -383,6 +383,8 @@ def test_json_lines_of_something_else(tmp_path):
     for line in ('{"text": 3, "group": "a"}', '{"group": "a"}', "[1, 2]", "{", '"text"'):
         path.write_bytes(gzip.compress(line.encode()))
         refused(made, "cannot be read as JSON with group, id and text in line 1")
+    path.write_bytes(gzip.compress(b"\n \n{"))
+    refused(made, "cannot be read as JSON with group, id and text in line 3")
     path.write_bytes(gzip.compress(b"\xff\xfe"))
     refused(made, "cannot be read as lines of UTF-8 text")
     path.write_bytes(gzip.compress(b'{"text": "a", "group": "b"}\n{"text": "c", "group": "b"}'))
@@ -421,6 +423,7 @@ def test_word_vectors_of_something_else(tmp_path):
         ("the 1 2\norbit 1 2 3\n", "has 3 numbers, or one not finite, in line 2"),
         ("the 1 nan\n", "has 2 numbers, or one not finite, in line 1"),
         ("the a b\n", "cannot be read as lines of a word and its numbers"),
+        ("the 1 2\norbit 1 b\n", "cannot be read as lines of a word and its numbers"),
     ]:
         path.write_text(text)
         refused(made, message)
@@ -455,8 +458,8 @@ def test_word_vectors_of_something_else(tmp_path):
 )
 def test_trees_of_something_else(tmp_path, line, message):
     made = treebank(tmp_path, "sst-binary", "folder")
-    (tmp_path / "trees/dev.txt").write_text(f"(3 fine)\n{line}\n")
-    refused(made, f"dev.txt cannot be read as trees, in line 2 of dev: .*{message}")
+    (tmp_path / "trees/dev.txt").write_text(f"(3 fine)\n\n{line}\n")
+    refused(made, f"dev.txt cannot be read as trees, in line 3 of dev: .*{message}")
 
 
 def test_only_neutral_sentences(tmp_path):

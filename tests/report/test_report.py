@@ -580,11 +580,15 @@ def test_a_fit_report_shows_itself_in_a_notebook():
         ({"val": (LOGITS, LABELS)}, "a prediction file must be a str or a Path; found tuple"),
         ({"n_resamples": "20"}, "n_resamples must be"),
         ({"by": "sex"}, "'sex'"),
+        ({"columns": {"labels": "y"}}, "'labels'. Did you mean 'label'?"),
+        ({"metrics": ["calibration_slope"]}, "P(class 1) of two classes; found"),
     ],
 )
 def test_wrong_arguments_are_refused_in_one_line(changes, message, tmp_path):
     given = {"val": predictions(VAL), "test": predictions(TEST), "methods": ["temperature"]}
-    with pytest.raises(CalibrantError, match=message) as refusal:
-        write_report(path=tmp_path / "page.html", **{**given, **changes})
+    begun: list[str] = []
+    with pytest.raises(CalibrantError, match=re.escape(message)) as refusal:
+        write_report(path=tmp_path / "page.html", progress=begun.append, **{**given, **changes})
+    assert "temperature" not in begun
     assert "\n" not in str(refusal.value)
     assert not (tmp_path / "page.html").exists()

@@ -22,6 +22,8 @@ from calibrant.report.summary import Summary
 
 Source: TypeAlias = str | os.PathLike[str] | Predictions
 """A prediction file, or its content."""
+COLUMNS = ("label", "score", "positive", "options", "source", "where")
+"""What may be said of the files' columns."""
 
 
 def write_report(
@@ -92,6 +94,8 @@ def write_report(
     refuse_unwritable(target)
     matrix = None if costs is None else cost_matrix(costs)  # before long fits
     named = columns or {}
+    for name in named:
+        _inputs.choice(name, "columns", COLUMNS)
     by = (by,) if isinstance(by, str) else by
     fit_on, measure_on = (
         _read(val, "val", named, to_fit=True),

@@ -19,7 +19,6 @@ from calibrant.calibrators.comparison import (
     columns,
     compare_samples,
 )
-from calibrant.errors import CalibrantError
 from calibrant.metrics.comparison import difference_of_resampled
 from calibrant.metrics.costs import CostMatrix, cost_matrix
 from calibrant.metrics.decisions import Decisions, decisions_of, mean_cost
@@ -107,8 +106,6 @@ def summarise(
         on_measured=keep,
         **options,
     )
-    if (failure := comparison[BEFORE].failure) is not None:
-        raise CalibrantError(failure)
     fitted = {row.name: row.calibrator for row in comparison.rows if row.calibrator is not None}
     summary = Summary(
         title=title or (Path(test.file).name if test.file else "Predictions of a model"),

@@ -275,7 +275,7 @@ def newsgroups(folder: Path, form: str) -> Made:
     if form == "archive":
         packed(folder / "20news-bydate.tar.gz", files)
     vectors = folder / "vectors.txt"
-    vectors.write_text("the 1 2 3\norbit 0.5 -0.5 0\nunheard 9 9 9\n")
+    vectors.write_text("the 1 2 3\nthe . . 7 8 9\norbit 0.5 -0.5 0\nunheard 9 9 9\n")
     return Made("20newsgroups", folder, {"val_size": 5, "embeddings": vectors})
 
 

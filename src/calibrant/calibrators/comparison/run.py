@@ -36,6 +36,7 @@ from calibrant.calibrators.data import (
 from calibrant.calibrators.fit_report import CalibrationWarning
 from calibrant.calibrators.registry import CALIBRATORS, make_calibrators
 from calibrant.calibrators.temperature.methods import Identity
+from calibrant.errors import CalibrantError
 from calibrant.metrics.comparison import difference_of_resampled
 from calibrant.metrics.evaluation import evaluate_resampled
 from calibrant.metrics.registry import METRICS
@@ -192,6 +193,9 @@ def compare_samples(
             rows[name], measured = _compared(
                 name, chosen[name], fit_data, test, probs, reference, todo
             )
+            if measured is None and isinstance(chosen[name], Identity):
+                # Nothing is fitted, so the metrics fail on these samples, for every method.
+                raise CalibrantError(rows[name].failure)
             if measured is not None:
                 if on_measured is not None:
                     on_measured(name, measured)

@@ -185,8 +185,8 @@ _PARTS = ("train", "test")
 def _from_lines(files: Files, part: str, path: Path) -> list[Message]:
     files.note(path)
     messages = []
-    for i, line in enumerate(text_lines(path)):
-        with reading(path, f"JSON with group, id and text in line {i + 1}"):
+    for i, (number, line) in enumerate(text_lines(path)):
+        with reading(path, f"JSON with group, id and text in line {number}"):
             held: dict[str, Any] = json.loads(line)
             text = held["text"]
             if not isinstance(text, str):

@@ -196,8 +196,12 @@ def tar_members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str
             pass
 
 
-def text_lines(path: Path) -> list[str]:
-    """Non-empty lines of a UTF-8 file."""
+def text_lines(path: Path) -> list[tuple[int, str]]:
+    """:func:`numbered_lines` of a UTF-8 file."""
     with reading(path, "lines of UTF-8 text"), opened(path) as file:
-        text = file.read().decode("utf-8")
-    return [line for line in text.split("\n") if line.strip()]
+        return numbered_lines(file.read().decode("utf-8"))
+
+
+def numbered_lines(text: str) -> list[tuple[int, str]]:
+    """The lines that are not empty, each with its number among all lines, from 1."""
+    return [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]

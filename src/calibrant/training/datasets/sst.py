@@ -15,6 +15,7 @@ from calibrant.training.datasets.sources import (
     Files,
     PublishedFile,
     damaged,
+    numbered_lines,
     reading,
     size_notes,
     text_lines,
@@ -141,13 +142,15 @@ def _read(
 
 
 def _published_trees(files: Files) -> dict[str, list[tuple[str, Tree]]]:
-    """The trees of each split with their ids; ``train/0`` is the first line of the file."""
+    """The trees of each split with their ids; ``train/0`` is the first of the file."""
     archive = files.find(ARCHIVE.name)
     if archive is not None:
         files.note(archive, ARCHIVE)
         with reading(archive, "a .zip archive"), zipfile.ZipFile(archive) as opened:
-            texts = {s: opened.read(f"trees/{s}.txt").decode("utf-8") for s in _STEMS.values()}
-        lines = {s: [line for line in t.split("\n") if line.strip()] for s, t in texts.items()}
+            lines = {
+                stem: numbered_lines(opened.read(f"trees/{stem}.txt").decode("utf-8"))
+                for stem in _STEMS.values()
+            }
         return {split: _parsed(archive, stem, lines[stem]) for split, stem in _STEMS.items()}
     found = {}
     for split, stem in _STEMS.items():
@@ -160,10 +163,10 @@ def _published_trees(files: Files) -> dict[str, list[tuple[str, Tree]]]:
     return found
 
 
-def _parsed(path: Path, stem: str, lines: list[str]) -> list[tuple[str, Tree]]:
+def _parsed(path: Path, stem: str, lines: list[tuple[int, str]]) -> list[tuple[str, Tree]]:
     trees: list[tuple[str, Any]] = []
-    for i, line in enumerate(lines):
-        with reading(path, f"trees, in line {i + 1} of {stem}"):
+    for i, (number, line) in enumerate(lines):
+        with reading(path, f"trees, in line {number} of {stem}"):
             tree = parse_tree(line)
             if not 0 <= min(tree.labels) <= max(tree.labels) <= 4:
                 raise CalibrantError("a label is not 0 to 4")

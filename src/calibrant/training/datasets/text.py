@@ -152,10 +152,21 @@ def _vectors_text(path: Path, wanted: dict[str, int]) -> Vectors:
             word, _, numbers = content.decode("utf-8").rstrip().partition(" ")
             if word not in wanted:
                 continue
-            vector = np.array(numbers.split(" "), dtype=np.float32)
+            values = numbers.split(" ")
+            if vectors and len(values) > len(vectors[0]) and not _is_number(values[0]):
+                continue  # A word with spaces, such as ". . ." in GloVe's 840B vectors.
+            vector = np.array(values, dtype=np.float32)
             if not np.isfinite(vector).all() or (vectors and len(vector) != len(vectors[0])):
                 raise damaged(path, f"has {len(vector)} numbers, or one not finite, in line {line}")
             places.append(wanted[word])
             vectors.append(vector)
     table = np.stack(vectors) if vectors else np.zeros((0, 1), dtype=np.float32)
     return np.array(places, dtype=np.int64), table
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
