@@ -25,6 +25,7 @@ from experiments.verdicts import (
 
 FITS = 5.0
 """Training error in percent below which a network fits its training set, as those of the papers."""
+LAST = ", last epoch"
 NOISE = 0.01
 """Smaller rises of the test NLL, measured on a thousand samples, are ignored."""
 
@@ -32,42 +33,63 @@ NOISE = 0.01
 Values = Mapping[str, float]
 
 
-def fitted(dynamics: Values) -> dict[str, float]:
-    """Training errors with cross-entropy, in percent, of the networks that fit."""
-    ending = ", cross-entropy: training error %, last epoch"
-    errors = {name.removesuffix(ending): e for name, e in dynamics.items() if name.endswith(ending)}
-    return {place: error for place, error in errors.items() if error < FITS}
+def fitted(values: Values, *losses: str, epoch: str = "") -> dict[str, list[float]]:
+    """The networks that fit with every one of the losses, with these training errors.
+
+    In percent, after the epoch whose predictions are measured, or after the ``epoch`` of that name.
+    """
+    ending = f", {losses[0]}: training error %{epoch}"
+    places = [name.removesuffix(ending) for name in values if name.endswith(ending)]
+    errors = {
+        place: [
+            values.get(f"{place}, {loss}: training error %{epoch}", math.inf) for loss in losses
+        ]
+        for place in places
+    }
+    return {place: each for place, each in errors.items() if max(each) < FITS}
 
 
-def _listed(training_errors: Mapping[str, float]) -> str:
+def _listed(training_errors: Mapping[str, Sequence[float]]) -> str:
     """The networks that fit, with their training errors."""
-    return ", ".join(f"{place} {error:.1f}%" for place, error in training_errors.items())
+    shown = (
+        f"{place} {' and '.join(f'{error:.1f}' for error in errors)}%"
+        for place, errors in training_errors.items()
+    )
+    return f"training errors: {', '.join(shown) or 'none fits'}"
+
+
+def _with_long_runs(tables: Values, newsgroups: Values) -> Values:
+    """The networks trained here, 20 Newsgroups for 50 epochs as in the paper."""
+    long = {name: v for name, v in newsgroups.items() if name.startswith("20newsgroups, ")}
+    return {**tables, **long}
 
 
 def smaller_error(first: str, second: str) -> Callable[[Values, Values, Values], Verdict]:
     """Is the ECE before temperature scaling smaller with one loss than with another?"""
 
-    def judge(networks: Values, dynamics: Values, digits: Values) -> Verdict:
-        signs = {}
-        for place in fitted(dynamics):
-            name = f"{place}: ECE % before T, {first} minus {second}"
-            if name in networks:  # a network that has learned nothing is not compared
-                low, high = networks[f"{name}, low"], networks[f"{name}, high"]
-                signs[place] = by_interval(-high, -low)
-        better, worse = (list(signs.values()).count(side) for side in (HOLDS, FAILS))
+    def judge(tables: Values, newsgroups: Values, digits: Values) -> Verdict:
+        values = _with_long_runs(tables, newsgroups)
+        ending = f": ECE % before T, {first} minus {second}"
+        signs = {
+            name.removesuffix(ending): by_interval(
+                -values[f"{name}, high"], -values[f"{name}, low"]
+            )
+            for name in values
+            if name.endswith(ending)  # a network that has learned nothing is not compared
+        }
+        fit = {place: e for place, e in fitted(values, first, second).items() if place in signs}
+        (better, worse), of_all = (
+            [[signs[place] for place in places].count(side) for side in (HOLDS, FAILS)]
+            for places in (fit, signs)
+        )
         verdict = by_counts(better, worse)
         if verdict == OPEN and min(better, worse) >= SURE_ENOUGH:
             verdict = PARTLY
-        name = f"{first} against {second}, ECE before T"
-        all_better, all_worse = (
-            networks[f"{name}: significantly {side}"] for side in ("smaller", "larger")
-        )
-        n = all_better + all_worse + networks[f"{name}: noise"]
         return verdict, (
-            f"ECE significantly smaller on {better} of {len(signs)} fitted networks, significantly "
-            f"larger on {worse}: {counted(better, better + worse)} of those that differ; of all "
-            f"{n:.0f} networks on {all_better:.0f} and {all_worse:.0f}; five seeds of digits: "
-            f"{_against_on_digits(digits, first, second)}"
+            f"ECE significantly smaller on {better} of {len(fit)} fitted networks, significantly "
+            f"larger on {worse}: {counted(better, better + worse)} of those that differ "
+            f"({_listed(fit)}); of all {len(signs)} networks on {of_all[0]} and {of_all[1]}; five "
+            f"seeds of digits: {_against_on_digits(digits, first, second)}"
         )
 
     return judge
@@ -82,44 +104,58 @@ def _against_on_digits(values: Values, first: str, second: str) -> str:
     return f"{seen[0]:.1f}% against {seen[1]:.1f}%"
 
 
-def best_fixed_gamma(trained: Values, dynamics: Values, digits: Values) -> Verdict:
+def best_fixed_gamma(tables: Values, newsgroups: Values, digits: Values) -> Verdict:
     """Does FL-3 have the smallest ECE of the three fixed gammas?"""
-    places = {name.removeprefix("ECE %, ").removesuffix(", FL-1") for name in trained}
-    places = {place for place in places if f"ECE %, {place}, FL-1" in trained}
+    values = _with_long_runs(tables, newsgroups)
+    ending = f", {FIXED[0]}: ECE % before T"
+    places = [name.removesuffix(ending) for name in values if name.endswith(ending)]
 
     def best(some: Iterable[str]) -> int:
-        errors = [[trained[f"ECE %, {place}, {loss}"] for loss in FIXED] for place in some]
+        errors = [[values[f"{place}, {loss}: ECE % before T"] for loss in FIXED] for place in some]
         return sum(each[-1] == min(each) for each in errors)
 
-    compared = sorted(places & set(fitted(dynamics)))
-    count = best(compared)
+    fit = fitted(values, *FIXED)
+    count = best(fit)
     of_digits = " / ".join(f"{digits[f'{loss}: ECE %']:.1f}" for loss in FIXED)
-    return by_counts(count, len(compared) - count), (
-        f"FL-3 has the smallest ECE of FL-1, FL-2 and FL-3 on {counted(count, len(compared))} "
-        f"fitted networks that have all three ({', '.join(compared)}), and on {best(places)} of "
-        f"all {len(places)}; five seeds of digits: {of_digits}%"
+    return by_counts(count, len(fit) - count), (
+        f"FL-3 has the smallest ECE of FL-1, FL-2 and FL-3 on {counted(count, len(fit))} fitted "
+        f"networks that have all three ({_listed(fit)}), and on {best(places)} of all "
+        f"{len(places)}; five seeds of digits: {of_digits}%"
     )
 
 
-def temperature_near_one(values: Values, dynamics: Values) -> Verdict:
+def temperature_near_one(tables: Values, newsgroups: Values, authors: Values) -> Verdict:
     """Does the best T of FLA-53 lie between 0.9 and 1.1?"""
-    low, high = NEAR_ONE
+    values = _with_long_runs(tables, newsgroups)
+    fit = fitted(values, "FLA-53", "cross-entropy")
+    ending = ", FLA-53: T by ECE"
     found, plain = (
-        [values[f"{place}, {loss}: T by ECE"] for place in fitted(dynamics)]
+        [values[f"{place}, {loss}: T by ECE"] for place in fit]
         for loss in ("FLA-53", "cross-entropy")
     )
-    within, of_plain = (sum(low <= t <= high for t in each) for each in (found, plain))
-    return by_counts(within, len(found) - within), (
-        f"T by ECE of FLA-53 is between {low:g} and {high:g} on {counted(within, len(found))} "
-        f"fitted networks ({', '.join(f'{t:.1f}' for t in found)}); that of cross-entropy on "
-        f"{of_plain} ({', '.join(f'{t:.1f}' for t in plain)}); of all networks FLA-53 on "
-        f"{values['FLA-53: T by ECE from 0.9 to 1.1']:.0f} of {values['networks trained here']:.0f}"
+    of_all, of_authors = (
+        [t for name, t in some.items() if name.endswith(ending)] for some in (values, authors)
+    )
+    (low, high), within = NEAR_ONE, [_near_one(each) for each in (found, plain, of_all, of_authors)]
+    return by_counts(within[0], len(found) - within[0]), (
+        f"T by ECE of FLA-53 is between {low:g} and {high:g} on {counted(within[0], len(found))} "
+        f"fitted networks ({', '.join(f'{t:.1f}' for t in found)}; {_listed(fit)}); that of "
+        f"cross-entropy on {within[1]} ({', '.join(f'{t:.1f}' for t in plain)}); of all networks "
+        f"trained here FLA-53 on {within[2]} of {len(of_all)}, of the authors' own networks on "
+        f"CIFAR-10 on {within[3]} of {len(of_authors)}"
     )
 
 
-def sure_predictions_kept(values: Values, dynamics: Values) -> Verdict:
+def _near_one(temperatures: Iterable[float]) -> int:
+    low, high = NEAR_ONE
+    return sum(low <= t <= high for t in temperatures)
+
+
+def sure_predictions_kept(tables: Values, newsgroups: Values) -> Verdict:
     """Does FLA-53 have more predictions above 0.99 than cross-entropy after scaling?"""
+    values = _with_long_runs(tables, newsgroups)
     name = "{}, {}: S99 %, after T by {}"
+    places = fitted(values, "FLA-53", "cross-entropy")
 
     def more(by: str) -> int:
         return sum(
@@ -128,23 +164,19 @@ def sure_predictions_kept(values: Values, dynamics: Values) -> Verdict:
             for place in places
         )
 
-    places = fitted(dynamics)
     by_ece = more("ECE")  # as the paper chooses T
     return by_counts(by_ece, len(places) - by_ece), (
         "predictions above 0.99 after scaling, T by ECE as in the paper: FLA-53 has more than "
-        f"cross-entropy on {counted(by_ece, len(places))} fitted networks; T by NLL: on "
-        f"{more('NLL')}"
+        f"cross-entropy on {counted(by_ece, len(places))} fitted networks ({_listed(places)}); T "
+        f"by NLL: on {more('NLL')}"
     )
 
 
 def rise_from_mistakes(values: Values) -> Verdict:
     """If the test NLL rises late, is this due to mistakes, while correct samples improve?"""
     ending = ", cross-entropy: rise of the test NLL after its lowest epoch"
-    rising = {
-        place: error
-        for place, error in fitted(values).items()
-        if values[f"{place}{ending}"] > NOISE
-    }
+    fit = fitted(values, "cross-entropy", epoch=LAST)
+    rising = {place: errors for place, errors in fit.items() if values[f"{place}{ending}"] > NOISE}
     if not rising:
         return UNTESTED, "the test NLL does not rise late on any fitted network"
     alone = [
@@ -156,15 +188,15 @@ def rise_from_mistakes(values: Values) -> Verdict:
     return by_counts(len(alone), len(rising) - len(alone)), (
         "mistakes make more than 90% of the rise, and the NLL of correct samples falls, on "
         f"{counted(len(alone), len(rising))} fitted networks on which it rises by more than "
-        f"{NOISE:g} (training errors: {_listed(rising)}); it does not rise on "
-        f"{len(fitted(values)) - len(rising)} others that fit"
+        f"{NOISE:g} ({_listed(rising)}); it does not rise on {len(fit) - len(rising)} others that "
+        "fit"
     )
 
 
 def norms_cross(values: Values) -> Verdict:
     """Is the last layer of FL-3 larger early and smaller late?"""
     ratio = "last-layer norm, FL-3 / cross-entropy"
-    places = fitted(values)
+    places = fitted(values, "cross-entropy", "FL-3", epoch=LAST)
     early = [values[f"{place}: {ratio}, mean of the first third"] for place in places]
     last = [values[f"{place}: {ratio}, last epoch"] for place in places]
     crossed = sum(a > 1.0 > b for a, b in zip(early, last, strict=True))
@@ -172,7 +204,7 @@ def norms_cross(values: Values) -> Verdict:
         "larger in the mean of the first third of the epochs and smaller in the last on "
         f"{counted(crossed, len(places))} fitted networks; larger early on "
         f"{sum(a > 1 for a in early)}, smaller in the last on {sum(b < 1 for b in last)} "
-        f"(training errors: {_listed(places)})"
+        f"({_listed(places)})"
     )
 
 
@@ -306,11 +338,19 @@ def choice_by_error(public: Values, trained: Values) -> Verdict:
     )
 
 
-def temperature_by_error(public: Values) -> Verdict:
+def temperature_by_error(public: Values, authors: Values) -> Verdict:
     """Does T selected by ECE have a smaller ECE than T selected by NLL?"""
     name = f"All: {CHOICE.format('temperature')}"
     parts = [by_interval(*_ends(public, name, of)) for of in (OF_IMAGES, OF_DATA)]
-    return by_parts(parts), f"gain in ECE: {_gain(public, name)}; {GAIN_UNITS}"
+    shown = []
+    for family in ("FLSD-53, CIFAR-10", "Brier, CIFAR-10", "Brier, CIFAR-100"):
+        of_family = f"{family}: gain in AdaECE of choosing by it over NLL, temperature, %"
+        low, high = _ends(authors, of_family, OF_IMAGES)
+        shown.append(f"{family} {authors[of_family]:.0f}% ({low:.0f} to {high:.0f})")
+    return by_parts(parts), (
+        f"gain in ECE: {_gain(public, name)}; {GAIN_UNITS}; on the authors' own networks: "
+        f"{', '.join(shown)}"
+    )
 
 
 def temperature_falls(values: Values) -> Verdict:

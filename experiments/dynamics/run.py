@@ -70,6 +70,8 @@ def run(parameters: Mapping[str, Any]) -> Result:
             moments = parameters["gradients_at"]
             figures[f"{file}-gradients"] = pictures.gradients(where, runs, moments)
             norms.append([data, network, *norm_cells(values, where, runs, moments)])
+            error = runs[FOCAL].records[-1]["train"]["error"]
+            values[f"{where}, FL-3: training error %, last epoch"] = 100.0 * error
             confidence(values, where, runs)
     counts(values, [f"{data}, {network}" for data, network in found], parameters["sure"])
     tables = {

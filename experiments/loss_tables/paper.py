@@ -11,6 +11,8 @@ LOSSES = (
     *("fls-531", "fls-532", "fla-532", "fla-53"),
 )
 """In the order of their Table 10."""
+PUBLISHED = {"mmce-published": "mmce", "mmce": ""}
+"""Columns of the paper by losses with another name here: its MMCE is that of its authors' code."""
 SAME_DATA = {
     "cifar10-jpeg": "CIFAR-10",
     "20newsgroups": "20 Newsgroups",

@@ -64,6 +64,11 @@ def run(parameters: Mapping[str, Any]) -> Result:
     rows = []
     for a, b in PAIRS:
         rows += compared(values, learned, printed, a, b)
+    for (data, network), of_place in ours.items():
+        for loss, each in of_place.items():
+            name = f"{data}, {network}, {title(loss)}"
+            values[f"{name}: training error %"] = 100.0 * each.run.training_error
+            values[f"{name}: ECE % before T"] = each.cells["ece", "before"]
     same_networks(values, ours)
     temperatures(values, learned, printed, parameters["near_one"])
     sure(values, learned)
@@ -215,8 +220,9 @@ def printed_cells(printed: paper.Cells, quantity: str, data: str, network: str) 
     """One row of the paper."""
     cells = []
     for loss in COLUMNS:
+        column = paper.PUBLISHED.get(loss, loss)
         before, after, temperature = (
-            printed.get((quantity, stage, data, network), {}).get(loss, "")
+            printed.get((quantity, stage, data, network), {}).get(column, "")
             for stage in ("before", "after", "T")
         )
         after = f" / {after}" if after else ""

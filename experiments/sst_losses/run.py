@@ -32,8 +32,6 @@ QUANTITIES = {
     ("ece", "T"): "T by ECE",
 }
 """Cells that the paper prints for SST, by quantity and stage."""
-PUBLISHED = {"mmce": "mmce-published"}
-"""The losses of the paper that have another name here: its tables are of its authors' code."""
 
 
 def run(parameters: Mapping[str, Any]) -> Result:
@@ -53,9 +51,8 @@ def run(parameters: Mapping[str, Any]) -> Result:
             values[f"{named}: {name}"] = mean
             row.append(f"{mean:.2f} ± {half:.2f}")
         means.append(row)
-        for column in paper.LOSSES:
-            if PUBLISHED.get(column, column) != loss:
-                continue
+        column = paper.PUBLISHED.get(loss, loss)
+        if column in paper.LOSSES:
             for quantity, name in QUANTITIES.items():
                 cell = float(printed[(*quantity, *PLACE)][column])
                 low, high = further_run(seen[quantity], parameters["level"])

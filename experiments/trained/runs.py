@@ -65,6 +65,14 @@ class TrainedRun:
         """Records of the epochs."""
         return self.folder.records()
 
+    @property
+    def training_error(self) -> float:
+        """Share of wrong training samples after the epoch whose predictions are stored."""
+        if self.recipe.choice == "last":
+            return float(self.records[-1]["train"]["error"])
+        best = min(self.records, key=lambda record: record["val"]["error"])  # the first of equals
+        return float(best["train"]["error"])
+
     @cached_property
     def val(self) -> StoredPredictions:
         """The validation set."""
