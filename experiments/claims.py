@@ -89,19 +89,21 @@ OF_CURVES = (
     "seed each"
 )
 PAIRED = (
-    f"{FITTED_NETWORKS}; a network counts if its 95% interval on the same test samples leaves out "
+    f"{FITTED_NETWORKS}; a network counts if its 95% interval on the same test samples excludes "
     "0; in part from two on each side"
 )
 ON_IMAGES = (
     "95% intervals over three seeds, each panel a part; two networks or data sets at least, and "
-    "all runs finished; runs that have learned nothing (training error above 75% of that of naming "
-    "the commonest class) are left out with their seed"
+    "all runs finished; runs that have learned nothing (training error above 75% of that of predicting "
+    "the majority class) are left out with their seed"
 )
 BEST_GAMMAS = (
     "95% interval over three seeds of the difference of the best gamma, each data set a part; two "
     "data sets at least, and all runs finished"
 )
-ON_TABLES = "share of the tables, 63 of 54 sources, five divisions each; views of the same objects "
+ON_TABLES = (
+    "share of the tables, 63 of 54 sources, five splits each; tables made from the same data "
+)
 PUBLIC = "95% intervals of resampled images and of resampled data sets (9) and networks (43)"
 AUTHORS = (
     "95% intervals of test images, resampled for all networks at once; four networks in each part, "
