@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from calibrant import FocalTemperatureScaling, TemperatureScaling
+from experiments.focal_temperature.gains import gain, over_data_sets
 from experiments.results import Result as Outcome
 from experiments.scoreboard import tables
 from experiments.scoreboard.measuring import Result
 from experiments.scoreboard.methods import Method, calibrant_method
-from experiments.scoreboard.networks import all_networks, families
+from experiments.scoreboard.networks import all_networks, data_of, families
 from experiments.scoreboard.run import grouped, measure_all
 from experiments.scoreboard.tables import PERCENT, Family, shown_difference
 from experiments.tables import Table
@@ -61,6 +62,7 @@ def run(parameters: Mapping[str, Any]) -> Outcome:
     measured = measure_all(networks, methods, KEPT, source=searches)
     values: dict[str, float] = {"networks": len(networks)}
     shown: dict[str, Table] = {}
+    values |= gain_of_line(grouped(measured, methods, networks))
     for criterion in parameters["criteria"]:
         for search in parameters["searches"][1:]:
             for name, value in lost(search, criterion, grouped(measured, methods, networks)):
@@ -82,6 +84,23 @@ def run(parameters: Mapping[str, Any]) -> Outcome:
             "drawn once for all networks that saw the same.",
         ],
     )
+
+
+def gain_of_line(results: ByMethod) -> dict[str, float]:
+    """What the line gains in test ECE over temperature scaling, both chosen by ECE."""
+    line, alone = (results[title_of(search, "ada_ece")] for search in ("line", TEMPERATURE))
+    name, found = "gain in ECE of the line over temperature, %", gain(line, alone, "ada_ece")
+    data = [data_of(each.network) for each in line]
+    low, high = over_data_sets(line, alone, "ada_ece", data)
+    assert found.low is not None
+    assert found.high is not None
+    return {
+        name: found.value,
+        f"{name}: 95% from": found.low,
+        f"{name}: 95% to": found.high,
+        f"{name}: data sets resampled, from": low,
+        f"{name}: data sets resampled, to": high,
+    }
 
 
 def lost(search: str, criterion: str, results: ByMethod) -> Iterator[tuple[str, float]]:
