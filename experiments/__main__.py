@@ -114,12 +114,13 @@ def run_quick(experiments: dict[str, Experiment], options: list[str]) -> int:
     parser.add_argument("--publish", action="store_true", help="store the results for the page")
     arguments = parser.parse_args(options)
     said: list[str] = []
-    failed = False
+    counts = dict.fromkeys(("as expected", "not as expected", "skipped"), 0)
     for name, experiment in experiments.items():
         if not experiment.is_quick:
             continue
         if experiment.missing:
             said.append(f"{name:<28}skipped: {experiment.missing} is missing")
+            counts["skipped"] += 1
             continue
         print(f"\n## {name}: {experiment.config['title']}\n", flush=True)
         started = time.perf_counter()
@@ -127,6 +128,7 @@ def run_quick(experiments: dict[str, Experiment], options: list[str]) -> int:
             wrong = reproduce(experiment, arguments.out / name, publish=arguments.publish)
         except NothingToReadError as absent:
             said.append(f"{name:<28}skipped: {absent}")
+            counts["skipped"] += 1
             continue
         except Exception as error:  # the others still run; the exit code reports it
             traceback.print_exc()
@@ -135,9 +137,10 @@ def run_quick(experiments: dict[str, Experiment], options: list[str]) -> int:
             "\n".join(wrong) if wrong else f"as expected ({len(experiment.expected())} values)"
         )
         said.append(f"{name:<28}{verdict}, {time.perf_counter() - started:.0f} s")
-        failed = failed or bool(wrong)
+        counts["not as expected" if wrong else "as expected"] += 1
     print("\n" + "\n".join(said))
-    return 1 if failed else 0
+    print("\n" + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
+    return 1 if counts["not as expected"] else 0
 
 
 def refuse_without_files(experiment: Experiment) -> None:

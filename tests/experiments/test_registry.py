@@ -180,12 +180,14 @@ def test_quick_goes_on_after_a_failure(monkeypatch, tmp_path, capsys):
     outcomes = {"a": FileNotFoundError("bad"), "b": NothingToReadError("no runs")}
     outcomes |= {"c": [], "d": ["x is 2"]}
     code = run_quick({k: MadeUp(v) for k, v in outcomes.items()}, ["--out", str(tmp_path)])
-    said = [line.split(maxsplit=1)[1] for line in capsys.readouterr().out.splitlines()[-4:]]
+    *lines, _, counts = capsys.readouterr().out.splitlines()
+    said = [line.split(maxsplit=1)[1] for line in lines[-4:]]
     assert code == 1
     assert said[0].startswith("failed: FileNotFoundError('bad')")
     assert said[1] == "skipped: no runs"
     assert said[2].startswith("as expected (0 values)")
     assert said[3].startswith("x is 2")
+    assert counts == "1 as expected, 2 not as expected, 1 skipped"
 
 
 def test_a_verdict_that_changes_is_not_as_expected():
