@@ -12,7 +12,7 @@ import pytest
 
 from experiments.__main__ import PAGE, main, run_quick
 from experiments.catalogue import HERE, Expected, Experiment, NothingToReadError, catalogue
-from experiments.page import with_results
+from experiments.page import OVER_SEEDS, counted, with_results
 from experiments.processes import single_threads
 from experiments.results import changed_verdicts, differences
 from experiments.tables import Table
@@ -188,6 +188,25 @@ def test_quick_goes_on_after_a_failure(monkeypatch, tmp_path, capsys):
     assert said[2].startswith("as expected (0 values)")
     assert said[3].startswith("x is 2")
     assert counts == "1 as expected, 2 not as expected, 1 skipped"
+
+
+def test_printed_numbers_are_counted_by_outcome():
+    class Published:
+        def published(self):
+            over_seeds = dict(zip(OVER_SEEDS, (9.0, 6.0), strict=True))
+            return {"values": dict.fromkeys("abcde", 2.0) | over_seeds}
+
+        def expected(self):
+            return {
+                "a": Expected(here=2.0, paper="2.0"),
+                "b": Expected(here=2.0, paper="3.0", why="a smaller network"),
+                "c": Expected(here=2.0, paper="3.0", why="a smaller network; not tested"),
+                "d": Expected(here=2.0, paper="much larger"),
+                "e": Expected(here=2.0),
+            }
+
+    assert counted([Published()]) == [1, 6, 1, 1 + 3, 1]
+    assert counted([]) == [0] * 5
 
 
 def test_a_verdict_that_changes_is_not_as_expected():
