@@ -67,7 +67,7 @@ class TrainedRun:
 
     @property
     def training_error(self) -> float:
-        """Share of wrong training samples after the epoch whose predictions are stored."""
+        """Share wrong of ``recipe.observed`` training samples, after the epoch that is stored."""
         if self.recipe.choice == "last":
             return float(self.records[-1]["train"]["error"])
         best = min(self.records, key=lambda record: record["val"]["error"])  # the first of equals

@@ -404,6 +404,7 @@ def test_the_text_is_at_most_a_hundred_columns_wide():
         ({"n_bins": 0}, "n_bins must be from 1"),
         ({"n_resamples": 2}, "n_resamples must be from 20"),
         ({"random_state": -1}, "random_state must be from 0"),
+        ({"metrics": ["calibration_slope"]}, "P(class 1) of two classes; found"),
         ({"val_logits": np.full((1500, 4), np.nan)}, "NaN in row 0"),
         ({"val_logits": np.where(np.eye(4)[VAL_LABELS] > 0, -np.inf, VAL)}, "must be possible"),
         ({"val_labels": VAL_LABELS[:-1]}, "one entry per row"),

@@ -61,7 +61,7 @@ def record(epoch, *, error, right, wrong, norm):
     bins = {"count": [0.0] * 24 + [100.0], "confidence": [None] * 25, "accuracy": [None] * 25}
     gradients = {"mean": norm, "median": norm, "count": [1] * 46}
     train = {**part, "reliability": bins, "gradient_norm": gradients}
-    return {"epoch": epoch, "weight_norm": norm, "train": train, "test": part}
+    return {"epoch": epoch, "weight_norm": norm, "train": train, "val": part, "test": part}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -224,6 +224,18 @@ def test_a_network_that_names_the_commonest_class_has_learned_nothing(folder):
     idle = replace(run, result={"test": {"error": 1.0 - share}})
     assert has_learned(run, 0.9)
     assert not has_learned(idle, 0.9)
+
+
+def test_the_training_error_is_that_of_the_stored_epoch(folder):
+    runs = finished(GRIDS, folder)
+    for place, expected in ((("digits", "mlp"), 0.3), (("sst-binary", "tree-lstm"), 0.2)):
+        run = runs[place]["ce"]
+        assert run.recipe.choice == ("last" if place[0] == "digits" else "best")
+        # Training errors 0.4, 0.2, 0.1 and 0.3; the second epoch is the first of the two best.
+        errors = zip((0.4, 0.2, 0.1, 0.3), (0.5, 0.1, 0.1, 0.2), strict=True)
+        records = [{"train": {"error": a}, "val": {"error": b}} for a, b in errors]
+        run.__dict__["records"] = records
+        assert run.training_error == expected
 
 
 @pytest.mark.slow

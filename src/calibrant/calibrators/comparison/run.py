@@ -36,7 +36,6 @@ from calibrant.calibrators.data import (
 from calibrant.calibrators.fit_report import CalibrationWarning
 from calibrant.calibrators.registry import CALIBRATORS, make_calibrators
 from calibrant.calibrators.temperature.methods import Identity
-from calibrant.errors import CalibrantError
 from calibrant.metrics.comparison import difference_of_resampled
 from calibrant.metrics.evaluation import evaluate_resampled
 from calibrant.metrics.registry import METRICS
@@ -182,6 +181,7 @@ def compare_samples(
     reference: ResampledMetrics | None = None
     kept: dict[str, ResampledMetrics] = {}
     probs = np.empty(test.scores.shape)
+    _refuse_unsuited(further, fit_data, test, probs)
     with blas_threads_for(fit_data.n_classes), repeated():
         for name in sorted(chosen, key=lambda name: name != against):
             if name in slow:
@@ -193,9 +193,6 @@ def compare_samples(
             rows[name], measured = _compared(
                 name, chosen[name], fit_data, test, probs, reference, todo
             )
-            if measured is None and isinstance(chosen[name], Identity):
-                # Nothing is fitted, so the metrics fail on these samples, for every method.
-                raise CalibrantError(rows[name].failure)
             if measured is not None:
                 if on_measured is not None:
                     on_measured(name, measured)
@@ -224,6 +221,16 @@ def _further(metrics: Iterable[str], names: Iterable[str]) -> tuple[str, ...]:
     wanted = [metrics] if isinstance(metrics, str) else metrics
     known = dict.fromkeys(METRICS.key(name, "metrics") for name in wanted)
     return tuple(name for name in known if name not in names)
+
+
+def _refuse_unsuited(
+    metrics: Iterable[str], fit_data: FitData, test: LabelledScores, probs: Floats
+) -> None:
+    """Refuse a metric that these samples cannot have, before all methods fail on it one by one."""
+    if metrics:
+        samples = _calibrated(_fitted(Identity(), fit_data)[0], test, probs)
+        for name in metrics:
+            METRICS[name].of(samples)
 
 
 def _with_reference(
