@@ -22,6 +22,21 @@ SAME_DATA = {
 SAME_NETWORKS = ("text-cnn", "tree-lstm")
 """The networks of those runs that are the paper's."""
 
+QUANTITIES = {
+    ("error", "before"): "error %",
+    ("ece", "before"): "ECE %",
+    ("ece", "after"): "ECE % after T",
+    ("nll", "before"): "NLL %",
+    ("nll", "after"): "NLL % after T",
+    ("ece", "T"): "T by ECE",
+    ("ada_ece", "before"): "AdaECE %",
+    ("ada_ece", "after"): "AdaECE % after T",
+    ("ada_ece", "T"): "T by AdaECE",
+    ("mce", "before"): "MCE %",
+    ("mce", "after"): "MCE % after T",
+}
+"""The cells of a network and loss that it prints, apart from Table 6, by quantity and stage."""
+
 Cells = dict[tuple[str, str, str, str], dict[str, str]]
 
 

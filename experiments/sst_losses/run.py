@@ -26,20 +26,6 @@ from experiments.trained.runs import Floats, TrainedRun, jobs, title
 from experiments.verdicts import t_interval
 
 PLACE = ("SST Binary", "Tree LSTM")
-QUANTITIES = {
-    ("error", "before"): "error %",
-    ("ece", "before"): "ECE %",
-    ("ece", "after"): "ECE % after T",
-    ("nll", "before"): "NLL %",
-    ("nll", "after"): "NLL % after T",
-    ("ece", "T"): "T by ECE",
-    ("ada_ece", "before"): "AdaECE %",
-    ("ada_ece", "after"): "AdaECE % after T",
-    ("ada_ece", "T"): "T by AdaECE",
-    ("mce", "before"): "MCE %",
-    ("mce", "after"): "MCE % after T",
-}
-"""Cells that the paper prints for SST, by quantity and stage."""
 
 
 def run(parameters: Mapping[str, Any]) -> Result:
@@ -52,16 +38,16 @@ def run(parameters: Mapping[str, Any]) -> Result:
     of_schedule: list[bool] = []
     for named, runs in measured.items():
         loss = runs[0].run.recipe.loss
-        seen = {quantity: of_runs(runs, quantity) for quantity in QUANTITIES}
+        seen = {quantity: of_runs(runs, quantity) for quantity in paper.QUANTITIES}
         row = [named, str(len(runs))]
-        for quantity, name in QUANTITIES.items():
+        for quantity, name in paper.QUANTITIES.items():
             mean, half = mean_and_half(seen[quantity])
             values[f"{named}: {name}"] = mean
             row.append(f"{mean:.2f} ± {half:.2f}")
         means.append(row)
         column = paper.PUBLISHED.get(loss, loss)
         if column in paper.LOSSES:
-            for quantity, name in QUANTITIES.items():
+            for quantity, name in paper.QUANTITIES.items():
                 cell = float(printed[(*quantity, *PLACE)][column])
                 low, high = further_run(seen[quantity], parameters["level"])
                 within = low <= cell <= high
@@ -81,7 +67,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
             f"SST, 25 epochs, 1821 test samples: means over seeds {seeds[0]} to {seeds[-1]} with "
             "95% intervals; T by ECE (for AdaECE by AdaECE) on the validation set, from the "
             "paper's grid",
-            ["loss", "seeds", *QUANTITIES.values()],
+            ["loss", "seeds", *paper.QUANTITIES.values()],
             means,
         ),
         "against": Table(
@@ -189,7 +175,7 @@ def minus_cross_entropy(
     for key in (("ece", "before"), ("ece", "after"), ("nll", "before"), ("nll", "after")):
         differences = [one.cells[key] - other.cells[key] for one, other in pairs]
         mean, half = mean_and_half(np.array(differences))
-        name = f"{named} minus cross-entropy: {QUANTITIES[key]}"
+        name = f"{named} minus cross-entropy: {paper.QUANTITIES[key]}"
         values[name], values[f"{name}, half interval"] = mean, half
         text = f"{mean:+.2f} ± {half:.2f}"
         shown.append(f"**{text}**" if abs(mean) > half else text)

@@ -30,7 +30,11 @@ from experiments.loss_tables.measuring import (
     top,
 )
 from experiments.loss_tables.run import COLUMNS, run as loss_tables
-from experiments.newsgroups_losses.run import run as newsgroups_losses
+from experiments.newsgroups_losses.run import (
+    of_temperatures,
+    of_test_messages,
+    run as newsgroups_losses,
+)
 from experiments.results import changed_verdicts, reproduce
 from experiments.single_images.run import drawn
 from experiments.trained.runs import finished, jobs, missing, test_logits as logits_of_two
@@ -244,6 +248,22 @@ def test_one_data_set_is_shown_without_the_others(parameters):
     assert {row[0] for row in found.tables["ece"].rows} == {"20 Newsgroups"}
     assert found.tables["differences"].rows
     assert not [name for name in found.values if name.startswith("the paper's ten")]
+
+
+def test_a_range_holds_what_was_seen_and_is_wider_for_fewer_messages(folder):
+    one = measure(finished(GRIDS, folder)["digits", "mlp"]["ce"], [5, 40])
+    n = {"test_messages": len(one.run.test.labels), "val_messages": len(one.run.val.labels)}
+    parameters = {"tenths": [5, 40], "draws": 20, "seed": 0}
+    widths = []
+    for theirs in ({"test_messages": 1e12, "val_messages": 1e12}, n):
+        ranges = of_test_messages(one, parameters | theirs)
+        ranges |= of_temperatures(one, parameters | theirs)
+        assert set(ranges) == set(paper.QUANTITIES)
+        for (quantity, stage), (low, high) in ranges.items():
+            seen = one.temperature[quantity] if stage == "T" else one.cells[quantity, stage]
+            assert 0 <= low <= seen <= high
+        widths.append(ranges["nll", "before"][1] - ranges["nll", "before"][0])
+    assert widths[1] == pytest.approx(2**0.5 * widths[0])
 
 
 def test_tables_have_the_paper_s_rows_and_ours(tables):
