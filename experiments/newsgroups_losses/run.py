@@ -10,7 +10,7 @@ import numpy as np
 
 import calibrant
 from experiments.loss_tables import paper, run as loss_tables
-from experiments.loss_tables.measuring import Measured, best_temperature, measure
+from experiments.loss_tables.measuring import Measured, measure
 from experiments.results import Result
 from experiments.tables import Table
 from experiments.trained.runs import finished, title
@@ -85,11 +85,11 @@ def of_temperatures(one: Measured, parameters: Mapping[str, Any]) -> dict[tuple[
     rng = np.random.default_rng(parameters["seed"])
     draws = [rng.integers(len(labels), size=len(labels)) for _ in range(parameters["draws"])]
     found = {}
-    for quantity, metric in (("ece", calibrant.ece), ("ada_ece", calibrant.ada_ece)):
-        best = [
-            best_temperature(logits[rows], labels[rows], metric, parameters["tenths"])
-            for rows in draws
-        ]
+    first, last = parameters["tenths"]
+    grid = [tenth / 10.0 for tenth in range(first, last + 1)]
+    for quantity in ("ece", "ada_ece"):
+        scaling = calibrant.TemperatureScaling(criterion=quantity, grid=grid)
+        best = [scaling.fit(logits[rows], labels[rows]).temperature_ for rows in draws]
         seen = one.temperature[quantity]
         low, high = np.quantile(best, [0.025, 0.975])
         found[quantity, "T"] = (seen - factor * (seen - low), seen + factor * (high - seen))

@@ -13,8 +13,9 @@ from matplotlib.figure import Figure
 
 from calibrant.focal import closest_temperature
 from calibrant.plots.palette import GUIDE, look
+from experiments.processes import single_threads
 from experiments.results import Result
-from experiments.scoreboard.networks import all_networks, data_of
+from experiments.scoreboard.networks import Network, all_networks, data_of
 from experiments.tables import Table
 from experiments.temperature_line.closest import closest_before
 from experiments.temperature_line.lines import CALLED, CRITERIA, Floats, Line, best_line
@@ -47,14 +48,11 @@ def run(parameters: Mapping[str, Any]) -> Result:
     """Find the temperatures on every network, fit the lines, and compare with theory."""
     gammas = np.array(parameters["gammas"])
     networks = all_networks()
-    measured = []
-    with click.progressbar(networks, label="measuring", file=sys.stderr) as progress:
-        for network in progress:
-            logits, labels = network.part("val")
-            lines = best_line(logits, labels, parameters["gammas"])
-            plain = lines["nll"].temperatures[gammas == 0.0]
-            closest = [closest_before(logits / plain, float(g)) for g in gammas[gammas >= 0.0]]
-            measured.append(Measured(network.name, network.n_classes, lines, np.array(closest)))
+    with single_threads() as pool:
+        done = pool.map(measure, networks, [gammas] * len(networks))
+        length = len(networks)
+        with click.progressbar(done, length, label="measuring", file=sys.stderr) as progress:
+            measured = list(progress)
     positive = gammas[gammas >= 0.0]
     theory = {k: closest_on_simplex(positive, k) for k in THEORY_CLASSES}
     slope = {k: float(np.polyfit(positive, line, deg=1)[0]) for k, line in theory.items()}
@@ -64,6 +62,15 @@ def run(parameters: Mapping[str, Any]) -> Result:
         pictures={"lines": draw(measured, theory)},
         notes=notes(measured),
     )
+
+
+def measure(network: Network, gammas: Floats) -> Measured:
+    """The best temperatures of one network."""
+    logits, labels = network.part("val")
+    lines = best_line(logits, labels, gammas.tolist())
+    plain = lines["nll"].temperatures[gammas == 0.0]
+    closest = [closest_before(logits / plain, float(g)) for g in gammas[gammas >= 0.0]]
+    return Measured(network.name, network.n_classes, lines, np.array(closest))
 
 
 def closest_on_simplex(gammas: Floats, n_classes: int) -> Floats:
