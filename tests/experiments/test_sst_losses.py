@@ -28,13 +28,19 @@ def test_the_kept_runs_are_compared_with_the_paper(tmp_path, monkeypatch):
     monkeypatch.setattr(sst, "jobs", lambda grids: few)
     parameters = catalogue()["sst-losses"].parameters | {"folder": str(tmp_path)}
     result = sst.run(parameters)
-    assert result.values["printed cells"] == 12
+    assert result.values["printed cells"] == 22
     errors = [each.cells["error", "before"] for each in sst.by_title(parameters)["FL-3"]]
     assert result.values["FL-3: error %"] == pytest.approx(np.mean(errors))
     ce, fl = (result.values[f"{loss}: ECE %"] for loss in ("cross-entropy", "FL-3"))
     difference = result.values["FL-3 minus cross-entropy: ECE %"]
     assert len(errors) == 5
     assert difference == pytest.approx(fl - ce)
+    # The verdicts read the same difference, with the interval over the seeds.
+    name = "sst-binary, tree-lstm: ECE % before T, FL-3 minus cross-entropy"
+    half = result.values["FL-3 minus cross-entropy: ECE %, half interval"]
+    assert result.values[name] == pytest.approx(difference)
+    assert result.values[f"{name}, low"] == pytest.approx(difference - half)
+    assert result.values[f"{name}, high"] == pytest.approx(difference + half)
     errors_printed = {row[2] for row in result.tables["cells"].rows if row[1] == "error %"}
     assert errors_printed == {"12.85", "12.19"}
 
