@@ -92,8 +92,8 @@ OF_CURVES = (
     "seed each"
 )
 PAIRED = (
-    f"{FITTED_NETWORKS}; a network counts if its 95% interval on the same test samples excludes "
-    "0; in part from two on each side"
+    f"{FITTED_NETWORKS}; a network counts if its 95% interval, on the same test samples or over "
+    "the seeds of SST, excludes 0; in part from two on each side"
 )
 ON_IMAGES = (
     "95% intervals over three seeds, each panel a part; two networks or data sets at least, and "

@@ -22,8 +22,8 @@ OUTCOMES = (
     *("same", "within the range of a further run"),
     *("not the same, with a tested reason", "not the same, reason not tested", "not comparable"),
 )
-OVER_SEEDS = ("printed cells", "printed cells within the range of a further run")
-"""Values of an experiment that compares every cell with the spread of its seeds."""
+OF_A_FURTHER_RUN = ("printed cells", "printed cells within the range of a further run")
+"""Values of an experiment that compares every cell with what a further run could show."""
 TABLES_OF_PAPER_1 = ("authors-networks", "sst-losses", "newsgroups-losses")
 """Experiments on cells of its tables; they have none in common."""
 SAME = {True: "yes", False: "**no**", None: ""}
@@ -82,8 +82,8 @@ def counted(experiments: Iterable[Experiment]) -> list[int]:
     for experiment in experiments:
         result = experiment.published()
         assert result is not None
-        if OVER_SEEDS[0] in result["values"]:
-            of_cells, inside = (round(result["values"][name]) for name in OVER_SEEDS)
+        if OF_A_FURTHER_RUN[0] in result["values"]:
+            of_cells, inside = (round(result["values"][name]) for name in OF_A_FURTHER_RUN)
             within += inside
             counts[False, True] += of_cells - inside
         for name, each in experiment.expected().items():

@@ -12,7 +12,7 @@ import pytest
 
 from experiments.__main__ import PAGE, main, run_quick
 from experiments.catalogue import HERE, Expected, Experiment, NothingToReadError, catalogue
-from experiments.page import OVER_SEEDS, counted, with_results
+from experiments.page import OF_A_FURTHER_RUN, counted, with_results
 from experiments.processes import single_threads
 from experiments.results import changed_verdicts, differences
 from experiments.tables import Table
@@ -193,8 +193,8 @@ def test_quick_goes_on_after_a_failure(monkeypatch, tmp_path, capsys):
 def test_printed_numbers_are_counted_by_outcome():
     class Published:
         def published(self):
-            over_seeds = dict(zip(OVER_SEEDS, (9.0, 6.0), strict=True))
-            return {"values": dict.fromkeys("abcde", 2.0) | over_seeds}
+            of_a_further_run = dict(zip(OF_A_FURTHER_RUN, (9.0, 6.0), strict=True))
+            return {"values": dict.fromkeys("abcde", 2.0) | of_a_further_run}
 
         def expected(self):
             return {

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant.errors import CalibrantError
+from calibrant.files.meaning import is_number
 from calibrant.training.datasets.base import Split
 from calibrant.training.datasets.sources import (
     Files,
@@ -153,7 +154,7 @@ def _vectors_text(path: Path, wanted: dict[str, int]) -> Vectors:
             if word not in wanted:
                 continue
             values = numbers.split(" ")
-            if vectors and len(values) > len(vectors[0]) and not _is_number(values[0]):
+            if vectors and len(values) > len(vectors[0]) and not is_number(values[0]):
                 continue  # A word with spaces, such as ". . ." in GloVe's 840B vectors.
             vector = np.array(values, dtype=np.float32)
             if not np.isfinite(vector).all() or (vectors and len(vector) != len(vectors[0])):
@@ -162,11 +163,3 @@ def _vectors_text(path: Path, wanted: dict[str, int]) -> Vectors:
             vectors.append(vector)
     table = np.stack(vectors) if vectors else np.zeros((0, 1), dtype=np.float32)
     return np.array(places, dtype=np.int64), table
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
