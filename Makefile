@@ -12,6 +12,9 @@ PEERS_READY := $(PEERS)/ready
 PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=2 $(BIN)/python -m pytest
 IN_PARALLEL := -n auto --dist worksteal
 
+# Install a Debian package, where that is possible.
+INSTALL = { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq $(1) > /dev/null; }
+
 .PHONY: help demo test test-slow test-properties test-hostile test-browser lint style types format bench bench-peers peers scoreboard docs experiments train-real reproduce-quick clean
 
 help: ## show the targets
@@ -39,7 +42,7 @@ test-hostile: $(READY) ## bad files, signals, full disks, missing packages, open
 test-browser: $(READY) ## the report page in a real browser, which is installed if it is missing
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt playwright
 	@command -v chromium || command -v chromium-browser || command -v google-chrome \
-	  || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq chromium > /dev/null; } \
+	  || $(call INSTALL,chromium) \
 	  || echo "no browser was found or could be installed, so nothing is tested: on Debian, apt-get install chromium"
 	$(PYTEST) -m browser tests/browser
 
@@ -78,9 +81,13 @@ experiments: $(READY) ## the papers' tables and figures: what there is
 	$(BIN)/python -m experiments --list
 
 train-real: $(READY) ## train small networks on every real data set with all losses; four hours
+	@[ -e /usr/share/datasets/fashion-mnist ] || $(call INSTALL,dataset-fashion-mnist) \
+	  || echo "Fashion-MNIST could not be installed, so what needs it is skipped: on Debian, apt-get install dataset-fashion-mnist"
 	$(BIN)/python -m experiments trained
 
 reproduce-quick: $(READY) ## every result of the papers that takes minutes, checked
+	@[ -e /usr/share/datasets/fashion-mnist ] || $(call INSTALL,dataset-fashion-mnist) \
+	  || echo "Fashion-MNIST could not be installed, so what needs it is skipped: on Debian, apt-get install dataset-fashion-mnist"
 	$(BIN)/python -m experiments quick
 
 clean: ## remove the environment and everything made

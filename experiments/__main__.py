@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
-import traceback
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -45,7 +43,7 @@ def main(argv: list[str] | None = None) -> None:
     if arguments.list or arguments.target is None:
         print(listed(experiments))
     elif arguments.target == "quick":
-        sys.exit(run_quick(experiments, arguments.options))
+        sys.exit(run_all_quick(experiments, arguments.options))
     elif arguments.target == "page":
         from experiments.page import write_page
 
@@ -103,9 +101,10 @@ def run_one(experiment: Experiment, options: list[str]) -> int:
     return 1 if wrong else 0
 
 
-def run_quick(experiments: dict[str, Experiment], options: list[str]) -> int:
-    """Run all experiments under ten minutes; return 0 if all values are as expected."""
-    from experiments.results import reproduce
+def run_all_quick(experiments: dict[str, Experiment], options: list[str]) -> int:
+    """Run all experiments under ten minutes, one on each core; return 0 if all are as expected."""
+    from experiments.processes import single_threads
+    from experiments.quick import run_quick
 
     parser = argparse.ArgumentParser(prog="python -m experiments quick")
     parser.add_argument(
@@ -113,34 +112,10 @@ def run_quick(experiments: dict[str, Experiment], options: list[str]) -> int:
     )
     parser.add_argument("--publish", action="store_true", help="store the results for the page")
     arguments = parser.parse_args(options)
-    said: list[str] = []
-    counts = dict.fromkeys(("as expected", "not as expected", "skipped"), 0)
-    for name, experiment in experiments.items():
-        if not experiment.is_quick:
-            continue
-        if experiment.missing:
-            said.append(f"{name:<28}skipped: {experiment.missing} is missing")
-            counts["skipped"] += 1
-            continue
-        print(f"\n## {name}: {experiment.config['title']}\n", flush=True)
-        started = time.perf_counter()
-        try:
-            wrong = reproduce(experiment, arguments.out / name, publish=arguments.publish)
-        except NothingToReadError as absent:
-            said.append(f"{name:<28}skipped: {absent}")
-            counts["skipped"] += 1
-            continue
-        except Exception as error:  # the others still run; the exit code reports it
-            traceback.print_exc()
-            wrong = [f"failed: {error!r}"]
-        verdict = (
-            "\n".join(wrong) if wrong else f"as expected ({len(experiment.expected())} values)"
+    with single_threads() as pool:
+        return run_quick(
+            experiments.values(), arguments.out, publish=arguments.publish, apply=pool.map
         )
-        said.append(f"{name:<28}{verdict}, {time.perf_counter() - started:.0f} s")
-        counts["not as expected" if wrong else "as expected"] += 1
-    print("\n" + "\n".join(said))
-    print("\n" + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
-    return 1 if counts["not as expected"] else 0
 
 
 def refuse_without_files(experiment: Experiment) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 import lzma
+import os
 import tarfile
 import zlib
 from collections import Counter
@@ -93,7 +94,11 @@ def listed(kept: Path) -> Iterable[str]:
 
 
 def unpack(jobs: Iterable[Job], folder: Path, kept: Path = KEPT) -> None:
-    """Put the kept runs of a grid into its folder, unless they are there."""
+    """Put the kept runs of a grid into its folder, unless they are there.
+
+    Several processes may do so at once: ``result.json``, which tells that a run is finished, is the
+    last file of a run in its archive.
+    """
     wanted = [job for job in jobs if not RunFolder(folder_of(job, folder)).is_finished()]
     for name in {archive_name(job.recipe.data, job.recipe.model) for job in wanted}:
         files = members(kept / name)
@@ -101,8 +106,16 @@ def unpack(jobs: Iterable[Job], folder: Path, kept: Path = KEPT) -> None:
             for path, data in files.items():
                 run, file = path.split("/")
                 if run == place.name:
-                    place.mkdir(parents=True, exist_ok=True)
-                    (place / file).write_bytes(readable(data) if file.endswith(".npz") else data)
+                    content = readable(data) if file.endswith(".npz") else data
+                    write_whole(place / file, content)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that other processes may be reading or writing: it is whole at any time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mine = path.with_name(f"{path.name}.{os.getpid()}")
+    mine.write_bytes(content)
+    mine.replace(path)
 
 
 def finished(jobs: Iterable[Job], folder: Path) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,21 +44,30 @@ def measure(run: TrainedRun, tenths: Sequence[int]) -> Measured:
         for name, metric in (("ece", calibrant.ece), ("ada_ece", calibrant.ada_ece))
     }
     best["nll"] = calibrant.TemperatureScaling().fit(run.val.logits, run.val.labels).temperature_
+    cells = cells_of(logits, labels, best)
+    for name, metric in (("s99", s99), ("s99_accuracy", s99_accuracy)):
+        for stage, t in (("before", 1.0), ("after", best["ece"])):
+            cells[name, stage] = 100.0 * metric(logits=logits / t, labels=labels)
+    cells["s99", BY_NLL] = 100.0 * s99(logits=logits / best["nll"], labels=labels)
+    return Measured(run, best, cells)
+
+
+def cells_of(
+    logits: Floats, labels: Labels, best: Mapping[str, float]
+) -> dict[tuple[str, str], float]:
+    """The printed metrics before and after scaling by the best T of ece and of ada_ece."""
     cells = {("error", "before"): 100.0 * calibrant.error_rate(logits=logits, labels=labels)}
     metrics = {
         "ece": calibrant.ece,
         "ada_ece": calibrant.ada_ece,
         "nll": calibrant.nll,
         "mce": calibrant.mce,
-        "s99": s99,
-        "s99_accuracy": s99_accuracy,
     }
     for name, metric in metrics.items():
         temperature = best["ada_ece" if name == "ada_ece" else "ece"]
         for stage, t in (("before", 1.0), ("after", temperature)):
             cells[name, stage] = 100.0 * metric(logits=logits / t, labels=labels)
-    cells["s99", BY_NLL] = 100.0 * s99(logits=logits / best["nll"], labels=labels)
-    return Measured(run, best, cells)
+    return cells
 
 
 def significantly_more_sure(a: Measured, b: Measured, stage: str) -> int:

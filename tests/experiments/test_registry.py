@@ -6,14 +6,14 @@ import csv
 import io
 import json
 import os
-from typing import ClassVar
 
 import pytest
 
-from experiments.__main__ import PAGE, main, run_quick
+from experiments.__main__ import PAGE, main
 from experiments.catalogue import HERE, Expected, Experiment, NothingToReadError, catalogue
 from experiments.page import OF_A_FURTHER_RUN, counted, with_results
 from experiments.processes import single_threads
+from experiments.quick import run_quick
 from experiments.results import changed_verdicts, differences
 from experiments.tables import Table
 
@@ -161,33 +161,51 @@ class MadeUp:
     """An experiment whose run does what it is told."""
 
     is_quick, missing, folder = True, "", HERE / "closest_temperature"
-    config: ClassVar = {"title": "made up"}
 
-    def __init__(self, outcome):
-        self.outcome = outcome
+    def __init__(self, name, outcome, minutes):
+        self.name, self.outcome = name, outcome
+        self.config = {"title": f"title of {name}", "minutes": minutes}
 
     def expected(self):
         return {}
 
 
 def test_quick_goes_on_after_a_failure(monkeypatch, tmp_path, capsys):
+    started = []
+
     def reproduce(experiment, out, *, publish):
+        started.append(experiment.name)
+        assert out == tmp_path / experiment.name
         if isinstance(experiment.outcome, Exception):
             raise experiment.outcome
         return experiment.outcome
 
-    monkeypatch.setattr("experiments.results.reproduce", reproduce)
+    monkeypatch.setattr("experiments.quick.reproduce", reproduce)
     outcomes = {"a": FileNotFoundError("bad"), "b": NothingToReadError("no runs")}
     outcomes |= {"c": [], "d": ["x is 2"]}
-    code = run_quick({k: MadeUp(v) for k, v in outcomes.items()}, ["--out", str(tmp_path)])
+    made_up = [MadeUp(k, v, minutes) for minutes, (k, v) in enumerate(outcomes.items())]
+    code = run_quick(made_up, tmp_path, publish=False)
     *lines, _, counts = capsys.readouterr().out.splitlines()
     said = [line.split(maxsplit=1)[1] for line in lines[-4:]]
     assert code == 1
+    assert started == ["d", "c", "b", "a"]  # the longest first
     assert said[0].startswith("failed: FileNotFoundError('bad')")
     assert said[1] == "skipped: no runs"
     assert said[2].startswith("as expected (0 values)")
     assert said[3].startswith("x is 2")
     assert counts == "1 as expected, 2 not as expected, 1 skipped"
+    for name in outcomes:
+        assert f"## {name}: title of {name}" in lines
+    assert "FileNotFoundError: bad" in lines  # of the traceback
+
+
+def test_quick_runs_experiments_in_processes_of_their_own(tmp_path, capsys):
+    few = [ALL[name] for name in ("risk-isolines", "proper-part", "scoreboard")]
+    with single_threads(2) as pool:
+        assert run_quick(few, tmp_path, publish=False, apply=pool.map) == 0
+    printed = capsys.readouterr().out
+    assert printed.endswith("2 as expected, 0 not as expected, 0 skipped\n")
+    assert {path.name for path in tmp_path.iterdir()} == {"risk-isolines", "proper-part"}
 
 
 def test_printed_numbers_are_counted_by_outcome():

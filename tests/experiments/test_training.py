@@ -30,14 +30,17 @@ from experiments.loss_tables.measuring import (
     top,
 )
 from experiments.loss_tables.run import COLUMNS, run as loss_tables
-from experiments.newsgroups_losses.run import (
-    of_temperatures,
-    of_test_messages,
-    run as newsgroups_losses,
-)
+from experiments.newsgroups_losses.run import of_other_messages, run as newsgroups_losses
 from experiments.results import changed_verdicts, reproduce
 from experiments.single_images.run import drawn
-from experiments.trained.runs import finished, jobs, missing, test_logits as logits_of_two
+from experiments.trained.runs import (
+    StoredPredictions,
+    TrainedRun,
+    finished,
+    jobs,
+    missing,
+    test_logits as logits_of_two,
+)
 
 GRIDS = ["grid.toml"]
 EPOCHS = 4
@@ -250,20 +253,43 @@ def test_one_data_set_is_shown_without_the_others(parameters):
     assert not [name for name in found.values if name.startswith("the paper's ten")]
 
 
-def test_a_range_holds_what_was_seen_and_is_wider_for_fewer_messages(folder):
+def test_a_range_holds_what_was_seen_and_is_narrower_for_more_messages(folder):
     one = measure(finished(GRIDS, folder)["digits", "mlp"]["ce"], [5, 40])
     n = {"test_messages": len(one.run.test.labels), "val_messages": len(one.run.val.labels)}
-    parameters = {"tenths": [5, 40], "draws": 20, "seed": 0}
     widths = []
-    for theirs in ({"test_messages": 1e12, "val_messages": 1e12}, n):
-        ranges = of_test_messages(one, parameters | theirs)
-        ranges |= of_temperatures(one, parameters | theirs)
+    for times in (1, 30):
+        theirs = {name: times * size for name, size in n.items()}
+        ranges = of_other_messages(one, {"tenths": [5, 40], "draws": 60, "seed": 0} | theirs)
         assert set(ranges) == set(paper.QUANTITIES)
-        for (quantity, stage), (low, high) in ranges.items():
-            seen = one.temperature[quantity] if stage == "T" else one.cells[quantity, stage]
-            assert 0 <= low <= seen <= high
-        widths.append(ranges["nll", "before"][1] - ranges["nll", "before"][0])
-    assert widths[1] == pytest.approx(2**0.5 * widths[0])
+        low, high = ranges["nll", "before"]
+        widths.append(high - low)
+        if times == 1:
+            for (quantity, stage), (low, high) in ranges.items():
+                seen = one.temperature[quantity] if stage == "T" else one.cells[quantity, stage]
+                assert 0 <= low <= seen <= high
+    assert widths[1] / widths[0] == pytest.approx(((1 + 1 / 30) / 2) ** 0.5, rel=0.15)
+
+
+@pytest.mark.slow
+def test_a_range_holds_the_calibration_error_of_another_sample():
+    """Also where the network is calibrated, and all that is printed is noise."""
+    rng = np.random.default_rng(0)
+
+    def sample(n):
+        logits = 1.5 * rng.normal(size=(n, 3))
+        labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+        return StoredPredictions(logits, labels, np.arange(n).astype(str))
+
+    parameters = {"tenths": [7, 13], "draws": 40, "seed": 1}
+    parameters |= {"test_messages": 600, "val_messages": 200}
+    inside, times = 0, 40
+    for _ in range(times):
+        run = TrainedRun(None, None, {})
+        run.__dict__ |= {"val": sample(200), "test": sample(300)}
+        low, high = of_other_messages(measure(run, [7, 13]), parameters)["ece", "before"]
+        other = sample(600)
+        inside += low <= 100 * calibrant.ece(logits=other.logits, labels=other.labels) <= high
+    assert inside >= 34  # of 95% in truth, fewer have a probability of 1%
 
 
 def test_tables_have_the_paper_s_rows_and_ours(tables):
