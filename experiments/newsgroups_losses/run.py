@@ -55,9 +55,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
     return replace(found, values=values, tables=tables, notes=[*found.notes, NOTE])
 
 
-def of_other_messages(
-    one: Measured, parameters: Mapping[str, Any]
-) -> dict[tuple[str, str], Range]:
+def of_other_messages(one: Measured, parameters: Mapping[str, Any]) -> dict[tuple[str, str], Range]:
     """The 95% range of every printed quantity on as many other messages as the paper has.
 
     What was seen here plus the quantiles of the differences between bootstrap samples of the
