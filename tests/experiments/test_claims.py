@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from experiments.claims import CLAIMS
-from experiments.judges import fitted
+from experiments.claims.networks import fitted
 from experiments.verdicts import (
     FAILS,
     HOLDS,
