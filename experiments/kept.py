@@ -143,20 +143,24 @@ def packed(run: RunFolder) -> dict[str, bytes]:
 
 
 def thinned(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The files of runs with the histograms of few epochs."""
+    """The files of runs with what is read of their epochs."""
     return {
-        path: without_histograms(data) if path.endswith(".jsonl") else data
+        path: with_what_is_read(data) if path.endswith(".jsonl") else data
         for path, data in files.items()
     }
 
 
-def without_histograms(lines: bytes) -> bytes:
-    """The records of the epochs, with histograms only of those at ``HISTOGRAMS_AT``."""
+def with_what_is_read(lines: bytes) -> bytes:
+    """The records of epochs: histograms at ``HISTOGRAMS_AT``, of validation the error, no times."""
     records = [json.loads(line) for line in lines.splitlines()]
     shown = {epoch_at(part, len(records)) for part in HISTOGRAMS_AT}
-    for place in set(range(len(records))) - shown:
-        for name in HISTOGRAMS:
-            records[place]["train"].pop(name, None)
+    for place, record in enumerate(records):
+        record["val"] = {"error": record["val"]["error"]}
+        for name in ("seconds", "cpu"):
+            record.pop(name, None)
+        if place not in shown:
+            for name in HISTOGRAMS:
+                record["train"].pop(name, None)
     return "".join(json.dumps(record) + "\n" for record in records).encode()
 
 
@@ -182,7 +186,7 @@ def predictions(run: RunFolder) -> bytes:
         for what in ("logits", "labels", "ids"):
             arrays[f"{part}_{what}"] = arrays[f"{part}_{what}"][rows]
         arrays[f"{part}_labels"] = arrays[f"{part}_labels"].astype(np.uint8)
-        arrays[f"{part}_logits"] = codes(arrays[f"{part}_logits"])
+        arrays[f"{part}_logits"] = planes(codes(arrays[f"{part}_logits"]))
     return saved(arrays)
 
 
@@ -192,7 +196,8 @@ def readable(stored: bytes) -> bytes:
         arrays = dict(file.items())
     for name in (f"{part}_logits" for part in MOST_ROWS):
         if arrays[name].dtype.kind == "u":  # runs kept earlier have logits
-            arrays[name] = logits(arrays[name])
+            low, high = arrays[name].astype(np.uint16)
+            arrays[name] = logits(low + 256 * high)
     return saved(arrays)
 
 
@@ -208,6 +213,11 @@ def codes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     steps = np.clip(np.rint(BEND / STEP * np.log1p(distance / BEND)), 1, 65_535)
     steps[np.arange(len(array)), array.argmax(axis=1)] = 0
     return np.asarray(steps, dtype=np.uint16)
+
+
+def planes(steps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The low bytes of codes, then the high ones: nearly all of these are 0, and cost nothing."""
+    return np.stack([steps % 256, steps // 256]).astype(np.uint8)
 
 
 def logits(steps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -79,12 +79,19 @@ def by_sources(better: float, worse: float, repeated: int) -> str:
     return OPEN
 
 
-def t_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Interval of the mean of independent values; infinite for a single one."""
-    if len(values) < 2:
+def t_interval(values: Sequence[float], least_deviation: float = 0.0) -> tuple[float, float]:
+    """Interval of the mean of independent values; infinite for a single one.
+
+    Args:
+        values: Seen once each.
+        least_deviation: Their standard deviation is at least this, however alike they look.
+    """
+    n = len(values)
+    if n < 2:
         return -math.inf, math.inf
-    reach = student.ppf((1 + LEVEL) / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values))
-    return mean(values) - float(reach), mean(values) + float(reach)
+    deviation = max(stdev(values), least_deviation)
+    reach = float(student.ppf((1 + LEVEL) / 2, n - 1)) * deviation / math.sqrt(n)
+    return mean(values) - reach, mean(values) + reach
 
 
 def minus(interval: tuple[float, float]) -> tuple[float, float]:

@@ -24,7 +24,15 @@ from experiments.authors_focal_temperature.methods import (
     compared,
 )
 from experiments.authors_networks.measuring import NETWORKS
-from experiments.composed_temperature.run import Pair, mean_ratio, table as table_of_pairs
+from experiments.composed_temperature.run import (
+    BY_OWN,
+    BY_SIMPLEX,
+    Pair,
+    found_over_composed,
+    mean_ratio,
+    table as table_of_pairs,
+)
+from experiments.focal_temperature.comparing import mean_fact
 from experiments.focal_temperature.gains import gain
 from experiments.loss_tables.paper import cells as cells_of_tables
 from experiments.results import Result
@@ -77,7 +85,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
     values: dict[str, float] = {}
     for title, results in families.items():
         values |= {f"{title}: {name}": value for name, value in values_of(results).items()}
-    values |= values_of_lines(list(lines.values())) | values_of_pairs(pairs, printed)
+    values |= values_of_lines(lines) | values_of_pairs(pairs, printed)
     return Result(
         values=values,
         tables={
@@ -123,11 +131,15 @@ def differences_of(results: ByMethod) -> dict[str, Interval]:
 
 
 def values_of(results: ByMethod) -> dict[str, float]:
-    """Means by the criterion that each method minimises, and differences."""
-    found: dict[str, float] = {"networks": len(results[AS_IT_IS])}
+    """Means by the criterion that each method minimises, T of temperature, and differences."""
+    found: dict[str, float] = {
+        "networks": len(results[AS_IT_IS]),
+        "accuracy %": mean(results[AS_IT_IS], "accuracy"),
+    }
     for criterion, called in CRITERIA.items():
         for method in (AS_IT_IS, PLAIN[criterion], FOCAL[criterion], AUTO):
             found[f"{called}{unit(criterion)}, {method}"] = mean(results[method], criterion)
+        found[f"T, {PLAIN[criterion]}"] = mean_fact(results[PLAIN[criterion]], "temperature")
     for name, each in differences_of(results).items():
         points = 1.0 if name.startswith("NLL") else 100.0
         found |= {key: points * value for key, value in each.named(name).items()}
@@ -171,12 +183,16 @@ def lines_of(network: Network, gammas: Sequence[float]) -> dict[str, Line]:
     return found
 
 
-def values_of_lines(lines: Sequence[Mapping[str, Line]]) -> dict[str, float]:
-    """Straightness and slope over the focal-trained networks."""
+def values_of_lines(lines: Mapping[str, Mapping[str, Line]]) -> dict[str, float]:
+    """Straightness and slope of the focal-trained networks."""
     found: dict[str, float] = {}
     for criterion in LINE_CRITERIA:
         chosen = f"T of the map's gamma by {CRITERIA[criterion]}"
-        of = [each[criterion] for each in lines]
+        of = [each[criterion] for each in lines.values()]
+        found |= {
+            f"{chosen}: R² of a line, {architecture(name)}": each[criterion].straightness
+            for name, each in lines.items()
+        }
         found |= {
             f"{chosen}: smallest R² of a line": min(line.straightness for line in of),
             f"{chosen}: median slope of T(gamma)/T(0)": float(
@@ -187,12 +203,18 @@ def values_of_lines(lines: Sequence[Mapping[str, Line]]) -> dict[str, float]:
     return found
 
 
+def architecture(name: str) -> str:
+    """The architecture of a focal-trained network, by the name of its file."""
+    return NETWORKS[name.removeprefix(f"{FAMILIES[FOCAL_TRAINED]}_")]
+
+
 def pair_of(network: Network, gamma: float, n_classes: int) -> Pair:
     """The printed T of cross-entropy, the map's T, and the T found on the network itself."""
-    name = NETWORKS[network.name.removeprefix(f"{FAMILIES[FOCAL_TRAINED]}_")]
+    name = architecture(network.name)
     logits, labels = network.part("val")
     return Pair(
-        where=f"CIFAR-10, {name}, FLSD-53",
+        "CIFAR-10",
+        name,
         gamma=gamma,
         plain=float(cells_of_tables()["ece", "T", "CIFAR-10", name]["ce"]),
         focal=TemperatureScaling(criterion="ece", grid=GRID.tolist())
@@ -200,6 +222,7 @@ def pair_of(network: Network, gamma: float, n_classes: int) -> Pair:
         .temperature_,
         simplex=on_simplex(gamma=gamma, n_classes=n_classes),
         own=closest_after(logits, gamma),
+        source="FLSD-53",
     )
 
 
@@ -210,28 +233,26 @@ def printed_pairs(n_classes: int) -> Iterator[Pair]:
             for gamma in PRINTED_GAMMAS:
                 few = 2 if data == "SST Binary" else n_classes
                 yield Pair(
-                    where=f"{data}, {network}, FL-{gamma:g}, as printed",
+                    data,
+                    network,
                     gamma=gamma,
                     plain=float(row["ce"]),
                     focal=float(row[f"fl-{gamma:g}"]),
                     simplex=on_simplex(gamma=gamma, n_classes=few),
+                    source=f"FL-{gamma:g}, as printed",
                 )
 
 
 def values_of_pairs(pairs: Sequence[Pair], printed: Sequence[Pair]) -> dict[str, float]:
     """How far the product is from the temperature found."""
-    ratios = {
-        "found / composed, FLSD-53, map's T on own outputs": [pair.by_own for pair in pairs],
-        "found / composed, FLSD-53, map's T on the simplex": [pair.by_simplex for pair in pairs],
-        "found / composed, FL-1 to FL-3 as printed, map's T on the simplex": np.exp(
-            np.log([pair.by_simplex for pair in printed]).reshape(-1, len(PRINTED_GAMMAS)).mean(1)
-        ).tolist(),  # ten networks: the three losses of one are not independent
-        "found / T of cross-entropy, FLSD-53": [pair.focal / pair.plain for pair in pairs],
-    }
     found = {f"T by ECE, {pair.where}": pair.focal for pair in pairs}
-    for name, of in ratios.items():
-        found |= mean_ratio(of).named(name)
-    return found
+    found |= found_over_composed("FLSD-53, map's T on own outputs", pairs, BY_OWN)
+    found |= found_over_composed("FLSD-53, map's T on the simplex", pairs, BY_SIMPLEX)
+    found |= found_over_composed(
+        "FL-1 to FL-3 as printed, map's T on the simplex", printed, BY_SIMPLEX
+    )
+    of_plain = mean_ratio([pair.focal / pair.plain for pair in pairs])
+    return found | of_plain.named("found / T of cross-entropy, FLSD-53")
 
 
 def table_of_families(families: Mapping[str, ByMethod]) -> Table:
@@ -294,10 +315,9 @@ def draw(families: Mapping[str, ByMethod], lines: Mapping[str, Mapping[str, Line
     draw_errors(left, families)
     for i, (name, of) in enumerate(lines.items()):
         for criterion, style in zip(LINE_CRITERIA, ("-", ":"), strict=True):
-            network = NETWORKS[name.removeprefix(f"{FAMILIES[FOCAL_TRAINED]}_")]
             right.plot(of[criterion].gammas, of[criterion].temperatures, style, color=look(i).color,
                        marker=look(i).marker, markersize=3,
-                       label=network if criterion == "ada_ece" else None)  # fmt: skip
+                       label=architecture(name) if criterion == "ada_ece" else None)  # fmt: skip
     right.plot([], [], "k:", label="by NLL")
     right.set(xlabel=r"$\gamma$ of the map", ylabel="best T", title="FLSD-53, T by AdaECE")
     right.legend(frameon=False, fontsize="small")

@@ -12,7 +12,7 @@ import calibrant
 from calibrant.metrics import s99, s99_accuracy
 from experiments.authors_networks.equal_mass import published_ada_ece
 from experiments.loss_tables import paper
-from experiments.loss_tables.measuring import best_temperature, top
+from experiments.loss_tables.measuring import BY_NLL, best_temperature, top
 from experiments.scoreboard.networks import Network
 from experiments.trained.runs import Floats, Labels
 
@@ -37,7 +37,8 @@ class Measured:
         loss: Loss that it was trained with.
         logits: Of the test set.
         labels: Of the test set.
-        cells: By quantity and stage; stage T is the temperature.
+        cells: By quantity and stage; stage T is the temperature. The ECE also after the T of the
+            smallest NLL.
         printed: The cells that the paper prints, in the same way.
     """
 
@@ -73,6 +74,8 @@ def measure(path: Path, found: paper.Cells, tenths: Sequence[int]) -> Measured:
     for name, metric in metrics.items():
         for stage, t in (("before", 1.0), ("after", by_ada_ece if name == "ada_ece" else by_ece)):
             cells[name, stage] = 100.0 * metric(logits=logits / t, labels=labels)
+    by_nll = calibrant.TemperatureScaling().fit(*val).temperature_
+    cells["ece", BY_NLL] = 100.0 * calibrant.ece(logits=logits / by_nll, labels=labels)
     names = path.stem.split("_", 2)
     data, loss, network = DATA[names[0]], LOSSES[names[1]], NETWORKS[names[2]]
     printed = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from experiments.claims.claim import Values
+from experiments.verdicts import by_interval
 
 FROM_TO = ("from", "to")
 OF_IMAGES, OF_DATA = "95%", "data sets resampled,"
@@ -17,9 +18,15 @@ def ends(values: Values, name: str, of: str) -> tuple[float, float]:
     return low, high
 
 
-def gain(values: Values, name: str) -> str:
+def gain(values: Values, name: str, digits: int = 0) -> str:
     """A gain in percent with both intervals."""
-    images, data = (ends(values, name, of) for of in (OF_IMAGES, OF_DATA))
-    return (
-        f"{values[name]:.0f}% ({images[0]:.0f} to {images[1]:.0f}; {data[0]:.0f} to {data[1]:.0f})"
-    )
+    spans = [
+        " to ".join(f"{end:.{digits}f}" for end in ends(values, name, of))
+        for of in (OF_IMAGES, OF_DATA)
+    ]
+    return f"{values[name]:.{digits}f}% ({'; '.join(spans)})"
+
+
+def over_both(values: Values, name: str) -> list[str]:
+    """The verdicts on a gain above 0 by its interval over images and by that over data sets."""
+    return [by_interval(*ends(values, name, of)) for of in (OF_IMAGES, OF_DATA)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -15,19 +16,21 @@ from calibrant.focal import closest_temperature
 from calibrant.plots.palette import GUIDE, look
 from experiments.catalogue import NothingToReadError
 from experiments.focal_temperature.paper import Row, table_1
-from experiments.focal_temperature_trained.networks import said_of, trained_networks
+from experiments.focal_temperature_trained.networks import trained_networks
 from experiments.results import Result
 from experiments.scoreboard.networks import Network
 from experiments.scoreboard.resampling import Interval
 from experiments.tables import Table
 from experiments.temperature_line.closest import closest_after
-from experiments.trained.runs import missing
+from experiments.trained.runs import Place, missing
 
 PLAIN_LOSS = "ce"
 FOCAL_PREFIX = "fl-"
 """Prefix of losses with one gamma for all samples; the gamma follows."""
+BY_OWN, BY_SIMPLEX = attrgetter("by_own"), attrgetter("by_simplex")
+"""The ratios of a pair."""
 ENOUGH = 3
-"""Smallest number of pairs for an interval; two would give a useless one."""
+"""Smallest number of networks or data sets for an interval; two would give a useless one."""
 
 
 @dataclass(frozen=True)
@@ -35,21 +38,30 @@ class Pair:
     """A network trained with cross-entropy and one trained with a focal loss, all else equal.
 
     Attributes:
-        where: Data and network.
+        data: The data set.
+        network: The architecture; with ``data``, it names what is independent of other pairs.
         gamma: Of the focal loss.
         plain: T of the network trained with cross-entropy, by NLL.
         focal: T of the network trained with the focal loss, by NLL.
         simplex: T closest to the map over the whole simplex, for a few classes.
         own: T closest to the map over the outputs of the focal-trained network; None where these
             are not to be had.
+        source: The losses or the paper, if the table has to tell.
     """
 
-    where: str
+    data: str
+    network: str
     gamma: float
     plain: float
     focal: float
     simplex: float
     own: float | None = None
+    source: str = ""
+
+    @property
+    def where(self) -> str:
+        """Data, network and source, as in the tables."""
+        return ", ".join(part for part in (self.data, self.network, self.source) if part)
 
     @property
     def by_simplex(self) -> float:
@@ -67,7 +79,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
     """Compare the product with what is found, on networks trained here and in Table 1."""
     networks = trained_networks(parameters["grids"], parameters["folder"])
     trained = [
-        pair_of(said_of(place), gamma_of(loss), by_loss[PLAIN_LOSS], focal, parameters["n_classes"])
+        pair_of(place, gamma_of(loss), by_loss[PLAIN_LOSS], focal, parameters["n_classes"])
         for place, by_loss in networks.items()
         for loss, focal in by_loss.items()
         if loss.startswith(FOCAL_PREFIX) and PLAIN_LOSS in by_loss
@@ -78,16 +90,10 @@ def run(parameters: Mapping[str, Any]) -> Result:
             "the same data; found no such pair. Make them with: python -m experiments trained"
         )
     printed = list(pairs_of_the_paper(table_1(), parameters["n_classes"]))
-    by_own = mean_ratio([pair.by_own for pair in trained])
-    of_trained = mean_ratio([pair.by_simplex for pair in trained])
-    of_printed = mean_ratio([pair.by_simplex for pair in printed])
-    known = {
-        "found / composed, trained here, map's T on own outputs": by_own,
-        "found / composed, trained here, map's T on the simplex": of_trained,
-        "found / composed, temperatures of Table 1, map's T on the simplex": of_printed,
-    }
     values: dict[str, float] = {
         "pairs trained here": len(trained),
+        "networks trained here": len({(pair.data, pair.network) for pair in trained}),
+        "data sets trained here": len({pair.data for pair in trained}),
         "pairs of Table 1": len(printed),
     }
     for gamma in parameters["gammas"]:
@@ -98,10 +104,11 @@ def run(parameters: Mapping[str, Any]) -> Result:
         "smallest T of cross-entropy in Table 1": min(plain),
         "largest T of cross-entropy in Table 1": max(plain),
     }
-    for name, (ratio, low, high) in known.items():
-        values[name] = ratio
-        if low is not None and high is not None:
-            values |= {f"{name}: 95% from": low, f"{name}: 95% to": high}
+    values |= found_over_composed("trained here, map's T on own outputs", trained, BY_OWN)
+    values |= found_over_composed("trained here, map's T on the simplex", trained, BY_SIMPLEX)
+    values |= found_over_composed(
+        "temperatures of Table 1, map's T on the simplex", printed, BY_SIMPLEX
+    )
     values |= {
         f"typical factor off, trained here, {name}": value
         for name, value in off_by(trained).items()
@@ -113,7 +120,8 @@ def run(parameters: Mapping[str, Any]) -> Result:
         notes=[
             "Composed: T of the network trained with cross-entropy times the temperature that is "
             "closest to the map. All T by NLL on the validation set; ratios are geometric means "
-            f"over pairs, from {ENOUGH} pairs on with 95% intervals by Student's t.",
+            "over networks, in which the pairs of a network count as one, and over data sets, in "
+            f"which its networks do; from {ENOUGH} on with 95% intervals by Student's t.",
             f"The map's T on the simplex is that of {parameters['n_classes']} classes, or fewer "
             "where there are fewer: more are not computed. Own outputs: those of the focal-trained "
             "network on its validation set.",
@@ -127,11 +135,11 @@ def gamma_of(loss: str) -> float:
     return float(loss.removeprefix(FOCAL_PREFIX))
 
 
-def pair_of(where: str, gamma: float, plain: Network, focal: Network, n_classes: int) -> Pair:
+def pair_of(place: Place, gamma: float, plain: Network, focal: Network, n_classes: int) -> Pair:
     """The temperatures of two networks that differ only in the loss."""
     logits, labels = focal.part("val")
     return Pair(
-        where=where,
+        *place,
         gamma=gamma,
         plain=TemperatureScaling().fit(*plain.part("val")).temperature_,
         focal=TemperatureScaling().fit(logits, labels).temperature_,
@@ -146,16 +154,40 @@ def pairs_of_the_paper(rows: Mapping[tuple[str, str], Row], n_classes: int) -> I
         if loss.startswith(FOCAL_PREFIX):
             gamma = gamma_of(loss)
             yield Pair(
-                where=f"{data}, ResNet-50, as printed",
+                data,
+                "ResNet-50",
                 gamma=gamma,
                 plain=float(rows[data, PLAIN_LOSS].nll_t),
                 focal=float(row.nll_t),
                 simplex=closest_temperature(gamma=gamma, n_classes=n_classes),
+                source="as printed",
             )
 
 
+def found_over_composed(
+    name: str, pairs: Sequence[Pair], ratio: Callable[[Pair], float]
+) -> dict[str, float]:
+    """The mean ratio over networks as values, and over data sets if they are fewer.
+
+    Pairs of one network have its T of cross-entropy in common, so they are no independent samples.
+    """
+    of_networks: dict[Place, list[float]] = {}
+    for pair in pairs:
+        of_networks.setdefault((pair.data, pair.network), []).append(ratio(pair))
+    of_data: dict[str, list[float]] = {}
+    for (data, _), each in of_networks.items():
+        of_data.setdefault(data, []).append(mean_ratio(each).value)
+    name = f"found / composed, {name}"
+    by_network = [mean for each in of_data.values() for mean in each]
+    found = mean_ratio(by_network).named(name)
+    if 1 < len(of_data) < len(by_network):
+        by_data = [mean_ratio(each).value for each in of_data.values()]
+        found |= mean_ratio(by_data).named(f"{name}, by data set")
+    return found
+
+
 def mean_ratio(ratios: Sequence[float]) -> Interval:
-    """Geometric mean, and its 95% interval by Student's t if there are enough pairs."""
+    """Geometric mean of independent ratios, and from a few on its 95% interval by Student's t."""
     logs = np.log(ratios)
     mean = float(np.exp(logs.mean()))
     if len(logs) < ENOUGH:

@@ -50,9 +50,9 @@ def run(parameters: Mapping[str, Any]) -> Result:
             mean, half = mean_and_half(of_loss[name] - measured["ce"][name])
             text = shown(name, mean, half, sign="+")
             cells.append(f"**{text}**" if abs(mean) > half else text)
-            if name == "ECE %":
-                values[f"{title(loss)} minus cross-entropy: ECE %"] = mean
-                values[f"{title(loss)} minus cross-entropy: ECE %, half interval"] = half
+            if name.startswith("ECE"):
+                values[f"{title(loss)} minus cross-entropy: {name}"] = mean
+                values[f"{title(loss)} minus cross-entropy: {name}, half interval"] = half
         against.append([title(loss), *cells])
     n_seeds = len(parameters["seeds"])
     tables = {

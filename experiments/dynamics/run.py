@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from experiments.dynamics import pictures
+from experiments.dynamics.networks import Runs, networks, pairs
 from experiments.dynamics.pictures import Record
 from experiments.kept import epoch_at
 from experiments.results import Result
 from experiments.tables import Table
-from experiments.trained.runs import TrainedRun, finished, missing, title
+from experiments.trained.runs import TrainedRun, title
 
 PLAIN, FOCAL = "ce", "fl-3"
-"""The two losses that the paper compares."""
+"""The two losses that are compared."""
+FOUR = ("ce", "fl-1", "fl-2", "fl-3")
+"""The losses of the paper's Fig. 3."""
+MOMENTS = ("early", "middle", "late")
+
+Numbers = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -29,12 +38,14 @@ class Rise:
         total: By how much the NLL rises.
         from_wrong: By how much its part of the wrong samples does.
         mean_correct: By how much the mean NLL of the correct samples does.
+        mean_wrong: By how much that of the wrong samples does; 0 if there are none in either epoch.
     """
 
-    epoch: int
+    epoch: float
     total: float
     from_wrong: float
     mean_correct: float
+    mean_wrong: float
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> Rise:
@@ -42,42 +53,57 @@ class Rise:
         tests = [record["test"] for record in records]
         lowest = min(range(len(tests)), key=lambda epoch: tests[epoch]["nll"])
         first, last = tests[lowest], tests[-1]
+        wrong_in_both = first["error"] > 0.0 < last["error"]
         return cls(
             epoch=lowest + 1,
             total=last["nll"] - first["nll"],
             from_wrong=part_of_wrong(last) - part_of_wrong(first),
             mean_correct=last["nll_correct"] - first["nll_correct"],
+            mean_wrong=last["nll_wrong"] - first["nll_wrong"] if wrong_in_both else 0.0,
         )
+
+    @classmethod
+    def mean(cls, rises: Sequence[Rise]) -> Rise:
+        """The means over several seeds."""
+        return cls(**over_seeds([asdict(rise) for rise in rises]))
 
 
 def run(parameters: Mapping[str, Any]) -> Result:
     """Curves for every network, and counts over all of them."""
-    found = finished(parameters["grids"], parameters["folder"])
-    values: dict[str, float] = {}
-    rises, norms, figures = [], [], {}
+    found, unfinished = networks(parameters)
+    values: Numbers = {}
+    rises, norms = [], []
+    figures: dict[str, Figure] = {}
     for (data, network), runs in found.items():
         where, file = f"{data}, {network}", f"{data}-{network}"
-        for loss, each in runs.items():
-            rises.append([data, network, title(loss), *rise_cells(values, where, each)])
-        figures[f"{file}-losses"] = pictures.losses(where, runs)
+        figures |= {f"{file}-{name}": each for name, each in drawn(where, runs, parameters).items()}
+        for loss, seeds in runs.items():
+            rises.append([data, network, title(loss), *rise_cells(values, where, seeds)])
+        at_the_end(values, where, runs)
         if PLAIN in runs:
-            plain = runs[PLAIN]
-            figures[f"{file}-overfitting"] = pictures.overfitting(where, plain)
-            moments = parameters["reliability_at"]
-            figures[f"{file}-reliability"] = pictures.reliability(where, plain, moments)
-            in_top_bin(values, where, plain)
-        if PLAIN in runs and FOCAL in runs:
+            in_top_bin(values, where, runs[PLAIN])
+        both = pairs(runs, FOCAL, PLAIN)
+        if both:
             moments = parameters["gradients_at"]
-            figures[f"{file}-gradients"] = pictures.gradients(where, runs, moments)
-            norms.append([data, network, *norm_cells(values, where, runs, moments)])
-            error = runs[FOCAL].records[-1]["train"]["error"]
-            values[f"{where}, FL-3: training error %, last epoch"] = 100.0 * error
-            confidence(values, where, runs)
+            compared = over_seeds([against_plain(*pair, moments) for pair in both])
+            values |= {f"{where}: {name}": value for name, value in compared.items()}
+            norms.append([data, network, str(len(both)), *norm_cells(compared, both)])
     counts(values, [f"{data}, {network}" for data, network in found], parameters["sure"])
     tables = {
         "rise": Table(
             "Test NLL from its lowest epoch to the last, and how much of the rise is of mistakes",
-            ["data", "network", "loss", "lowest at", "of", "rise", "of mistakes", "NLL of correct"],
+            [
+                "data",
+                "network",
+                "loss",
+                "seeds",
+                "lowest at",
+                "of",
+                "rise",
+                "of mistakes",
+                "NLL of correct",
+                "NLL of wrong",
+            ],
             rises,
         ),
         "norms": Table(
@@ -85,6 +111,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
             [
                 "data",
                 "network",
+                "seeds",
                 "norm, first epoch",
                 "first third",
                 "largest",
@@ -95,10 +122,30 @@ def run(parameters: Mapping[str, Any]) -> Result:
             norms,
         ),
     }
-    return Result(values, tables, figures, [NOTE], missing(parameters["grids"], found))
+    return Result(values, tables, figures, NOTES, unfinished)
 
 
 GRADIENT_HEAD = ("gradient, early", "middle", "late")
+
+
+def drawn(where: str, runs: Runs, parameters: Mapping[str, Any]) -> dict[str, Figure]:
+    """The pictures of one network, of its first seed."""
+    first = {loss: seeds[0] for loss, seeds in runs.items()}
+    if max(len(seeds) for seeds in runs.values()) > 1:
+        where = f"{where}, seed {next(iter(first.values())).recipe.seed}"
+    figures = {"losses": pictures.losses(where, first)}
+    if PLAIN in first:
+        plain, moments = first[PLAIN], parameters["reliability_at"]
+        figures["overfitting"] = pictures.overfitting(where, plain)
+        figures["reliability"] = pictures.reliability(where, plain, moments)
+    if PLAIN in first and FOCAL in first:
+        figures["gradients"] = pictures.gradients(where, first, parameters["gradients_at"])
+    return figures
+
+
+def over_seeds(seeds: Sequence[Mapping[str, float]]) -> Numbers:
+    """The mean of each number over the seeds."""
+    return {name: fmean(each[name] for each in seeds) for name in seeds[0]}
 
 
 def part_of_wrong(test: Mapping[str, Any]) -> float:
@@ -106,80 +153,101 @@ def part_of_wrong(test: Mapping[str, Any]) -> float:
     return float(test["error"] * test["nll_wrong"]) if test["error"] > 0.0 else 0.0
 
 
-def rise_cells(values: dict[str, float], where: str, run: TrainedRun) -> list[str]:
-    """The rise of one run, as values and as cells (Figs 1b, 3a to 3c)."""
-    rise = Rise.of(run.records)
-    name = f"{where}, {title(run.recipe.loss)}"
+def rise_cells(values: Numbers, where: str, seeds: Sequence[TrainedRun]) -> list[str]:
+    """The rise with one loss, as values and as cells (Figs 1b, 3a to 3c)."""
+    rises = [Rise.of(run.records) for run in seeds]
+    rise = Rise.mean(rises)
+    name = f"{where}, {title(seeds[0].recipe.loss)}"
     values[f"{name}: rise of the test NLL after its lowest epoch"] = rise.total
-    share = ""
-    if rise.total > 0.0:
-        values[f"{name}: part of that rise from mistakes"] = rise.from_wrong / rise.total
-        values[f"{name}: rise of the mean NLL of correct samples"] = rise.mean_correct
-        share = f"{100.0 * rise.from_wrong / rise.total:.0f} %"
-    epochs = str(len(run.records))
-    cells = [str(rise.epoch), epochs, f"{rise.total:.4f}", share]
-    return [*cells, f"{rise.mean_correct:+.4f}" if rise.total > 0.0 else ""]
-
-
-def norm_cells(
-    values: dict[str, float], where: str, runs: Mapping[str, TrainedRun], moments: Sequence[float]
-) -> list[str]:
-    """Focal against plain: norms of the last layer and of its gradients (Figs 3h, 4b to 4d)."""
-    pairs = list(zip(runs[FOCAL].records, runs[PLAIN].records, strict=True))
-    ratios = [focal["weight_norm"] / plain["weight_norm"] for focal, plain in pairs]
-    larger = sum(ratio > 1.0 for ratio in ratios)
-    values[f"{where}: last-layer norm, FL-3 / cross-entropy, first epoch"] = ratios[0]
-    third = ratios[: -(-len(ratios) // 3)]
-    early = sum(third) / len(third)
-    values[f"{where}: last-layer norm, FL-3 / cross-entropy, mean of the first third"] = early
-    values[f"{where}: last-layer norm, FL-3 / cross-entropy, last epoch"] = ratios[-1]
-    values[f"{where}: last-layer norm, FL-3 / cross-entropy, largest"] = max(ratios)
-    values[f"{where}: epochs in which FL-3 has the larger last-layer norm"] = larger
-    cells = [f"{ratio:.4f}" for ratio in (ratios[0], early, max(ratios), ratios[-1])]
-    cells.append(f"{larger} of {len(ratios)}")
-    for word, moment in zip(("early", "middle", "late"), moments, strict=True):
-        focal, plain = pairs[epoch_at(moment, len(pairs))]
-        medians = [r["train"]["gradient_norm"]["median"] for r in (focal, plain)]
-        ratio = medians[0] / medians[1]
-        values[f"{where}: median gradient norm, FL-3 / cross-entropy, {word}"] = ratio
-        cells.append(f"{ratio:.3f}")
-    return cells
-
-
-def confidence(values: dict[str, float], where: str, runs: Mapping[str, TrainedRun]) -> None:
-    """Confidence of correct and wrong predictions (Figs 3d to 3f)."""
-    pairs = list(zip(runs[FOCAL].records, runs[PLAIN].records, strict=True))
-    wrong = [
-        (f["test"], p["test"]) for f, p in pairs if f["test"]["error"] * p["test"]["error"] > 0
+    values[f"{name}: rise of the mean NLL of wrong samples"] = rise.mean_wrong
+    cells = [
+        str(len(seeds)),
+        spread([each.epoch for each in rises], ".0f"),
+        str(len(seeds[0].records)),
+        spread([each.total for each in rises], ".4f"),
     ]
+    if rise.total <= 0.0:
+        return [*cells, "", "", ""]
+    share = rise.from_wrong / rise.total
+    values[f"{name}: part of that rise from mistakes"] = share
+    values[f"{name}: rise of the mean NLL of correct samples"] = rise.mean_correct
+    return [
+        *cells,
+        f"{100.0 * share:.0f} %",
+        f"{rise.mean_correct:+.4f}",
+        f"{rise.mean_wrong:+.4f}",
+    ]
+
+
+def spread(seeds: Sequence[float], form: str) -> str:
+    """The mean over the seeds, with the smallest and the largest where they differ."""
+    low, mean, high = (f"{each:{form}}" for each in (min(seeds), fmean(seeds), max(seeds)))
+    return mean if low == high else f"{mean} ({low} to {high})"
+
+
+def at_the_end(values: Numbers, where: str, runs: Runs) -> None:
+    """Training error, and confidence of correct predictions, with each loss of Fig. 3."""
+    for loss in (loss for loss in FOUR if loss in runs):
+        last = [run.records[-1] for run in runs[loss]]
+        name = f"{where}, {title(loss)}"
+        values[f"{name}: training error %, last epoch"] = fmean(
+            100.0 * each["train"]["error"] for each in last
+        )
+        values[f"{name}: confidence of correct test samples, last epoch"] = fmean(
+            each["test"]["true_prob_correct"] for each in last
+        )
+
+
+def in_top_bin(values: Numbers, where: str, plain: Sequence[TrainedRun]) -> None:
+    """How many training samples are in the highest of 25 bins of confidence (Fig. 2)."""
+    for word, epoch in (("first", 0), ("last", -1)):
+        bins = [run.records[epoch]["train"]["reliability"]["count"] for run in plain]
+        name = f"{where}, cross-entropy: training samples with confidence above 0.96, {word} epoch"
+        values[name] = fmean(count[-1] / sum(count) for count in bins)
+
+
+def against_plain(focal: TrainedRun, plain: TrainedRun, moments: Sequence[float]) -> Numbers:
+    """FL-3 against cross-entropy: norms, and the mistakes of the test set (Figs 3d, f, h, 4)."""
+    records = list(zip(focal.records, plain.records, strict=True))
+    ratios = [one["weight_norm"] / other["weight_norm"] for one, other in records]
+    norm = "last-layer norm, FL-3 / cross-entropy"
+    found = {
+        f"{norm}, first epoch": ratios[0],
+        f"{norm}, mean of the first third": fmean(ratios[: -(-len(ratios) // 3)]),
+        f"{norm}, last epoch": ratios[-1],
+        f"{norm}, largest": max(ratios),
+        "epochs in which FL-3 has the larger last-layer norm": sum(x > 1.0 for x in ratios),
+    }
+    for word, moment in zip(MOMENTS, moments, strict=True):
+        both = [each["train"]["gradient_norm"] for each in records[epoch_at(moment, len(records))]]
+        for statistic in ("median", "mean"):
+            name = f"{statistic} gradient norm, FL-3 / cross-entropy, {word}"
+            found[name] = both[0][statistic] / both[1][statistic]
+    tests = [(one["test"], other["test"]) for one, other in records]
+    wrong = [(one, other) for one, other in tests if one["error"] * other["error"] > 0.0]
     for quantity, words in (
         ("entropy_wrong", "entropy of wrong test samples"),
         ("true_prob_wrong", "true-class probability of wrong test samples"),
     ):
-        higher = sum(focal[quantity] > plain[quantity] for focal, plain in wrong)
-        name = f"{where}: share of epochs in which FL-3 has the higher {words}"
-        values[name] = higher / len(wrong)
-    for loss in (PLAIN, FOCAL):
-        last = runs[loss].records[-1]["test"]
-        values[f"{where}, {title(loss)}: confidence of correct test samples, last epoch"] = last[
-            "true_prob_correct"
-        ]
+        higher = sum(one[quantity] > other[quantity] for one, other in wrong)
+        found[f"share of epochs in which FL-3 has the higher {words}"] = higher / len(wrong)
+    return found
 
 
-def in_top_bin(values: dict[str, float], where: str, plain: TrainedRun) -> None:
-    """How many training samples are in the highest of 25 bins of confidence (Fig. 2).
+def norm_cells(compared: Numbers, both: Sequence[tuple[TrainedRun, TrainedRun]]) -> list[str]:
+    """Norms of the last layer and of its gradients as cells (Figs 3h, 4b to 4d)."""
+    norm = "last-layer norm, FL-3 / cross-entropy"
+    gradient = "median gradient norm, FL-3 / cross-entropy"
+    moments = ("first epoch", "mean of the first third", "largest", "last epoch")
+    larger = compared["epochs in which FL-3 has the larger last-layer norm"]
+    return [
+        *(f"{compared[f'{norm}, {each}']:.4f}" for each in moments),
+        f"{larger:g} of {len(both[0][0].records)}",
+        *(f"{compared[f'{gradient}, {each}']:.3f}" for each in MOMENTS),
+    ]
 
-    And how many are wrong at the end: the paper speaks of networks that have fitted all of them.
-    """
-    name = f"{where}, cross-entropy: training error %, last epoch"
-    values[name] = 100.0 * plain.records[-1]["train"]["error"]
-    for word, record in (("first", plain.records[0]), ("last", plain.records[-1])):
-        count = record["train"]["reliability"]["count"]
-        name = f"{where}, cross-entropy: training samples with confidence above 0.96, {word} epoch"
-        values[name] = count[-1] / sum(count)
 
-
-def counts(values: dict[str, float], places: Sequence[str], sure: float) -> None:
+def counts(values: Numbers, places: Sequence[str], sure: float) -> None:
     """The paper's statements as counts over the networks."""
 
     def of(*templates: str) -> list[tuple[float, ...]]:
@@ -194,7 +262,7 @@ def counts(values: dict[str, float], places: Sequence[str], sure: float) -> None
     shares = of("{}, cross-entropy: part of that rise from mistakes")
     norms = of(norm % "first", norm % "last")
     at_some_time = of("{}: last-layer norm, FL-3 / cross-entropy, largest", norm % "last")
-    right = of("{}, FL-3: confidence of correct test samples, last epoch")
+    sure_of = "{}, %s: confidence of correct test samples, last epoch"
     values |= {
         "networks": len(places),
         "test NLL rises after its lowest epoch, cross-entropy": sum(x > 0.0 for (x,) in rises),
@@ -217,12 +285,18 @@ def counts(values: dict[str, float], places: Sequence[str], sure: float) -> None
             x == 1.0 for (x,) in of(entropy)
         ),
         f"correct samples still above {sure:g} with FL-3 after the last epoch": sum(
-            x > sure for (x,) in right
+            x > sure for (x,) in of(sure_of % "FL-3")
+        ),
+        f"correct samples still above {sure:g} with all four losses after the last epoch": sum(
+            min(each) > sure for each in of(*(sure_of % title(loss) for loss in FOUR))
         ),
     }
 
 
-NOTE = (
+NOTES = (
     "Measured on 1000 samples of the training and of the test set after each epoch (digits: on "
-    "all), so a mean over the mistakes is one over some dozens to hundreds of samples."
+    "all), so a mean over the mistakes is one over some dozens to hundreds of samples.",
+    "On texts the networks are trained for as many epochs as in the paper. Numbers of several "
+    "seeds are means, with the smallest and the largest in brackets; a ratio is one of two runs "
+    "with the same seed. The pictures show the first seed.",
 )

@@ -17,7 +17,7 @@ from experiments.scoreboard.measuring import Result
 from experiments.scoreboard.methods import Method, calibrant_method
 from experiments.scoreboard.networks import all_networks, data_of, families
 from experiments.scoreboard.run import grouped, measure_all
-from experiments.scoreboard.tables import PERCENT, Family, shown_difference
+from experiments.scoreboard.tables import PERCENT, Family, difference_to, shown_difference
 from experiments.tables import Table
 
 KEPT = Path("out/line-search/results")
@@ -62,7 +62,7 @@ def run(parameters: Mapping[str, Any]) -> Outcome:
     measured = measure_all(networks, methods, KEPT, source=searches)
     values: dict[str, float] = {"networks": len(networks)}
     shown: dict[str, Table] = {}
-    values |= gain_of_line(grouped(measured, methods, networks))
+    values |= gains_of_line(grouped(measured, methods, networks))
     for criterion in parameters["criteria"]:
         for search in parameters["searches"][1:]:
             for name, value in lost(search, criterion, grouped(measured, methods, networks)):
@@ -86,21 +86,31 @@ def run(parameters: Mapping[str, Any]) -> Outcome:
     )
 
 
-def gain_of_line(results: ByMethod) -> dict[str, float]:
-    """What the line gains in test ECE over temperature scaling, both chosen by ECE."""
-    line, alone = (results[title_of(search, "ada_ece")] for search in ("line", TEMPERATURE))
-    name, found = "gain in ECE of the line over temperature, %", gain(line, alone, "ada_ece")
+def gains_of_line(results: ByMethod) -> dict[str, float]:
+    """What the line gains in test ECE over temperature scaling and over the grid, all by ECE.
+
+    Gains are in percent, with intervals of images and of data sets; differences are in points, with
+    intervals of images.
+    """
+    line, grid, alone = (
+        results[title_of(search, "ada_ece")] for search in ("line", "grid", TEMPERATURE)
+    )
     data = [data_of(each.network) for each in line]
-    low, high = over_data_sets(line, alone, "ada_ece", data)
-    assert found.low is not None
-    assert found.high is not None
-    return {
-        name: found.value,
-        f"{name}: 95% from": found.low,
-        f"{name}: 95% to": found.high,
-        f"{name}: data sets resampled, from": low,
-        f"{name}: data sets resampled, to": high,
-    }
+    found: dict[str, float] = {}
+    for against, others in {"temperature": alone, "the grid": grid}.items():
+        name = f"gain in ECE of the line over {against}, %"
+        low, high = over_data_sets(line, others, "ada_ece", data)
+        found |= gain(line, others, "ada_ece").named(name)
+        found |= {
+            f"{name}: data sets resampled, from": low,
+            f"{name}: data sets resampled, to": high,
+        }
+    pairs = {"line minus grid": (line, grid), "grid minus temperature": (grid, alone)}
+    for name, (mine, reference) in pairs.items():
+        points = difference_to("ada_ece", name, mine, reference).interval
+        named = points.named(f"points of test ECE, {name}")
+        found |= {key: 100.0 * value for key, value in named.items()}
+    return found
 
 
 def lost(search: str, criterion: str, results: ByMethod) -> Iterator[tuple[str, float]]:

@@ -27,6 +27,9 @@ from experiments.verdicts import LEVEL, t_interval
 HERE = Path(__file__).parent
 STANDARD, SCALED, SMOOTHED = "Standard", "TS_FL", "LS"
 MEASURED = ("training_error", "error", "raw", "mapped")
+ADDED = "points of ECE that the map adds"
+RISE = "points of ECE that gamma adds without the map, the largest against the smallest"
+AGAINST_STANDARD = "points of ECE that TS_FL adds without the map"
 
 Floats = npt.NDArray[np.floating[Any]]
 Labels = npt.NDArray[np.integer[Any]]
@@ -109,6 +112,7 @@ def run(parameters: Mapping[str, Any]) -> Result:
         "most steps of a run": max(steps),
     }
     values |= {name: value for group in groups for name, value in changes(group).items()}
+    values |= scaled_against_standard(groups)
     counts = len(jobs), len(finished)
     left = [unfinished(wanted, groups, *counts)] if len(finished) < len(jobs) else []
     return Result(
@@ -223,26 +227,52 @@ def by_data(
 
 
 def changes(group: Sequence[Measured]) -> dict[str, float]:
-    """Effect of the map on the error for gamma above 0, and the best gamma without it."""
+    """What the map adds to the error for gamma above 0, and what gamma adds without the map."""
     name = f"{group[0].paradigm}: {group[0].panel.title}"
-    seeds = dict.fromkeys(each.seed for each in group)
-    by_seed = [
-        100.0 * mean(one.mapped - one.raw for one in group if one.seed == seed and one.gamma > 0)
-        for seed in seeds
+    by_seed = {
+        seed: [one for one in group if one.seed == seed]
+        for seed in dict.fromkeys(each.seed for each in group)
+    }
+    added = [
+        100.0 * mean(one.mapped - one.raw for one in some if one.gamma > 0)
+        for some in by_seed.values()
     ]
-    low, high = t_interval(by_seed)
+    ordered = [sorted(some, key=lambda one: one.gamma) for some in by_seed.values()]
     best = "gamma with the smallest ECE without the map"
     return {
-        f"{name}: points of ECE that the map adds": mean(by_seed),
-        f"{name}: low end of its interval": low,
-        f"{name}: high end of its interval": high,
+        **with_interval(f"{name}: {ADDED}", added),
         f"{name}: {best}": smallest(group),
         f"{name}: training error %": 100.0 * mean(one.training_error for one in group),
-        **{
-            f"{name}: {best}, seed {seed}": smallest([one for one in group if one.seed == seed])
-            for seed in seeds
-        },
+        **{f"{name}: {best}, seed {seed}": smallest(some) for seed, some in by_seed.items()},
+        **with_interval(
+            f"{name}: {RISE}", [100.0 * (some[-1].raw - some[0].raw) for some in ordered]
+        ),
     }
+
+
+def scaled_against_standard(groups: Sequence[list[Measured]]) -> dict[str, float]:
+    """The error without the map after TS_FL minus that before it, for gamma above 0."""
+    raw: dict[tuple[str, str], dict[int, float]] = {}
+    for group in groups:
+        raw[group[0].paradigm, group[0].panel.title] = {
+            seed: 100.0 * mean(one.raw for one in group if one.seed == seed and one.gamma > 0)
+            for seed in dict.fromkeys(each.seed for each in group)
+        }
+    values: dict[str, float] = {}
+    for (paradigm, panel), scaled in raw.items():
+        if paradigm == SCALED:
+            before = raw[STANDARD, panel]
+            values |= with_interval(
+                f"{SCALED}: {panel}: {AGAINST_STANDARD}", [scaled[s] - before[s] for s in scaled]
+            )
+    return values
+
+
+def with_interval(name: str, by_seed: Sequence[float]) -> dict[str, float]:
+    """A mean over seeds, with the ends of its interval where there are several."""
+    low, high = t_interval(by_seed)
+    ends = {f"{name}, low": low, f"{name}, high": high} if len(by_seed) > 1 else {}
+    return {name: mean(by_seed), **ends}
 
 
 def smallest(group: Sequence[Measured]) -> int:
@@ -278,9 +308,13 @@ def table_of_changes(groups: Sequence[list[Measured]]) -> Table:
     head += ["best gamma without the map", "training error %"]
     rows = []
     for group in groups:
-        added, low, high, best, trained, *_ = changes(group).values()
-        title = group[0].panel.title
-        interval = f"{low:+.2f} to {high:+.2f}" if math.isfinite(low) else "one seed"
-        cells = [f"{added:+.2f}", interval, str(best), f"{trained:.1f}"]
-        rows.append([group[0].paradigm, title, *cells])
+        panel, found = group[0].panel.title, changes(group)
+        name = f"{group[0].paradigm}: {panel}"
+        added = f"{name}: {ADDED}"
+        low, high = (found.get(f"{added}, {end}", math.nan) for end in ("low", "high"))
+        interval = f"{low:+.2f} to {high:+.2f}" if f"{added}, low" in found else "one seed"
+        best = found[f"{name}: gamma with the smallest ECE without the map"]
+        cells = [f"{found[added]:+.2f}", interval, f"{best:.0f}"]
+        trained = f"{found[f'{name}: training error %']:.1f}"
+        rows.append([group[0].paradigm, panel, *cells, trained])
     return Table("What the map adds to the error, mean of gamma 1 to 3", head, rows)

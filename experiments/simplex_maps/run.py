@@ -20,6 +20,7 @@ from experiments.tables import Table
 def run(parameters: Mapping[str, Any]) -> Result:
     """Check the text's statements about the arrows, and find the largest difference."""
     rows = rows_of_probabilities(parameters["parts"], inside=False)
+    of_arrows = rows_of_probabilities(parameters["parts_of_arrows"], inside=True)
     top = rows.max(axis=-1)
     gammas = sorted({*parameters["arrows"], *parameters["heatmaps"]})
     values: dict[str, float] = {}
@@ -31,13 +32,13 @@ def run(parameters: Mapping[str, Any]) -> Result:
         tops.append(mapped.max(axis=-1))
         difference = np.abs(mapped - scaled(rows, temperature)).max(axis=-1)
         differences[gamma] = difference
-        rises = (mapped > rows * (1.0 + 1e-12)).sum(axis=-1)
         falls = int(np.count_nonzero(confidence_bias(rows, gamma=gamma) > 0))
         values[f"rows whose top probability falls, gamma {gamma:g}"] = falls
-        # Rows with a tie on top have two that rise together: not counted.
-        alone = np.sort(rows, axis=-1)[:, 1] < top
-        also = 100.0 * np.count_nonzero(alone & (rises > 1)) / np.count_nonzero(alone)
+        also = percent_with_second_rise(rows, mapped)
         values[f"percent of rows in which a second class rises too, gamma {gamma:g}"] = also
+        values[f"percent of arrows on which a second class rises too, gamma {gamma:g}"] = (
+            percent_with_second_rise(of_arrows, np.asarray(focal_map(of_arrows, gamma=gamma)))
+        )
         worst = int(difference.argmax())
         in_corners = difference[top > parameters["corner"]].max()
         in_centre = difference[np.abs(rows - 1 / 3).max(axis=-1) < parameters["centre"]].max()
@@ -74,6 +75,14 @@ def run(parameters: Mapping[str, Any]) -> Result:
         "heatmaps": draw_differences(rows, parameters["heatmaps"], temperatures, differences),
     }
     return Result(values, {"differences": Table(title, head, cells)}, pictures)
+
+
+def percent_with_second_rise(rows: Floats, mapped: Floats) -> float:
+    """The share of rows in which a class below the top one rises, among those without a tie."""
+    # Rows with a tie on top have two that rise together: not counted.
+    alone = np.sort(rows, axis=-1)[:, -2] < rows.max(axis=-1)
+    rises = (mapped > rows * (1.0 + 1e-12)).sum(axis=-1)
+    return 100.0 * np.count_nonzero(alone & (rises > 1)) / np.count_nonzero(alone)
 
 
 def scaled(rows: Floats, temperature: float) -> Floats:

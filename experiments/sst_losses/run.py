@@ -97,16 +97,15 @@ def as_one_network(values: dict[str, float], measured: Mapping[str, Sequence[Mea
         }
         values |= {f"{where}, {named}: {name}": fmean(each) for name, each in of_runs.items()}
     for a, b in PAIRS:
-        if {title(a), title(b)} <= {*measured}:
+        if not {title(a), title(b)} <= {*measured}:
+            continue
+        for stage in ("before", "after"):
             ece = [
-                {
-                    each.run.recipe.seed: each.cells["ece", "before"]
-                    for each in measured[title(loss)]
-                }
+                {each.run.recipe.seed: each.cells["ece", stage] for each in measured[title(loss)]}
                 for loss in (a, b)
             ]
             differences = [ece[0][seed] - ece[1][seed] for seed in ece[0] if seed in ece[1]]
-            name = f"{where}: ECE % before T, {title(a)} minus {title(b)}"
+            name = f"{where}: ECE % {stage} T, {title(a)} minus {title(b)}"
             values[name] = fmean(differences)
             values[f"{name}, low"], values[f"{name}, high"] = t_interval(differences)
 

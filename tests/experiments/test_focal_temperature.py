@@ -7,14 +7,23 @@ import pytest
 
 from calibrant import FocalTemperatureScaling, TemperatureScaling
 from calibrant.focal import closest_temperature, focal_log_probs
-from experiments.composed_temperature.run import mean_ratio
+from experiments.catalogue import catalogue
+from experiments.claims import CLAIMS
+from experiments.composed_temperature.run import (
+    BY_OWN,
+    BY_SIMPLEX,
+    Pair,
+    found_over_composed,
+    mean_ratio,
+)
 from experiments.focal_temperature.gains import counts, gain, over_data_sets
 from experiments.focal_temperature.methods import CHANGED, FOCAL, compared, counting
 from experiments.focal_temperature.paper import table_1
+from experiments.line_search.run import TEMPERATURE, gains_of_line, title_of
 from experiments.scoreboard.measuring import Result
 from experiments.scoreboard.methods import Fitted, Method
 from experiments.temperature_line.closest import closest_after, closest_before
-from experiments.temperature_line.lines import Line, best_line
+from experiments.temperature_line.lines import Line, best_line, r_squared
 
 
 def drawn(gamma: float, temperature: float, *, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -49,6 +58,14 @@ def test_a_line_knows_how_straight_and_how_steep_it_is():
     assert line.slope_from_zero == pytest.approx(1.5)
 
 
+def test_curves_have_the_r_squared_that_the_rule_names():
+    gammas = np.array(catalogue()["temperature-line"].parameters["gammas"])
+    claim = "T and the gamma of the map lie close to a line"
+    rule = next(each.rule for each in CLAIMS if each.says == claim)
+    assert f"{r_squared(gammas, np.sqrt(1.0 + gammas)):.3f} with sqrt(1 + gamma)" in rule
+    assert f"{r_squared(gammas, (1.0 + gammas) ** 2):.3f} with (1 + gamma)²" in rule
+
+
 @pytest.mark.parametrize("gamma", [0.5, 3.0])
 def test_the_closest_temperature_on_many_outputs_is_that_of_the_simplex(gamma):
     gap = np.linspace(-20.0, 20.0, 4001)
@@ -80,6 +97,23 @@ def test_a_gain_is_of_the_means_and_inside_its_interval():
     assert worse.value == pytest.approx(-25.0)
     assert worse.high is not None
     assert worse.high < 0.0
+
+
+def test_what_a_line_gives_up_is_between_the_grid_and_temperature_scaling():
+    rng, errors = np.random.default_rng(0), {"grid": 0.01, "line": 0.015, TEMPERATURE: 0.03}
+    found = gains_of_line(
+        {
+            title_of(name, "ada_ece"): [result(data, error, rng, 1e-4) for data in ("c10_a", "b_a")]
+            for name, error in errors.items()
+        }
+    )
+    lost, won = "points of test ECE, line minus grid", "points of test ECE, grid minus temperature"
+    assert [found[lost], found[won]] == pytest.approx([0.5, -2.0])
+    assert found[f"{lost}: 95% from"] < 0.5 < found[f"{lost}: 95% to"] < 0.6
+    assert found["gain in ECE of the line over temperature, %"] == pytest.approx(50.0)
+    assert found["gain in ECE of the line over the grid, %"] == pytest.approx(-50.0)
+    name = "gain in ECE of the line over the grid, %: data sets resampled, from"
+    assert found[name] == pytest.approx(-50.0)
 
 
 def test_networks_that_gain_alike_leave_no_doubt_and_others_do():
@@ -140,3 +174,30 @@ def test_a_mean_ratio_has_an_interval_from_three_pairs_on():
     half = 4.302653 * np.log(2.0) / np.sqrt(3.0)
     assert low == pytest.approx(4.0 * np.exp(-half), rel=1e-6)
     assert high == pytest.approx(4.0 * np.exp(half), rel=1e-6)
+
+
+def pair(data: str, network: str, ratio: float) -> Pair:
+    return Pair(data, network, gamma=1.0, plain=2.0, focal=ratio, simplex=0.5, own=0.25)
+
+
+def test_the_losses_of_one_network_count_once():
+    pairs = [pair("a", "small", ratio) for ratio in (1.0, 2.0, 4.0)]
+    pairs += [pair("a", "large", 8.0), pair("b", "small", 1.0), pair("c", "small", 1.0)]
+    found = found_over_composed("here", pairs, BY_SIMPLEX)
+    ratios = [2.0, 8.0, 1.0, 1.0]
+    assert found["found / composed, here"] == pytest.approx(2.0)
+    assert found["found / composed, here: 95% to"] == pytest.approx(mean_ratio(ratios).high)
+    # On "a" the mean of its two networks is 4, whatever the number of their losses.
+    by_data = "found / composed, here, by data set"
+    assert found[by_data] == pytest.approx(4.0 ** (1 / 3))
+    assert found[f"{by_data}: 95% from"] == pytest.approx(mean_ratio([4.0, 1.0, 1.0]).low)
+    assert found_over_composed("here", pairs, BY_OWN)["found / composed, here"] == pytest.approx(4)
+
+
+def test_data_sets_with_one_network_each_are_not_counted_twice():
+    pairs = [pair(data, "small", ratio) for data in "abc" for ratio in (1.0, 4.0)]
+    assert set(found_over_composed("here", pairs, BY_SIMPLEX)) == {
+        "found / composed, here",
+        "found / composed, here: 95% from",
+        "found / composed, here: 95% to",
+    }

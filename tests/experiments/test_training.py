@@ -18,7 +18,8 @@ from experiments.__main__ import main
 from experiments.catalogue import Experiment, catalogue
 from experiments.composed_temperature.run import run as composed
 from experiments.digits_losses.run import mean_and_half
-from experiments.dynamics.run import Rise, run as dynamics
+from experiments.dynamics.networks import networks, pairs
+from experiments.dynamics.run import Rise, rise_cells, run as dynamics
 from experiments.focal_temperature_trained.networks import complete, trained_networks
 from experiments.kept import epoch_at, keep, unpack
 from experiments.loss_tables import paper
@@ -285,7 +286,7 @@ def test_a_range_holds_the_calibration_error_of_another_sample():
     inside, times = 0, 40
     for _ in range(times):
         run = TrainedRun(None, None, {})
-        run.__dict__ |= {"val": sample(200), "test": sample(300)}
+        run.__dict__.update(val=sample(200), test=sample(300))
         low, high = of_other_messages(measure(run, [7, 13]), parameters)["ece", "before"]
         other = sample(600)
         inside += low <= 100 * calibrant.ece(logits=other.logits, labels=other.labels) <= high
@@ -318,10 +319,63 @@ def test_the_rise_of_the_nll_is_divided_into_right_and_wrong():
     assert rise.mean_correct == pytest.approx(-0.15)
 
 
+def test_the_rise_over_seeds_is_a_mean_with_its_range():
+    [job] = [job for job in jobs(GRIDS) if (job.recipe.data, job.recipe.loss) == ("digits", "ce")]
+    runs = []
+    for last in (3.0, 4.0):
+        run = TrainedRun(job, None, {})
+        first = record(0, error=0.5, right=0.4, wrong=1.0, norm=1.0)
+        run.__dict__["records"] = [first, record(1, error=0.5, right=0.2, wrong=last, norm=1.0)]
+        runs.append(run)
+    values = {}
+    cells = rise_cells(values, "digits, mlp", runs)
+    assert cells == ["2", "1", "2", "1.1500 (0.9000 to 1.4000)", "109 %", "-0.2000", "+2.5000"]
+    assert values == {
+        f"digits, mlp, cross-entropy: {name}": pytest.approx(value)
+        for name, value in {
+            "rise of the test NLL after its lowest epoch": 1.15,
+            "part of that rise from mistakes": 1.25 / 1.15,
+            "rise of the mean NLL of correct samples": -0.2,
+            "rise of the mean NLL of wrong samples": 2.5,
+        }.items()
+    }
+
+
+def test_long_runs_of_several_seeds_take_the_place_of_a_short_one(folder, tmp_path):
+    [short] = [
+        folder_of(job, Path(folder))
+        for job in jobs(GRIDS)
+        if (job.recipe.data, job.recipe.loss) == ("sst-binary", "ce")
+    ]
+    made = {("ce", 0), ("ce", 1), ("fl-3", 1)}
+    for job in jobs(["sst.toml"]):
+        if (job.recipe.loss, job.recipe.seed) in made:
+            place = folder_of(job, tmp_path)
+            shutil.copytree(short, place)
+            (place / "result.json").write_text(json.dumps({"hash": job.recipe.hash}))
+    found, (absent,) = networks({"grids": GRIDS, "folder": folder, "long": {"sst.toml": tmp_path}})
+    assert set(found) == {("digits", "mlp"), ("sst-binary", "tree-lstm")}
+    runs = found["sst-binary", "tree-lstm"]
+    assert {(loss, run.recipe.seed) for loss in runs for run in runs[loss]} == made
+    assert {run.recipe.epochs for loss in runs for run in runs[loss]} == {25}
+    assert [len(each) for each in found["digits", "mlp"].values()] == [1, 1]
+    # Only runs with the same seed are compared.
+    [(focal, plain)] = pairs(runs, "fl-3", "ce")
+    assert (focal.recipe.loss, plain.recipe.loss) == ("fl-3", "ce")
+    assert focal.recipe.seed == plain.recipe.seed == 1
+    assert "sst-binary tree-lstm: ce (3 runs), label-smoothing (5 runs), brier" in absent
+    # The short run is not read, also where no long one is there.
+    found, (absent,) = networks(
+        {"grids": GRIDS, "folder": folder, "long": {"sst.toml": tmp_path / "none"}}
+    )
+    assert set(found) == {("digits", "mlp")}
+    assert "sst-binary tree-lstm: ce (5 runs)" in absent
+
+
 @pytest.mark.slow
 def test_the_paper_s_sentences_are_counted(folder):
     moments = {"reliability_at": [0.3, 1.0], "gradients_at": [0.03, 0.3, 0.6]}
-    result = dynamics({"grids": GRIDS, "folder": folder, "sure": 0.8, **moments})
+    result = dynamics({"grids": GRIDS, "folder": folder, "long": {}, "sure": 0.8, **moments})
     values = result.values
     assert values["test NLL rises after its lowest epoch, cross-entropy"] == 2
     assert values["of these: all of the rise is of mistakes"] == 2
@@ -389,6 +443,9 @@ def test_a_product_of_temperatures_is_compared_with_what_is_found(folder):
     assert result.values["pairs trained here"] == 2
     ratio = result.values["found / composed, trained here, map's T on the simplex"]
     assert ratio == pytest.approx(1.0 / (2.0 * 0.3563), rel=0.05)
+    assert result.values["networks trained here"] == result.values["data sets trained here"] == 2
+    interval = "found / composed, trained here, map's T on the simplex: 95% from"
+    assert interval not in result.values  # of two networks it would be useless
 
 
 def test_sure_predictions_differ_surely_or_not(folder):
@@ -461,10 +518,12 @@ def test_a_run_that_was_unpacked_is_not_rounded_again(folder, tmp_path):
 @pytest.mark.parametrize("n_epochs", [1, 4, 40, 200])
 def test_histograms_are_kept_of_the_epochs_that_are_drawn(n_epochs):
     train = {"error": 0.1, **{name: {"count": [1, 2]} for name in kept.HISTOGRAMS}}
-    records = [{"epoch": epoch, "train": train} for epoch in range(n_epochs)]
+    others = {"val": {"error": 0.2, "nll": 0.3}, "test": {"nll": 0.4}, "seconds": {"train": 5.0}}
+    records = [{"epoch": epoch, "train": train, **others} for epoch in range(n_epochs)]
     lines = "".join(json.dumps(record) + "\n" for record in records).encode()
-    once = kept.without_histograms(lines)
-    assert kept.without_histograms(once) == once
+    once = kept.with_what_is_read(lines)
+    assert kept.with_what_is_read(once) == once
+    assert json.loads(once.splitlines()[0]).keys() == {"epoch", "train", "val", "test"}
     found = [json.loads(line) for line in once.splitlines()]
     assert [(each["epoch"], each["train"]["error"]) for each in found] == [
         (epoch, 0.1) for epoch in range(n_epochs)
