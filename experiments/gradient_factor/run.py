@@ -70,7 +70,8 @@ def run(parameters: Mapping[str, Any]) -> Result:
     pictures = {"gradient-factor": draw_factor(gammas), "optimal-output": draw_optimum(gammas)}
     notes = [
         f"Prop. 2 was looked at for {len(p0s)} thresholds from {p0s[0]:g} to {p0s[-1]:g}, "
-        f"{len(parameters['multiples'])} gammas and {n} probabilities each; Fig. 7 for {n} truths and {len(gammas)} gammas; Prop. 1 and "
+        f"{len(parameters['multiples'])} gammas and {n} probabilities each; "
+        f"Fig. 7 for {n} truths and {len(gammas)} gammas; Prop. 1 and "
         f"App. H for {parameters['n_random']} random cases of each gamma and each of "
         f"{', '.join(map(str, parameters['n_classes']))} classes."
     ]

@@ -281,13 +281,13 @@ def test_a_range_holds_the_calibration_error_of_another_sample():
         labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
         return StoredPredictions(logits, labels, np.arange(n).astype(str))
 
-    parameters = {"tenths": [7, 13], "draws": 40, "seed": 1}
+    parameters = {"tenths": [3, 40], "draws": 40, "seed": 1}
     parameters |= {"test_messages": 600, "val_messages": 200}
     inside, times = 0, 40
     for _ in range(times):
         run = TrainedRun(None, None, {})
         run.__dict__.update(val=sample(200), test=sample(300))
-        low, high = of_other_messages(measure(run, [7, 13]), parameters)["ece", "before"]
+        low, high = of_other_messages(measure(run, [3, 40]), parameters)["ece", "before"]
         other = sample(600)
         inside += low <= 100 * calibrant.ece(logits=other.logits, labels=other.labels) <= high
     assert inside >= 34  # of 95% in truth, fewer have a probability of 1%
