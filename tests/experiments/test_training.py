@@ -272,6 +272,7 @@ def test_a_range_holds_what_was_seen_and_is_narrower_for_more_messages(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:temperature. the best point is at a bound")
 def test_a_range_holds_the_calibration_error_of_another_sample():
     """Also where the network is calibrated, and all that is printed is noise."""
     rng = np.random.default_rng(0)
