@@ -152,6 +152,62 @@ def test_probabilities_by_position_are_refused():
     assert TemperatureScaling().fit(TWO * 3, Y).temperature_ > 0.0
 
 
+FRAME = pd.DataFrame(LOGITS)
+OTHER_ROWS = np.random.default_rng(1).permutation(N)
+GROUPED = calibrant.GroupedCalibration(base="temperature").fit(LOGITS, LABELS, groups={"g": ANIMAL})
+
+
+def shuffled(values: np.ndarray) -> pd.Series:
+    return pd.Series(values).iloc[OTHER_ROWS]
+
+
+OTHER_INDEX = {
+    "labels": lambda: evaluate(logits=FRAME, labels=shuffled(LABELS)),
+    "sample_weight": lambda: calibrant.nll(
+        logits=FRAME, labels=LABELS, sample_weight=shuffled(np.ones(N))
+    ),
+    "groups": lambda: evaluate(logits=FRAME, labels=LABELS, groups=shuffled(ANIMAL)),
+    "groups in a dict": lambda: evaluate(
+        logits=FRAME, labels=LABELS, groups={"a": ANIMAL, "b": shuffled(ANIMAL)}
+    ),
+    "groups in a frame": lambda: calibrant.worst_slices(
+        labels=LABELS, logits=FRAME, groups=shuffled(ANIMAL).to_frame("a")
+    ),
+    "groups beside labels": lambda: evaluate(
+        logits=LOGITS, labels=pd.Series(LABELS), groups=shuffled(ANIMAL)
+    ),
+    "groups of a fit": lambda: calibrant.GroupedCalibration().fit(
+        FRAME, LABELS, groups=shuffled(ANIMAL)
+    ),
+    "groups of a prediction": lambda: GROUPED.predict_proba(FRAME, groups=shuffled(ANIMAL)),
+    "sample_weight of a fit": lambda: TemperatureScaling().fit(
+        FRAME, LABELS, sample_weight=shuffled(np.ones(N))
+    ),
+    "calibrated": lambda: calibrant.decide(
+        pd.Series(P), costs={"a": [0, 1], "b": [1, 0]}, calibrated=shuffled(P)
+    ),
+    "probs_b": lambda: calibrant.paired_difference(pd.Series(P), shuffled(P), Y),
+    "posterior": lambda: calibrant.metrics.kl_to_posterior(
+        pd.DataFrame(TWO), pd.DataFrame(TWO).iloc[OTHER_ROWS]
+    ),
+}
+
+
+@pytest.mark.parametrize("what", OTHER_INDEX)
+def test_another_row_index_is_refused(what):
+    name = what.split()[0]
+    with pytest.raises(CalibrantError, match=f"{name} must have the row index of the .*such as"):
+        OTHER_INDEX[what]()
+
+
+def test_the_same_row_index_and_arrays_without_one_are_taken():
+    expected = GROUPED.predict_proba(LOGITS, groups=ANIMAL)
+    frame = FRAME.iloc[OTHER_ROWS]
+    found = GROUPED.predict_proba(frame, groups=shuffled(ANIMAL)).loc[range(N)]
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(GROUPED.predict_proba(LOGITS, groups=pd.Series(ANIMAL)), expected)
+
+
 REFUSED = {
     "positive class is not known": lambda: evaluate(P, NAMES),
     "positive must be one of the labels": lambda: evaluate(P, NAMES, positive="maybe"),

@@ -15,6 +15,9 @@ from calibrant._inputs.values import described, shown
 from calibrant._types import Array
 from calibrant.errors import CalibrantError
 
+CORRECTNESS = ("wrong", "correct")
+"""The classes of a confidence: whether the answer is wrong or correct."""
+
 
 def class_indices(
     given: Any,
@@ -39,7 +42,6 @@ def class_indices(
         )
     if classes is not None:
         classes = distinct_classes(classes, n_classes)
-    _refuse_other_index(given, of)
     found = _label_array(given)
     whole = _is_whole(found)
     if of.one_column and positive is not None and classes is not None:
@@ -220,19 +222,6 @@ def _check_positive(positive: Any, found: Sequence[Any]) -> None:
             f"positive must be one of the labels, {shown(found)}; found {described(positive)}. "
             "Check its spelling and type"
         )
-
-
-def _refuse_other_index(given: Any, of: Scores) -> None:
-    """Refuse labels whose pandas index is not that of the scores."""
-    index = getattr(given, "index", None)
-    if index is None or of.index is None or not hasattr(index, "equals"):
-        return
-    if index.equals(of.index):
-        return
-    raise CalibrantError(
-        "labels must have the row index of the scores; found another. Align them, such as "
-        "labels.loc[scores.index], or pass arrays"
-    )
 
 
 def _places(values: Array, classes: Classes, ignored: int | None) -> npt.NDArray[np.int64]:

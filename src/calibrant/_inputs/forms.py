@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -149,7 +149,7 @@ def is_of_frames(given: Any) -> bool:
 def _from_narwhals(kind: str, given: Any, classes: Sequence[Any] | None) -> Scores:
     import narwhals.stable.v2 as nw
 
-    data, index = narwhal(given), getattr(given, "index", None)
+    data, index = narwhal(given), _row_index(given)
     if isinstance(data, nw.Series):
         series = data
 
@@ -188,6 +188,31 @@ def _with_index(made: Any, like: Any) -> Any:
     if hasattr(like, "index") and hasattr(made, "set_axis"):
         return made.set_axis(like.index, axis=0)
     return made
+
+
+def same_rows(scores: Any, **others: Any) -> None:
+    """Refuse pandas objects whose row index is not that of the scores.
+
+    The first of ``others`` with an index takes their place if they have none. A dict of columns has
+    the indices of its columns.
+    """
+    name, index = "scores", scores.index if isinstance(scores, Scores) else _row_index(scores)
+    for other, given in others.items():
+        for column in given.values() if isinstance(given, Mapping) else [given]:
+            own = _row_index(column)
+            if index is None:
+                name, index = other, own
+            elif own is not None and not own.equals(index):
+                raise CalibrantError(
+                    f"{other} must have the row index of the {name}; found another. Align them, "
+                    f"such as {other}.loc[{name}.index], or pass arrays"
+                )
+
+
+def _row_index(given: Any) -> Any:
+    """The row index of a frame or series of pandas, else None."""
+    index = getattr(given, "index", None)
+    return index if hasattr(index, "equals") else None
 
 
 def _refuse_text(data: Any, kind: str) -> None:

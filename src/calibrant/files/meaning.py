@@ -59,6 +59,12 @@ class Meaning:
             known = self.indices or {}
             entries = labels.tolist()
             unknown = next((each for each in entries if each not in known), None)
+            if unknown is not None and not known:
+                raise CalibrantError(
+                    f"{self.where}: labels must be class indices, unless the columns are named "
+                    f"after the classes; found {unknown!r}. Of two classes name the positive one: "
+                    "--positive LABEL"
+                )
             if unknown is not None:
                 raise CalibrantError(
                     f"{self.where}: labels must be among the classes {_inputs.shown([*known])}; "
@@ -132,6 +138,7 @@ def meaning_of(
     """The meaning of a file, from all of its rows."""
     found: set[Any] = set()
     probable, n_classes = True, 0
+    lowest, highest = np.inf, -np.inf
     for block in blocks:
         if "labels" in block:
             found |= set(np.unique(block["labels"]).tolist())
@@ -139,11 +146,19 @@ def meaning_of(
             probable = probable and _inputs.look_like_probs(
                 block["score"], one_column=layout.single
             )
+            lowest = np.min(block["score"], initial=lowest)
+            highest = np.max(block["score"], initial=highest)
         scores = block.get(layout.kind)
         n_classes = 0 if scores is None else (2 if layout.single else scores.shape[1])
     kind = layout.kind
     if kind == "score":
         kind = asked_kind or ("probs" if probable else "logits")
+        if layout.single and asked_kind is None and kind == "logits" and lowest >= 0.0:
+            raise CalibrantError(
+                f"{where}: {layout.scores[0]} must hold probabilities from 0 to 1, or log-odds of "
+                f"both signs; found {lowest:g} to {highest:g}. Divide percentages by 100, or name "
+                "the column logit"
+            )
     labels: list[Any] = sorted(found)
     missing = [
         each

@@ -145,6 +145,7 @@ def paired_difference(
         "positive": positive,
         "classes": classes,
     }
+    _inputs.same_rows(None, probs_a=probs_a, logits_a=logits_a, probs_b=probs_b, logits_b=logits_b)
     a = samples_from_scores(probs_a, labels, logits=logits_a, **options)
     b = samples_from_scores(probs_b, labels, logits=logits_b, **options)
     todo = plan(metrics, n_bins, level, n_resamples, random_state, len(a))

@@ -119,6 +119,7 @@ def decide(
     level = _inputs.level(level)
     kind, given = _inputs.one_of(probs=probs, logits=logits)
     scores = _inputs.scores(kind, given)
+    _inputs.same_rows(scores, labels=labels, calibrated=calibrated)
     p = _probabilities(scores)
     true = names = None
     if labels is None:

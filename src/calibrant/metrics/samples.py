@@ -20,6 +20,10 @@ from calibrant.errors import CalibrantError
 
 Floats = npt.NDArray[np.float64]
 
+NEGLIGIBLE = 2.0**-300
+"""A weight this many times smaller than the largest counts as 0. If the largest is itself smaller,
+products of weights and probabilities could lose digits, and weights are scaled up."""
+
 
 @dataclass(frozen=True)
 class ScoredSamples:
@@ -187,6 +191,7 @@ def samples_from_scores(
 
     kind, given = _inputs.one_of(probs=probs, logits=logits)
     found = _inputs.scores(kind, given)
+    _inputs.same_rows(found, labels=labels, sample_weight=sample_weight, groups=groups)
     if found.one_column:
         found.checked()
     scores = _inputs.as_numpy(found.values)
@@ -198,7 +203,7 @@ def samples_from_scores(
     )
     labels = _inputs.as_numpy(indices).reshape(-1)
     weight = _inputs.sample_weight(sample_weight, scores)
-    weight = None if weight is None else weight.reshape(-1)
+    weight = None if weight is None else weights_in_range(weight.reshape(-1))
     flat = scores.reshape(-1, scores.shape[-1])
     if groups is not None:
         groups = _inputs.groups(groups, len(flat))
@@ -240,6 +245,24 @@ def samples_from_scores(
         upper=upper,
         groups=groups,
     )
+
+
+def weights_in_range(weight: Floats) -> Floats:
+    """Checked weights whose products are exact up to rounding: none is tiny, except 0.
+
+    Weights are relative, and a power of two changes no digit of them.
+
+    Examples:
+        >>> weights_in_range(np.array([5e-324, 1e-323])).tolist()
+        [0.5, 1.0]
+        >>> weights_in_range(np.array([3.0, 5e-324])).tolist()
+        [3.0, 0.0]
+    """
+    largest = weight.max(initial=0.0)
+    if 0.0 < largest < NEGLIGIBLE:
+        weight = np.ldexp(weight, 1 - np.frexp(largest)[1])
+        largest = weight.max()
+    return np.where(weight < NEGLIGIBLE * largest, 0.0, weight)
 
 
 def _checked_upper(upper_logits: Array, kind: str, scores: npt.NDArray[Any]) -> npt.NDArray[Any]:

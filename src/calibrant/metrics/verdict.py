@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrant._inputs import Classes
+from calibrant._inputs import CORRECTNESS, Classes
 from calibrant.metrics.calibration_test import (
     MOST_LABELS,
     CalibrationTest,
@@ -135,18 +135,28 @@ def evidence_of(
 def judge_positive(
     evidence: ColumnEvidence, n: int, level: float, classes: Classes | None = None
 ) -> Verdict:
-    """Two classes: over- or under-confident by the slope, prevalence off by the mean."""
+    """Two classes: over- or under-confident by the slope, prevalence off by the mean.
+
+    Of answers that are wrong or correct, the mean decides as for confidences.
+    """
     test, alpha, name = evidence.test, 1.0 - level, called(1, classes)
     if test.overall >= alpha:
         return _calibrated(test, evidence.error, n, name)
     slope_off = test.adjusted_p_value("slope") < alpha
     mean_off = test.adjusted_p_value("mean") < alpha
+    side_of_mean = "prevalence off"
     mean = (
         f"the mean P({name}) is {evidence.mean:.3f}, where {evidence.rate:.1%} of the samples are "
         f"of {'' if name.startswith('class ') else 'class '}{name}"
     )
+    if classes == CORRECTNESS:
+        side_of_mean = "over-confident" if evidence.mean > evidence.rate else "under-confident"
+        mean = (
+            f"the mean confidence is {evidence.mean:.1%}, where {evidence.rate:.1%} of the answers "
+            "are correct"
+        )
     if mean_off and not (slope_off and evidence.by_scale):
-        return _found("prevalence off", test, f"{mean} (p = {test.overall:.2g})")
+        return _found(side_of_mean, test, f"{mean} (p = {test.overall:.2g})")
     slope = f"slope {evidence.slope:.2f} (1 is calibrated), {_error(test, evidence.error, name)}"
     side = "miscalibrated"
     if slope_off:
