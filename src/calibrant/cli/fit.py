@@ -235,7 +235,9 @@ def fit(
     remark = remark if calibrator.classes_ == CORRECTNESS else ""
     click.echo(f"{calibrator.report_}\n{remark}Written to {output}\n")
     # Truncated rows are only written as a folder.
-    calibrated = "calibrated" if is_truncated(Path(val)) else "calibrated.npz"
+    ending = Path(val).suffix.lower()
+    calibrated = f"calibrated{ending if ending in ('.csv', '.parquet') else '.npz'}"
+    calibrated = "calibrated" if is_truncated(Path(val)) else calibrated
     options = as_options({**columns, "where": None})
     click.echo(f"To use it:     calibrant apply {output} FILE{options} -o {calibrated}")
     click.echo(f"To measure it: calibrant evaluate {calibrated}")
