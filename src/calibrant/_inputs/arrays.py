@@ -60,6 +60,12 @@ def floating(values: Any, name: str) -> Array:
     if type(values) is np.ndarray and values.dtype in PLAIN:  # at once: a service sends single rows
         return values
     array = as_array(values, name)
+    if hasattr(array, "is_meta") and (array.is_meta or "strided" not in str(array.layout)):
+        kind = "no values (device meta)" if array.is_meta else f"the layout {array.layout}"
+        raise CalibrantError(
+            f"{name} must be a dense tensor with values; found {kind}. Call to_dense(), or compute "
+            "them on a device"
+        )
     xp = array_namespace(array)
     if xp.isdtype(array.dtype, "real floating"):
         if isinstance(array, np.ndarray) and not array.dtype.isnative:

@@ -52,6 +52,8 @@ class ScoredSamples:
     """Largest possible logits, (n, K), if a log leaves out options; see ``missing_options``."""
     groups: _inputs.Groups | None = None
     """The groups of the rows, to evaluate each of them too."""
+    known_rounding: float | None = None
+    """:attr:`rounding`, if it is known although the scores are not."""
 
     def __len__(self) -> int:
         return len(self.confidence)
@@ -133,6 +135,22 @@ class ScoredSamples:
         """Sum of the squared probabilities of each row."""
         return self._rest[1] if self.sum_of_squares is None else self.sum_of_squares
 
+    @cached_property
+    def rounding(self) -> float:
+        """Relative rounding error of a probability, on average over the rows.
+
+        It is that of the type of the scores. The error of a logit grows with its size, and of each
+        row those next to the largest matter.
+        """
+        if self.scores is None:
+            known = self.known_rounding
+            return float(np.finfo(np.float64).eps) if known is None else known
+        unit = float(np.finfo(self.scores.dtype).eps)
+        if not self.from_logits:
+            return unit
+        size = np.abs(self.scores.max(axis=1).astype(np.float64))
+        return float(np.clip(unit * size, unit, 1.0).mean())
+
     def without_scores(self) -> ScoredSamples:
         """The same samples for metrics of the top class, the NLL and the Brier score only."""
         return ScoredSamples(
@@ -141,6 +159,7 @@ class ScoredSamples:
             self.weight,
             label_log_prob=self.true_log_prob,
             sum_of_squares=self.squares,
+            known_rounding=self.rounding,
         )
 
     def without_many_scores(self) -> ScoredSamples:
@@ -169,7 +188,9 @@ class ScoredSamples:
 
 
 ROW_ARRAYS = tuple(
-    field.name for field in fields(ScoredSamples) if field.name not in ("from_logits", "classes")
+    field.name
+    for field in fields(ScoredSamples)
+    if field.name not in ("from_logits", "classes", "known_rounding")
 )
 """Fields with one entry for each row."""
 
