@@ -112,6 +112,10 @@ REFUSED = {
         {"label": TEXT3, "prob_cat": P3[:, 0], "prob_dog": P3[:, 1], "prob_emu": P3[:, 2]},
         {},
     ),
+    "among the classes '1', '2', '3'; found '0'": (
+        {"label": [i % 3 for i in range(N)], **{f"prob_{k + 1}": P3[:, k] for k in range(3)}},
+        {},
+    ),
     "needs labels of two classes": ({"label": TEXT3, "prob": P}, {}),
     "mean the same": ({"label": Y, "y_true": Y, "prob": P}, {}),
     "'No', 'Yes', 'yes'. Correct the labels": (

@@ -55,7 +55,7 @@ REFUSED = {
     "a tensor without values": (
         lambda: calibrant.nll(torch.empty(2, 3, device="meta"), LABELS),
         ValueError,
-        "found no values",
+        "found a tensor on the device meta",
     ),
     "a bare number": (
         lambda: focal.focal_log_probs(3.0, gamma=1.0),

@@ -36,7 +36,7 @@ def test_a_planted_slice_is_found():
 
 
 def test_a_search_needs_columns():
-    with pytest.raises(CalibrantError, match="needs the columns .*; found none"):
+    with pytest.raises(CalibrantError, match=r"needs the columns .*; found none"):
         worst_slices([0.5, 0.5], [0, 1], groups=None)
 
 

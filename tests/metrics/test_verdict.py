@@ -121,10 +121,10 @@ def test_small_sizes_of_two_classes_are_told_apart():
 
 
 def test_small_sizes_of_many_classes_are_told_apart():
-    probs = np.tile([0.5, 0.4959, 0.0041], (20_000, 1))
-    labels = np.repeat([0, 1, 2], [10_000, 9_994, 6])
+    probs = np.tile([0.5, 0.4996, 0.0004], (200_000, 1))
+    labels = np.repeat([0, 1, 2], [100_000, 99_998, 2])
     words = evaluate(probs, labels, metrics=["error_rate"], n_resamples=20).verdict()
-    assert "class 2 (mean probability 0.41%, rate 0.030%" in words
+    assert "class 2 (mean probability 0.040%, rate 0.0010%" in words
 
 
 @pytest.mark.parametrize("shares", [(0.3, 0.3), (0.0, 0.0), (1.0, 1.0), (5e-324, 0.0), (1e-9, 1.0)])

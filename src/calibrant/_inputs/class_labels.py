@@ -162,7 +162,7 @@ def _whole_numbers(values: Array) -> npt.NDArray[Any]:
         return array
     if array.dtype.kind == "f" or array.dtype == np.uint64:
         refuse(
-            np.abs(array) >= 2.0**63,
+            np.abs(array) >= np.float64(2**63),
             "labels must be whole numbers of 64 bits, or names; found {found:g} in {where}. "
             "Pass class indices 0..K-1, and drop rows without a label",
             found=array,

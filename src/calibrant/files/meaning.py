@@ -7,7 +7,7 @@ of them are between 0 and 1; and the labels of a single column may be any two.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,6 +178,10 @@ def meaning_of(
     if by_name is not None and positive is None:
         return Meaning(layout, kind, names, by_name, where)
     with _inputs.naming(where):
+        columns = None if layout.single else layout.column_classes
+        numbered = _numbers_of(columns)
+        if columns is not None and numbered is not None:  # so labels are no positions
+            _refuse_unknown(labels, [*columns, *numbered], columns)
         distinct = sorted(set(numbers.values()))
         classes = _classes(layout, distinct, n_classes, class_names, positive)
     if classes is None:
@@ -237,10 +241,15 @@ def _classes(
                 "0, 1, ..., or name the columns after them"
             )
         return list(_inputs.sorted_classes(labels, n_classes))
-    unknown = [each for each in labels if each not in names]
-    if unknown:
-        raise CalibrantError(
-            f"labels must be among the classes {_inputs.shown(names)}; found {unknown[0]!r}. "
-            "Correct it, or add a column for the class"
-        )
+    _refuse_unknown(labels, names, names)
     return list(names)
+
+
+def _refuse_unknown(labels: Iterable[Any], known: Sequence[Any], names: Sequence[str]) -> None:
+    """Refuse labels that are not classes."""
+    for label in labels:
+        if label not in known:
+            raise CalibrantError(
+                f"labels must be among the classes {_inputs.shown(names)}; found {label!r}. "
+                "Correct it, or add a column for the class"
+            )

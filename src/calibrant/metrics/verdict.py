@@ -231,26 +231,31 @@ def percentages(predicted: float, observed: float) -> tuple[str, str]:
     Examples:
         >>> percentages(0.492, 0.375), percentages(0.0021, 0.00015), percentages(0.9962, 1.0)
         (('49.2%', '37.5%'), ('0.21%', '0.015%'), ('99.62%', '100.0%'))
-        >>> percentages(0.01234, 0.01231)
-        ('1.234%', '1.231%')
+        >>> percentages(0.01234, 0.01231), percentages(1e-12, 0.0)
+        (('1.234%', '1.231%'), ('1e-10%', '0.0%'))
     """
     for decimals in range(1, 16 if predicted != observed else 2):
-        texts = [f"{share:.{max(decimals, _decimals(share))}%}" for share in (predicted, observed)]
+        texts = _percentage(predicted, decimals), _percentage(observed, decimals)
         if float(texts[0][:-1]) != float(texts[1][:-1]):
             break
-    return texts[0], texts[1]
+    return texts
 
 
-def _decimals(share: float) -> int:
-    """Decimals of a percentage with which it, or what is missing to 100%, has two digits."""
+def _percentage(share: float, decimals: int) -> str:
     small = 100.0 * min(share, 1.0 - share)
-    return 1 - math.floor(math.log10(small)) if small > 0.0 else 0
+    if 0.0 < small < 1e-5 and share < 0.5:
+        return f"{small:.2g}%"
+    if small > 0.0:
+        decimals = max(decimals, 1 - math.floor(math.log10(small)))
+    return f"{share:.{decimals}%}"
 
 
 def _named(off: tuple[ClassOff, ...], classes: Classes | None) -> str:
     named = []
     for each in off[:MOST_NAMED]:
-        predicted, observed = percentages(each.predicted, each.observed)
+        predicted, observed = f"{each.predicted:.1%}", f"{each.observed:.1%}"
+        if predicted == observed:
+            predicted, observed = percentages(each.predicted, each.observed)
         named.append(
             f"{called(each.class_index, classes)} (mean probability {predicted}, rate {observed}, "
             f"p = {each.p_value:.2g})"
