@@ -142,6 +142,18 @@ def test_the_positive_class_of_labels_in_words(write, tmp_path):
         watch(folder, time="day", positive="maybe")
 
 
+def test_a_state_without_the_setting_of_the_positive_class_is_read(write, tmp_path):
+    """Files of earlier versions have no such setting."""
+    folder, state = write(logs(2), range(2)), tmp_path / "s.json"
+    first = watch(folder, time="day", state=state)
+    content = json.loads(state.read_text())
+    assert content["settings"].pop("positive") is None
+    state.write_text(json.dumps(content))
+    same(watch(folder, time="day", state=state), first)
+    with pytest.raises(CalibrantError, match="positive"):
+        watch(folder, time="day", state=state, positive="1")
+
+
 def test_columns_of_the_path(write):
     table = logs(DAYS, change=4)
     one = watch(write(table, range(DAYS)), time="day")

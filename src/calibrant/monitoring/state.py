@@ -2,7 +2,7 @@
 
     {"format": "calibrant-watch", "version": 1,
      "settings": {"time": "day", "every": "day", "since": null, "by": ["country"],
-                  "label": null, "score": [], "calibrator": null},
+                  "label": null, "score": [], "calibrator": null, "positive": null},
      "n_classes": 2, "class_names": null,
      "files": {"day=2026-10-01/0.parquet": {"bytes": 51234, "changed": 1790000000000000000,
                   "waiting": 12, "sums": {"2026-10-01": {"": [...], "country=FR": [...]}}}},
