@@ -32,7 +32,7 @@ NAMED = ("--time", "year", "--label", "ill", "--score", "risk_prob")
 def test_no_alarm_is_status_0():
     done = run_calibrant("watch", "good.parquet", *NAMED)
     assert done.exit_code == 0, done.output
-    assert "good.parquet: 1 periods, 2,000 samples" in done.output
+    assert "good.parquet: 1 period, 2,000 samples" in done.output
     assert "No alarm" in done.output
 
 

@@ -112,6 +112,10 @@ REFUSED = {
         {"label": TEXT3, "prob_cat": P3[:, 0], "prob_dog": P3[:, 1], "prob_emu": P3[:, 2]},
         {},
     ),
+    "among the classes '1', '2', '3'; found '0'": (
+        {"label": [i % 3 for i in range(N)], **{f"prob_{k + 1}": P3[:, k] for k in range(3)}},
+        {},
+    ),
     "needs labels of two classes": ({"label": TEXT3, "prob": P}, {}),
     "mean the same": ({"label": Y, "y_true": Y, "prob": P}, {}),
     "'No', 'Yes', 'yes'. Correct the labels": (
@@ -119,6 +123,10 @@ REFUSED = {
         {},
     ),
     "has the columns label, ' risk'": ({"label": Y, " risk": P}, {}),
+    "score must hold probabilities from 0 to 1, or log-odds of both signs; found 0.": (
+        {"label": Y, "score": 100 * P},
+        {},
+    ),
 }
 
 
@@ -130,6 +138,34 @@ def test_refused_in_one_line(tmp_path, message):
         read_predictions(file, **named)
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_log_odds_of_one_sign_need_a_name_that_says_so(tmp_path):
+    file = write(tmp_path / "file.csv", {"label": Y, "logit": 3 * P})
+    np.testing.assert_allclose(read_predictions(file).logits[:, 1], 3 * P, rtol=1e-12)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_columns_of_the_same_name_are_not_copied_as_one(tmp_path, ending):
+    file = tmp_path / f"twice{ending}"
+    if ending == ".csv":
+        lines = (f"{y},a,b,{p:.6f}" for y, p in zip(Y, P, strict=True))
+        file.write_text("\n".join(["label,g,g,prob", *lines]) + "\n")
+    else:
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        columns = [pa.array(each) for each in (Y, Y, Y, P)]
+        pq.write_table(pa.table(columns, names=["label", "g", "g", "prob"]), file)
+    run("fit", file, "--method", "platt", "-o", tmp_path / "cal.json")
+    run("evaluate", file)  # reads neither of them
+    out = tmp_path / f"out{ending}"
+    for arguments in (
+        ["apply", str(tmp_path / "cal.json"), str(file), "-o", str(out)],
+        ["evaluate", str(file), "--by", "g"],
+    ):
+        result = CliRunner().invoke(main, arguments)
+        assert result.exit_code == 2
+        assert "the column g occurs 2 times. Keep one of them" in result.output
+    assert not out.exists()
 
 
 def test_a_column_of_a_class_that_occurs_twice(tmp_path):
@@ -198,11 +234,16 @@ def test_another_column_called_calibrator_is_not_lost(tmp_path):
     assert not out.exists()
 
 
-@pytest.mark.parametrize("ending", [".csv", ".parquet", ".npz"])
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".npz", ".jsonl"])
 def test_confidence_and_correct_everywhere(tmp_path, ending):
-    file = write(tmp_path / f"stated{ending}", {"confidence": P**0.5, "correct": Y})
+    if ending == ".jsonl":
+        file = tmp_path / "stated.jsonl"
+        lines = zip((P**0.5).tolist(), (Y == 1).tolist(), strict=True)
+        file.write_text("".join(f'{{"confidence": {p}, "correct": {y:d}}}\n' for p, y in lines))
+    else:
+        file = write(tmp_path / f"stated{ending}", {"confidence": P**0.5, "correct": Y})
     said = run("fit", file, "--method", "platt", "-o", tmp_path / "cal.json")
-    assert "No answer changes" in said
+    assert "No answer changes, only how sure of it the model is: predictions and accuracy" in said
     said = run("apply", tmp_path / "cal.json", file, "-o", tmp_path / f"out{ending}")
     out = read_predictions(tmp_path / f"out{ending}")
     assert abs(out.confidence.mean() - Y.mean()) < 0.01
@@ -210,10 +251,17 @@ def test_confidence_and_correct_everywhere(tmp_path, ending):
     assert "predicted classes changed" not in said
     np.testing.assert_array_equal(out.correct, Y == 1)
     said = run("compare", file, file, "--methods", "identity,platt")
-    assert "P(correct)" in said
-    assert "and no answer" in " ".join(said.split())
+    words = " ".join(said.split())
+    assert "Over-confident: the mean confidence is" in words
+    assert f"{Y.mean():.1%} of the answers are correct" in words
+    assert "and no answer" in words
+    assert "Over-confident" in run("evaluate", file)
     run("report", file, file, "--methods", "identity,platt", "-o", tmp_path / "page.html")
-    assert "P(correct)" in (tmp_path / "page.html").read_text()
+    page = (tmp_path / "page.html").read_text()
+    assert "P(correct)" in page
+    gained = page.partition("What do I gain?")[2].partition("</dl>")[0]
+    assert "log-loss" in gained
+    assert "accuracy" not in gained  # no answer changes
     run("export", tmp_path / "cal.json", "-o", tmp_path / "cal.py")
 
 

@@ -47,6 +47,16 @@ REFUSED = {
         ValueError,
         r"np.stack\(\[1 - p, p\]",
     ),
+    "a sparse tensor": (
+        lambda: calibrant.evaluate(logits=torch.tensor(LOGITS).to_sparse(), labels=LABELS),
+        ValueError,
+        "dense tensor with values; found the layout torch.sparse_coo",
+    ),
+    "a tensor without values": (
+        lambda: calibrant.nll(torch.empty(2, 3, device="meta"), LABELS),
+        ValueError,
+        "found a tensor on the device meta",
+    ),
     "a bare number": (
         lambda: focal.focal_log_probs(3.0, gamma=1.0),
         ValueError,

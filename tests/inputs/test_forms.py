@@ -138,6 +138,50 @@ def test_numbered_columns_are_no_names():
     assert TemperatureScaling().fit(frame, LABELS).classes_ == (0, 1, 2)
 
 
+@pytest.mark.parametrize("names", ["123", [1, 2, 3], ["prob_1", "prob_2", "prob_3"], "120", "013"])
+def test_columns_called_after_numbers_are_names(names):
+    frame = pd.DataFrame(LOGITS, columns=list(names))
+    numbers = np.array([int(str(name)[-1]) for name in names])
+    expected = calibrant.nll(logits=LOGITS, labels=LABELS)
+    for labels in (numbers[LABELS], numbers[LABELS].astype(float)):
+        assert calibrant.nll(logits=frame, labels=labels) == expected
+    ignored = np.where(np.arange(N) == 5, -100, numbers[LABELS])
+    calibrant.nll(logits=frame, labels=ignored, ignore_label=-100)
+    stray = np.where(np.arange(N) == 5, 7, numbers[LABELS])
+    with pytest.raises(CalibrantError, match=r"classes .*; found '7' in row 5.*classes=range\(3\)"):
+        evaluate(logits=frame, labels=stray)
+    assert calibrant.nll(logits=frame, labels=LABELS, classes=range(3)) == expected
+
+
+@pytest.mark.parametrize("names", ["012", [0, 1, 2], ["prob_0", "prob_1", "prob_2"]])
+def test_columns_called_0_to_k_are_names_and_positions(names):
+    frame = pd.DataFrame(LOGITS, columns=list(names))
+    expected = calibrant.nll(logits=LOGITS, labels=LABELS)
+    for labels in (LABELS, LABELS.astype(str), LABELS.astype(float)):
+        assert calibrant.nll(logits=frame, labels=labels) == expected
+
+
+def test_generic_names_are_positions():
+    frame = pd.DataFrame(LOGITS, columns=["c0", "c1", "c2"])
+    assert TemperatureScaling().fit(frame, LABELS).classes_ == ("c0", "c1", "c2")
+
+
+def test_booleans_are_1_and_0_in_columns_of_that_name():
+    frame = pd.DataFrame({"1": P, "0": 1 - P})
+    assert calibrant.nll(frame, Y == 1) == calibrant.nll(frame, Y)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 1e300, 2**64 - 1, 2**63])
+def test_labels_of_more_than_64_bits_are_refused(value):
+    kind = np.uint64 if isinstance(value, int) else float
+    labels = np.append(np.zeros(N - 1, dtype=kind), kind(value))
+    for scores in (TWO, P):
+        with pytest.raises(
+            CalibrantError, match=rf"found {float(value):g} in row 299".replace("+", r"\+")
+        ):
+            calibrant.ece(scores, labels)
+
+
 def test_probabilities_by_position_are_refused():
     fitted = TemperatureScaling().fit(probs=TWO, labels=Y)
     for refused in (
@@ -150,6 +194,62 @@ def test_probabilities_by_position_are_refused():
             refused()
     assert TemperatureScaling().fit(logits=TWO, labels=Y).temperature_ < 1.0
     assert TemperatureScaling().fit(TWO * 3, Y).temperature_ > 0.0
+
+
+FRAME = pd.DataFrame(LOGITS)
+OTHER_ROWS = np.random.default_rng(1).permutation(N)
+GROUPED = calibrant.GroupedCalibration(base="temperature").fit(LOGITS, LABELS, groups={"g": ANIMAL})
+
+
+def shuffled(values: np.ndarray) -> pd.Series:
+    return pd.Series(values).iloc[OTHER_ROWS]
+
+
+OTHER_INDEX = {
+    "labels": lambda: evaluate(logits=FRAME, labels=shuffled(LABELS)),
+    "sample_weight": lambda: calibrant.nll(
+        logits=FRAME, labels=LABELS, sample_weight=shuffled(np.ones(N))
+    ),
+    "groups": lambda: evaluate(logits=FRAME, labels=LABELS, groups=shuffled(ANIMAL)),
+    "groups in a dict": lambda: evaluate(
+        logits=FRAME, labels=LABELS, groups={"a": ANIMAL, "b": shuffled(ANIMAL)}
+    ),
+    "groups in a frame": lambda: calibrant.worst_slices(
+        labels=LABELS, logits=FRAME, groups=shuffled(ANIMAL).to_frame("a")
+    ),
+    "groups beside labels": lambda: evaluate(
+        logits=LOGITS, labels=pd.Series(LABELS), groups=shuffled(ANIMAL)
+    ),
+    "groups of a fit": lambda: calibrant.GroupedCalibration().fit(
+        FRAME, LABELS, groups=shuffled(ANIMAL)
+    ),
+    "groups of a prediction": lambda: GROUPED.predict_proba(FRAME, groups=shuffled(ANIMAL)),
+    "sample_weight of a fit": lambda: TemperatureScaling().fit(
+        FRAME, LABELS, sample_weight=shuffled(np.ones(N))
+    ),
+    "calibrated": lambda: calibrant.decide(
+        pd.Series(P), costs={"a": [0, 1], "b": [1, 0]}, calibrated=shuffled(P)
+    ),
+    "probs_b": lambda: calibrant.paired_difference(pd.Series(P), shuffled(P), Y),
+    "posterior": lambda: calibrant.metrics.kl_to_posterior(
+        pd.DataFrame(TWO), pd.DataFrame(TWO).iloc[OTHER_ROWS]
+    ),
+}
+
+
+@pytest.mark.parametrize("what", OTHER_INDEX)
+def test_another_row_index_is_refused(what):
+    name = what.split()[0]
+    with pytest.raises(CalibrantError, match=f"{name} must have the row index of the .*such as"):
+        OTHER_INDEX[what]()
+
+
+def test_the_same_row_index_and_arrays_without_one_are_taken():
+    expected = GROUPED.predict_proba(LOGITS, groups=ANIMAL)
+    frame = FRAME.iloc[OTHER_ROWS]
+    found = GROUPED.predict_proba(frame, groups=shuffled(ANIMAL)).loc[range(N)]
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(GROUPED.predict_proba(LOGITS, groups=pd.Series(ANIMAL)), expected)
 
 
 REFUSED = {

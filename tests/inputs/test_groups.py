@@ -8,6 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+import calibrant
 from calibrant import _inputs
 from calibrant._inputs import Groups
 from calibrant.errors import CalibrantError
@@ -24,9 +25,15 @@ def texts(given, n):
 @pytest.mark.parametrize(
     "given",
     [
-        {"year": [2015, None, 2016], "sex": ["f", "m", ""]},
-        {"year": np.array([2015.0, np.nan, 2016.0]), "sex": np.array(["f", "m", "NA"])},
+        {"year": [2015, None, 2016], "sex": ["f", "m", None]},
+        {"year": np.array([2015.0, np.nan, 2016.0]), "sex": np.array(["f", "m", None])},
         pd.DataFrame({"year": [2015, None, 2016], "sex": pd.Categorical(["f", "m", None])}),
+        {"year": pd.array([2015, None, 2016]), "sex": pd.array(["f", "m", None], "string")},
+        {
+            "year": np.ma.masked_equal([2015, 0, 2016], 0),
+            "sex": pd.Categorical(["f", "m", None]),
+        },
+        {"year": [2015, float("nan"), 2016], "sex": ["f", "m", pd.NA]},
         pl.DataFrame({"year": [2015, None, 2016], "sex": ["f", "m", None]}),
         pa.table(
             {"year": [2015, None, 2016], "sex": pa.array(["f", "m", None]).dictionary_encode()}
@@ -45,6 +52,48 @@ def test_one_column_without_a_name_is_called_group():
 def test_numbers_are_in_order_and_missing_values_last():
     (column,) = _inputs.groups(["10", "b", None, "9", "-1"], 5).columns
     assert column.values == ("-1", "9", "10", "b", "missing")
+
+
+def test_one_column_of_any_type():
+    for given in (pd.Categorical(["a", "b"]), pd.array(["a", "b"], dtype="string")):
+        assert texts(given, 2) == {"group": ["a", "b"]}
+
+
+@pytest.mark.parametrize("text", ["", " ", "NA", "None", "nan", "null", " a", "a ", "missing"])
+def test_text_stays_as_it_is(text):
+    both = [text, "a"]
+    for given in (both, np.array(both), pd.Series(both), pl.Series(both), pa.array(both)):
+        assert texts(given, 2) == {"group": both}
+
+
+def test_blank_text_of_a_file_is_no_value():
+    columns = {"x": np.array(["NA", " ", "", "a"]), "y": pa.array(["", None, "None", "a"])}
+    found = _inputs.groups_of_columns(columns, ["x", "y"], 4)
+    assert {column.name: [column.values[i] for i in column.index] for column in found.columns} == {
+        "x": ["NA", "missing", "missing", "a"],
+        "y": ["missing", "missing", "None", "a"],
+    }
+
+
+def test_no_date_is_no_value():
+    dates = np.array(["2015-01-01", "NaT"], dtype="datetime64[D]")
+    for given in (dates, pd.Series(dates).dt.date, [*dates.tolist()]):
+        assert texts(given, 2) == {"group": ["2015-01-01", "missing"]}
+
+
+def test_text_that_is_nearly_a_number():
+    values = ["--1", "-", "9" * 5000, "1" * 18, "²", "7"]
+    (column,) = _inputs.groups(values, 6).columns
+    assert column.values == ("7", "1" * 18, "-", "--1", "9" * 5000, "²")
+
+
+def test_combinations_that_cannot_be_numbered():
+    columns = {f"c{i}": np.arange(400) % (400 - i % 2) for i in range(9)}
+    cells = dict(_inputs.groups(columns, 400).cells())
+    assert [rows.tolist() for rows in cells.values()] == [[i] for i in range(400)]
+    assert list(cells)[7] == ("7",) * 9
+    with pytest.raises(CalibrantError, match="at most 500 groups; found 3996"):
+        calibrant.evaluate(np.full(400, 0.5), np.arange(400) % 2, groups=columns)
 
 
 def test_arrow_columns_have_the_values_that_occur():
@@ -79,6 +128,10 @@ def test_joined_parts_are_the_whole():
     [
         ({"a": [1, 2]}, "one value for each of the 3 rows; found 2 in a"),
         ({}, "at least one column"),
+        ([{}, {}, {}], r"text, numbers or dates; found dict \{\} in group"),
+        ({"a": np.array([[1], 2, 3], dtype=object)}, r"found list \[1\] in a"),
+        (["a", None, "missing"], "without a value are the group 'missing'; found a group of that"),
+        (pl.LazyFrame({"a": [1, 2, 3]}), "a frame, a dict of columns or one column"),
         (np.zeros((3, 2)), "a frame, a dict of columns or one column"),
     ],
 )

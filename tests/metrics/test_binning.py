@@ -76,6 +76,21 @@ def test_membership_is_what_the_table_sums(values, n_bins):
     assert np.allclose(hits, table.correct_sum)
 
 
+@given(confidences, st.integers(1, 40), st.randoms(use_true_random=False))
+def test_weights_that_vanish_are_in_one_bin(values, n_bins, random):
+    confidence, correct = np.array(values), np.arange(len(values)) % 2
+    weight = np.array([10.0 ** random.uniform(-90, 3) for _ in values])
+    sample, index, share = mass_membership(confidence, n_bins, weight)
+    assert np.allclose(np.bincount(sample, weights=share), 1.0)
+    table = equal_mass_table(confidence, correct, n_bins, weight)
+    assert np.isfinite(table.gap).all()
+    n, total = len(table.weight), weight.sum()
+    mass = np.bincount(index, weights=(share * weight[sample]), minlength=n)
+    assert np.allclose(mass / total, table.share, atol=1e-12)
+    hits = np.bincount(index, weights=share * (weight * correct)[sample], minlength=n)
+    assert np.allclose(hits / total, table.correct_sum / total, atol=1e-12)
+
+
 @pytest.mark.parametrize("n_bins", [1, 2, 3, 7, 10, 15, 25, 49, 100, 1000])
 def test_a_confidence_on_an_edge_belongs_below_it(n_bins):
     edges = width_edges(n_bins)

@@ -113,6 +113,24 @@ def test_one_sample_has_no_interval():
         ({"costs": np.where(COSTS == 0.0, np.inf, COSTS)}, "costs must be finite"),
         ({"costs": {"a": [1, 2, 3], "b": [1, 2]}}, "costs must be a rectangular array"),
         ({"costs": None}, "costs must be a rectangular array"),
+        ({"costs": {"a": {0: 1, 1: 2, 2: 3}}}, "costs of each action must be a list .* for 'a'"),
+        ({"costs": {"a": 1, "b": 2}}, "costs of each action must be a list .* found int 1"),
+        ({"costs": {"a": [[1], [2], [3]]}}, "costs of each action must be a list"),
+        ({"costs": {1: [1, 2, 3], "1": [1, 2, 3]}}, "each action once; found '1' 2 times"),
+        ({"costs": pd.DataFrame(COSTS, columns=list("abca"))}, "each action once; found 'a' 2"),
+        ({"costs": pd.DataFrame(COSTS, index=list("aab"))}, "each class once; found 'a' 2"),
+        (
+            {"costs": pd.DataFrame(COSTS[:, :1], columns=["reject"]), "reject": 1},
+            "each action once",
+        ),
+        (
+            {
+                "probs": np.eye(3),
+                "labels": [0, 1, 2],
+                "costs": np.array([[-1e308], [1e308], [0.0]]),
+            },
+            "finite means and intervals; found that the expected cost goes beyond",
+        ),
         ({"costs": pd.DataFrame(COSTS, index=list("xyz"))}, "found none for 0"),
         ({"reject": np.nan}, "reject must be finite"),
         ({"reject": "no"}, "reject must be a number"),
@@ -155,7 +173,8 @@ def test_a_file_of_costs_in_another_encoding(tmp_path):
         ("true,treat\nsick,1,2\n", "every line of costs must have"),
         ("true,treat\nsick,much\n", "costs must be finite numbers; found 'much'"),
         ("true,treat\nsick,nan\n", "costs must be finite numbers; found 'nan'"),
-        ("true,treat\nsick,1\nsick,2\n", "each class once"),
+        ("true,treat\nsick,1\nsick,2\n", "costs.csv: costs must name each class once"),
+        ("true,a, a\nsick,1,2\n", "costs.csv: costs must name each action once; found 'a' 2 times"),
     ],
 )
 def test_files_refused_in_one_line(tmp_path, text, message):
@@ -164,6 +183,46 @@ def test_files_refused_in_one_line(tmp_path, text, message):
     with pytest.raises(CalibrantError, match=message) as refusal:
         read_costs(file)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_file_of_costs_that_is_missing(tmp_path):
+    file = tmp_path / "none.csv"
+    for costs in (file, str(file)):
+        with pytest.raises(FileNotFoundError) as refusal:
+            decide(PROBS, costs=costs)
+        assert str(refusal.value) == f"there is no file {file} of costs. Check the path"
+
+
+@pytest.mark.parametrize("exponent", [-1050, -600, 520, 1018])
+def test_costs_of_any_size(exponent):
+    """A power of two changes no digit."""
+    calibrated = PROBS[:, ::-1]
+    plain = decide(PROBS, LABELS, costs=COSTS, reject=0.25, calibrated=calibrated)
+    scaled = decide(
+        PROBS,
+        LABELS,
+        costs=np.ldexp(COSTS, exponent),
+        reject=np.ldexp(0.25, exponent),
+        calibrated=calibrated,
+    )
+    np.testing.assert_array_equal(scaled.actions, plain.actions)
+    for name in ("expected", "realised", "miscalibration"):
+        for end in ("value", "low", "high"):
+            expected = np.ldexp(getattr(getattr(plain, name), end), exponent)
+            assert getattr(getattr(scaled, name), end) == expected
+
+
+def test_the_largest_costs():
+    found = decide(PROBS, LABELS, costs=[[1e308, 0], [0, 1e308], [0, 0]])
+    assert 0.0 < found.expected.low < found.expected.value < found.expected.high < 1e308
+    rejected = decide(PROBS, LABELS, costs=np.eye(3), reject=-1e308)
+    assert (rejected.actions == 3).all()
+    assert rejected.realised.value == rejected.realised.low == pytest.approx(-1e308)
+    # An enormous cost of what is impossible takes no digits from the others.
+    costs = np.array([[0.1, 0.7], [0.3, 0.2], [1e308, 1e308]])
+    sure = np.stack([PROBS[:, 0], 1.0 - PROBS[:, 0], np.zeros(300)], axis=1)
+    few = decide(sure[:, :2], costs=costs[:2])
+    assert decide(sure, costs=costs).expected == few.expected
 
 
 def test_the_top_level_name():

@@ -161,6 +161,85 @@ def test_weights_of_any_size():
             assert row.value == pytest.approx(plain[row.name].value, rel=1e-9, abs=close)
 
 
+WIDE = {
+    "one row": np.where(np.arange(400) == 7, 1.0, 1e-17),
+    "one row, the others subnormal": np.where(np.arange(400) == 7, 1.0, 5e-324),
+    "log-normal": np.exp(np.random.default_rng(0).normal(0.0, 15.0, 400)),
+}
+
+
+@pytest.mark.parametrize("n_columns", [2, 4])
+@pytest.mark.parametrize("weight", WIDE.values(), ids=WIDE)
+def test_weights_that_vanish_next_to_others(weight, n_columns):
+    probs, labels = draw_sharpened(400, 2.0, seed=12)
+    probs = probs[:, :n_columns] / probs[:, :n_columns].sum(axis=1, keepdims=True)
+    labels = np.minimum(labels, n_columns - 1)
+    result = evaluate(probs, labels, sample_weight=weight, n_resamples=50)
+    for row in result.measured:
+        assert np.isfinite(row.value)
+    for floor in result.noise_floors:
+        assert 0.0 <= floor.expected <= 1.0
+        assert 0.0 < floor.p_value <= 1.0
+    both = paired_difference(probs, probs[::-1], labels, sample_weight=weight, n_resamples=50)
+    for difference in both.differences:
+        assert difference.low is None or np.isfinite([difference.low, difference.high]).all()
+
+
+def test_equal_weights_change_nothing_however_small():
+    probs, labels = draw_sharpened(200, 2.0, seed=10)
+    groups = {"half": np.arange(200) % 2}
+    plain = evaluate(probs, labels, groups=groups, n_resamples=50)
+    for size in (2.0**-1074, 2.0**-1060, 2.0**-400):
+        weight = np.full(200, size)
+        result = evaluate(probs, labels, sample_weight=weight, groups=groups, n_resamples=50)
+        for row in result.measured:
+            assert row.value == pytest.approx(plain[row.name].value, rel=1e-9, abs=1e-12)
+        assert [each.side for each in result.by_group.groups] == [
+            each.side for each in plain.by_group.groups
+        ]
+        both = paired_difference(probs, probs[::-1], labels, sample_weight=weight, n_resamples=50)
+        without = paired_difference(probs, probs[::-1], labels, n_resamples=50)
+        for name in ("ece", "ada_ece", "nll"):
+            assert both[name].low == pytest.approx(without[name].low, rel=1e-9, abs=1e-12)
+    assert METRICS["ada_ece"](logits=[[1.0, 0.0]], labels=[0], sample_weight=[5e-324]) == (
+        pytest.approx(1.0 / (1.0 + np.e))
+    )
+
+
+@pytest.mark.parametrize("shift", [100.0, -1000.0, 1e5])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_rounding_of_logits_is_no_difference(shift, dtype):
+    rng = np.random.default_rng(1)
+    logits = (2.0 * rng.normal(size=(400, 3))).astype(dtype)
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    for a, b in ((logits, logits + dtype(shift)), (logits + dtype(shift), logits)):
+        result = paired_difference(logits_a=a, logits_b=b, labels=labels, n_resamples=100)
+        assert {row.verdict for row in result.differences} == {"not distinguishable"}
+
+
+@pytest.mark.parametrize("row", [[0.3, 0.7], [0.001, 0.999], [1e-9, 1.0 - 1e-9]])
+def test_rounding_of_probabilities_is_no_difference(row):
+    """All rows are rounded in the same direction."""
+    probs, labels = np.tile(row, (400, 1)), np.arange(400) % 10 > 2
+    narrow = probs.astype(np.float32)
+    assert paired_difference(probs, narrow, labels, metrics=["nll"])["nll"].difference != 0.0
+    for a, b in ((probs, narrow), (narrow, probs)):
+        result = paired_difference(a, b, labels, n_resamples=100)
+        assert {row.verdict for row in result.differences} == {"not distinguishable"}
+
+
+def test_small_differences_of_narrow_types_are_found():
+    """Classes that are masked by a large number make no rounding error."""
+    probs, labels = draw_sharpened(3000, 1.0, seed=8)
+    logits = np.log(probs).astype(np.float32)
+    logits[:, 3], labels = -1e9, np.where(labels == 3, 0, labels)
+    other = logits.copy()
+    other[:, 0] += 1e-3
+    result = paired_difference(logits_a=logits, logits_b=other, labels=labels)
+    assert result["nll"].verdict == "worse"
+    assert 0.0 < result["nll"].difference < 1e-3
+
+
 def test_what_has_no_interval_alone_has_none_in_a_comparison(monkeypatch):
     probs, labels = draw_sharpened(300, 2.0, seed=11)
     other = draw_sharpened(300, 1.0, seed=11)[0]
@@ -237,3 +316,13 @@ def test_noise_is_not_taken_for_a_difference():
         result = paired_difference(other, twin, labels, metrics=["ece", "nll"], n_resamples=200)
         alarms += sum(row.verdict != "not distinguishable" for row in result.differences)
     assert alarms <= 14  # of 120; at 5% more than 14 come about once in two thousand times
+
+
+def test_an_interval_below_its_value_is_explained():
+    rng = np.random.default_rng(0)
+    logits = 1.5 * rng.normal(size=(300, 30))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    found = evaluate(logits=logits, labels=labels, metrics=["classwise_ece", "nll"])
+    assert found["classwise_ece"].high < found["classwise_ece"].value
+    assert str(found).count("An interval below its value is of the error without noise") == 1
+    assert "without noise" not in str(evaluate(logits=logits, labels=labels, metrics=["nll"]))

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 import calibrant
@@ -98,6 +101,8 @@ def test_small_samples(shape):
     [
         ({"labels": np.zeros((5, 2))}, "shape of probs"),
         ({"labels": np.full((5, 3), 2)}, "0 or 1"),
+        ({"labels": [[0, 1, 0], [0]]}, "rectangular"),
+        ({"label_names": ["a", "a", "b"]}, "label_names must be different; found 'a' twice"),
         ({"label_names": ["a"]}, "one name for each of the 3 labels"),
         ({"probs": np.full((5, 3), 1.5)}, "between 0 and 1"),
         ({"n_bins": 0}, "n_bins"),
@@ -107,3 +112,54 @@ def test_bad_input_is_refused(options, message):
     given = {"probs": np.full((5, 3), 0.5), "labels": np.zeros((5, 3))}
     with pytest.raises(CalibrantError, match=message):
         evaluate_multilabel(**{**given, **options})
+
+
+LIBRARIES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
+
+
+def in_columns(frame, values, names):
+    return LIBRARIES[frame]({name: values[:, i] for i, name in enumerate(names)})
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("called", [("", ""), ("prob_", "label_"), ("prob_", ""), ("y_", "y_")])
+def test_columns_of_frames_are_matched_by_name(library, called):
+    probs, labels = draw(300, 3)
+    names = [[f"{prefix}{name}" for name in "abc"] for prefix in called]
+    p = in_columns(library, probs, names[0])
+    turned = in_columns(library, labels[:, [2, 0, 1]], [names[1][i] for i in (2, 0, 1)])
+    found = evaluate_multilabel(p, turned)
+    expected = evaluate_multilabel(
+        probs, labels, label_names=[n.replace("prob_", "") for n in names[0]]
+    )
+    assert found == expected
+
+
+def test_the_names_come_from_whichever_frame_has_them():
+    probs, labels = draw(300, 3)
+    named = pd.DataFrame(labels > 0, columns=list("abc"))
+    for p in (probs, pd.DataFrame(probs)):
+        assert [each.name for each in evaluate_multilabel(p, named).labels] == ["a", "b", "c"]
+    p = pd.DataFrame(probs, columns=list("abc"))
+    for y in (labels, pd.DataFrame(labels), labels.tolist()):
+        assert [each.name for each in evaluate_multilabel(p, y).labels] == ["a", "b", "c"]
+    numbered = pd.DataFrame(labels).iloc[:, ::-1]
+    assert evaluate_multilabel(probs, numbered) == evaluate_multilabel(probs, labels)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (
+            lambda y: y.rename(columns={"c": "d"}),
+            "those of probs, 'a', 'b', 'c'; found 'a', 'b', 'd'",
+        ),
+        (lambda y: y[["a", "b"]], "those of probs, 'a', 'b', 'c'; found 'a', 'b'"),
+        (lambda y: y.sample(frac=1.0, random_state=0), "labels must have the row index"),
+        (lambda y: pl.DataFrame(y).lazy(), "array or a frame in memory; found LazyFrame"),
+    ],
+)
+def test_frames_that_do_not_fit_are_refused(labels, message):
+    probs, y = (pd.DataFrame(each, columns=list("abc")) for each in draw(50, 3))
+    with pytest.raises(CalibrantError, match=message):
+        evaluate_multilabel(probs, labels(y))

@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 
+from calibrant.errors import CalibrantError
 from calibrant.metrics import worst_slices
 from calibrant.metrics.samples import samples_from_scores
 from calibrant.metrics.slices import search_slices
@@ -32,6 +33,11 @@ def test_a_planted_slice_is_found():
     assert json.loads(found.to_json())["slices"][0]["by"] == {"a": "1", "b": "2"}
     assert "a=1, b=2" in str(found)
     assert "a=1, b=2" in found._repr_html_()
+
+
+def test_a_search_needs_columns():
+    with pytest.raises(CalibrantError, match=r"needs the columns .*; found none"):
+        worst_slices([0.5, 0.5], [0, 1], groups=None)
 
 
 def deviation(p, y):

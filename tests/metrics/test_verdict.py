@@ -13,6 +13,7 @@ from calibrant.metrics import StreamedEvaluation, calibration_test
 from calibrant.metrics.calibration_test import CalibrationTest
 from calibrant.metrics.evaluation import evaluate_samples
 from calibrant.metrics.samples import samples_from_scores, samples_of_confidence
+from calibrant.metrics.verdict import percentages
 from tests.builders import draw_sharpened
 from tests.metrics.test_positive import draw_two
 
@@ -97,6 +98,39 @@ def test_sizes_of_two_classes():
     words = evaluate(logits=logits, labels=labels).verdict()
     assert f"mean P(class 1) is {expit(logits[:, 1]).mean():.3f}" in words
     assert f"{labels.mean():.1%} of the samples are of class 1" in words
+
+
+def test_small_sizes_of_two_classes_are_told_apart():
+    rng = np.random.default_rng(0)
+    odds = rng.normal(-6.5, 1.0, 100_000)
+    labels = (rng.random(100_000) < expit(odds - 2.5)).astype(int)
+    logits = np.stack([np.zeros_like(odds), odds], axis=1)
+    mean, rate = expit(odds).mean(), labels.mean()
+    assert f"{rate:.1%}" == "0.0%"
+    for result in (
+        evaluate(logits=logits, labels=labels, metrics=["error_rate"], n_resamples=20),
+        streamed(logits, labels),
+    ):
+        words = f"mean P(class 1) is {mean:.2%}, where {rate:.3%} of the samples are of class 1"
+        assert words in result.verdict()
+    # And likewise of what nearly every sample is.
+    words = evaluate(
+        logits=-logits, labels=1 - labels, metrics=["error_rate"], n_resamples=20
+    ).verdict()
+    assert f"is {1 - mean:.2%}, where {1 - rate:.3%} of the samples are of class 1" in words
+
+
+def test_small_sizes_of_many_classes_are_told_apart():
+    probs = np.tile([0.5, 0.4996, 0.0004], (200_000, 1))
+    labels = np.repeat([0, 1, 2], [100_000, 99_998, 2])
+    words = evaluate(probs, labels, metrics=["error_rate"], n_resamples=20).verdict()
+    assert "class 2 (mean probability 0.040%, rate 0.0010%" in words
+
+
+@pytest.mark.parametrize("shares", [(0.3, 0.3), (0.0, 0.0), (1.0, 1.0), (5e-324, 0.0), (1e-9, 1.0)])
+def test_percentages_at_the_ends(shares):
+    first, second = percentages(*shares)
+    assert (float(first[:-1]) == float(second[:-1])) == (shares[0] == shares[1])
 
 
 def test_balanced_class_weights_are_found():

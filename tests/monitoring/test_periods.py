@@ -45,6 +45,13 @@ def test_dates_of_every_type(column):
     assert texts(column, "year") == ["2026"] * 3
 
 
+def test_a_time_with_an_offset_is_the_same_day_as_text_and_as_a_timestamp():
+    text = pa.array(["2026-01-01T23:00:00-05:00"])
+    assert texts(text) == ["2026-01-02"]
+    moment = pa.array([datetime.fromisoformat(text[0].as_py())])
+    assert texts(moment.cast(pa.timestamp("us", tz="America/New_York"))) == ["2026-01-02"]
+
+
 @pytest.mark.parametrize(
     "column", [pa.array([2026, 9]), pa.array([2026.0, 9.0]), pa.array(["2026", "9"])]
 )

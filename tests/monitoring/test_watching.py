@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant import GroupedCalibration, TemperatureScaling
+from calibrant.errors import CalibrantError
 from calibrant.monitoring import Watch, watch
 from calibrant.monitoring.page import write_page
 from tests.monitoring.conftest import logs
@@ -117,8 +118,40 @@ def test_a_day_without_labels_waits(write, tmp_path):
     assert (len(found.periods), found.waiting) == (1, 400)
     only = watch(folder / "2026-10-02.parquet", time="day")
     assert (only.periods, only.n, only.waiting, only.alarm) == ((), 0, 400, None)
-    assert "No alarm" in str(only)
+    assert str(only).endswith("No verdict: no sample that counts has a label yet.")
+    late = watch(folder, time="day", since="2027-01-01")  # such as a mistyped year
+    assert (late.n, late.verdict()) == (0, only.verdict())
     write_page(only, tmp_path / "page.html")
+
+
+def test_the_positive_class_of_labels_in_words(write, tmp_path):
+    table = logs(4)
+    names = np.where(table["label"].to_numpy() == 1, "yes", "no")
+    words = table.set_column(table.column_names.index("label"), "label", pa.array(names))
+    numbers = watch(write(table, range(4)), time="day")
+    folder, state = write(words, range(2)), tmp_path / "s.json"
+    for file in ("2026-10-03", "2026-10-04"):
+        (folder / f"{file}.parquet").unlink()
+    watch(folder, time="day", positive="yes", state=state)
+    found = watch(write(words, range(4)), time="day", positive="yes", state=state)
+    assert found.class_names == ("no", "yes")
+    assert [each.gap for each in found.periods] == [each.gap for each in numbers.periods]
+    with pytest.raises(CalibrantError, match="name the positive one: --positive LABEL"):
+        watch(folder, time="day")
+    with pytest.raises(CalibrantError, match="positive must be one of the labels, 'no', 'yes'"):
+        watch(folder, time="day", positive="maybe")
+
+
+def test_a_state_without_the_setting_of_the_positive_class_is_read(write, tmp_path):
+    """Files of earlier versions have no such setting."""
+    folder, state = write(logs(2), range(2)), tmp_path / "s.json"
+    first = watch(folder, time="day", state=state)
+    content = json.loads(state.read_text())
+    assert content["settings"].pop("positive") is None
+    state.write_text(json.dumps(content))
+    same(watch(folder, time="day", state=state), first)
+    with pytest.raises(CalibrantError, match="positive"):
+        watch(folder, time="day", state=state, positive="1")
 
 
 def test_columns_of_the_path(write):

@@ -94,6 +94,16 @@ def refuse(bad: Array, message: str, found: Array | None = None) -> None:
 # --- scores ---
 
 
+def dense(values: Any, name: str) -> None:
+    """Refuse tensors of torch whose values are not all in memory."""
+    if hasattr(values, "is_meta") and (values.is_meta or "strided" not in str(values.layout)):
+        found = "a tensor on the device meta" if values.is_meta else f"the layout {values.layout}"
+        raise CalibrantError(
+            f"{name} must be a dense tensor with values; found {found}. Call to_dense(), or "
+            "compute them on another device"
+        )
+
+
 def unchecked_scores(values: Any, name: str) -> Array:
     """Real numbers with a class axis; the values themselves are not checked."""
     array = floating(values, name)
@@ -160,13 +170,13 @@ def probs(values: Any, *, tolerance: float | None = None) -> Array:
     refuse(
         lowest < 0,
         "probs must not be negative; found {found:.4g} in {where}. "
-        "If these are logits, apply a softmax first",
+        "If these are logits, pass them as logits=",
         found=lowest,
     )
     refuse(
         xp.abs(total - 1.0) > tolerance,
         f"probs rows must sum to 1 within {tolerance:.1g}; found {{found:.6g}} in {{where}}. "
-        "If these are logits, apply a softmax first; "
+        "If these are logits, pass them as logits=; "
         "if they are counts or scores, divide each row by its sum",
         found=total,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -11,9 +12,14 @@ import numpy.typing as npt
 from calibrant._array_api import array_namespace, is_array_api_obj
 from calibrant._inputs.arrays import as_array, as_numpy, labels, refuse
 from calibrant._inputs.forms import Classes, Scores, is_of_frames, narwhal
-from calibrant._inputs.values import described, shown
+from calibrant._inputs.values import described, is_missing, shown
 from calibrant._types import Array
 from calibrant.errors import CalibrantError
+
+WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
+"""Text that is a whole number."""
+CORRECTNESS = ("wrong", "correct")
+"""The classes of a confidence: whether the answer is wrong or correct."""
 
 
 def class_indices(
@@ -26,8 +32,10 @@ def class_indices(
 ) -> tuple[Array, Classes]:
     """Labels of any type as indices into the classes, and the classes.
 
-    Whole numbers are indices, unless ``classes`` or the columns of a frame name the classes. Other
-    labels are the names of columns, or, if those have no names, are sorted, as in scikit-learn.
+    Whole numbers are indices, unless ``classes`` or the columns of a frame name the classes: all
+    labels are such names, or the columns are called after numbers, other than 0, 1, ... in order.
+    Other labels are the names of columns, or, if those have no names, are sorted, as in
+    scikit-learn.
     """
     n_classes = of.values.shape[-1]
     if given is None:
@@ -39,23 +47,27 @@ def class_indices(
         )
     if classes is not None:
         classes = distinct_classes(classes, n_classes)
-    _refuse_other_index(given, of)
     found = _label_array(given)
     whole = _is_whole(found)
+    if whole:
+        found = _whole_numbers(found)
     if of.one_column and positive is not None and classes is not None:
         _check_positive(positive, classes)
         classes = (next(each for each in classes if each != positive), positive)
     elif of.one_column and (positive is not None or classes is None):
         classes = _classes_of_one_column(found, positive, ignored)
     elif classes is None and of.names is not None:
+        numbered = whole and _are_numbers(of.names)
+        if numbered and _is_bool(found):
+            found = found.astype(np.int64)
         fitting = [names for names in (of.names, of.columns) if names and _among(found, names)]
-        classes = fitting[0] if fitting else (None if whole else of.names)
+        classes = fitting[0] if fitting else (None if whole and not numbered else of.names)
     elif classes is None and n_classes == 2 and _is_bool(found):
         classes = (False, True)
     elif classes is None and not whole:
         classes = sorted_classes(_distinct_labels(found, None), n_classes)
     if classes is None or classes == tuple(range(n_classes)):
-        numbers = as_numpy(found).astype(np.int64, copy=False) if whole else found
+        numbers = found.astype(np.int64, copy=False) if whole else found
         return labels(numbers, of.values, ignored=ignored), (
             of.names or classes or tuple(range(n_classes))
         )
@@ -103,13 +115,6 @@ def _listed(given: Any) -> npt.NDArray[Any]:
     return array
 
 
-def _is_missing(value: Any) -> bool:
-    try:
-        return value is None or bool(value != value)
-    except (TypeError, ArithmeticError):  # pandas.NA is neither equal nor unequal to itself
-        return True
-
-
 def _refuse_mixture(values: npt.NDArray[Any]) -> None:
     for row, value in enumerate(values):
         if not isinstance(value, Hashable):
@@ -117,7 +122,7 @@ def _refuse_mixture(values: npt.NDArray[Any]) -> None:
                 f"labels must be hashable; found {described(value)} in row {row}. "
                 "Pass numbers or names"
             )
-        if _is_missing(value):
+        if is_missing(value):
             raise CalibrantError(
                 f"labels must not be missing; found {value} in row {row}. Drop the rows without one"
             )
@@ -148,6 +153,26 @@ def _is_whole(values: Array) -> bool:
         )
         return True
     return bool(xp.isdtype(values.dtype, ("integral", "bool")))
+
+
+def _whole_numbers(values: Array) -> npt.NDArray[Any]:
+    """Whole numbers as int64; booleans as they are."""
+    array = as_numpy(values)
+    if array.dtype.kind == "b":
+        return array
+    if array.dtype.kind == "f" or array.dtype == np.uint64:
+        refuse(
+            np.abs(array) >= np.float64(2**63),
+            "labels must be whole numbers of 64 bits, or names; found {found:g} in {where}. "
+            "Pass class indices 0..K-1, and drop rows without a label",
+            found=array,
+        )
+    return array.astype(np.int64, copy=False)
+
+
+def _are_numbers(names: Classes) -> bool:
+    """Whether every class is called after a whole number."""
+    return all(WHOLE_NUMBER.fullmatch(str(name)) for name in names)
 
 
 def _distinct_labels(values: Array, ignored: int | None) -> list[Any]:
@@ -222,19 +247,6 @@ def _check_positive(positive: Any, found: Sequence[Any]) -> None:
         )
 
 
-def _refuse_other_index(given: Any, of: Scores) -> None:
-    """Refuse labels whose pandas index is not that of the scores."""
-    index = getattr(given, "index", None)
-    if index is None or of.index is None or not hasattr(index, "equals"):
-        return
-    if index.equals(of.index):
-        return
-    raise CalibrantError(
-        "labels must have the row index of the scores; found another. Align them, such as "
-        "labels.loc[scores.index], or pass arrays"
-    )
-
-
 def _places(values: Array, classes: Classes, ignored: int | None) -> npt.NDArray[np.int64]:
     array = as_numpy(values)
     entries = array.reshape(-1).tolist()
@@ -250,9 +262,12 @@ def _places(values: Array, classes: Classes, ignored: int | None) -> npt.NDArray
         indices = [place[each] for each in entries]
     except KeyError:
         row = next(row for row, each in enumerate(entries) if each not in place)
+        remedy = "or name the columns in order: classes=[...]"
+        if array.dtype.kind == "i" and _are_numbers(classes):
+            remedy = f"or, if labels are positions of columns, pass classes=range({len(classes)})"
         raise CalibrantError(
             f"labels must be among the classes {shown(classes)}; found {entries[row]!r} in row "
-            f"{row}. Correct it, or name the columns in order: classes=[...]"
+            f"{row}. Correct it, {remedy}"
         ) from None
     return np.array(indices, dtype=np.int64).reshape(array.shape)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from calibrant._array_api import array_namespace
 from calibrant._inputs.arrays import (
     as_array,
+    dense,
     floating,
     logits,
     probs,
@@ -85,6 +86,7 @@ def scores(kind: str, given: Any, classes: Any = None) -> Scores:
     if is_of_frames(given):
         return _from_narwhals(kind, given, classes)
     array = as_array(given, kind)
+    dense(array, kind)
     if array.ndim == 1 and (classes is None or len(classes) == 2):
         return _positive(kind, array, lambda values: values[..., 1])
     if array.ndim == 2 and array.shape[1] == 1:
@@ -149,7 +151,7 @@ def is_of_frames(given: Any) -> bool:
 def _from_narwhals(kind: str, given: Any, classes: Sequence[Any] | None) -> Scores:
     import narwhals.stable.v2 as nw
 
-    data, index = narwhal(given), getattr(given, "index", None)
+    data, index = narwhal(given), _row_index(given)
     if isinstance(data, nw.Series):
         series = data
 
@@ -158,6 +160,17 @@ def _from_narwhals(kind: str, given: Any, classes: Sequence[Any] | None) -> Scor
             return _with_index(own.to_native(), given)
 
         return replace(_positive(kind, series.to_numpy(), as_series), index=index)
+    found = frame_scores(kind, given, classes)
+    if found.columns is not None and len(found.columns) == 1:
+        return replace(_positive(kind, found.values[:, 0], found.restored), index=index)
+    return replace(found, values=unchecked_scores(found.values, kind))
+
+
+def frame_scores(kind: str, given: Any, classes: Sequence[Any] | None) -> Scores:
+    """The numbers of a frame, in the order of the ``classes`` of a fitted calibrator."""
+    import narwhals.stable.v2 as nw
+
+    data = narwhal(given)
     if not isinstance(data, nw.DataFrame):
         raise CalibrantError(
             f"{kind} must be an array or a frame in memory; found {described(given)}. "
@@ -168,8 +181,8 @@ def _from_narwhals(kind: str, given: Any, classes: Sequence[Any] | None) -> Scor
         raise CalibrantError(f"{kind} must have a column for each class; found none. Add them")
     _refuse_text(data, kind)
     array = np.column_stack([column.to_numpy() for column in data.iter_columns()])
-    single = len(columns) == 1
-    order = None if single or classes is None else column_order(columns, classes)
+    names = class_names(columns)
+    order = None if len(columns) == 1 or classes is None else column_order(columns, classes)
 
     def as_frame(values: Array) -> Any:
         shown = values if order is None else values[:, np.argsort(order)]
@@ -177,10 +190,8 @@ def _from_narwhals(kind: str, given: Any, classes: Sequence[Any] | None) -> Scor
         new = {name: shown[:, i] for i, name in enumerate(columns)}
         return _with_index(nw.from_dict(new, backend=data.implementation).to_native(), given)
 
-    if single:
-        return replace(_positive(kind, array[:, 0], as_frame), index=index)
-    values = unchecked_scores(array if order is None else array[:, order], kind)
-    return Scores(kind, values, class_names(columns), tuple(columns), index, restored=as_frame)
+    values = array if order is None else array[:, order]
+    return Scores(kind, values, names, tuple(columns), _row_index(given), restored=as_frame)
 
 
 def _with_index(made: Any, like: Any) -> Any:
@@ -188,6 +199,31 @@ def _with_index(made: Any, like: Any) -> Any:
     if hasattr(like, "index") and hasattr(made, "set_axis"):
         return made.set_axis(like.index, axis=0)
     return made
+
+
+def same_rows(scores: Any, **others: Any) -> None:
+    """Refuse pandas objects whose row index is not that of the scores.
+
+    The first of ``others`` with an index takes their place if they have none. A dict of columns has
+    the indices of its columns.
+    """
+    name, index = "scores", scores.index if isinstance(scores, Scores) else _row_index(scores)
+    for other, given in others.items():
+        for column in given.values() if isinstance(given, Mapping) else [given]:
+            own = _row_index(column)
+            if index is None:
+                name, index = other, own
+            elif own is not None and not own.equals(index):
+                raise CalibrantError(
+                    f"{other} must have the row index of the {name}; found another. Align them, "
+                    f"such as {other}.loc[{name}.index], or pass arrays"
+                )
+
+
+def _row_index(given: Any) -> Any:
+    """The row index of a frame or series of pandas, else None."""
+    index = getattr(given, "index", None)
+    return index if hasattr(index, "equals") else None
 
 
 def _refuse_text(data: Any, kind: str) -> None:
@@ -213,21 +249,21 @@ def class_names(columns: Sequence[Hashable]) -> Classes | None:
         raise CalibrantError(
             f"columns must have different names; found {str(twice)!r} twice. Keep one of them"
         )
-    plain = _without_prefix(columns)
+    plain = without_prefix(columns)
     numbered = all(str(name) == str(i) for i, name in enumerate(plain))
     return None if numbered else plain
 
 
-def _without_prefix(columns: Sequence[Hashable]) -> Classes:
-    """Names of columns without ``prob_``, if all of them have it."""
-    matches = [PREFIXED.fullmatch(str(name)) for name in columns]
+def without_prefix(columns: Sequence[Hashable], prefixed: re.Pattern[str] = PREFIXED) -> Classes:
+    """Names of columns without a prefix such as ``prob_``, if all of them have it."""
+    matches = [prefixed.fullmatch(str(name)) for name in columns]
     names = tuple(m[1] for m in matches if m)
     return names if len(names) == len(columns) else tuple(columns)
 
 
 def column_order(columns: Sequence[Hashable], classes: Sequence[Any]) -> npt.NDArray[np.intp]:
     """The position of each class among ``columns``; their own order if no name is a class."""
-    named = _without_prefix(columns)
+    named = without_prefix(columns)
     place = {str(name): i for i, name in enumerate(named)}
     known = [place.get(str(each)) for each in classes]
     numbers = all(isinstance(each, int) for each in classes) or class_names(columns) is None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,16 +12,18 @@ import numpy.typing as npt
 
 from calibrant._inputs.arrays import as_array, as_numpy
 from calibrant._inputs.forms import is_of_frames, narwhal
-from calibrant._inputs.values import refusing, shown
+from calibrant._inputs.values import described, is_missing, refusing, shown
 from calibrant.errors import CalibrantError
 
 MISSING_GROUP = "missing"
 """The group of the rows without a value."""
 MISSING_TEXTS = ("", "NA", "N/A", "#N/A", "null", "NULL", "None")
-"""Texts of a missing value in a file; not nan, which is a number."""
-NO_VALUE = (*MISSING_TEXTS, "nan", "NaN", "<NA>", "NaT")
-"""Texts of a missing group."""
+"""Texts of a missing label or score in a file; not nan, which is a number."""
 ONE_COLUMN_NAME = "group"
+WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
+"""Text that is sorted as a number."""
+MOST_CELLS = 2**62
+"""Combinations that can be numbered."""
 
 Key = tuple[str, ...]
 """One value for each column."""
@@ -65,14 +68,15 @@ class Groups:
 
     def cells(self) -> Iterator[tuple[Key, npt.NDArray[np.intp]]]:
         """The combinations of values that occur, in order, with the rows of each."""
-        sizes = tuple(len(column.values) for column in self.columns)
-        indices = tuple(column.index for column in self.columns)
-        place = np.ravel_multi_index(indices, sizes)
+        place, n_cells = np.zeros(len(self), dtype=np.int64), 1
+        for column in self.columns:
+            if n_cells * len(column.values) > MOST_CELLS:  # number only those that occur
+                place, n_cells = np.unique(place, return_inverse=True)[1], len(self)
+            place, n_cells = place * len(column.values) + column.index, n_cells * len(column.values)
         order = np.argsort(place, kind="stable")
-        found, first = np.unique(place[order], return_index=True)
-        for cell, rows in zip(found, np.split(order, first[1:]), strict=True):
-            at = np.unravel_index(cell, sizes)
-            yield tuple(c.values[i] for c, i in zip(self.columns, at, strict=True)), rows
+        _, first = np.unique(place[order], return_index=True)
+        for rows in np.split(order, first[1:]):
+            yield tuple(column.values[column.index[rows[0]]] for column in self.columns), rows
 
     @classmethod
     def joined(cls, parts: Sequence[Groups]) -> Groups:
@@ -85,9 +89,16 @@ class Groups:
         )
 
 
-def groups(given: Any, n_rows: int) -> Groups:
-    """Check groups: a frame or a dict of columns, or one column, with ``n_rows`` entries."""
-    found = given if isinstance(given, Groups) else Groups(tuple(_columns(given)))
+def groups(given: Any, n_rows: int, *, from_file: bool = False) -> Groups:
+    """Check groups: a frame or a dict of columns, or one column, with ``n_rows`` entries.
+
+    ``from_file`` says that blank text is no value.
+    """
+    if isinstance(given, Groups):
+        found = given
+    else:
+        columns = _columns(given)
+        found = Groups(tuple(_column_of(*each, from_file=from_file) for each in columns))
     if not found.columns:
         raise CalibrantError("groups must have at least one column; found none. Name one")
     for column in found.columns:
@@ -100,9 +111,9 @@ def groups(given: Any, n_rows: int) -> Groups:
 
 
 def groups_of_columns(columns: Mapping[str, Any], names: Sequence[str], n_rows: int) -> Groups:
-    """The columns called ``names`` out of those of a table."""
+    """The columns called ``names`` out of those of a file."""
     _check_known(names, list(columns))
-    return groups({name: columns[name] for name in names}, n_rows)
+    return groups({name: columns[name] for name in names}, n_rows, from_file=True)
 
 
 def _check_known(names: Sequence[str], columns: Sequence[str]) -> None:
@@ -119,35 +130,31 @@ def described_group(names: Sequence[str], key: Key) -> str:
     return ", ".join(f"{name}={value}" for name, value in zip(names, key, strict=True))
 
 
-def _columns(given: Any) -> Iterator[GroupColumn]:
+def _columns(given: Any) -> Iterator[tuple[str, Any]]:
+    """The columns by name."""
     if isinstance(given, Mapping):
-        for name, values in given.items():
-            yield _column_of(str(name), values)
+        yield from ((str(name), values) for name, values in given.items())
         return
-    if is_of_frames(given):
-        data = narwhal(given)
-        if hasattr(data, "iter_columns"):
-            for series in data.iter_columns():
-                yield _column_of(series.name, series.to_native())
-        else:
-            yield _column(str(data.name or ONE_COLUMN_NAME), _array(given))
-        return
-    yield _column(ONE_COLUMN_NAME, _array(given))
+    data: Any = narwhal(given) if is_of_frames(given) else None
+    if hasattr(data, "iter_columns"):
+        yield from ((series.name, series.to_native()) for series in data.iter_columns())
+    else:
+        yield str(getattr(data, "name", None) or ONE_COLUMN_NAME), given
 
 
-def _column_of(name: str, values: Any) -> GroupColumn:
+def _column_of(name: str, values: Any, *, from_file: bool) -> GroupColumn:
     """A column of any library. Those of Arrow, which files have, are encoded without a Python
     object for each row.
     """
     if type(values).__module__.partition(".")[0] != "pyarrow":
-        return _column(name, _array(values))
+        return _column(name, _array(values), from_file=from_file)
     with refusing(f"the column {name} has no groups", "Name one of text, numbers or dates"):
         whole = values.combine_chunks() if hasattr(values, "combine_chunks") else values
         encoded = whole if hasattr(whole, "dictionary") else whole.dictionary_encode()
     distinct = np.array([*encoded.dictionary.to_pylist(), None], dtype=object)
     codes = encoded.indices.cast("int64").fill_null(len(distinct) - 1).to_numpy()
     used = np.flatnonzero(np.bincount(codes, minlength=len(distinct)))
-    plain = _column(name, distinct[used])
+    plain = _column(name, distinct[used], from_file=from_file)
     place = np.zeros(len(distinct), dtype=np.intp)
     place[used] = plain.index
     return replace(plain, index=place[codes])
@@ -156,11 +163,14 @@ def _column_of(name: str, values: Any) -> GroupColumn:
 def _array(values: Any) -> npt.NDArray[Any]:
     if is_of_frames(values):
         # polars' and pandas' categories become plain values
-        return np.asarray(narwhal(values).to_list(), dtype=object)
+        data = narwhal(values)
+        return np.asarray(data.to_list() if hasattr(data, "to_list") else data, dtype=object)
+    if isinstance(values, np.ma.MaskedArray):
+        return np.array(values.tolist(), dtype=object)  # None where masked
     if isinstance(values, np.ndarray):
         return values
     if isinstance(values, Sequence):
-        return np.asarray([*values], dtype=object)
+        return np.fromiter(values, dtype=object, count=len(values))
     return as_numpy(as_array(values, "groups"))
 
 
@@ -168,7 +178,7 @@ def _texts(column: GroupColumn) -> npt.NDArray[Any]:
     return np.asarray(column.values, dtype=object)[column.index]
 
 
-def _column(name: str, values: npt.NDArray[Any]) -> GroupColumn:
+def _column(name: str, values: npt.NDArray[Any], *, from_file: bool = False) -> GroupColumn:
     if values.ndim != 1:
         raise CalibrantError(
             f"groups must have one value for each row; found shape {values.shape} in {name}. Pass "
@@ -176,14 +186,37 @@ def _column(name: str, values: npt.NDArray[Any]) -> GroupColumn:
         )
     if values.dtype == object:
         rows = values.tolist()
-        texts = {value: _text(value) for value in dict.fromkeys(rows)}
+        texts = _names_of(name, rows, from_file=from_file)
         known = sorted(set(texts.values()), key=_order)
         place = {text: i for i, text in enumerate(known)}
         index = np.fromiter((place[texts[value]] for value in rows), np.intp, len(rows))
         return GroupColumn(name, tuple(known), index)
     distinct, index = np.unique(values, return_inverse=True)
-    plain = _column(name, distinct.astype(object))
+    plain = _column(name, distinct.astype(object), from_file=from_file)
     return replace(plain, index=plain.index[index])
+
+
+def _names_of(name: str, rows: list[Any], *, from_file: bool) -> dict[Any, str]:
+    """What the group of each value is called."""
+    other = next((value for value in rows if not isinstance(value, Hashable)), None)
+    if other is not None:
+        raise CalibrantError(
+            f"groups must be text, numbers or dates; found {described(other)} in {name}. Pass one "
+            "value for each row"
+        )
+    distinct = dict.fromkeys(rows)
+    missing = [each for each in distinct if is_missing(each) or (from_file and _is_blank(each))]
+    texts = {value: _text(value) for value in distinct} | dict.fromkeys(missing, MISSING_GROUP)
+    if missing and sum(text == MISSING_GROUP for text in texts.values()) > len(missing):
+        raise CalibrantError(
+            f"the rows without a value are the group {MISSING_GROUP!r}; found a group of that name "
+            f"in {name} too. Rename it, or give these rows a value"
+        )
+    return texts
+
+
+def _is_blank(value: Any) -> bool:
+    return isinstance(value, str) and not value.strip()
 
 
 def _text(value: Any) -> str:
@@ -192,8 +225,7 @@ def _text(value: Any) -> str:
         value = int(value)
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
-    text = str(value).strip()
-    return MISSING_GROUP if text in NO_VALUE else text
+    return str(value)
 
 
 def order_of_key(key: Key) -> tuple[Any, ...]:
@@ -202,5 +234,5 @@ def order_of_key(key: Key) -> tuple[Any, ...]:
 
 
 def _order(text: str) -> tuple[bool, bool, int, str]:
-    number = text.lstrip("-").isdecimal()
+    number = WHOLE_NUMBER.fullmatch(text) is not None
     return text == MISSING_GROUP, not number, int(text) if number else 0, text

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,30 +12,48 @@ import numpy.typing as npt
 
 from calibrant._array_api import array_namespace
 from calibrant._inputs.arrays import (
+    as_array,
     as_numpy,
     booleans,
+    dense,
     floating,
     refuse,
     sum_tolerance,
     unit_interval,
 )
-from calibrant._inputs.values import one_of
-from calibrant._types import Array
+from calibrant._inputs.forms import (
+    Classes,
+    Scores,
+    class_names,
+    frame_scores,
+    is_of_frames,
+    narwhal,
+    without_prefix,
+)
+from calibrant._inputs.values import described, one_of, shown
 from calibrant.errors import CalibrantError
 
+LABEL = re.compile(r"(?:labels?|target|y|y_true)_(.+)")
+"""A column named for its label: ``label_cat``."""
 MANY = 20
 """Fewer logits than this may all be between 0 and 1 by chance."""
 
 
-def label_scores(logits: Any, probs: Any, *, positional: Any = None) -> tuple[str, Array]:
-    """``"logits"`` or ``"probs"``, and the array: labels on the last axis, finite or in [0, 1].
+def label_scores(
+    logits: Any, probs: Any, *, positional: Any = None, fitted: Classes | None = None
+) -> Scores:
+    """Checked scores: labels on the last axis, finite or in [0, 1].
 
     Scores without a name are logits, and refused if there are many and all could be probabilities.
+    The columns of a frame are matched by name to ``fitted``, the labels of a calibrator.
     """
     if positional is not None:
         one_of(**{"scores by position": positional, "logits": logits, "probs": probs})
         logits = positional
     kind, given = one_of(logits=logits, probs=probs)
+    found = frame_scores(kind, given, fitted) if _is_frame(given) else None
+    given = given if found is None else found.values
+    dense(given, kind)
     array = unit_interval(given, kind) if kind == "probs" else floating(given, kind)
     if len(array.shape) < 2 or array.shape[-1] == 0:
         raise CalibrantError(
@@ -55,14 +75,38 @@ def label_scores(logits: Any, probs: Any, *, positional: Any = None) -> tuple[st
                 "which look like probabilities. Pass them by name: probs=, or logits= if they "
                 "really are logits"
             )
-    return kind, array
+    return Scores(kind, array) if found is None else replace(found, values=array)
 
 
-def label_matrix(values: Any, kind: str, scores: Array) -> npt.NDArray[np.bool_]:
-    """0 or 1 for every sample and label; one-hot labels of exclusive classes are refused."""
+def _is_frame(given: Any) -> bool:
+    """Whether an object comes from a library of frames and is no series."""
+    return is_of_frames(given) and not hasattr(narwhal(given), "to_list")
+
+
+def label_matrix(values: Any, of: Scores) -> tuple[npt.NDArray[np.bool_], Classes | None]:
+    """0 or 1 for every sample and label, and what the labels are called in a frame.
+
+    The columns of a frame are matched by name to those of the scores. One-hot labels of exclusive
+    classes are refused.
+    """
     if values is None:
         raise CalibrantError("labels are needed; found none. Pass 0 or 1 for each sample and label")
-    shape = tuple(scores.shape)
+    kind, scores, names = of.kind, of.values, of.names
+    if _is_frame(values):
+        data: Any = narwhal(values)
+        if not hasattr(data, "iter_columns"):
+            raise CalibrantError(
+                f"labels must be an array or a frame in memory; found {described(values)}. "
+                "Collect it first"
+            )
+        columns = tuple(data.columns)
+        order = _order_of_labels(columns, of)
+        if names is None:
+            plain = class_names(without_prefix(columns, LABEL))
+            names = None if plain is None else tuple(plain[i] for i in order)
+        arrays = [column.to_numpy() for column in data.iter_columns()]
+        values = np.column_stack([arrays[i] for i in order])
+    values, shape = as_array(values, "labels"), tuple(scores.shape)
     found = tuple(np.shape(as_numpy(values)))
     if found != shape:
         raise CalibrantError(
@@ -79,7 +123,27 @@ def label_matrix(values: Any, kind: str, scores: Array) -> npt.NDArray[np.bool_]
                 "labels must be independent of each other; found rows of probs that sum to 1 and "
                 "labels with a single 1. These are classes: pass labels.argmax(axis=1)"
             )
-    return matrix
+    return matrix, names
+
+
+def _order_of_labels(columns: Classes, of: Scores) -> list[int]:
+    """The column of labels for each label of the scores: by name, or as they come if the columns of
+    either have no names.
+    """
+    found = [list(map(str, each)) for each in (columns, without_prefix(columns, LABEL))]
+    known = of.names or tuple(range(of.values.shape[-1]))
+    for names in (of.columns or known, known):
+        own = list(map(str, names))
+        for each in found:
+            if sorted(each) == sorted(own):
+                return [each.index(name) for name in own]
+    numbered = class_names(without_prefix(columns, LABEL)) is None
+    if of.names is not None and not numbered:
+        raise CalibrantError(
+            f"the columns of labels must be those of {of.kind}, {shown(of.names)}; found "
+            f"{shown(columns)}. Rename them, or pass arrays in the same order"
+        )
+    return list(range(len(columns)))
 
 
 def same_label_names(fitted: Any, found: Any) -> None:

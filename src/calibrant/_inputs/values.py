@@ -118,6 +118,14 @@ def values_to_try(
     return np.array(numbers)
 
 
+def is_missing(value: Any) -> bool:
+    """Whether a value is none: None, NaN, NaT or pandas.NA."""
+    try:
+        return value is None or bool(value != value)
+    except (TypeError, ArithmeticError):  # pandas.NA is neither equal nor unequal to itself
+        return True
+
+
 def described(value: Any) -> str:
     """Type and first characters of a value, for a message."""
     text = " ".join(repr(value).split())

@@ -293,6 +293,7 @@ def samples_of(
     positive: Any = None,
 ) -> tuple[FitData, _inputs.Classes]:
     """Check the arguments of ``fit``; rows of weight 0 are dropped."""
+    _inputs.same_rows(scores, labels=labels, sample_weight=sample_weight)
     logits = to_logits(scores.kind, scores.checked())
     flat = _inputs.as_numpy(logits).reshape(-1, logits.shape[-1])
     indices, names = _inputs.class_indices(labels, scores, classes=classes, positive=positive)
@@ -355,6 +356,7 @@ def labelled_scores(
     """Check labels and ``logits`` or ``probs``; ``to_fit`` also that every label is possible."""
     kind, given = _inputs.one_of(logits=logits, probs=probs)
     scores = _inputs.scores(kind, given)
+    _inputs.same_rows(scores, labels=labels)
     checked = scores.checked()
     indices, names = _inputs.class_indices(labels, scores, classes=classes, positive=positive)
     labels = _inputs.as_numpy(indices).reshape(-1)

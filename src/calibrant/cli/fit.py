@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from calibrant import _inputs, _thresholds
+from calibrant._inputs import CORRECTNESS
 from calibrant._registry import Registry
 from calibrant._writing import refuse_foreign, refuse_unwritable
 from calibrant.calibrators import (
@@ -52,7 +53,6 @@ from calibrant.errors import CalibrantError
 from calibrant.files import is_multilabel, read_predictions
 from calibrant.files.layout import as_options
 from calibrant.files.parquet import is_truncated
-from calibrant.files.predictions import CORRECTNESS
 
 NAMED = {"criterion": Registry("criterion", dict.fromkeys(CRITERIA))}
 """Parameters of methods that are names."""
@@ -228,11 +228,16 @@ def fit(
     if found is not None:
         click.echo(f"{found}\n")
     # What is predicted from a confidence is whether an answer is correct.
-    remark = "No answer changes, only how sure of it the model is.\n"
+    remark = (
+        "No answer changes, only how sure of it the model is: predictions and accuracy above are "
+        "those of an answer being correct, from a confidence of 50% on.\n"
+    )
     remark = remark if calibrator.classes_ == CORRECTNESS else ""
     click.echo(f"{calibrator.report_}\n{remark}Written to {output}\n")
     # Truncated rows are only written as a folder.
-    calibrated = "calibrated" if is_truncated(Path(val)) else "calibrated.npz"
+    ending = Path(val).suffix.lower()
+    calibrated = f"calibrated{ending if ending in ('.csv', '.parquet') else '.npz'}"
+    calibrated = "calibrated" if is_truncated(Path(val)) else calibrated
     options = as_options({**columns, "where": None})
     click.echo(f"To use it:     calibrant apply {output} FILE{options} -o {calibrated}")
     click.echo(f"To measure it: calibrant evaluate {calibrated}")

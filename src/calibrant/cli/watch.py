@@ -26,7 +26,8 @@ def _separated(_ctx: click.Context, _param: click.Parameter, text: str | None) -
     "--time",
     required=True,
     metavar="COLUMN",
-    help="Column of dates, times or whole numbers such as years; it may be part of the path.",
+    help="Column of dates, times (in UTC) or whole numbers such as years; it may be part of the "
+    "path.",
 )
 @click.option(
     "--every",
@@ -76,6 +77,9 @@ def _separated(_ctx: click.Context, _param: click.Parameter, text: str | None) -
     metavar="NAME,...",
     help="Column of the scores of the positive class, or the columns of all classes.",
 )
+@click.option(
+    "--positive", metavar="LABEL", help="Label of the positive class, if labels are not 0 and 1."
+)
 @json_option
 @scheduler_option
 @skip_bad_option
@@ -94,6 +98,7 @@ def watch(
     output: Path | None,
     label: str | None,
     score: tuple[str, ...],
+    positive: str | None,
     as_json: bool,
     scheduler: str | None,
     skip_bad: bool,
@@ -139,6 +144,7 @@ def watch(
             state=state,
             label=label,
             score=score or None,
+            positive=positive,
             scheduler=scheduler,
             skip_bad=skip_bad,
             progress=show,

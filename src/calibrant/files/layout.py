@@ -155,7 +155,7 @@ def find_layout(
         shared = "class_names" if "class_names" in names else None
         named = None if layout.kind == "top_logits" else found.one("class_names") or shared
         return replace(layout, class_names=named)
-    found = _Names([*names, *of_path], part, where, "column")
+    own, found = found, _Names([*names, *of_path], part, where, "column")
     if isinstance(asked.keep, tuple):
         columns = tuple(found.full[found.known(name)] for name in asked.keep)
         layout = replace(layout, kept=columns)
@@ -165,6 +165,8 @@ def find_layout(
     if asked.where is not None:
         there = _Names(found.all, None, where, "column")
         layout = replace(layout, compared=tuple(map(there.known, asked.where.columns)))
+    for name in (*layout.kept, *layout.compared):
+        own.refuse_twice(name)  # only one of them could be copied
     return layout
 
 

@@ -7,7 +7,7 @@ of them are between 0 and 1; and the labels of a single column may be any two.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,12 @@ class Meaning:
             known = self.indices or {}
             entries = labels.tolist()
             unknown = next((each for each in entries if each not in known), None)
+            if unknown is not None and not known:
+                raise CalibrantError(
+                    f"{self.where}: labels must be class indices, unless the columns are named "
+                    f"after the classes; found {unknown!r}. Of two classes name the positive one: "
+                    "--positive LABEL"
+                )
             if unknown is not None:
                 raise CalibrantError(
                     f"{self.where}: labels must be among the classes {_inputs.shown([*known])}; "
@@ -132,6 +138,7 @@ def meaning_of(
     """The meaning of a file, from all of its rows."""
     found: set[Any] = set()
     probable, n_classes = True, 0
+    lowest, highest = np.inf, -np.inf
     for block in blocks:
         if "labels" in block:
             found |= set(np.unique(block["labels"]).tolist())
@@ -139,11 +146,19 @@ def meaning_of(
             probable = probable and _inputs.look_like_probs(
                 block["score"], one_column=layout.single
             )
+            lowest = np.min(block["score"], initial=lowest)
+            highest = np.max(block["score"], initial=highest)
         scores = block.get(layout.kind)
         n_classes = 0 if scores is None else (2 if layout.single else scores.shape[1])
     kind = layout.kind
     if kind == "score":
         kind = asked_kind or ("probs" if probable else "logits")
+        if layout.single and asked_kind is None and kind == "logits" and lowest >= 0.0:
+            raise CalibrantError(
+                f"{where}: {layout.scores[0]} must hold probabilities from 0 to 1, or log-odds of "
+                f"both signs; found {lowest:g} to {highest:g}. Divide percentages by 100, or name "
+                "the column logit"
+            )
     labels: list[Any] = sorted(found)
     missing = [
         each
@@ -163,6 +178,10 @@ def meaning_of(
     if by_name is not None and positive is None:
         return Meaning(layout, kind, names, by_name, where)
     with _inputs.naming(where):
+        columns = None if layout.single else layout.column_classes
+        numbered = _numbers_of(columns)
+        if columns is not None and numbered is not None:  # so labels are no positions
+            _refuse_unknown(labels, [*columns, *numbered], columns)
         distinct = sorted(set(numbers.values()))
         classes = _classes(layout, distinct, n_classes, class_names, positive)
     if classes is None:
@@ -222,10 +241,15 @@ def _classes(
                 "0, 1, ..., or name the columns after them"
             )
         return list(_inputs.sorted_classes(labels, n_classes))
-    unknown = [each for each in labels if each not in names]
-    if unknown:
-        raise CalibrantError(
-            f"labels must be among the classes {_inputs.shown(names)}; found {unknown[0]!r}. "
-            "Correct it, or add a column for the class"
-        )
+    _refuse_unknown(labels, names, names)
     return list(names)
+
+
+def _refuse_unknown(labels: Iterable[Any], known: Sequence[Any], names: Sequence[str]) -> None:
+    """Refuse labels that are not classes."""
+    for label in labels:
+        if label not in known:
+            raise CalibrantError(
+                f"labels must be among the classes {_inputs.shown(names)}; found {label!r}. "
+                "Correct it, or add a column for the class"
+            )

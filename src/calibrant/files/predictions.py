@@ -20,8 +20,6 @@ Block: TypeAlias = dict[str, Any]
 """Some rows of a file, by role or by field: arrays; after ``OTHER``, Arrow columns of Parquet."""
 WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 """Text that is a whole number of a file; 01 is text."""
-CORRECTNESS = ("wrong", "correct")
-"""The classes of a confidence: whether the answer is wrong or correct."""
 MISSING = _inputs.MISSING_TEXTS
 """Texts of a missing value."""
 
@@ -90,7 +88,7 @@ class Predictions:
             self,
             probs=np.stack([1.0 - self.confidence, self.confidence], axis=-1),
             labels=None if self.correct is None else self.correct.astype(np.int64),
-            class_names=CORRECTNESS,
+            class_names=_inputs.CORRECTNESS,
             single=True,
         )
 

@@ -75,7 +75,8 @@ def write_predictions(
     kind, given = _inputs.one_of(probs=probs, logits=logits)
     one_column = False
     if multilabel:
-        checked = _inputs.label_scores(logits, probs)[1]
+        found = _inputs.label_scores(logits, probs)
+        checked = found.values
     else:
         found = _inputs.scores(kind, given)
         checked, one_column = found.checked(), found.one_column
@@ -89,7 +90,7 @@ def write_predictions(
         scores[:, 1] if one_column else scores,
         kind,
         str(getattr(given, "dtype", "")).rpartition(".")[2],
-        None if labels is None else _checked_labels(labels, kind, checked, multilabel=multilabel),
+        None if labels is None else _checked_labels(labels, found, checked, multilabel=multilabel),
         None if ids is None else checked_ids(ids, len(scores)),
         None if class_names is None else _checked_names(class_names, scores.shape[1]),
         calibrator,
@@ -98,9 +99,12 @@ def write_predictions(
         writer(temporary, to_write)
 
 
-def _checked_labels(labels: Array, kind: str, scores: Array, *, multilabel: bool) -> NDArray[Any]:
+def _checked_labels(
+    labels: Array, of: _inputs.Scores, scores: Array, *, multilabel: bool
+) -> NDArray[Any]:
+    _inputs.same_rows(of, labels=labels)
     if multilabel:
-        return _inputs.label_matrix(labels, kind, scores).astype(np.int8)
+        return _inputs.label_matrix(labels, of)[0].astype(np.int8)
     return _inputs.as_numpy(_inputs.labels(labels, scores))
 
 

@@ -211,7 +211,7 @@ def _cut(groups: Floats, sums: Floats, edges: Floats) -> BinTable:
     A group that an edge cuts is divided in proportion: the sums grow linearly inside a group.
     """
     running = np.concatenate([np.zeros((len(sums), 1)), np.cumsum(sums, axis=1)], axis=1)
-    ranks = running[0]
+    ranks = np.minimum(running[0], edges[-1])
     ranks[-1] = edges[-1]  # equal up to rounding
     cut = [np.diff(np.interp(edges, ranks, column)) for column in running[1:]]
     first = np.searchsorted(ranks, edges[:-1], side="right") - 1
@@ -224,7 +224,8 @@ def mass_membership(
 ) -> tuple[Counts, Counts, Floats]:
     """The equal-mass bin of each sample, and its share of the sample: (sample, bin, share).
 
-    A sample occurs once, with share 1, unless an edge cuts the group it is tied with.
+    A sample occurs once, with share 1, unless an edge cuts the group it is tied with. A group whose
+    weight vanishes next to those before it is in one bin, where its weight counts for nothing.
     """
     order = np.argsort(confidence)
     values = confidence[order]
@@ -233,7 +234,10 @@ def mass_membership(
     sizes = np.add.reduceat(weight, np.flatnonzero(first))
     stops = np.cumsum(sizes)
     edges = mass_edges(float(stops[-1]), n_bins, whole=all_whole(weight))
-    starts, stops[-1] = stops - sizes, edges[-1]
+    starts = stops - sizes
+    stops = np.minimum(stops, edges[-1])
+    stops[-1] = edges[-1]
+    width = stops - starts
     last_bin = len(edges) - 2
     low = np.minimum(np.searchsorted(edges, starts, side="right") - 1, last_bin)
     high = np.clip(np.searchsorted(edges, stops, side="left") - 1, low, last_bin)
@@ -244,10 +248,11 @@ def mass_membership(
         bin_of_group = np.minimum(low + step, last_bin)
         inside = np.minimum(stops, edges[bin_of_group + 1])
         overlap = inside - np.maximum(starts, edges[bin_of_group])
+        share = np.divide(overlap, width, out=np.ones_like(width), where=width != 0.0)
         kept = there[group]
         samples.append(order[kept])
         bins.append(bin_of_group[group][kept])
-        shares.append((overlap / (stops - starts))[group][kept])
+        shares.append(share[group][kept])
     return np.concatenate(samples), np.concatenate(bins), np.concatenate(shares)
 
 

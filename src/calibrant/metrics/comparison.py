@@ -17,6 +17,9 @@ from calibrant.metrics.samples import samples_from_scores
 
 PAIRED_METRICS = ("ece", "ada_ece", "nll", "brier", "error_rate")
 FIGURES = ("a", "b", "difference", "low", "high")
+ROUNDINGS = 4
+"""Rounding errors of a probability by which a metric of two models may differ: the scores of each
+are rounded, and so is what is computed from them."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +32,15 @@ class Difference:
     difference: float
     low: float | None
     high: float | None
+    rounding: float = 0.0
+    """Largest difference that can come from rounding."""
 
     @property
     def verdict(self) -> str:
         """``better``, ``worse`` or ``not distinguishable``: how a compares with b."""
         if self.low is None or self.high is None or self.low <= 0.0 <= self.high:
+            return "not distinguishable"
+        if abs(self.difference) <= self.rounding:
             return "not distinguishable"
         return "better" if self.high < 0.0 else "worse"
 
@@ -113,6 +120,12 @@ def paired_difference(
     spans two extremes, calibrated models and models as miscalibrated as observed, and is widened by
     15% for small samples.
 
+    A difference is called significant only if rounding cannot explain it: if it exceeds four
+    rounding errors of the coarser scores, times the metric if that is above 1. A rounding error is
+    the machine epsilon :math:`\varepsilon` of their type for probabilities, and of a logit z it is
+    :math:`\varepsilon |z|`, here the mean over the largest logit of each row. Half precision is
+    computed in float32, and its values are taken as exact.
+
     Args:
         probs_a: Probabilities of model a, or pass ``logits_a``.
         probs_b: Probabilities of model b for the same rows, or pass ``logits_b``.
@@ -145,6 +158,7 @@ def paired_difference(
         "positive": positive,
         "classes": classes,
     }
+    _inputs.same_rows(None, probs_a=probs_a, logits_a=logits_a, probs_b=probs_b, logits_b=logits_b)
     a = samples_from_scores(probs_a, labels, logits=logits_a, **options)
     b = samples_from_scores(probs_b, labels, logits=logits_b, **options)
     todo = plan(metrics, n_bins, level, n_resamples, random_state, len(a))
@@ -177,4 +191,6 @@ def _difference(name: str, a: ResampledMetrics, b: ResampledMetrics, level: floa
     ends = [intervals.mean_interval(values, level) for values in deviations]
     low = observed - max(upper for _, upper in ends)
     high = observed - min(lower for lower, _ in ends)
-    return Difference(name, value_a, value_b, observed, low, high)
+    size = max(1.0, abs(value_a), abs(value_b))
+    rounding = ROUNDINGS * max(a.samples.rounding, b.samples.rounding) * size
+    return Difference(name, value_a, value_b, observed, low, high, rounding)

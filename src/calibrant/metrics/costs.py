@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,6 +29,15 @@ class CostMatrix:
     """None if they are not named."""
     classes: tuple[str, ...] | None = None
     """The class of each row; None if the rows are in the order of the classes."""
+
+    def __post_init__(self) -> None:
+        for what, names in (("action", self.actions), ("class", self.classes)):
+            for name, count in Counter(names or ()).items():
+                if count > 1:
+                    raise CalibrantError(
+                        f"costs must name each {what} once; found {name!r} {count} times. Rename "
+                        "or leave out the others"
+                    )
 
     def in_order_of(self, classes: Sequence[Any]) -> CostMatrix:
         """The same with rows in the order of ``classes``, matched by name, and named actions."""
@@ -71,7 +81,8 @@ def cost_matrix(costs: Any) -> CostMatrix:
         index = list(getattr(costs, "index", ()))
         named = not all(isinstance(each, int) for each in index)
         classes = tuple(map(str, index)) if named else None
-        columns = [_inputs.as_numpy(costs[name]) for name in getattr(costs, "columns", costs)]
+        CostMatrix(np.empty((0, len(actions))), actions)  # a frame may have a column twice
+        columns = [_column(name, costs[name]) for name in getattr(costs, "columns", costs)]
         costs = np.column_stack(columns) if len({len(each) for each in columns}) == 1 else columns
     values = _inputs.as_numpy(_inputs.floating(costs, "costs")).astype(np.float64)
     if values.ndim != 2 or values.shape[1] < 1:
@@ -86,6 +97,18 @@ def cost_matrix(costs: Any) -> CostMatrix:
     return CostMatrix(values, actions, classes)
 
 
+def _column(action: Any, costs: Any) -> Any:
+    """The costs of one action."""
+    column = _inputs.as_numpy(costs)
+    if column.ndim != 1:
+        raise CalibrantError(
+            f"costs of each action must be a list with a number for each class; found "
+            f"{_inputs.described(costs)} for {action!r}. Write {{{action!r}: [10, 0], ...}}, or "
+            "pass a frame with the classes as its index"
+        )
+    return column
+
+
 def read_costs(path: str | os.PathLike[str]) -> CostMatrix:
     """Read a CSV file: a row for each true class, a column for each action, and their names.
 
@@ -96,6 +119,8 @@ def read_costs(path: str | os.PathLike[str]) -> CostMatrix:
         healthy,10,0
     """
     file = _inputs.path(path, "costs")
+    if not file.exists():
+        raise FileNotFoundError(f"there is no file {file} of costs. Check the path")
     with file.open(newline="", encoding="utf-8-sig") as lines, _inputs.naming(str(file)):
         try:
             head, *rows = [row for row in csv.reader(lines) if row]
@@ -114,13 +139,10 @@ def read_costs(path: str | os.PathLike[str]) -> CostMatrix:
                 f"of {sorted({len(row) for row in (head, *rows)})} cells. Name the actions in the "
                 "first line and the classes in the first column"
             )
-        classes = tuple(row[0].strip() for row in rows)
-        if len(set(classes)) < len(classes):
-            raise CalibrantError("costs must name each class once; found one twice. Leave one out")
         return CostMatrix(
             np.array([[_number(cell) for cell in row[1:]] for row in rows]),
             tuple(name.strip() for name in head[1:]),
-            classes,
+            tuple(row[0].strip() for row in rows),
         )
 
 

@@ -13,9 +13,14 @@ from calibrant import _inputs
 from calibrant._numerics.logspace import softmax
 from calibrant._tables import count_text, json_value, score_text
 from calibrant._types import Array
+from calibrant.errors import CalibrantError
 from calibrant.metrics.costs import CostMatrix, cost_matrix
 from calibrant.metrics.evaluation import Measured
 from calibrant.metrics.samples import Floats
+
+LARGEST_SCALED = 400
+"""Binary exponent of the largest scaled cost: no sum or square of it overflows, and costs that are
+much smaller keep their digits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +124,7 @@ def decide(
     level = _inputs.level(level)
     kind, given = _inputs.one_of(probs=probs, logits=logits)
     scores = _inputs.scores(kind, given)
+    _inputs.same_rows(scores, labels=labels, calibrated=calibrated)
     p = _probabilities(scores)
     true = names = None
     if labels is None:
@@ -150,32 +156,56 @@ def decisions_of(
 ) -> Decisions:
     """:func:`decide` of checked arrays, with named actions."""
     rows = np.arange(len(probs))
-    expected = probs @ costs.values
+    values, exponent = _scaled(costs.values)
+    expected = probs @ values
     actions = expected.argmin(axis=1)
-    realised = None if labels is None else costs.values[labels, actions]
+    realised = None if labels is None else values[labels, actions]
     excess = None
     if calibrated is not None:
-        truth = calibrated @ costs.values
+        truth = calibrated @ values
         better = truth.argmin(axis=1)
-        of_action = truth if labels is None else costs.values[labels]
+        of_action = truth if labels is None else values[labels]
         excess = of_action[rows, actions] - of_action[rows, better]
+
+    def mean(name: str, costs: Floats | None) -> Measured | None:
+        return None if costs is None else mean_cost(name, costs, level, exponent)
+
     assert costs.actions is not None
     return Decisions(
         actions=actions,
         action_names=costs.actions,
-        expected=mean_cost("expected_cost", expected[rows, actions], level),
-        realised=None if realised is None else mean_cost("realised_cost", realised, level),
-        miscalibration=None if excess is None else mean_cost("miscalibration_cost", excess, level),
+        expected=mean_cost("expected_cost", expected[rows, actions], level, exponent),
+        realised=mean("realised_cost", realised),
+        miscalibration=mean("miscalibration_cost", excess),
         level=level,
     )
 
 
-def mean_cost(name: str, rows: Floats, level: float) -> Measured:
-    """The mean of a cost per sample, with Student's interval."""
+def _scaled(costs: Floats) -> tuple[Floats, int]:
+    """Costs over 2^exponent, which changes none of their digits, and the exponent."""
+    exponent = int(np.frexp(np.abs(costs).max())[1]) - LARGEST_SCALED
+    return np.ldexp(costs, -exponent), exponent
+
+
+def mean_cost(name: str, rows: Floats, level: float, exponent: int = 0) -> Measured:
+    """The mean of 2^exponent times ``rows``, a cost per sample, with Student's interval."""
+    rows, further = _scaled(rows)
+
+    def unscaled(cost: float) -> float:
+        try:
+            return math.ldexp(cost, exponent + further)
+        except OverflowError:
+            raise CalibrantError(
+                "costs must have finite means and intervals; found that the "
+                f"{name.replace('_', ' ')} goes beyond {np.finfo(np.float64).max:.2g}. "
+                "Divide all costs by the same number"
+            ) from None
+
     mean = float(rows.mean())
     if len(rows) < 2:
-        return Measured(name, mean, None, None)
+        return Measured(name, unscaled(mean), None, None)
     from scipy.special import stdtrit
 
     reach = stdtrit(len(rows) - 1, (1.0 + level) / 2.0) * rows.std(ddof=1) / math.sqrt(len(rows))
-    return Measured(name, mean, mean - float(reach), mean + float(reach))
+    low, high = mean - float(reach), mean + float(reach)
+    return Measured(name, unscaled(mean), unscaled(low), unscaled(high))

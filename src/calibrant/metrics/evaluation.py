@@ -51,6 +51,7 @@ CONFIDENCE_METRICS = (
     "s99",
 )
 """Default metrics if only confidence and correctness are known."""
+WITHOUT_NOISE = "An interval below its value is of the error without noise (see the noise floor)."
 TESTED = ("ece", "ada_ece", "classwise_ece", "positive_ece", "positive_ada_ece")
 """Metrics with a noise floor."""
 
@@ -173,6 +174,8 @@ class Evaluation:
         lines = [f"{self.n} samples{classes}", ""]
         table = [self._head(), *self._rows()]
         lines += text_table(table, "<><>", gap="   ", widths=(16, 6, 17, 11))
+        if any(row.high is not None and row.high < row.value for row in self.measured):
+            lines.append(WITHOUT_NOISE)
         if self.n_impossible:
             lines += ["", f"{self.n_impossible} rows give their true class probability 0."]
         if self.ends is not None:

@@ -205,9 +205,9 @@ def evaluate_multilabel(
 
     Args:
         probs: Probability of each label, (samples, labels).
-        labels: 0 or 1 for each sample and label.
+        labels: 0 or 1 for each sample and label. The columns of two frames are matched by name.
         logits: Scores before the sigmoid, instead of ``probs``.
-        label_names: One name per label; by default their numbers.
+        label_names: One name per label; by default those of the columns of a frame, or numbers.
         n_bins: Number of equal-width bins of the calibration errors.
         level: 1 minus the probability that any label of a calibrated model is called off.
         n_simulations: Number of simulated calibrated models; fewer for very many samples.
@@ -227,13 +227,15 @@ def evaluate_multilabel(
         >>> [(each.name, each.side) for each in result.off]
         [('3', 'prevalence off')]
     """
-    kind, scores = _inputs.label_scores(logits, probs)
-    positives = _inputs.label_matrix(labels, kind, scores)
+    of = _inputs.label_scores(logits, probs)
+    _inputs.same_rows(of, labels=labels)
+    positives, columns_called = _inputs.label_matrix(labels, of)
+    kind, scores = of.kind, of.values
     n_labels = scores.shape[-1]
     given = _inputs.as_numpy(scores).astype(np.float64).reshape(-1, n_labels)
     positives = positives.reshape(-1, n_labels)
     _inputs.something_to_measure(len(given))
-    names = _names(label_names, n_labels)
+    names = _names(columns_called if label_names is None else label_names, n_labels)
     todo = plan((), n_bins, level, n_simulations, random_state, len(given))
     p = given if kind == "probs" else sigmoid(given)
     if kind == "probs":
@@ -272,13 +274,19 @@ def label_columns(probs: Floats, positives: npt.NDArray[np.bool_]) -> list[Score
     return [ScoredSamples(p, y, None) for p, y in columns]
 
 
-def _names(names: Sequence[str] | None, n_labels: int) -> list[str]:
+def _names(names: Sequence[Any] | None, n_labels: int) -> list[str]:
     if names is not None and len(names) != n_labels:
         raise CalibrantError(
             f"label_names must have one name for each of the {n_labels} labels; found "
             f"{len(names)}. Name all of them or none"
         )
-    return [str(i) for i in range(n_labels)] if names is None else [str(name) for name in names]
+    found = [str(name) for name in (range(n_labels) if names is None else names)]
+    twice = next((name for name in found if found.count(name) > 1), None)
+    if twice is not None:
+        raise CalibrantError(
+            f"label_names must be different; found {twice!r} twice. Give every label its own name"
+        )
+    return found
 
 
 def _statistics(test: CalibrationTest, p: Floats) -> tuple[float, Floats]:

@@ -20,6 +20,10 @@ from calibrant.errors import CalibrantError
 
 Floats = npt.NDArray[np.float64]
 
+NEGLIGIBLE = 2.0**-300
+"""A weight this many times smaller than the largest counts as 0. If the largest is itself smaller,
+products of weights and probabilities could lose digits, and weights are scaled up."""
+
 
 @dataclass(frozen=True)
 class ScoredSamples:
@@ -48,6 +52,8 @@ class ScoredSamples:
     """Largest possible logits, (n, K), if a log leaves out options; see ``missing_options``."""
     groups: _inputs.Groups | None = None
     """The groups of the rows, to evaluate each of them too."""
+    known_rounding: float | None = None
+    """:attr:`rounding`, if it is known although the scores are not."""
 
     def __len__(self) -> int:
         return len(self.confidence)
@@ -129,6 +135,22 @@ class ScoredSamples:
         """Sum of the squared probabilities of each row."""
         return self._rest[1] if self.sum_of_squares is None else self.sum_of_squares
 
+    @cached_property
+    def rounding(self) -> float:
+        """Relative rounding error of a probability, on average over the rows.
+
+        It is that of the type of the scores. The error of a logit grows with its size, and of each
+        row those next to the largest matter.
+        """
+        if self.scores is None:
+            known = self.known_rounding
+            return float(np.finfo(np.float64).eps) if known is None else known
+        unit = float(np.finfo(self.scores.dtype).eps)
+        if not self.from_logits:
+            return unit
+        size = np.abs(self.scores.max(axis=1).astype(np.float64))
+        return float(np.clip(unit * size, unit, 1.0).mean())
+
     def without_scores(self) -> ScoredSamples:
         """The same samples for metrics of the top class, the NLL and the Brier score only."""
         return ScoredSamples(
@@ -137,6 +159,7 @@ class ScoredSamples:
             self.weight,
             label_log_prob=self.true_log_prob,
             sum_of_squares=self.squares,
+            known_rounding=self.rounding,
         )
 
     def without_many_scores(self) -> ScoredSamples:
@@ -165,7 +188,9 @@ class ScoredSamples:
 
 
 ROW_ARRAYS = tuple(
-    field.name for field in fields(ScoredSamples) if field.name not in ("from_logits", "classes")
+    field.name
+    for field in fields(ScoredSamples)
+    if field.name not in ("from_logits", "classes", "known_rounding")
 )
 """Fields with one entry for each row."""
 
@@ -187,6 +212,7 @@ def samples_from_scores(
 
     kind, given = _inputs.one_of(probs=probs, logits=logits)
     found = _inputs.scores(kind, given)
+    _inputs.same_rows(found, labels=labels, sample_weight=sample_weight, groups=groups)
     if found.one_column:
         found.checked()
     scores = _inputs.as_numpy(found.values)
@@ -198,7 +224,7 @@ def samples_from_scores(
     )
     labels = _inputs.as_numpy(indices).reshape(-1)
     weight = _inputs.sample_weight(sample_weight, scores)
-    weight = None if weight is None else weight.reshape(-1)
+    weight = None if weight is None else weights_in_range(weight.reshape(-1))
     flat = scores.reshape(-1, scores.shape[-1])
     if groups is not None:
         groups = _inputs.groups(groups, len(flat))
@@ -240,6 +266,24 @@ def samples_from_scores(
         upper=upper,
         groups=groups,
     )
+
+
+def weights_in_range(weight: Floats) -> Floats:
+    """Checked weights whose products are exact up to rounding: none is tiny, except 0.
+
+    Weights are relative, and a power of two changes no digit of them.
+
+    Examples:
+        >>> weights_in_range(np.array([5e-324, 1e-323])).tolist()
+        [0.5, 1.0]
+        >>> weights_in_range(np.array([3.0, 5e-324])).tolist()
+        [3.0, 0.0]
+    """
+    largest = weight.max(initial=0.0)
+    if 0.0 < largest < NEGLIGIBLE:
+        weight = np.ldexp(weight, 1 - np.frexp(largest)[1])
+        largest = weight.max()
+    return np.where(weight < NEGLIGIBLE * largest, 0.0, weight)
 
 
 def _checked_upper(upper_logits: Array, kind: str, scores: npt.NDArray[Any]) -> npt.NDArray[Any]:

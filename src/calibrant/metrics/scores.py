@@ -326,6 +326,7 @@ def kl_to_posterior(probs: Array, posterior: Array, *, sample_weight: Array = No
     """
     from scipy.special import rel_entr
 
+    _inputs.same_rows(None, probs=probs, posterior=posterior, sample_weight=sample_weight)
     predicted = _inputs.as_numpy(_inputs.probs(probs)).astype(np.float64)
     truth = _inputs.as_numpy(_inputs.probs(posterior)).astype(np.float64)
     _inputs.same_shape(probs=predicted, posterior=truth)

@@ -169,6 +169,11 @@ def worst_slices(
         >>> worst_slices(p, labels, groups=columns).worst.name
         'sex=1, age=3'
     """
+    if groups is None:
+        raise CalibrantError(
+            "a search needs the columns whose values are searched; found none. Pass groups=, a "
+            "frame or a dict of columns"
+        )
     samples = samples_from_scores(
         probs,
         labels,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from calibrant._inputs import Classes
+from calibrant._inputs import CORRECTNESS, Classes
 from calibrant.metrics.calibration_test import (
     MOST_LABELS,
     CalibrationTest,
@@ -135,18 +136,27 @@ def evidence_of(
 def judge_positive(
     evidence: ColumnEvidence, n: int, level: float, classes: Classes | None = None
 ) -> Verdict:
-    """Two classes: over- or under-confident by the slope, prevalence off by the mean."""
+    """Two classes: over- or under-confident by the slope, prevalence off by the mean.
+
+    Of answers that are wrong or correct, the mean decides as for confidences.
+    """
     test, alpha, name = evidence.test, 1.0 - level, called(1, classes)
     if test.overall >= alpha:
         return _calibrated(test, evidence.error, n, name)
     slope_off = test.adjusted_p_value("slope") < alpha
     mean_off = test.adjusted_p_value("mean") < alpha
+    side_of_mean = "prevalence off"
+    predicted, observed = percentages(evidence.mean, evidence.rate)
+    as_usual = predicted == f"{evidence.mean:.1%}" and observed == f"{evidence.rate:.1%}"
     mean = (
-        f"the mean P({name}) is {evidence.mean:.3f}, where {evidence.rate:.1%} of the samples are "
-        f"of {'' if name.startswith('class ') else 'class '}{name}"
+        f"the mean P({name}) is {f'{evidence.mean:.3f}' if as_usual else predicted}, where "
+        f"{observed} of the samples are of {'' if name.startswith('class ') else 'class '}{name}"
     )
+    if classes == CORRECTNESS:
+        side_of_mean = "over-confident" if evidence.mean > evidence.rate else "under-confident"
+        mean = f"the mean confidence is {predicted}, where {observed} of the answers are correct"
     if mean_off and not (slope_off and evidence.by_scale):
-        return _found("prevalence off", test, f"{mean} (p = {test.overall:.2g})")
+        return _found(side_of_mean, test, f"{mean} (p = {test.overall:.2g})")
     slope = f"slope {evidence.slope:.2f} (1 is calibrated), {_error(test, evidence.error, name)}"
     side = "miscalibrated"
     if slope_off:
@@ -215,12 +225,41 @@ def called(k: int, classes: Classes | None) -> str:
     return name if isinstance(name, str) else f"class {name}"
 
 
+def percentages(predicted: float, observed: float) -> tuple[str, str]:
+    """Two shares that differ, with two significant digits, also of what is missing to 100%.
+
+    Examples:
+        >>> percentages(0.492, 0.375), percentages(0.0021, 0.00015), percentages(0.9962, 1.0)
+        (('49.2%', '37.5%'), ('0.21%', '0.015%'), ('99.62%', '100.0%'))
+        >>> percentages(0.01234, 0.01231), percentages(1e-12, 0.0)
+        (('1.234%', '1.231%'), ('1e-10%', '0.0%'))
+    """
+    for decimals in range(1, 16 if predicted != observed else 2):
+        texts = _percentage(predicted, decimals), _percentage(observed, decimals)
+        if float(texts[0][:-1]) != float(texts[1][:-1]):
+            break
+    return texts
+
+
+def _percentage(share: float, decimals: int) -> str:
+    small = 100.0 * min(share, 1.0 - share)
+    if 0.0 < small < 1e-5 and share < 0.5:
+        return f"{small:.2g}%"
+    if small > 0.0:
+        decimals = max(decimals, 1 - math.floor(math.log10(small)))
+    return f"{share:.{decimals}%}"
+
+
 def _named(off: tuple[ClassOff, ...], classes: Classes | None) -> str:
-    named = [
-        f"{called(each.class_index, classes)} (mean probability {each.predicted:.1%}, "
-        f"rate {each.observed:.1%}, p = {each.p_value:.2g})"
-        for each in off[:MOST_NAMED]
-    ]
+    named = []
+    for each in off[:MOST_NAMED]:
+        predicted, observed = f"{each.predicted:.1%}", f"{each.observed:.1%}"
+        if predicted == observed:
+            predicted, observed = percentages(each.predicted, each.observed)
+        named.append(
+            f"{called(each.class_index, classes)} (mean probability {predicted}, rate {observed}, "
+            f"p = {each.p_value:.2g})"
+        )
     more = len(off) - len(named)
     return ", ".join(named) + (f" and {more} more" if more else "")
 

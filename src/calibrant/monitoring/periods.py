@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -259,6 +260,11 @@ def _is_exact(values: Floats) -> bool:
 
 
 def _day(text: str) -> date:
+    """The day of a date, or of a time: in UTC if it names its offset."""
+    with contextlib.suppress(ValueError, OverflowError):
+        time = datetime.fromisoformat(text)
+        if time.tzinfo is not None:
+            return time.astimezone(UTC).date()
     found = DATE.fullmatch(text)
     try:
         return date.fromisoformat(found[1] if found else text)

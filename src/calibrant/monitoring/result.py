@@ -6,8 +6,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from calibrant._inputs import CORRECTNESS
 from calibrant._tables import count_text, json_value, score_text, text_table
-from calibrant.files.predictions import CORRECTNESS
 from calibrant.monitoring.diagnosis import LEVEL, Diagnosis, Gap
 from calibrant.monitoring.e_process import ALL
 from calibrant.monitoring.periods import shared_of
@@ -77,6 +77,8 @@ class Watch:
         """Sentences: whether there is an alarm, since when, what is off, and the repair."""
         line = f"{1.0 / self.level:.4g} (level {100 * self.level:g}%)"
         alarm, found = self.alarm, self.diagnosis
+        if not self.n:
+            return ["No verdict: no sample that counts has a label yet."]
         if alarm is None or found is None:
             return [f"No alarm: the evidence is {evidence_text(self.log_e)}, below {line}."]
         said = [
@@ -151,16 +153,16 @@ class Watch:
                     evidence_text(each.log_e),
                 ]
             )
+        n = len(self.periods)
+        head = f"{self.where}: {n} period{'' if n == 1 else 's'}, {count_text(self.n)} samples"
+        table = [
+            *text_table(rows, "<>>>>>>>"),
+            f"gap: {self.probability} minus {self.rate} in points, with its {100 * LEVEL:g}% "
+            "interval; evidence: against calibration, after this period",
+            "",
+        ]
         return "\n".join(
-            [
-                f"{self.where}: {len(self.periods)} periods, {count_text(self.n)} samples{waiting}",
-                *text_table(rows, "<>>>>>>>"),
-                f"gap: {self.probability} minus {self.rate} in points, with its {100 * LEVEL:g}% "
-                "interval; evidence: against calibration, after this period",
-                "",
-                *self.verdict(),
-                *self.notes,
-            ]
+            [f"{head}{waiting}", *(table if shown else []), *self.verdict(), *self.notes]
         )
 
 

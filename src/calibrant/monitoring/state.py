@@ -2,7 +2,7 @@
 
     {"format": "calibrant-watch", "version": 1,
      "settings": {"time": "day", "every": "day", "since": null, "by": ["country"],
-                  "label": null, "score": [], "calibrator": null},
+                  "label": null, "score": [], "calibrator": null, "positive": null},
      "n_classes": 2, "class_names": null,
      "files": {"day=2026-10-01/0.parquet": {"bytes": 51234, "changed": 1790000000000000000,
                   "waiting": 12, "sums": {"2026-10-01": {"": [...], "country=FR": [...]}}}},
@@ -59,6 +59,7 @@ class Settings:
     score: tuple[str, ...] = ()
     calibrator: str | None = None
     """SHA-256 of its file."""
+    positive: str | None = None
 
 
 class Stamp(NamedTuple):
@@ -283,9 +284,11 @@ class _Checked:
 
 
 def _settings(found: _Checked) -> Settings:
+    found.content.setdefault("positive", None)  # earlier versions had no such setting
     if set(found.content) != {each.name for each in fields(Settings)}:
         found.refuse(f"its settings are {_shown(sorted(found.content))}")
-    given = (name for name in ("since", "label", "calibrator") if found.content[name] is not None)
+    texts = ("since", "label", "calibrator", "positive")
+    given = (name for name in texts if found.content[name] is not None)
     for name in ("time", "every", *given):
         found.entry(name, str)
     return Settings(**{**found.content, "by": found.texts("by"), "score": found.texts("score")})

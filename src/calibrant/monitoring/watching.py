@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant import _inputs, _thresholds
+from calibrant._inputs import CORRECTNESS
 from calibrant._numerics.logspace import log_softmax
 from calibrant._writing import refuse_unwritable
 from calibrant.calibrators import Calibrator, MultiLabelCalibration, load
@@ -33,7 +34,6 @@ from calibrant.files.parquet import (
     is_empty,
     open_folder,
 )
-from calibrant.files.predictions import CORRECTNESS
 from calibrant.metrics.samples import Floats
 from calibrant.monitoring.alternatives import SMALLEST_LOG_PROB
 from calibrant.monitoring.diagnosis import Diagnosis, diagnosed
@@ -66,6 +66,7 @@ def watch(
     state: str | os.PathLike[str] | None = None,
     label: str | None = None,
     score: str | Sequence[str] | None = None,
+    positive: str | None = None,
     scheduler: Any = None,
     skip_bad: bool = False,
     progress: Progress | None = None,
@@ -89,6 +90,7 @@ def watch(
             have changed. Made if it does not exist.
         label: The column of the labels, if it is not called label, target or y_true.
         score: The column of the positive class, or the columns of all classes.
+        positive: The label of the positive class, if the labels are not 0 and 1.
         scheduler: None for this process, ``"local"`` for a process on each core of this machine,
             the address of a Dask scheduler whose workers can read ``path``, or an open
             ``distributed.Client``.
@@ -123,6 +125,7 @@ def watch(
         label=label,
         score=(score,) if isinstance(score, str) else tuple(score or ()),
         calibrator=None if applied is None else digest_of(applied),
+        positive=positive,
     )
     level = _inputs.level(level, "For 5% pass 0.05")
     remembered, target = _remembered(state, settings)
@@ -228,6 +231,8 @@ class Logs:
                     f"{folder.where} has no column {name}; found {listed(layout.kept)}. Check the "
                     f"name, or name folders {name}=..."
                 )
+        if settings.positive is not None:
+            folder = folder.with_positive(settings.positive)
         roles = {role: name for role, name in layout.roles.items() if role != "ids"}
         kept = tuple(name for name in layout.kept if name in wanted)
         folder = replace(folder, layout=replace(layout, roles=roles, kept=kept))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from calibrant import _inputs
 from calibrant._numerics.logspace import sigmoid
-from calibrant._types import RandomState
+from calibrant._types import Array, RandomState
 from calibrant._version import __version__
 from calibrant._writing import refuse_unwritable, write_whole
 from calibrant.calibrators.fit_report import CalibrationWarning
@@ -103,14 +103,20 @@ def write_multilabel_report(
         warnings.simplefilter("ignore", CalibrationWarning)  # the page has them
         fitted.fit(labels=fit_on.labels, logits=fit_on.logits, probs=fit_on.probs)
     names = measure_on.class_names
-    evaluated = partial(
-        evaluate_multilabel,
-        labels=measure_on.labels,
-        label_names=names and [shortened(name) for name in names],
-        n_bins=n_bins,
-        level=level,
-        random_state=random_state,
-    )
+
+    def evaluated(probs: Array, logits: Array = None) -> MultiLabelEvaluation:
+        found = evaluate_multilabel(
+            probs,
+            measure_on.labels,
+            logits=logits,
+            label_names=names,
+            n_bins=n_bins,
+            level=level,
+            random_state=random_state,
+        )
+        short = (replace(each, name=shortened(each.name)) for each in found.labels)
+        return replace(found, labels=tuple(short))
+
     with _inputs.naming(_name(test, "test")):
         probs = fitted.predict_proba(logits=measure_on.logits, probs=measure_on.probs)
         tell("before")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
+from calibrant._inputs import CORRECTNESS
 from calibrant._tables import json_value
 from calibrant._version import __version__
 from calibrant.calibrators import CALIBRATORS
@@ -266,8 +267,9 @@ class Summary:
             "classes off": "right about the confidence, but not about single classes",
             "miscalibrated": "too high in some ranges and too low in others",
         }
+        by_mean = self.comparison.n_classes > 2 or self.test.class_names == CORRECTNESS
         if self.side == "prevalence off" or (
-            self.comparison.n_classes > 2 and self.side.endswith("confident")
+            by_mean and self.side == ("over-confident" if points > 0.0 else "under-confident")
         ):
             size = f"{abs(points):.1f} points {direction} the {rate}"
             return f"Not as it is: on average its {probability} is {size}."

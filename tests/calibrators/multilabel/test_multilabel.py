@@ -6,6 +6,7 @@ import runpy
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, strategies as st
 from mpmath import diff, log, mp, mpf
@@ -341,3 +342,30 @@ def test_classes_are_refused():
     methods = {"ml": MultiLabelCalibration()}
     table = calibrant.compare(logits, labels, logits, labels, methods=methods)
     assert "needs 0 or 1" in str(table["ml"].failure)
+
+
+def test_columns_of_frames_are_matched_by_name(tmp_path):
+    logits, labels, _ = draw(400, 3)
+    probs = sigmoid(logits)
+    names = list("abc")
+    p, y = pd.DataFrame(probs, columns=names), pd.DataFrame(labels, columns=names)
+    expected = MultiLabelCalibration().fit(probs=probs, labels=labels)
+    named = MultiLabelCalibration().fit(probs=p, labels=y[["c", "b", "a"]])
+    assert named.classes_ == ("a", "b", "c")
+    named.save(tmp_path / "cal.json")
+    turned = p[["b", "c", "a"]].iloc[50:60]
+    for calibration in (named, calibrant.load(tmp_path / "cal.json")):
+        np.testing.assert_array_equal(calibration.slope_, expected.slope_)
+        found = calibration.predict_proba(probs=turned)
+        assert list(found.columns) == ["b", "c", "a"]
+        assert found.index.equals(turned.index)
+        np.testing.assert_array_equal(found[names], expected.predict_proba(probs=probs)[50:60])
+        assert calibration.predict(probs=turned).equals((found > 0.5).astype(np.int64))
+        logs = calibration.predict_log_proba(probs=turned)
+        np.testing.assert_allclose(np.exp(logs), found, rtol=1e-12)
+    with pytest.raises(CalibrantError, match="the columns must be the classes 'a', 'b', 'c'"):
+        named.predict_proba(probs=p.rename(columns={"c": "d"}))
+    with pytest.raises(CalibrantError, match="sample_weight must have the row index of the scores"):
+        MultiLabelCalibration().fit(
+            probs=p, labels=y, sample_weight=pd.Series(1.0, index=y.index[::-1])
+        )

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from calibrant._inputs import CORRECTNESS
 from calibrant.calibrators.temperature.methods import Identity
-from calibrant.files.predictions import CORRECTNESS
 from calibrant.metrics.comparison import Comparison, difference_of_resampled
 from calibrant.metrics.evaluation import Evaluation
 from calibrant.metrics.resampling import ResampledMetrics

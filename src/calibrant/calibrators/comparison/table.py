@@ -114,9 +114,12 @@ def _legend(result: MethodComparison) -> list[str]:
         signs = f"No signs: {result.against} cannot be used here, so nothing is compared with it."
     calibrated = ", ".join(result.calibrated())
     of = "P(class 1)" if result.n_classes == 2 else "the confidence or single classes"
+    after = f"No miscalibration of {of} after: {calibrated}."
+    if not calibrated:
+        after = f"Some miscalibration of {of} remains after every method."
     floor = (
         f"floor: the {main_error(result)} that a calibrated model would show with {result.n} "
-        f"samples. No miscalibration of {of} after: {calibrated or 'none of these'}."
+        f"samples. {after}"
     )
     advice = "" if result.recommendation is None else str(result.recommendation)
     remarks = (signs, floor, *result.notes, *advice.splitlines())

@@ -119,6 +119,7 @@ class GroupedCalibration(Calibrator):
             groups: The groups of the rows: a frame, a dict of columns or one column.
         """
         given = given_scores(scores, logits, probs)
+        _inputs.same_rows(given, labels=labels, sample_weight=sample_weight, groups=groups)
         data, names = samples_of(given, labels, sample_weight, classes=classes, positive=positive)
         self._check_params()
         found = self._need_groups(groups, math.prod(given.values.shape[:-1]))
@@ -210,6 +211,7 @@ class GroupedCalibration(Calibrator):
 
     def _calibrated(self, given: _inputs.Scores, groups: Any) -> Array:
         """Log-probabilities of every row under the terms of its group."""
+        _inputs.same_rows(given, groups=groups)
         logits = to_logits(given.kind, given.checked())
         found = self._need_groups(groups, math.prod(logits.shape[:-1]))
         places = self._places(found).reshape(logits.shape[:-1])

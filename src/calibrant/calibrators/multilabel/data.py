@@ -16,10 +16,9 @@ from calibrant.calibrators.data import PROBS_FLOOR, FitData, Floats
 from calibrant.calibrators.one_vs_rest.base import MOST_LOG_ODDS
 
 
-def label_logits(positional: Array, logits: Array, probs: Array) -> Array:
-    """Checked log-odds of every label; both ends of ``probs`` are kept ``PROBS_FLOOR`` away."""
-    kind, scores = _inputs.label_scores(logits, probs, positional=positional)
-    return scores if kind == "logits" else floored_log_odds(scores)
+def label_logits(given: _inputs.Scores) -> Array:
+    """Log-odds of every label; both ends of probabilities are kept ``PROBS_FLOOR`` away."""
+    return given.values if given.kind == "logits" else floored_log_odds(given.values)
 
 
 def floored_log_odds(probs: Array) -> Array:
@@ -49,9 +48,16 @@ class Pairs(FitData):
     n_labels: int = 1
 
     @classmethod
-    def checked(cls, kind: str, scores: Array, labels: Array, sample_weight: Array) -> Pairs:
-        """Check the labels and weights of scores; rows of weight 0 are dropped."""
-        matrix = _inputs.label_matrix(labels, kind, scores)
+    def checked(
+        cls, given: _inputs.Scores, labels: Any, sample_weight: Array
+    ) -> tuple[Pairs, _inputs.Classes | None]:
+        """Check the labels and weights of scores; rows of weight 0 are dropped.
+
+        The second result is what the labels are called.
+        """
+        _inputs.same_rows(given, labels=labels, sample_weight=sample_weight)
+        matrix, names = _inputs.label_matrix(labels, given)
+        kind, scores = given.kind, given.values
         weight = _inputs.sample_weight(sample_weight, scores)
         n_labels = scores.shape[-1]
         flat = _inputs.as_numpy(scores).reshape(-1, n_labels)
@@ -62,12 +68,13 @@ class Pairs(FitData):
             flat, matrix, weight = flat[present], matrix[present], weight[present]
         _inputs.something_to_measure(len(flat))
         odds = flat if kind == "logits" else floored_log_odds(flat)
-        return cls(
+        pairs = cls(
             no_and_yes(odds.astype(np.float64)).reshape(-1, 2),
             matrix.astype(np.int64).reshape(-1),
             None if weight is None else np.repeat(weight, n_labels),
             n_labels,
         )
+        return pairs, names
 
     def by_label(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """One value per pair as an array (labels, samples)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -95,20 +95,21 @@ class MultiLabelCalibration(Calibrator):
 
     def fit(  # type: ignore[override]  # there are no classes to name
         self,
-        scores: Array = None,
+        scores: Any = None,
         /,
-        labels: Array = None,
+        labels: Any = None,
         sample_weight: Array = None,
         *,
-        logits: Array = None,
-        probs: Array = None,
+        logits: Any = None,
+        probs: Any = None,
     ) -> Self:
         """Fit on held-out samples, which the model was not trained on.
 
         Args:
             scores: Logits: scores before the sigmoid, (samples, labels). Numbers that are all
                 between 0 and 1 are refused: pass ``probs=``.
-            labels: 0 or 1 for each sample and label, (samples, labels).
+            labels: 0 or 1 for each sample and label, (samples, labels). The columns of two frames
+                are matched by name.
             sample_weight: One weight for each sample.
             logits: The scores by name; these are believed to be logits whatever they look like.
             probs: Probabilities instead of logits. Those closer to 0 or 1 than 6e-8 are moved
@@ -117,37 +118,43 @@ class MultiLabelCalibration(Calibrator):
         Returns:
             The calibrator itself; ``report_`` describes the fit and holds its warnings.
         """
-        kind, checked = _inputs.label_scores(logits, probs, positional=scores)
-        pairs = Pairs.checked(kind, checked, labels, sample_weight)
+        given = _inputs.label_scores(logits, probs, positional=scores)
+        pairs, names = Pairs.checked(given, labels, sample_weight)
         self._check_params()
         super().fit_samples(pairs)
-        self.n_classes_ = pairs.n_labels
-        given = _inputs.as_numpy(checked).reshape(-1, pairs.n_labels)
+        self.n_classes_, self.classes_ = pairs.n_labels, names
+        rows = _inputs.as_numpy(given.values).reshape(-1, pairs.n_labels)
         positives = pairs.positives.T
-        given = rows_with_weight(given, sample_weight, len(positives))
+        rows = rows_with_weight(rows, sample_weight, len(positives))
         weight = None if pairs.weight is None else pairs.weight[:: pairs.n_labels]
-        self.origin_ = self.origin_.with_data(kind, given, positives, weight)
+        self.origin_ = self.origin_.with_data(given.kind, rows, positives, weight)
         return self
 
-    def predict_proba(
-        self, scores: Array = None, /, *, logits: Array = None, probs: Array = None
-    ) -> Array:
-        """Calibrated probability of each label, in the array library of the scores."""
-        return self._apply(self._probs, label_logits(scores, logits, probs))
+    def predict_proba(self, scores: Any = None, /, *, logits: Any = None, probs: Any = None) -> Any:
+        """Calibrated probability of each label, in the form in which the scores come.
+
+        The columns of a frame are matched to the labels by name, and a frame becomes a frame.
+        """
+        given = self._given(scores, logits, probs)
+        return given.restored(self._apply(self._probs, label_logits(given)))
 
     def predict_log_proba(
-        self, scores: Array = None, /, *, logits: Array = None, probs: Array = None
-    ) -> Array:
+        self, scores: Any = None, /, *, logits: Any = None, probs: Any = None
+    ) -> Any:
         """Logarithms of the calibrated probabilities."""
-        return self._apply(self._log_probs, label_logits(scores, logits, probs))
+        given = self._given(scores, logits, probs)
+        return given.restored(self._apply(self._log_probs, label_logits(given)))
 
-    def predict(
-        self, scores: Array = None, /, *, logits: Array = None, probs: Array = None
-    ) -> Array:
+    def predict(self, scores: Any = None, /, *, logits: Any = None, probs: Any = None) -> Any:
         """Whether each label is more probable than not: 0 or 1."""
-        found = self.predict_proba(scores, logits=logits, probs=probs)
+        given = self._given(scores, logits, probs)
+        found = self._apply(self._probs, label_logits(given))
         xp = array_namespace(found)
-        return xp.astype(found > 0.5, xp.int64)
+        return given.restored(xp.astype(found > 0.5, xp.int64))
+
+    def _given(self, scores: Any, logits: Any, probs: Any) -> _inputs.Scores:
+        self._need_fit()
+        return _inputs.label_scores(logits, probs, positional=scores, fitted=self.classes_)
 
     def as_module(self) -> MultiLabelModule:
         """This calibrator as a torch layer, from logits to calibrated log-odds."""

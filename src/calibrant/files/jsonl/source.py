@@ -156,7 +156,8 @@ class JsonlSource:
             confidence = finite_number(line["confidence"], "confidence")
             needed = self.asked.keep is not True  # not for ``apply``
             correct = _correct(line) if needed or "correct" in line else None
-            return Sample("confidence", [confidence], [confidence], (), correct)
+            scores = [confidence]
+            return Sample("confidence", scores, scores, (), correct)
         positions = positions_of(line)
         plain = bool(positions) and positions[0].sampled is None
         options = self._options_of(line.get("logprobs") if plain else None)
