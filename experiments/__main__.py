@@ -49,18 +49,27 @@ def main(argv: list[str] | None = None) -> None:
 
         write_page(PAGE, experiments)
     elif arguments.target == "keep":
-        from experiments.kept import keep
-
-        if not arguments.options:
-            parser.error("keep needs the FOLDER of finished runs; found none. Name one")
-        for folder in arguments.options:
-            print(f"{folder}: {keep(Path(folder))} runs kept")
+        keep_folders(arguments.options)
     elif arguments.target == "unpack":
         unpack_grids(arguments.options)
     elif experiments[arguments.target].is_study:
         experiments[arguments.target].module.main(arguments.options)
     else:
         sys.exit(run_one(experiments[arguments.target], arguments.options))
+
+
+def keep_folders(options: list[str]) -> None:
+    """Pack finished runs into the checkout."""
+    from experiments.kept import keep
+
+    parser = argparse.ArgumentParser(prog="python -m experiments keep")
+    parser.add_argument("folders", nargs="+", metavar="FOLDER", help="folder of finished runs")
+    parser.add_argument(
+        "--no-epochs", action="store_true", help="without what was measured after each epoch"
+    )
+    arguments = parser.parse_args(options)
+    for folder in arguments.folders:
+        print(f"{folder}: {keep(Path(folder), epochs=not arguments.no_epochs)} runs kept")
 
 
 def unpack_grids(options: list[str]) -> None:

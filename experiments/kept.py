@@ -37,6 +37,10 @@ DIGITS, DIGITS_OF_EPOCHS = 7, 5
 HISTOGRAMS = ("reliability", "gradient_norm")
 HISTOGRAMS_AT = (0.0, 0.029, 0.286, 0.571, 0.857, 1.0)
 """Parts of a run after which its histograms are kept: those that ``dynamics`` shows."""
+COMPRESSION = [
+    {"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}
+]
+"""Most of the content are single bytes, whose place in a word of four says nothing."""
 ABOUT = """# Kept runs
 
 Finished runs, packed by `python -m experiments keep FOLDER` (`experiments/kept.py` has the format).
@@ -46,8 +50,14 @@ Finished runs, packed by `python -m experiments keep FOLDER` (`experiments/kept.
 """
 
 
-def keep(folder: Path, kept: Path = KEPT) -> int:
-    """Pack every finished run of a folder; refuse if all kept runs would be too large."""
+def keep(folder: Path, kept: Path = KEPT, *, epochs: bool = True) -> int:
+    """Pack every finished run of a folder; refuse if all kept runs would be too large.
+
+    Args:
+        folder: The runs.
+        kept: The archives.
+        epochs: Keep what was measured after each epoch too.
+    """
     runs = [RunFolder(path) for path in sorted(folder.iterdir()) if path.is_dir()]
     archives: dict[str, dict[str, bytes]] = {}
     finished = [run for run in runs if run.is_finished()]
@@ -57,7 +67,10 @@ def keep(folder: Path, kept: Path = KEPT) -> int:
         files = archives.setdefault(name, members(kept / name))
         if f"{run.path.name}/{run.config.name}" in files and not stored.get("files"):
             continue  # it was unpacked: its logits are not rounded twice
-        files.update({f"{run.path.name}/{file}": data for file, data in packed(run).items()})
+        parts = packed(run)
+        if not epochs:
+            del parts[run.metrics.name]
+        files.update({f"{run.path.name}/{file}": data for file, data in parts.items()})
     if not archives:
         raise FileNotFoundError(f"{folder} must hold finished runs; found none")
     written = {kept / name: archive(thinned(files)) for name, files in archives.items()}
@@ -143,11 +156,22 @@ def packed(run: RunFolder) -> dict[str, bytes]:
 
 
 def thinned(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The files of runs with what is read of their epochs."""
+    """The files of runs with what is read of their epochs and results."""
+    thin = {"metrics.jsonl": with_what_is_read, "result.json": measurements}
     return {
-        path: with_what_is_read(data) if path.endswith(".jsonl") else data
+        path: thin[name](data) if (name := path.split("/")[1]) in thin else data
         for path, data in files.items()
     }
+
+
+def measurements(result: bytes) -> bytes:
+    """A result with the metrics of every method, without verdicts and differences."""
+    plain = json.loads(result)
+    methods = plain.pop("comparison", {}).get("methods", {})
+    plain["comparison"] = {
+        "methods": {name: {"metrics": each["metrics"]} for name, each in methods.items()}
+    }
+    return json.dumps(plain).encode()
 
 
 def with_what_is_read(lines: bytes) -> bytes:
@@ -241,7 +265,7 @@ def archive(files: Mapping[str, bytes]) -> bytes:
             entry = tarfile.TarInfo(path)
             entry.size = len(files[path])
             tar.addfile(entry, io.BytesIO(files[path]))
-    return lzma.compress(content.getvalue(), preset=9)
+    return lzma.compress(content.getvalue(), filters=COMPRESSION)
 
 
 def members(path: Path) -> dict[str, bytes]:

@@ -487,6 +487,16 @@ def test_a_kept_run_is_read_as_it_was(folder, tmp_path, monkeypatch):
             assert error[0] == pytest.approx(error[1], abs=2e-3)
 
 
+def test_runs_are_kept_without_their_epochs(folder, tmp_path):
+    keep(Path(folder), tmp_path / "kept", epochs=False)
+    unpack(jobs(GRIDS), tmp_path / "out", tmp_path / "kept")
+    runs = finished(GRIDS, str(tmp_path / "out"))["digits", "mlp"]
+    whole = finished(GRIDS, folder)["digits", "mlp"]
+    assert list(runs) == list(whole)
+    assert not list((tmp_path / "out").glob("*/metrics.jsonl"))
+    assert set(runs["ce"].test.ids) < set(whole["ce"].test.ids)
+
+
 @pytest.mark.slow
 def test_kept_rows_are_the_same_in_all_runs_and_if_kept_twice(folder, tmp_path):
     """Some runs are packed from their training, others from an archive of fewer or more rows."""
