@@ -65,7 +65,9 @@ def keep_folders(options: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments keep")
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help="folder of finished runs")
     parser.add_argument(
-        "--no-epochs", action="store_true", help="without what was measured after each epoch"
+        "--no-epochs",
+        action="store_true",
+        help="only the epoch whose predictions are kept",
     )
     arguments = parser.parse_args(options)
     for folder in arguments.folders:

@@ -15,7 +15,7 @@ import os
 import tarfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ def keep(folder: Path, kept: Path = KEPT, *, epochs: bool = True) -> int:
     Args:
         folder: The runs.
         kept: The archives.
-        epochs: Keep what was measured after each epoch too.
+        epochs: Keep what was measured after every epoch, not only after the one that is stored.
     """
     runs = [RunFolder(path) for path in sorted(folder.iterdir()) if path.is_dir()]
     archives: dict[str, dict[str, bytes]] = {}
@@ -67,9 +67,7 @@ def keep(folder: Path, kept: Path = KEPT, *, epochs: bool = True) -> int:
         files = archives.setdefault(name, members(kept / name))
         if f"{run.path.name}/{run.config.name}" in files and not stored.get("files"):
             continue  # it was unpacked: its logits are not rounded twice
-        parts = packed(run)
-        if not epochs:
-            del parts[run.metrics.name]
+        parts = packed(run, epochs=epochs)
         files.update({f"{run.path.name}/{file}": data for file, data in parts.items()})
     if not archives:
         raise FileNotFoundError(f"{folder} must hold finished runs; found none")
@@ -141,12 +139,14 @@ def archive_name(data: str, model: str) -> str:
     return f"{data}_{model}.tar.xz"
 
 
-def packed(run: RunFolder) -> dict[str, bytes]:
+def packed(run: RunFolder, *, epochs: bool) -> dict[str, bytes]:
     """The files of a run, without checkpoints and without where its data were."""
     stored = rounded(run.config.read_text())
     stored["files"] = {}
     lines = run.metrics.read_text().splitlines()
     records = [rounded(line, DIGITS_OF_EPOCHS) for line in lines]
+    if not epochs:
+        records = [stored_epoch(records, stored["recipe"]["choice"])]
     return {
         run.config.name: json.dumps(stored).encode(),
         run.metrics.name: "".join(json.dumps(record) + "\n" for record in records).encode(),
@@ -186,6 +186,13 @@ def with_what_is_read(lines: bytes) -> bytes:
             for name in HISTOGRAMS:
                 record["train"].pop(name, None)
     return "".join(json.dumps(record) + "\n" for record in records).encode()
+
+
+def stored_epoch(records: Sequence[dict[str, Any]], choice: str) -> dict[str, Any]:
+    """The record of the epoch whose predictions are stored: the last or the best."""
+    if choice == "last":
+        return records[-1]
+    return min(records, key=lambda record: float(record["val"]["error"]))  # the first of equals
 
 
 def epoch_at(part: float, epochs: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from experiments.catalogue import Experiment
-from experiments.claims import CHAROENPHAKDEE, CLAIMS, KOMISARENKO, MUKHOTI
+from experiments.claims import CHAROENPHAKDEE, CLAIMS, KOMISARENKO, MUKHOTI, Claim
 from experiments.loss_tables.paper import cells
 from experiments.tables import markdown
 
@@ -39,7 +39,7 @@ def with_results(text: str, experiments: dict[str, Experiment]) -> str:
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     published = {name: each for name, each in experiments.items() if each.published() is not None}
-    parts = ["## Claims of the papers", verdicts(published)]
+    parts = ["## Claims of the papers", *verdicts(published)]
     parts += ["## Numbers of the papers", tally(published), tally_of_tables(published)]
     for paper in (MUKHOTI, KOMISARENKO, CHAROENPHAKDEE, ""):
         members = [each for each in experiments.values() if paper_of(each) == paper]
@@ -103,14 +103,37 @@ def waiting(experiment: Experiment) -> str:
     )
 
 
-def verdicts(published: dict[str, Experiment]) -> str:
-    """Every empirical claim with the verdict of our runs."""
-    rows = []
-    for claim in CLAIMS:
-        verdict, evidence = claim.judged(published)
-        rule = f"{claim.rule}. Before: {claim.changed}" if claim.changed else claim.rule
-        rows.append([claim.says, claim.source, f"**{verdict}**", evidence, rule])
-    return markdown(["claim", "where", "verdict", "evidence", "rule and units"], rows)
+def verdicts(published: dict[str, Experiment]) -> list[str]:
+    """Every empirical claim with the verdict of our runs: a table, then the reasons of each."""
+    judged = [(claim, *claim.judged(published)) for claim in CLAIMS]
+    counts = Counter(verdict for _, verdict, _ in judged)
+    summary = ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common())
+    rows = [
+        [str(number), *claim.source.split(", ", 1), claim.says, f"**{verdict}**"]
+        for number, (claim, verdict, _) in enumerate(judged, 1)
+    ]
+    rules = dict.fromkeys(claim.shared for claim in CLAIMS if claim.shared)
+    return [
+        f"{len(judged)} claims: {summary}.",
+        markdown(["", "paper", "where", "claim", "verdict"], rows),
+        "### Rules that several claims share",
+        "\n".join(f"- *{headed(rule.name)}*. {rule.says}" for rule in rules),
+        "### Evidence for each verdict",
+        *(reasons(number, *each) for number, each in enumerate(judged, 1)),
+    ]
+
+
+def reasons(number: int, claim: Claim, verdict: str, evidence: str) -> str:
+    """What was found on a claim, the rule that judged it, and the verdict of an earlier rule."""
+    shared = f"*{headed(claim.shared.name)}*. " if claim.shared else ""
+    parts = [
+        f"**{number}. {headed(claim.says)}**: {verdict}.",
+        f"  - Found: {evidence}.",
+        f"  - Rule: {shared}{claim.rule}".rstrip(),
+    ]
+    if claim.changed:
+        parts.append(f"  - Before: {claim.changed}.")
+    return "\n".join([f"- {parts[0]}", *parts[1:]])
 
 
 def section(experiment: Experiment) -> str:

@@ -14,6 +14,19 @@ CHAROENPHAKDEE = "Charoenphakdee et al. (2021)"
 
 
 @dataclass(frozen=True)
+class Rule:
+    """What decides several claims, and what is counted.
+
+    Attributes:
+        name: Its name on the page.
+        says: The rule.
+    """
+
+    name: str
+    says: str
+
+
+@dataclass(frozen=True)
 class Claim:
     """A paper's claim about networks, and the results that judge it.
 
@@ -22,7 +35,8 @@ class Claim:
         source: Paper and place.
         experiments: Experiments whose published values are used.
         judge: Function of their values that returns a verdict.
-        rule: What decides, and what is counted.
+        rule: What decides, and what is counted; beside ``shared``, what is special here.
+        shared: The rule that it has in common with others.
         changed: The verdict before the last change of its rule, and why it changed.
     """
 
@@ -30,8 +44,9 @@ class Claim:
     source: str
     experiments: tuple[str, ...]
     judge: Callable[..., Verdict]
-    rule: str
+    rule: str = ""
     changed: str = ""
+    shared: Rule | None = None
 
     def judged(self, published: Mapping[str, Experiment]) -> Verdict:
         """The verdict by the published runs."""

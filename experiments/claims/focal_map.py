@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from experiments.claims.claim import CHAROENPHAKDEE, FITS, Claim, Values
+from experiments.claims.claim import CHAROENPHAKDEE, FITS, Claim, Rule, Values
 from experiments.claims.public import FROM_TO
 from experiments.verdicts import (
     FAILS,
@@ -261,18 +261,25 @@ def _larger_gammas(values: Values, pairs: Sequence[tuple[str, str]]) -> Verdict:
     )
 
 
-ON_IMAGES = (
-    "95% intervals over seeds (three, on CIFAR10-s two), each panel a part; two networks or data "
-    "sets at least, and all runs finished; runs that have learned nothing (training error above "
-    "75% of that of the majority class) are left out with their seed"
+SEEDS = (
+    "95% intervals over the seeds (three, on CIFAR10-s two). Each panel, a network on a number of "
+    "images, is a part. At least two networks or data sets, and all runs finished. A run that has "
+    "learned nothing (training error above 75% of that of the majority class) is left out with its "
+    "seed"
 )
-FITTED_PANELS = f"{ON_IMAGES}; a panel counts where the training error is below {FITS:g}%"
-BEST_GAMMAS = (
-    "95% interval over three seeds of the difference of the best gamma, found on whole numbers, "
-    "each data set a part; two data sets at least, and all runs finished"
+ON_IMAGES = Rule("panels", f"{SEEDS}.")
+FITTED_PANELS = Rule(
+    "panels that fit", f"As *panels*, of those with a training error below {FITS:g}%."
 )
-ON_TABLES = (
-    "share of the tables, 63 of 54 sources, five splits each; tables made from the same data "
+BEST_GAMMAS = Rule(
+    "best gammas",
+    "95% interval over three seeds of the difference of the best gamma, found on whole numbers. "
+    "Each data set is a part. At least two data sets, and all runs finished.",
+)
+ON_TABLES = Rule(
+    "tables",
+    "Counted is the share of the tables (63 of 54 sources, five splits each) that support the "
+    "claim. Tables made from the same data cannot decide it.",
 )
 CLAIMS = (
     Claim(
@@ -280,8 +287,9 @@ CLAIMS = (
         f"{CHAROENPHAKDEE}, Fig. 5",
         ("map-on-images",),
         map_by_data,
-        f"{ON_IMAGES}; the fewest images count where the training error is below {FITS:g}%",
+        f"The fewest images count where the training error is below {FITS:g}%.",
         "held: SVHN with 8192 images had three seeds then; of those of 512 steps one has learned",
+        ON_IMAGES,
     ),
     Claim(
         "the map hurts on CIFAR10-s, a tenth of each class (ResNet-8 here, ResNet-110 there)",
@@ -289,7 +297,7 @@ CLAIMS = (
         ("cifar10-s",),
         map_on_a_tenth,
         "95% interval over two seeds of one network, all runs finished, its training error below "
-        f"{FITS:g}%; says nothing about other networks",
+        f"{FITS:g}%. Says nothing about other networks.",
         "had no verdict",
     ),
     Claim(
@@ -297,8 +305,8 @@ CLAIMS = (
         f"{CHAROENPHAKDEE}, Sec. 6.2",
         ("human-posterior",),
         map_on_authors_networks,
-        "95% interval of test images for each of the four networks; says nothing about other "
-        "networks; their training errors are not in the files",
+        "95% interval of test images for each of the four networks. Says nothing about other "
+        "networks. Their training errors are not in the files.",
         "had no verdict",
     ),
     Claim(
@@ -306,55 +314,59 @@ CLAIMS = (
         f"{CHAROENPHAKDEE}, Fig. 6",
         ("map-on-images", "cifar10-s"),
         in_panels(ADDED, SCALED, lowers=True),
-        FITTED_PANELS,
-        "was not decided: networks that do not fit were counted, and CIFAR10-s was not",
+        changed="was not decided: networks that do not fit were counted, and CIFAR10-s was not",
+        shared=FITTED_PANELS,
     ),
     Claim(
         "the map lowers the error after label smoothing",
         f"{CHAROENPHAKDEE}, Fig. 6",
         ("map-on-images",),
         in_panels(ADDED, SMOOTHED, lowers=True),
-        FITTED_PANELS,
-        "held: networks were counted of which a third of the training images were wrong",
+        changed="held: networks were counted of which a third of the training images were wrong",
+        shared=FITTED_PANELS,
     ),
     Claim(
         "after TS_FL or label smoothing a larger gamma is worse, without the map",
         f"{CHAROENPHAKDEE}, Sec. 6.2",
         ("map-on-images", "cifar10-s"),
         in_panels(RISE, SCALED, SMOOTHED),
-        f"{FITTED_PANELS}; gamma 3 against the smallest, 0 or with label smoothing 1",
+        "Gamma 3 against the smallest, 0 or with label smoothing 1.",
         "had no verdict",
+        FITTED_PANELS,
     ),
     Claim(
         "without the map TS_FL is worse than no scaling",
         f"{CHAROENPHAKDEE}, Sec. 6.1",
         ("map-on-images", "cifar10-s"),
         in_panels(AGAINST_STANDARD, SCALED),
-        f"{FITTED_PANELS}; mean of gamma 1 to 3",
+        "Mean of gamma 1 to 3.",
         "had no verdict",
+        FITTED_PANELS,
     ),
     Claim(
         "the map helps on tables with many rows and hurts where few are overfitted",
         f"{CHAROENPHAKDEE}, Sec. 6.2",
         ("many-data-sets",),
         map_on_tables,
-        f"{ON_TABLES}cannot decide it; training to the end stands for overfitting",
+        "Training to the end stands for overfitting.",
+        shared=ON_TABLES,
     ),
     Claim(
         "on most data sets focal loss is worse than cross-entropy",
         f"{CHAROENPHAKDEE}, Sec. 6.3",
         ("many-data-sets",),
         worse_on_tables,
-        f"{ON_TABLES}cannot decide it; both ways of training are parts",
+        "Both ways of training are parts.",
         "was one verdict with the next",
+        ON_TABLES,
     ),
     Claim(
         "the map corrects that",
         f"{CHAROENPHAKDEE}, Sec. 6.3",
         ("many-data-sets",),
         map_corrects,
-        "95% interval of the mean change, 54 sources of tables resampled; both ways of training "
-        "are parts",
+        "95% interval of the mean change, 54 sources of tables resampled. Both ways of training "
+        "are parts.",
         "was one verdict with the last",
     ),
     Claim(
@@ -362,24 +374,26 @@ CLAIMS = (
         f"{CHAROENPHAKDEE}, Sec. 6.2",
         ("map-on-images",),
         map_by_size,
-        f"{ON_IMAGES}; the intervals of ResNet-20 and ResNet-8 on the same images do not overlap",
+        "The intervals of ResNet-20 and ResNet-8 on the same images do not overlap.",
         "had no verdict",
+        ON_IMAGES,
     ),
     Claim(
         "larger networks need a larger gamma",
         f"{CHAROENPHAKDEE}, Fig. 5",
         ("map-on-images",),
         gamma_by_size,
-        BEST_GAMMAS,
-        "was not decided: by the share of pairs, of which one or two decide nothing",
+        changed="was not decided: by the share of pairs, of which one or two decide nothing",
+        shared=BEST_GAMMAS,
     ),
     Claim(
         "fewer data need a larger gamma",
         f"{CHAROENPHAKDEE}, Fig. 5",
         ("map-on-images",),
         gamma_by_data,
-        f"{BEST_GAMMAS}, with the same number of steps for every size",
+        "All sizes have the same number of steps.",
         "held: six pairs were counted, which are three seeds of two data sets, with other "
         "numbers of steps",
+        BEST_GAMMAS,
     ),
 )

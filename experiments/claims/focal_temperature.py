@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from experiments.claims.claim import KOMISARENKO, Claim, Values
+from experiments.claims.claim import KOMISARENKO, Claim, Rule, Values
 from experiments.claims.public import (
     CHOICE,
     FROM_TO,
@@ -216,9 +216,10 @@ def _points(values: Values, name: str) -> str:
     return f"{values[name]:+.2f} ({low:+.2f} to {high:+.2f})"
 
 
-AUTHORS = (
-    "95% intervals of test images, resampled for all networks at once; four networks in each part; "
-    "says nothing about other networks"
+AUTHORS = Rule(
+    "networks of paper 1",
+    "95% intervals of test images, resampled for all networks at once. Four networks in each part. "
+    "Says nothing about other networks.",
 )
 CLAIMS = (
     Claim(
@@ -226,53 +227,56 @@ CLAIMS = (
         f"{KOMISARENKO}, Table 1",
         ("focal-temperature", "focal-temperature-trained"),
         focal_temperature_gain,
-        f"{PUBLIC}, trained without a focal loss as far as their sources tell; the small networks "
-        "trained here, with cross-entropy, Brier, MMCE and five focal losses, are shown and do not "
-        "count",
+        "The public networks were trained without a focal loss as far as their sources tell. The "
+        "small networks trained here, with cross-entropy, Brier, MMCE and five focal losses, are "
+        "shown and do not count.",
+        shared=PUBLIC,
     ),
     Claim(
         "the same on networks of Mukhoti et al., CIFAR-10",
         f"{KOMISARENKO}, Table 1",
         ("authors-focal-temperature",),
         focal_temperature_on_authors_networks("FLSD-53, CIFAR-10", "Brier, CIFAR-10"),
-        AUTHORS,
-        "had no verdict",
+        changed="had no verdict",
+        shared=AUTHORS,
     ),
     Claim(
         "the same on networks of Mukhoti et al., CIFAR-100",
         f"{KOMISARENKO}, Table 1",
         ("authors-focal-temperature",),
         focal_temperature_on_authors_networks("Brier, CIFAR-100"),
-        AUTHORS,
-        "had no verdict",
+        changed="had no verdict",
+        shared=AUTHORS,
     ),
     Claim(
         "choosing by ECE gains over choosing by NLL (the paper: about 20%)",
         f"{KOMISARENKO}, Sec. 5.2",
         ("focal-temperature", "focal-temperature-trained", "authors-focal-temperature"),
         choice_by_error,
-        f"the gain is above 0: {PUBLIC}; both methods are parts; the networks trained here and "
-        "those of paper 1 are shown and do not count",
+        "Both methods are parts. The networks trained here and those of paper 1 are shown and do "
+        "not count.",
         "was not decided, by data sets alone and called a gain of about 20%, which no rule tested; "
         "held in part before that: 54 runs of nine networks were counted, and only images were "
         "resampled",
+        PUBLIC,
     ),
     Claim(
         "choosing by log-loss gains in log-loss over choosing by ECE (the paper: about 1%)",
         f"{KOMISARENKO}, Sec. 5.2",
         ("focal-temperature", "focal-temperature-trained"),
         choice_by_log_loss,
-        f"the gain is above 0: {PUBLIC}; of focal temperature scaling; the networks trained here "
-        "are shown and do not count",
+        "The gain of focal temperature scaling. The networks trained here are shown and do not "
+        "count.",
         "had no verdict",
+        PUBLIC,
     ),
     Claim(
         "the optimal T generally falls as the gamma of training grows",
         f"{KOMISARENKO}, Sec. 5.2 and Table 1",
         ("focal-temperature-trained",),
         temperature_falls,
-        "share of the data sets on which T falls at more than half of the steps from "
-        "cross-entropy to FL-3, FL-5 and FL-7 of all its networks; nine networks, one seed",
+        "Counted is the share of the data sets on which T falls at more than half of the steps "
+        "from cross-entropy to FL-3, FL-5 and FL-7 of all its networks. Nine networks, one seed.",
         "was not decided: T had to fall at every step of every network of a data set, where the "
         "paper says generally; held before that: FL-3 alone was compared with cross-entropy. Both "
         "rules were changed after the results were known",
@@ -283,10 +287,10 @@ CLAIMS = (
         ("composed-temperature", "authors-focal-temperature"),
         temperature_is_a_product,
         f"95% interval over networks of T found / product: holds if it lies within {LIKE[0]:g} to "
-        f"{LIKE[1]:g}, does not hold if it lies outside; parts: the map's T on the simplex of four "
+        f"{LIKE[1]:g}, does not hold if it lies outside. Parts: the map's T on the simplex of four "
         "classes and on the network's own outputs, each on networks of paper 1 with FLSD-53 (one "
         "data set, T of cross-entropy as printed) and on networks trained here, by networks and by "
-        "data sets; the losses of one network count once",
+        "data sets. The losses of one network count once.",
         "had no verdict",
     ),
     Claim(
@@ -297,9 +301,10 @@ CLAIMS = (
             *("authors-focal-temperature", "focal-temperature-trained"),
         ),
         temperatures_on_a_line,
-        "share of the data sets (9, with 43 networks) whose median R² is 0.95 or more, and whether "
-        "a search along the line still gains over temperature scaling. R² is a weak test: over "
-        "these nine gammas a line has 0.979 with sqrt(1 + gamma) and 0.950 with (1 + gamma)²",
+        "Counted is the share of the data sets (9, with 43 networks) whose median R² is 0.95 or "
+        "more; a second part is whether a search along the line still gains over temperature "
+        "scaling. R² is a weak test: over these nine gammas a line has 0.979 with sqrt(1 + gamma) "
+        "and 0.950 with (1 + gamma)².",
         "was not decided: by the curve of a square root, a measure of ours",
     ),
     Claim(
@@ -307,8 +312,9 @@ CLAIMS = (
         f"{KOMISARENKO}, Sec. 6",
         ("line-search", "focal-temperature", "authors-focal-temperature"),
         line_keeps_a_gain,
-        f"the line gains over temperature scaling: {PUBLIC}; what it loses against the grid is "
-        "shown, the paper says not much",
+        "The gain of the line over temperature scaling. What it loses against the grid is shown; "
+        "the paper says not much.",
         "had no verdict; was called a search that keeps the gain, of which it gives up a part",
+        PUBLIC,
     ),
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from experiments.claims.claim import FITS, MUKHOTI, Claim, Values
-from experiments.claims.networks import fitted, listed, with_long_runs
+from experiments.claims.claim import FITS, MUKHOTI, Claim, Rule, Values
+from experiments.claims.networks import COUNTED, fitted, listed, with_long_runs
 from experiments.claims.public import CHOICE, GAIN_UNITS, OF_DATA, OF_IMAGES, PUBLIC, ends, gain
 from experiments.verdicts import (
     FAILS,
@@ -187,15 +187,17 @@ def temperature_by_error(public: Values, authors: Values) -> Verdict:
 
 TRAINED = ("loss-tables", "newsgroups-losses", "sst-losses")
 """Networks trained here, those on texts for as many epochs as in the paper."""
-FITTED_NETWORKS = (
-    f"share of the networks that fit with every loss compared (training error below {FITS:g}%, by "
-    "400 or 1000 samples); one seed, on SST the means of five; texts for as many epochs as in the "
-    "paper"
+FITTED = Rule(
+    "networks that fit",
+    f"A network counts if it fits with every loss compared: its training error is below {FITS:g}%, "
+    f"by 400 or 1000 samples, at the epoch that is measured. {COUNTED}.",
 )
-PAIRED = (
-    f"{FITTED_NETWORKS}; a network counts if its 95% interval, on the same test samples or over "
-    "the seeds of SST, excludes 0; in part from two on each side"
+PAIRED = Rule(
+    "networks that fit and differ",
+    f"As *{FITTED.name}*, of those whose 95% interval, on the same test samples or over the seeds "
+    f"of SST, excludes 0. The claim holds in part from {SURE_ENOUGH} networks on each side.",
 )
+PUBLISHED_MMCE = "MMCE as the authors' code computes it (`mmce-published`)."
 NINE = "nine networks were counted, of which most do not fit"
 CLAIMS = (
     Claim(
@@ -203,95 +205,100 @@ CLAIMS = (
         f"{MUKHOTI}, Table 1",
         (*TRAINED, "digits-losses"),
         smaller_error("FLA-53", "cross-entropy"),
-        PAIRED,
-        "had no verdict",
+        changed="had no verdict",
+        shared=PAIRED,
     ),
     Claim(
         "FLA-53 beats cross-entropy after temperature scaling",
         f"{MUKHOTI}, Table 1",
         (*TRAINED, "digits-losses"),
         smaller_error("FLA-53", "cross-entropy", "after"),
-        PAIRED,
-        "had no verdict",
+        changed="had no verdict",
+        shared=PAIRED,
     ),
     Claim(
         "FL-3 beats cross-entropy before temperature scaling",
         f"{MUKHOTI}, Tables 4 and 7",
         (*TRAINED, "digits-losses"),
         smaller_error("FL-3", "cross-entropy"),
-        PAIRED,
-        "held in part: networks were counted that fit with cross-entropy alone, and the same "
-        "recipes trained on another machine gave two networks on each side",
+        changed="held in part: networks were counted that fit with cross-entropy alone, and the "
+        "same recipes trained on another machine gave two networks on each side",
+        shared=PAIRED,
     ),
     Claim(
         "FLA-53 beats the Brier loss before temperature scaling",
         f"{MUKHOTI}, Table 1",
         (*TRAINED, "digits-losses"),
         smaller_error("FLA-53", "Brier"),
-        PAIRED,
-        "held in part: networks were counted that fit with cross-entropy alone",
+        changed="held in part: networks were counted that fit with cross-entropy alone",
+        shared=PAIRED,
     ),
     Claim(
         "FLA-53 beats the Brier loss after temperature scaling",
         f"{MUKHOTI}, Table 1",
         (*TRAINED, "digits-losses"),
         smaller_error("FLA-53", "Brier", "after"),
-        PAIRED,
-        "had no verdict",
+        changed="had no verdict",
+        shared=PAIRED,
     ),
     Claim(
         "FLA-53 beats MMCE before temperature scaling",
         f"{MUKHOTI}, Table 1",
         (*TRAINED, "digits-losses"),
         smaller_error("FLA-53", "MMCE, published"),
-        f"{PAIRED}; MMCE as the authors' code computes it (`mmce-published`)",
+        PUBLISHED_MMCE,
         "had no verdict",
+        PAIRED,
     ),
     Claim(
         "FLA-53 beats MMCE after temperature scaling",
         f"{MUKHOTI}, Table 1",
         (*TRAINED, "digits-losses"),
         smaller_error("FLA-53", "MMCE, published", "after"),
-        f"{PAIRED}; MMCE as the authors' code computes it (`mmce-published`)",
+        PUBLISHED_MMCE,
         "had no verdict",
+        PAIRED,
     ),
     Claim(
         "FLA-53 beats FL-3 before temperature scaling",
         f"{MUKHOTI}, Secs 4 and 6",
         (*TRAINED, "digits-losses"),
         smaller_error_than_gamma_3,
-        PAIRED,
+        shared=PAIRED,
     ),
     Claim(
         "3 is the best fixed gamma of 1, 2 and 3",
         f"{MUKHOTI}, Sec. 6",
         (*TRAINED, "digits-losses"),
         best_fixed_gamma,
-        f"{FITTED_NETWORKS}; by the errors alone, without their intervals",
+        "By the errors alone, without their intervals.",
         "had no verdict",
+        FITTED,
     ),
     Claim(
         "the optimal T of focal losses is near 1",
         f"{MUKHOTI}, Table 1",
         (*TRAINED, "authors-networks"),
         temperature_near_one,
-        FITTED_NETWORKS,
-        f"did not hold: {NINE}",
+        changed=f"did not hold: {NINE}",
+        shared=FITTED,
     ),
     Claim(
         "T selected by ECE has a smaller ECE than T selected by NLL",
         f"{MUKHOTI}, Sec. 6",
         ("focal-temperature", "authors-networks"),
         temperature_by_error,
-        f"{PUBLIC}, with equal numbers of samples in the bins, where the paper has equal widths",
+        "Bins with equal numbers of samples, where the paper has equal widths.",
         "had no verdict",
+        PUBLIC,
     ),
     Claim(
         "focal losses keep sure predictions after temperature scaling",
         f"{MUKHOTI}, Table 6",
         TRAINED,
         sure_predictions_kept,
-        f"{FITTED_NETWORKS}; by the shares alone, without a test",
+        "By the shares alone, without a test.",
         f"held in part: {NINE}",
+        FITTED,
     ),
 )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from experiments.claims.claim import Values
+from experiments.claims.claim import Rule, Values
 from experiments.verdicts import by_interval
 
 FROM_TO = ("from", "to")
 OF_IMAGES, OF_DATA = "95%", "data sets resampled,"
 CHOICE = "gain in ECE of choosing by ECE over NLL, {}, %"
 GAIN_UNITS = "first interval of resampled test images, second of resampled data sets and networks"
-PUBLIC = "95% intervals of resampled images and of resampled data sets (9) and networks (43)"
+PUBLIC = Rule(
+    "public networks",
+    "The gain is above 0 by both of two 95% intervals: one resamples the test images, the other "
+    "the data sets (9) and their networks (43).",
+)
 
 
 def ends(values: Values, name: str, of: str) -> tuple[float, float]:

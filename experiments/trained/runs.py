@@ -15,7 +15,7 @@ from calibrant.training import Recipe
 from calibrant.training.folders import RunFolder
 from calibrant.training.grid import Job, folder_of, jobs_of, read_grid
 from experiments.catalogue import NothingToReadError
-from experiments.kept import unpack
+from experiments.kept import stored_epoch, unpack
 
 HERE = Path(__file__).parent
 TITLES = {
@@ -68,10 +68,7 @@ class TrainedRun:
     @property
     def training_error(self) -> float:
         """Share wrong of ``recipe.observed`` training samples, after the epoch that is stored."""
-        if self.recipe.choice == "last":
-            return float(self.records[-1]["train"]["error"])
-        best = min(self.records, key=lambda record: record["val"]["error"])  # the first of equals
-        return float(best["train"]["error"])
+        return float(stored_epoch(self.records, self.recipe.choice)["train"]["error"])
 
     @cached_property
     def val(self) -> StoredPredictions:
