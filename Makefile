@@ -15,6 +15,9 @@ IN_PARALLEL := -n auto --dist worksteal
 # Install a Debian package, where that is possible.
 INSTALL = { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq $(1) > /dev/null; }
 
+FASHION_MNIST = [ -e /usr/share/datasets/fashion-mnist ] || $(call INSTALL,dataset-fashion-mnist) \
+  || echo "Fashion-MNIST could not be installed, so what needs it is skipped: on Debian, apt-get install dataset-fashion-mnist"
+
 .PHONY: help demo test test-slow test-properties test-hostile test-browser lint style types format bench bench-peers peers scoreboard docs experiments train-real reproduce-quick clean
 
 help: ## show the targets
@@ -81,13 +84,11 @@ experiments: $(READY) ## the papers' tables and figures: what there is
 	$(BIN)/python -m experiments --list
 
 train-real: $(READY) ## train small networks on every real data set with all losses; four hours
-	@[ -e /usr/share/datasets/fashion-mnist ] || $(call INSTALL,dataset-fashion-mnist) \
-	  || echo "Fashion-MNIST could not be installed, so what needs it is skipped: on Debian, apt-get install dataset-fashion-mnist"
+	@$(FASHION_MNIST)
 	$(BIN)/python -m experiments trained
 
 reproduce-quick: $(READY) ## every result of the papers that takes minutes, checked
-	@[ -e /usr/share/datasets/fashion-mnist ] || $(call INSTALL,dataset-fashion-mnist) \
-	  || echo "Fashion-MNIST could not be installed, so what needs it is skipped: on Debian, apt-get install dataset-fashion-mnist"
+	@$(FASHION_MNIST)
 	$(BIN)/python -m experiments quick
 
 clean: ## remove the environment and everything made
