@@ -38,6 +38,7 @@ class Expected:
             its last decimal, or the tolerance if it has none. Larger for a value that was read off
             a picture or rounded to an integer.
         why: The reason for a difference from the paper.
+        again: Whether ``paper`` is compared in another row already, and is not counted twice.
     """
 
     here: float
@@ -45,6 +46,12 @@ class Expected:
     paper: str = ""
     within: float | None = None
     why: str = ""
+    again: bool = False
+
+    @property
+    def is_of_all_cases(self) -> bool:
+        """Whether the paper makes a statement about all cases, and the value is its exceptions."""
+        return self.paper in ("0", "none")
 
     def holds(self, value: float) -> bool:
         """Whether a value is as expected."""

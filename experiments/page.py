@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from experiments.catalogue import Experiment
@@ -20,8 +20,10 @@ NOT_TESTED = "not tested"
 """Words in a reason that is a guess."""
 OUTCOMES = (
     *("same", "within the range of a further run"),
-    *("not the same, with a tested reason", "not the same, reason not tested", "not comparable"),
+    *("not the same, with a tested reason", "not the same, reason not tested", "in words"),
 )
+EXCEPTIONS = ("no exception found", "exceptions found")
+"""Outcomes of a search for exceptions to a statement about all cases."""
 OF_A_FURTHER_RUN = ("printed cells", "printed cells within the range of a further run")
 """Values of an experiment that compares every cell with what a further run could show."""
 TABLES_OF_PAPER_1 = ("authors-networks", "sst-losses", "newsgroups-losses")
@@ -55,12 +57,12 @@ def paper_of(experiment: Experiment) -> str | None:
 
 
 def tally(published: dict[str, Experiment]) -> str:
-    """How many of the papers' numbers are reproduced."""
+    """How many of the papers' numbers are reproduced, and how many statements have exceptions."""
     rows = []
     for paper in (MUKHOTI, KOMISARENKO, CHAROENPHAKDEE):
         members = [each for each in published.values() if paper_of(each) == paper]
-        rows.append([paper, *map(str, counted(members))])
-    return markdown(["", *OUTCOMES], rows)
+        rows.append([paper, *map(str, [*counted(members), *searched(members)])])
+    return markdown(["", *OUTCOMES, *(f"statements: {each}" for each in EXCEPTIONS)], rows)
 
 
 def tally_of_tables(published: dict[str, Experiment]) -> str:
@@ -76,22 +78,42 @@ def tally_of_tables(published: dict[str, Experiment]) -> str:
 
 
 def counted(experiments: Iterable[Experiment]) -> list[int]:
-    """How many printed values have each outcome."""
-    counts: Counter[tuple[bool | None, bool]] = Counter()
-    within = 0
+    """How many printed numbers have each outcome; the same words count once."""
+    counts: Counter[tuple[bool, bool]] = Counter()
+    words, within = set(), 0
     for experiment in experiments:
-        result = experiment.published()
-        assert result is not None
-        if OF_A_FURTHER_RUN[0] in result["values"]:
-            of_cells, inside = (round(result["values"][name]) for name in OF_A_FURTHER_RUN)
+        values = values_of(experiment)
+        if OF_A_FURTHER_RUN[0] in values:
+            of_cells, inside = (round(values[name]) for name in OF_A_FURTHER_RUN)
             within += inside
             counts[False, True] += of_cells - inside
         for name, each in experiment.expected().items():
-            if each.paper:
-                same = each.same_as_paper(result["values"][name])
-                counts[same, same is False and NOT_TESTED in each.why] += 1
-    differ = [counts[key] for key in ((False, False), (False, True), (None, False))]
-    return [counts[True, False], within, *differ]
+            same = each.same_as_paper(values[name])
+            if same is not None and not each.again and not each.is_of_all_cases:
+                counts[same, not same and NOT_TESTED in each.why] += 1
+            elif same is None and each.paper:
+                words.add((experiment.name, each.paper))
+    differ = [counts[key] for key in ((False, False), (False, True))]
+    return [counts[True, False], within, *differ, len(words)]
+
+
+def searched(experiments: Iterable[Experiment]) -> list[int]:
+    """How many statements about all cases have no exception, and how many have some."""
+    without = [
+        each.same_as_paper(values_of(experiment)[name])
+        for experiment in experiments
+        for name, each in experiment.expected().items()
+        if each.is_of_all_cases and not each.again
+    ]
+    return [without.count(True), without.count(False)]
+
+
+def values_of(experiment: Experiment) -> Mapping[str, float]:
+    """The published values."""
+    result = experiment.published()
+    assert result is not None
+    values: Mapping[str, float] = result["values"]
+    return values
 
 
 def waiting(experiment: Experiment) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from experiments.__main__ import PAGE, main
 from experiments.catalogue import HERE, Expected, Experiment, NothingToReadError, catalogue
-from experiments.page import OF_A_FURTHER_RUN, counted, with_results
+from experiments.page import OF_A_FURTHER_RUN, counted, searched, with_results
 from experiments.processes import single_threads
 from experiments.quick import run_quick
 from experiments.results import changed_verdicts, differences
@@ -208,23 +208,46 @@ def test_quick_runs_experiments_in_processes_of_their_own(tmp_path, capsys):
     assert {path.name for path in tmp_path.iterdir()} == {"risk-isolines", "proper-part"}
 
 
+class Published:
+    """An experiment with made-up values and comparisons."""
+
+    name = "made up"
+
+    def __init__(self, *expected, **values):
+        self.rows = {f"row {i}": each for i, each in enumerate(expected)}
+        self.values = dict.fromkeys(self.rows, 2.0) | values
+
+    def published(self):
+        return {"values": self.values}
+
+    def expected(self):
+        return self.rows
+
+
 def test_printed_numbers_are_counted_by_outcome():
-    class Published:
-        def published(self):
-            of_a_further_run = dict(zip(OF_A_FURTHER_RUN, (9.0, 6.0), strict=True))
-            return {"values": dict.fromkeys("abcde", 2.0) | of_a_further_run}
-
-        def expected(self):
-            return {
-                "a": Expected(here=2.0, paper="2.0"),
-                "b": Expected(here=2.0, paper="3.0", why="a smaller network"),
-                "c": Expected(here=2.0, paper="3.0", why="a smaller network; not tested"),
-                "d": Expected(here=2.0, paper="much larger"),
-                "e": Expected(here=2.0),
-            }
-
-    assert counted([Published()]) == [1, 6, 1, 1 + 3, 1]
+    experiment = Published(
+        Expected(here=2.0, paper="2.0"),
+        Expected(here=2.0, paper="2.0", again=True),
+        Expected(here=2.0, paper="3.0", why="a smaller network"),
+        Expected(here=2.0, paper="3.0", why="a smaller network; not tested"),
+        Expected(here=2.0, paper="much larger"),
+        Expected(here=2.0, paper="much larger", why="the same words"),
+        Expected(here=2.0, paper="0"),
+        Expected(here=2.0),
+        **dict(zip(OF_A_FURTHER_RUN, (9.0, 6.0), strict=True)),
+    )
+    assert counted([experiment]) == [1, 6, 1, 1 + 3, 1]
     assert counted([]) == [0] * 5
+
+
+def test_statements_about_all_cases_are_counted_by_their_exceptions():
+    experiment = Published(
+        Expected(here=2.0, paper="0"),
+        Expected(here=2.0, paper="none", again=True),
+        Expected(here=0.0, paper="0", tolerance=3.0),
+        Expected(here=2.0, paper="2.0"),
+    )
+    assert searched([experiment]) == [1, 1]
 
 
 def test_a_verdict_that_changes_is_not_as_expected():
