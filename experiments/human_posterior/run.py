@@ -38,6 +38,8 @@ BY_NLL = "temperature by NLL"
 TEMPERATURES = (0.2, 5.0)
 """Bounds of the search for the T that is closest to the votes."""
 N_BINS = 15
+SURE = 0.99
+SURE_IMAGES = "images above 99% confidence, %"
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class Outputs:
         return {
             "NLL": -float(self.log_probs[self.rows[0], self.labels].mean()),
             "mean confidence %": 100.0 * float(self.confidence.mean()),
+            SURE_IMAGES: 100.0 * float((self.confidence > SURE).mean()),
             "votes for the predicted class %": 100.0 * float(self.votes.mean()),
             "accuracy %": 100.0 * float((self.rows[1] == self.labels).mean()),
         }
@@ -207,7 +210,8 @@ def values_of(outputs: ByMethod, counts: Floats, images: Mapping[str, Any]) -> d
                 found[f"KL, {name}, {group}"] = float(after[chosen].mean())
         found[f"NLL, {name}"] = mean(of, "NLL")
     for name in (AS_IT_IS, AUTO):
-        found[f"mean confidence %, {name}"] = mean(outputs[name], "mean confidence %")
+        for quantity in ("mean confidence %", SURE_IMAGES):
+            found[f"{quantity}, {name}"] = mean(outputs[name], quantity)
     for quantity in ("votes for the predicted class %", "accuracy %"):
         found[quantity] = mean(outputs[AS_IT_IS], quantity)
     return found
