@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from statistics import mean, stdev
 
@@ -30,6 +31,23 @@ def by_counts(better: float, worse: float) -> str:
     """
     low, high = share_interval(better, better + worse)
     return HOLDS if low > 0.5 else FAILS if high < 0.5 else OPEN
+
+
+def by_networks(better: Sequence[str], worse: Sequence[str]) -> str:
+    """By the networks for and against a claim, "data set, network", if their data sets agree.
+
+    Networks on one data set are not quite independent: it counts for the side of most of them.
+    """
+    sides = Counter(data_of(place) for place in better)
+    sides.subtract(data_of(place) for place in worse)
+    of_data = by_counts(*(sum(sign * n > 0 for n in sides.values()) for sign in (1, -1)))
+    verdict = by_counts(len(better), len(worse))
+    return verdict if verdict == of_data else OPEN
+
+
+def data_of(place: str) -> str:
+    """The data set of a network."""
+    return place.split(", ")[0]
 
 
 def share_interval(count: float, n: float) -> tuple[float, float]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from experiments.claims.claim import FITS, MUKHOTI, Claim, Rule, Values
-from experiments.claims.networks import COUNTED, LAST, fitted, listed
-from experiments.verdicts import UNTESTED, Verdict, by_counts, counted
+from experiments.claims.networks import COUNTED, LAST, fitted, judged, listed
+from experiments.verdicts import UNTESTED, Verdict
 
 NOISE = 0.01
 """Smaller rises of the test NLL, measured on a thousand samples, are ignored."""
@@ -33,9 +33,10 @@ def rise_from_mistakes(values: Values) -> Verdict:
         if values[f"{place}, cross-entropy: part of that rise from mistakes"] > 0.9
         and values[f"{place}, cross-entropy: rise of the mean NLL of correct samples"] < 0.0
     ]
-    return by_counts(len(alone), len(rising) - len(alone)), (
+    verdict, share = judged(alone, rising)
+    return verdict, (
         "mistakes make more than 90% of the rise, and the NLL of correct samples falls, on "
-        f"{counted(len(alone), len(rising))} fitted networks on which it rises by more than "
+        f"{share}, of those on which it rises by more than "
         f"{NOISE:g} ({listed(rising)}); of all that fit it rises on {len(rising)} of {len(fit)}"
     )
 
@@ -46,10 +47,11 @@ def norms_cross(values: Values) -> Verdict:
     places = fitted(values, "cross-entropy", "FL-3", epoch=LAST)
     early = [values[f"{place}: {ratio}, mean of the first third"] for place in places]
     last = [values[f"{place}: {ratio}, last epoch"] for place in places]
-    crossed = sum(a > 1.0 > b for a, b in zip(early, last, strict=True))
-    return by_counts(crossed, len(places) - crossed), (
+    crossed = [x for x, a, b in zip(places, early, last, strict=True) if a > 1.0 > b]
+    verdict, share = judged(crossed, places)
+    return verdict, (
         "larger in the mean of the first third of the epochs and smaller in the last on "
-        f"{counted(crossed, len(places))} fitted networks; larger early on "
+        f"{share}; larger early on "
         f"{sum(a > 1 for a in early)}, smaller in the last on {sum(b < 1 for b in last)} "
         f"(ratios {_shown(early, last, form='.3f')}; {listed(places)})"
     )
@@ -72,12 +74,13 @@ def rise_smaller(values: Values) -> Verdict:
     plain, focal = (
         [of(place, loss, rise) for place in rising] for loss in ("cross-entropy", "FL-3")
     )
-    less = sum(b < a for a, b in zip(plain, focal, strict=True))
+    less = [x for x, a, b in zip(rising, plain, focal, strict=True) if b < a]
     less_of_wrong = sum(
         of(place, "FL-3", of_wrong) < of(place, "cross-entropy", of_wrong) for place in rising
     )
-    return by_counts(less, len(rising) - less), (
-        f"the test NLL rises less with FL-3 on {counted(less, len(rising))} fitted networks on "
+    verdict, share = judged(less, rising)
+    return verdict, (
+        f"the test NLL rises less with FL-3 on {share}, of those on "
         f"which it rises by more than {NOISE:g} with cross-entropy (cross-entropy / FL-3: "
         f"{_shown(plain, focal, form='.3f')}; {listed(rising)}); the mean NLL of mistakes rises "
         f"less on {less_of_wrong}; of all that fit the test NLL rises with cross-entropy on "
@@ -90,14 +93,15 @@ def correct_stay_sure(values: Values) -> Verdict:
     fit = fitted(values, *FOUR, epoch=LAST)
     ending = ": confidence of correct test samples, last epoch"
     found = [[values[f"{place}, {loss}{ending}"] for loss in FOUR] for place in fit]
-    sure = sum(min(each) > SURE for each in found)
+    sure = [place for place, each in zip(fit, found, strict=True) if min(each) > SURE]
+    verdict, share = judged(sure, fit)
     by_loss = ", ".join(
         f"{loss} on {sum(each[i] > SURE for each in found)}" for i, loss in enumerate(FOUR)
     )
     focal = [value for name, value in values.items() if name.endswith(f", FL-3{ending}")]
-    return by_counts(sure, len(fit) - sure), (
+    return verdict, (
         f"mean confidence of correct test samples above {SURE:g} with all four losses on "
-        f"{counted(sure, len(fit))} fitted networks that have them ({by_loss}; confidence "
+        f"{share}, of those that have them ({by_loss}; confidence "
         f"{_shown(*zip(*found, strict=True), form='.2f')}; {listed(fit)}); with FL-3 on "
         f"{sum(each > SURE for each in focal)} of all {len(focal)} networks"
     )
@@ -111,19 +115,23 @@ def gradients_fall(values: Values) -> Verdict:
         name = f"{statistic} gradient norm, FL-3 / cross-entropy"
         return [(values[f"{x}: {name}, early"], values[f"{x}: {name}, late"]) for x in fit]
 
-    def as_claimed(some: list[tuple[float, float]]) -> int:
-        return sum(1 / ALIKE < early < ALIKE and late < min(early, 1.0) for early, late in some)
+    def as_claimed(some: list[tuple[float, float]]) -> list[str]:
+        return [
+            place
+            for place, (early, late) in zip(fit, some, strict=True)
+            if 1 / ALIKE < early < ALIKE and late < min(early, 1.0)
+        ]
 
     medians, means = ratios("median"), ratios("mean")
-    count = as_claimed(medians)
-    return by_counts(count, len(fit) - count), (
+    verdict, share = judged(as_claimed(medians), fit)
+    return verdict, (
         f"median gradient norm of FL-3 within a factor of {ALIKE:g} of that of cross-entropy "
         "early, and late smaller than it, and more so than early, on "
-        f"{counted(count, len(fit))} fitted networks; alike early on "
+        f"{share}; alike early on "
         f"{sum(1 / ALIKE < early < ALIKE for early, _ in medians)}, smaller late on "
         f"{sum(late < 1.0 for _, late in medians)} (ratios "
         f"{_shown(*zip(*medians, strict=True), form='.2f')}; {listed(fit)}); by mean norms on "
-        f"{as_claimed(means)}"
+        f"{len(as_claimed(means))}"
     )
 
 
@@ -132,10 +140,11 @@ def mistakes_less_sure(values: Values) -> Verdict:
     fit = fitted(values, "cross-entropy", "FL-3", epoch=LAST)
     name = "share of epochs in which FL-3 has the higher entropy of wrong test samples"
     shares = [values[f"{place}: {name}"] for place in fit]
-    higher = sum(share >= CONSISTENT for share in shares)
-    return by_counts(higher, len(fit) - higher), (
+    higher = [place for place, share in zip(fit, shares, strict=True) if share >= CONSISTENT]
+    verdict, on = judged(higher, fit)
+    return verdict, (
         f"the mean entropy of wrong test samples is higher with FL-3 in at least {CONSISTENT:.0%} "
-        f"of the epochs on {counted(higher, len(fit))} fitted networks "
+        f"of the epochs on {on} "
         f"({_shown(shares, form='.0%')}; {listed(fit)}); in every epoch on "
         f"{sum(share == 1.0 for share in shares)}"
     )

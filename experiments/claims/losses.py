@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from experiments.claims.claim import FITS, MUKHOTI, Claim, Rule, Values
-from experiments.claims.networks import COUNTED, fitted, listed, with_long_runs
+from experiments.claims.networks import COUNTED, fitted, judged, listed, with_long_runs
 from experiments.claims.public import CHOICE, GAIN_UNITS, OF_DATA, OF_IMAGES, PUBLIC, ends, gain
 from experiments.verdicts import (
     FAILS,
@@ -14,23 +14,20 @@ from experiments.verdicts import (
     PARTLY,
     SURE_ENOUGH,
     Verdict,
-    by_counts,
     by_interval,
     by_parts,
-    counted,
 )
 
 FIXED = ("FL-1", "FL-2", "FL-3")
 NEAR_ONE = (0.9, 1.1)
 
 
-def smaller_error(
-    first: str, second: str, stage: str = "before"
-) -> Callable[[Values, Values, Values, Values], Verdict]:
+def smaller_error(first: str, second: str, stage: str = "before") -> Callable[..., Verdict]:
     """Is the ECE before or after temperature scaling smaller with one loss than with another?"""
 
-    def judge(tables: Values, newsgroups: Values, sst: Values, digits: Values) -> Verdict:
-        values = with_long_runs(tables, newsgroups, sst)
+    def judge(*results: Values) -> Verdict:
+        *trained, digits = results
+        values = with_long_runs(*trained)
         ending = f": ECE % {stage} T, {first} minus {second}"
         signs = {
             name.removesuffix(ending): by_interval(
@@ -40,16 +37,14 @@ def smaller_error(
             if name.endswith(ending)  # a network that has learned nothing is not compared
         }
         fit = {place: e for place, e in fitted(values, first, second).items() if place in signs}
-        (better, worse), of_all = (
-            [[signs[place] for place in places].count(side) for side in (HOLDS, FAILS)]
-            for places in (fit, signs)
-        )
-        verdict = by_counts(better, worse)
-        if verdict == OPEN and min(better, worse) >= SURE_ENOUGH:
+        better, worse = ([x for x in fit if signs[x] == side] for side in (HOLDS, FAILS))
+        of_all = [[*signs.values()].count(side) for side in (HOLDS, FAILS)]
+        verdict, share = judged(better, [*better, *worse])
+        if verdict == OPEN and min(len(better), len(worse)) >= SURE_ENOUGH:
             verdict = PARTLY
         return verdict, (
-            f"ECE significantly smaller on {better} of {len(fit)} fitted networks, significantly "
-            f"larger on {worse}: {counted(better, better + worse)} of those that differ "
+            f"ECE significantly smaller on {len(better)} of {len(fit)} fitted networks, "
+            f"significantly larger on {len(worse)}: {share}, of those that differ "
             f"({listed(fit)}); of all {len(signs)} networks on {of_all[0]} and {of_all[1]}; five "
             f"seeds of digits: {_against_on_digits(digits, first, second, stage)}"
         )
@@ -67,12 +62,10 @@ def _against_on_digits(values: Values, first: str, second: str, stage: str) -> s
     return f"{seen[0]:.1f}% against {seen[1]:.1f}%"
 
 
-def smaller_error_than_gamma_3(
-    tables: Values, newsgroups: Values, sst: Values, digits: Values
-) -> Verdict:
+def smaller_error_than_gamma_3(*results: Values) -> Verdict:
     """Is the ECE smaller with FLA-53 than with FL-3? The other gammas stand beside it."""
-    verdict, evidence = smaller_error("FLA-53", "FL-3")(tables, newsgroups, sst, digits)
-    values = with_long_runs(tables, newsgroups, sst)
+    verdict, evidence = smaller_error("FLA-53", "FL-3")(*results)
+    values = with_long_runs(*results[:-1])
     fit = fitted(values, "FLA-53", *FIXED)
     shown = []
     for loss in FIXED[:2]:
@@ -92,31 +85,31 @@ def _with_smaller_error(
     return [p for p in places if values[name.format(p, first)] < values[name.format(p, second)]]
 
 
-def best_fixed_gamma(tables: Values, newsgroups: Values, sst: Values, digits: Values) -> Verdict:
+def best_fixed_gamma(*results: Values) -> Verdict:
     """Does FL-3 have the smallest ECE of the three fixed gammas?"""
-    values = with_long_runs(tables, newsgroups, sst)
+    *trained, digits = results
+    values = with_long_runs(*trained)
     ending = f", {FIXED[0]}: ECE % before T"
     places = [name.removesuffix(ending) for name in values if name.endswith(ending)]
 
-    def best(some: Iterable[str]) -> int:
-        errors = [[values[f"{place}, {loss}: ECE % before T"] for loss in FIXED] for place in some]
-        return sum(each[-1] == min(each) for each in errors)
+    def best(some: Iterable[str]) -> list[str]:
+        errors = {p: [values[f"{p}, {loss}: ECE % before T"] for loss in FIXED] for p in some}
+        return [place for place, each in errors.items() if each[-1] == min(each)]
 
     fit = fitted(values, *FIXED)
-    count = best(fit)
+    verdict, share = judged(best(fit), fit)
     of_digits = " / ".join(f"{digits[f'{loss}: ECE %']:.1f}" for loss in FIXED)
-    return by_counts(count, len(fit) - count), (
-        f"FL-3 has the smallest ECE of FL-1, FL-2 and FL-3 on {counted(count, len(fit))} fitted "
-        f"networks that have all three ({listed(fit)}), and on {best(places)} of all "
+    return verdict, (
+        f"FL-3 has the smallest ECE of FL-1, FL-2 and FL-3 on {share}, of those that have all "
+        f"three ({listed(fit)}), and on {len(best(places))} of all "
         f"{len(places)}; five seeds of digits: {of_digits}%"
     )
 
 
-def temperature_near_one(
-    tables: Values, newsgroups: Values, sst: Values, authors: Values
-) -> Verdict:
+def temperature_near_one(*results: Values) -> Verdict:
     """Does the best T of FLA-53 lie between 0.9 and 1.1?"""
-    values = with_long_runs(tables, newsgroups, sst)
+    *trained, authors = results
+    values = with_long_runs(*trained)
     fit = fitted(values, "FLA-53", "cross-entropy")
     ending = ", FLA-53: T by ECE"
     found, plain = (
@@ -126,13 +119,15 @@ def temperature_near_one(
     of_all, of_authors = (
         [t for name, t in some.items() if name.endswith(ending)] for some in (values, authors)
     )
-    (low, high), within = NEAR_ONE, [_near_one(each) for each in (found, plain, of_all, of_authors)]
-    return by_counts(within[0], len(found) - within[0]), (
-        f"T by ECE of FLA-53 is between {low:g} and {high:g} on {counted(within[0], len(found))} "
-        f"fitted networks ({', '.join(f'{t:.1f}' for t in found)}; {listed(fit)}); that of "
-        f"cross-entropy on {within[1]} ({', '.join(f'{t:.1f}' for t in plain)}); of all networks "
-        f"trained here FLA-53 on {within[2]} of {len(of_all)}; of the authors' own networks on "
-        f"CIFAR-10, which do not count, on {within[3]} of {len(of_authors)}"
+    low, high = NEAR_ONE
+    verdict, share = judged([x for x, t in zip(fit, found, strict=True) if _near_one([t])], fit)
+    within = [_near_one(each) for each in (plain, of_all, of_authors)]
+    return verdict, (
+        f"T by ECE of FLA-53 is between {low:g} and {high:g} on {share} "
+        f"({', '.join(f'{t:.1f}' for t in found)}; {listed(fit)}); that of "
+        f"cross-entropy on {within[0]} ({', '.join(f'{t:.1f}' for t in plain)}); of all networks "
+        f"trained here FLA-53 on {within[1]} of {len(of_all)}; of the authors' own networks on "
+        f"CIFAR-10, which do not count, on {within[2]} of {len(of_authors)}"
     )
 
 
@@ -141,29 +136,30 @@ def _near_one(temperatures: Iterable[float]) -> int:
     return sum(low <= t <= high for t in temperatures)
 
 
-def sure_predictions_kept(tables: Values, newsgroups: Values, sst: Values) -> Verdict:
+def sure_predictions_kept(tables: Values, *long: Values) -> Verdict:
     """Does FLA-53 have more predictions above 0.99 than cross-entropy after scaling?"""
-    values = with_long_runs(tables, newsgroups, sst)
+    values = with_long_runs(tables, *long)
     name = "{}, {}: S99 %, after T by {}"
     places = fitted(values, "FLA-53", "cross-entropy")
 
-    def more(by: str) -> int:
-        return sum(
-            values[name.format(place, "FLA-53", by)]
-            > values[name.format(place, "cross-entropy", by)]
+    def more(by: str) -> list[str]:
+        return [
+            place
             for place in places
-        )
+            if values[name.format(place, "FLA-53", by)]
+            > values[name.format(place, "cross-entropy", by)]
+        ]
 
-    by_ece = more("ECE")  # as the paper chooses T
+    verdict, share = judged(more("ECE"), places)  # as the paper chooses T
     shorter = tables["networks trained here"]
     significant = {
         word: tables[f"S99 after T by ECE: FLA-53 has significantly {word} than cross-entropy"]
         for word in ("more", "fewer")
     }
-    return by_counts(by_ece, len(places) - by_ece), (
+    return verdict, (
         "predictions above 0.99 after scaling, T by ECE as in the paper: FLA-53 has more than "
-        f"cross-entropy on {counted(by_ece, len(places))} fitted networks ({listed(places)}); T "
-        f"by NLL: on {more('NLL')}; of the {shorter:.0f} short runs significantly more on "
+        f"cross-entropy on {share} ({listed(places)}); T "
+        f"by NLL: on {len(more('NLL'))}; of the {shorter:.0f} short runs significantly more on "
         f"{significant['more']:.0f}, fewer on {significant['fewer']:.0f}"
     )
 
@@ -185,12 +181,12 @@ def temperature_by_error(public: Values, authors: Values) -> Verdict:
     )
 
 
-TRAINED = ("loss-tables", "newsgroups-losses", "sst-losses")
-"""Networks trained here, those on texts for as many epochs as in the paper."""
+TRAINED = ("loss-tables", "newsgroups-losses", "sst-losses", "fitted-images")
+"""Networks trained here: short runs, then those that take their place."""
 FITTED = Rule(
     "networks that fit",
     f"A network counts if it fits with every loss compared: its training error is below {FITS:g}%, "
-    f"by 400 or 1000 samples, at the epoch that is measured. {COUNTED}.",
+    f"by 400 to 1000 samples, at the epoch that is measured. {COUNTED}.",
 )
 PAIRED = Rule(
     "networks that fit and differ",

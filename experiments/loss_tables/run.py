@@ -42,6 +42,7 @@ TABLES = {
     "nll": "NLL %, before / after (T by ECE): Tables 10 and 11",
     "mce": "MCE %, before / after (T by ECE): Tables 12 and 13",
 }
+NOT_RUN = "not run here"
 
 Runs = Mapping[Place, Mapping[str, Measured]]
 
@@ -236,7 +237,7 @@ def our_cells(runs: Mapping[str, Measured], quantity: str) -> list[str]:
     cells = []
     for loss in COLUMNS:
         if loss not in runs:
-            cells.append("not run here")
+            cells.append(NOT_RUN)
             continue
         one = runs[loss]
         keys = [

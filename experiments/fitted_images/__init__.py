@@ -1,0 +1,1 @@
+"""The losses on images that ResNet-8 fits."""
