@@ -41,7 +41,7 @@ from experiments.scoreboard.methods import AUTO
 from experiments.scoreboard.networks import DATA, Network, of_group
 from experiments.scoreboard.resampling import Interval
 from experiments.scoreboard.run import grouped, measure_all
-from experiments.scoreboard.tables import difference_to
+from experiments.scoreboard.tables import difference_to, shown_difference
 from experiments.tables import Table
 from experiments.temperature_line.closest import closest_after
 from experiments.temperature_line.lines import Line
@@ -256,9 +256,15 @@ def values_of_pairs(pairs: Sequence[Pair], printed: Sequence[Pair]) -> dict[str,
 
 
 def table_of_families(families: Mapping[str, ByMethod]) -> Table:
-    """Means of every method on every family."""
+    """Means of every method on every family, and what the map adds to a temperature."""
     rows = []
     for title, results in families.items():
+        added = {
+            FOCAL[criterion]: shown_difference(
+                difference_to(criterion, PLAIN[criterion], results[focal], results[PLAIN[criterion]])
+            )[0]
+            for criterion, focal in FOCAL.items()
+        }
         for method, of in results.items():
             rows.append(
                 [
@@ -266,9 +272,13 @@ def table_of_families(families: Mapping[str, ByMethod]) -> Table:
                     method,
                     *(f"{mean(of, metric):.{4 if metric == 'nll' else 2}f}" for metric in CRITERIA),
                     f"{100.0 - mean(of, 'accuracy'):.2f}",
+                    added.get(method, ""),
                 ]
             )
-    head = ["networks", "method", "ECE %", "AdaECE %", "NLL", "error %"]
+    head = [
+        *("networks", "method", "ECE %", "AdaECE %", "NLL", "error %"),
+        "its criterion minus that of temperature [95%]",
+    ]
     return Table("Means over networks, test images", head, rows)
 
 

@@ -124,9 +124,13 @@ def test_t_is_a_product_where_their_ratio_is_near_one(of_authors, here, by_data,
         (9, (-1, 16), (1, 17), OPEN),
     ],
 )
-def test_a_line_must_be_straight_and_keep_a_gain(straight, images, data, expected):
+def test_a_line_must_be_straight_and_lose_little(straight, images, data, expected):
     line, search, trained = {"data sets": 9}, {}, {"all: networks": 72, **TRAINED}
-    over = {"temperature": (images, data), "the grid": ((-5, -1), (-5, -1))}
+    over = {
+        "temperature": ((2, 16), (2, 16)),
+        "the grid": ((-5, -1), (-5, -1)),
+        "halfway from temperature to the grid": (images, data),
+    }
     for against, intervals in over.items():
         of_name = gains("of", f"gain in ECE of the line over {against}, %", *intervals)
         search |= {key.removeprefix("of: "): value for key, value in of_name.items()}
@@ -153,7 +157,7 @@ def test_a_line_must_be_straight_and_keep_a_gain(straight, images, data, expecte
     assert "smallest of a network 0.210" in evidence
     assert "which do not count: 0.960, 0.970 by AdaECE; 0.960, 0.970 by NLL" in evidence
     keeps = HOLDS if min(images + data) > 0 else FAILS if max(images + data) < 0 else OPEN
-    claim = "a search along that line still beats temperature scaling"
+    claim = "a search along that line works without much loss"
     verdict, evidence = JUDGES[claim](search, public, authors)
     assert verdict == keeps
     assert "of the line over the grid: -3.0% (-5.0 to -1.0; -5.0 to -1.0)" in evidence
