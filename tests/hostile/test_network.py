@@ -38,13 +38,18 @@ ACCEPTS = 1 << 16
 """Flag of a Unix socket that listens, in /proc/net/unix."""
 
 RUN = f"""
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from calibrant import _thresholds
 _thresholds.BUNDLE_ROWS = {BUNDLE}
 from calibrant.cli import main
 print("ready", flush=True)
 main(prog_name="calibrant")
 """
-"""The command. An interrupt before the first line of output meets the imports of Python."""
+"""The command. An interrupt before the first line of output meets the imports of Python.
+
+It does not inherit that interrupts are ignored, as in the background jobs of a shell.
+"""
 
 AUDIT = """
 import os, sys
