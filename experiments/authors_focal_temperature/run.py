@@ -261,7 +261,9 @@ def table_of_families(families: Mapping[str, ByMethod]) -> Table:
     for title, results in families.items():
         added = {
             FOCAL[criterion]: shown_difference(
-                difference_to(criterion, PLAIN[criterion], results[focal], results[PLAIN[criterion]])
+                difference_to(
+                    criterion, PLAIN[criterion], results[focal], results[PLAIN[criterion]]
+                )
             )[0]
             for criterion, focal in FOCAL.items()
         }

@@ -306,8 +306,8 @@ CLAIMS = (
         ("human-posterior",),
         map_on_authors_networks,
         "95% interval of test images for each of the four networks. Says nothing about other "
-        "networks. They are taken to fit as their recipe does (350 epochs, ResNet-50 and the like): "
-        "their training errors are not in the files.",
+        "networks. Their training errors are not in the files; networks of their recipe (350 epochs, "
+        "ResNet-50 and larger) fit.",
         "had no verdict",
     ),
     Claim(

@@ -123,7 +123,7 @@ def halfway(one: Sequence[Result], other: Sequence[Result]) -> list[Result]:
         replace(
             a,
             method=HALFWAY,
-            values={metric: mean((a.values[metric], b.values[metric])) for metric in CRITERIA},
+            values={name: (a.values[name] + b.values[name]) / 2.0 for name in a.values},
             resampled={name: (a.resampled[name] + b.resampled[name]) / 2.0 for name in a.resampled},
         )
         for a, b in zip(one, other, strict=True)

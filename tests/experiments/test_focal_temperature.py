@@ -112,6 +112,9 @@ def test_what_a_line_gives_up_is_between_the_grid_and_temperature_scaling():
     assert found[f"{lost}: 95% from"] < 0.5 < found[f"{lost}: 95% to"] < 0.6
     assert found["gain in ECE of the line over temperature, %"] == pytest.approx(50.0)
     assert found["gain in ECE of the line over the grid, %"] == pytest.approx(-50.0)
+    half = "gain in ECE of the line over halfway from temperature to the grid, %"
+    assert found[half] == pytest.approx(25.0)
+    assert 20.0 < found[f"{half}: 95% from"] < 25.0 < found[f"{half}: 95% to"] < 30.0
     name = "gain in ECE of the line over the grid, %: data sets resampled, from"
     assert found[name] == pytest.approx(-50.0)
 

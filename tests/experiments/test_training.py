@@ -20,6 +20,7 @@ from experiments.composed_temperature.run import run as composed
 from experiments.digits_losses.run import mean_and_half
 from experiments.dynamics.networks import networks, pairs
 from experiments.dynamics.run import Rise, rise_cells, run as dynamics
+from experiments.fitted_images.run import run as fitted_images
 from experiments.focal_temperature_trained.networks import complete, trained_networks
 from experiments.kept import epoch_at, keep, unpack
 from experiments.loss_tables import paper
@@ -251,6 +252,15 @@ def test_one_data_set_is_shown_without_the_others(parameters):
     found = newsgroups_losses(parameters)
     assert {row[0] for row in found.tables["ece"].rows} == {"20 Newsgroups"}
     assert found.tables["differences"].rows
+    assert not [name for name in found.values if name.startswith("the paper's ten")]
+
+
+@pytest.mark.slow
+def test_losses_of_no_printed_cell_are_shown_without_the_paper_s_rows(parameters):
+    found = fitted_images(parameters)
+    table = found.tables["ece"]
+    assert [row[:2] for row in table.rows] == [["sst-binary", "tree-lstm"], ["digits", "mlp"]]
+    assert table.head[2:] == ["cross-entropy", "FL-3"]
     assert not [name for name in found.values if name.startswith("the paper's ten")]
 
 

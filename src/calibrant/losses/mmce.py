@@ -47,9 +47,9 @@ class MMCELoss(Loss):
 
     and 0 if all predictions are correct or all are wrong. Its gradient is smaller than that of
     MMCE_w by about the size of the smaller group. In batches of 128 it is about 32
-    times smaller than that of MMCE if half of the predictions are wrong, 10 to 19 times if a quarter
-    are, and 2 to 4 times if 8 % are. (Their
-    code adds 1e-5 to the divisors and 1e-10 under the root.)
+    times smaller than that of MMCE if half of the predictions are wrong, 10 to 19 times if a
+    quarter are, and 2 to 4 times if 8 % are. (Their code adds 1e-5 to the divisors and 1e-10 under
+    the root.)
 
     The loss has the square roots, as in the paper; terms of an empty group are 0. The double sum
     is computed from sorted confidences in m log m steps. MMCE is a property of the batch:
