@@ -306,8 +306,8 @@ CLAIMS = (
         ("human-posterior",),
         map_on_authors_networks,
         "95% interval of test images for each of the four networks. Says nothing about other "
-        "networks. Their training errors are not in the files; networks of their recipe (350 epochs, "
-        "ResNet-50 and larger) fit.",
+        "networks. Their training errors are not in the files; networks of their recipe (ResNet-50 "
+        "and larger, 350 epochs) fit.",
         "had no verdict",
     ),
     Claim(
