@@ -37,6 +37,11 @@ DIGITS, DIGITS_OF_EPOCHS = 7, 5
 HISTOGRAMS = ("reliability", "gradient_norm")
 HISTOGRAMS_AT = (0.0, 0.029, 0.286, 0.571, 0.857, 1.0)
 """Parts of a run after which its histograms are kept: those that ``dynamics`` shows."""
+UNREAD = {
+    "train": ("entropy", "true_prob", "true_prob_correct", "true_prob_wrong", "ece", "ada_ece"),
+    "test": ("ada_ece",),
+}
+"""What is measured after each epoch and read by no experiment."""
 COMPRESSION = [
     {"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}
 ]
@@ -175,13 +180,16 @@ def measurements(result: bytes) -> bytes:
 
 
 def with_what_is_read(lines: bytes) -> bytes:
-    """The records of epochs: histograms at ``HISTOGRAMS_AT``, of validation the error, no times."""
+    """The records of epochs: histograms at ``HISTOGRAMS_AT``, of validation the error alone."""
     records = [json.loads(line) for line in lines.splitlines()]
     shown = {epoch_at(part, len(records)) for part in HISTOGRAMS_AT}
     for place, record in enumerate(records):
         record["val"] = {"error": record["val"]["error"]}
-        for name in ("seconds", "cpu"):
+        for name in ("seconds", "cpu", "loss", "learning_rate"):
             record.pop(name, None)
+        for part, names in UNREAD.items():
+            for name in names:
+                record[part].pop(name, None)
         if place not in shown:
             for name in HISTOGRAMS:
                 record["train"].pop(name, None)
