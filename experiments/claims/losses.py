@@ -20,6 +20,7 @@ from experiments.verdicts import (
 
 FIXED = ("FL-1", "FL-2", "FL-3")
 NEAR_ONE = (0.9, 1.1)
+T_OF_FLA_53 = ", FLA-53: T by ECE"
 
 
 def smaller_error(first: str, second: str, stage: str = "before") -> Callable[..., Verdict]:
@@ -106,28 +107,36 @@ def best_fixed_gamma(*results: Values) -> Verdict:
     )
 
 
-def temperature_near_one(*results: Values) -> Verdict:
+def temperature_near_one(*trained: Values) -> Verdict:
     """Does the best T of FLA-53 lie between 0.9 and 1.1?"""
-    *trained, authors = results
     values = with_long_runs(*trained)
     fit = fitted(values, "FLA-53", "cross-entropy")
-    ending = ", FLA-53: T by ECE"
     found, plain = (
         [values[f"{place}, {loss}: T by ECE"] for place in fit]
         for loss in ("FLA-53", "cross-entropy")
     )
-    of_all, of_authors = (
-        [t for name, t in some.items() if name.endswith(ending)] for some in (values, authors)
-    )
+    of_all = [t for name, t in values.items() if name.endswith(T_OF_FLA_53)]
+    nearer = sum(abs(t - 1.0) < abs(u - 1.0) for t, u in zip(found, plain, strict=True))
     low, high = NEAR_ONE
     verdict, share = judged([x for x, t in zip(fit, found, strict=True) if _near_one([t])], fit)
-    within = [_near_one(each) for each in (plain, of_all, of_authors)]
     return verdict, (
         f"T by ECE of FLA-53 is between {low:g} and {high:g} on {share} "
         f"({', '.join(f'{t:.1f}' for t in found)}; {listed(fit)}); that of "
-        f"cross-entropy on {within[0]} ({', '.join(f'{t:.1f}' for t in plain)}); of all networks "
-        f"trained here FLA-53 on {within[1]} of {len(of_all)}; of the authors' own networks on "
-        f"CIFAR-10, which do not count, on {within[2]} of {len(of_authors)}"
+        f"cross-entropy on {_near_one(plain)} ({', '.join(f'{t:.1f}' for t in plain)}); T of "
+        f"FLA-53 is nearer to 1 on {nearer}; of all networks trained here it is between on "
+        f"{_near_one(of_all)} of {len(of_all)}"
+    )
+
+
+def temperature_of_authors_near_one(authors: Values) -> Verdict:
+    """Does it on every network of the authors that was trained with it?"""
+    found = [t for name, t in authors.items() if name.endswith(T_OF_FLA_53)]
+    low, high = NEAR_ONE
+    within = _near_one(found)
+    verdict = PARTLY if 0 < within < len(found) else HOLDS if within else FAILS
+    return verdict, (
+        f"T by ECE is between {low:g} and {high:g} on {within} of {len(found)} networks "
+        f"({', '.join(f'{t:.1f}' for t in found)})"
     )
 
 
@@ -274,10 +283,20 @@ CLAIMS = (
     Claim(
         "the optimal T of focal losses is near 1",
         f"{MUKHOTI}, Table 1",
-        (*TRAINED, "authors-networks"),
+        TRAINED,
         temperature_near_one,
-        changed=f"did not hold: {NINE}",
+        changed=f"did not hold: {NINE}; then was not decided, by 0 of 4, before ResNet-8 was "
+        "trained on images until it fits",
         shared=FITTED,
+    ),
+    Claim(
+        "the same on networks of Mukhoti et al., FLA-53 on CIFAR-10",
+        f"{MUKHOTI}, Table 1",
+        ("authors-networks",),
+        temperature_of_authors_near_one,
+        "All of these four networks. Says nothing about others: of the ten that the paper prints, "
+        "seven have such a T.",
+        "was no verdict of its own",
     ),
     Claim(
         "T selected by ECE has a smaller ECE than T selected by NLL",

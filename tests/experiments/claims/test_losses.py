@@ -103,11 +103,25 @@ def test_a_temperature_near_one_is_between_0_9_and_1_1(within, expected):
         values[f"{place}, FLA-53: T by ECE"] = 1.0 if i < within else 0.5
         values[f"{place}, cross-entropy: T by ECE"] = 2.0
     values["does not, fit, FLA-53: T by ECE"] = 1.0
-    authors = {"CIFAR-10, ResNet 50, FLA-53: T by ECE": 1.1, "other, Brier: T by ECE": 1.0}
-    verdict, evidence = JUDGES["the optimal T of focal losses is near 1"](values, {}, {}, authors)
+    verdict, evidence = JUDGES["the optimal T of focal losses is near 1"](values, {}, {})
     assert verdict == expected
-    assert f"of all networks trained here FLA-53 on {within + 1} of 9" in evidence
-    assert evidence.endswith("on CIFAR-10, which do not count, on 1 of 1")
+    assert "T of FLA-53 is nearer to 1 on 8" in evidence
+    assert evidence.endswith(f"of all networks trained here it is between on {within + 1} of 9")
+
+
+@pytest.mark.parametrize(
+    ("temperatures", "expected"),
+    [((0.9, 1.1), HOLDS), ((0.8, 1.2), FAILS), ((1.0, 1.2), PARTLY)],
+)
+def test_temperatures_of_the_authors_networks_are_all_near_one_or_not(temperatures, expected):
+    one, other = temperatures
+    values = {
+        "CIFAR-10, ResNet 50, FLA-53: T by ECE": one,
+        "CIFAR-10, ResNet 110, FLA-53: T by ECE": other,
+        "CIFAR-10, ResNet 110, Brier: T by ECE": 7.0,
+    }
+    claim = "the same on networks of Mukhoti et al., FLA-53 on CIFAR-10"
+    assert JUDGES[claim](values)[0] == expected
 
 
 @pytest.mark.parametrize(
