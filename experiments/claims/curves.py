@@ -9,7 +9,7 @@ from experiments.claims.networks import COUNTED, LAST, fitted, judged, listed
 from experiments.verdicts import UNTESTED, Verdict
 
 NOISE = 0.01
-"""Smaller rises of the test NLL, measured on a thousand samples, are ignored."""
+"""Smaller rises of the test NLL, measured on 400 to 1000 samples, are ignored."""
 FOUR = ("cross-entropy", "FL-1", "FL-2", "FL-3")
 """The losses of Fig. 3."""
 SURE = 0.95

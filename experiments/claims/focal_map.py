@@ -287,7 +287,7 @@ CLAIMS = (
         f"{CHAROENPHAKDEE}, Fig. 5",
         ("map-on-images",),
         map_by_data,
-        f"The fewest images count where the training error is below {FITS:g}%.",
+        f"The images of a data set count where the training error of the fewest is below {FITS:g}%.",
         "held: SVHN with 8192 images had three seeds then; of those of 512 steps one has learned",
         ON_IMAGES,
     ),
@@ -349,7 +349,8 @@ CLAIMS = (
         f"{CHAROENPHAKDEE}, Sec. 6.2",
         ("many-data-sets",),
         map_on_tables,
-        "Training to the end stands for overfitting.",
+        "Parts: training that is stopped on many rows, where the map should help, and training to "
+        "the end on few, which stands for overfitting.",
         shared=ON_TABLES,
     ),
     Claim(

@@ -265,7 +265,7 @@ CLAIMS = (
     ),
     Claim(
         "FL-3 beats cross-entropy before temperature scaling",
-        f"{MUKHOTI}, Tables 4 and 7",
+        f"{MUKHOTI}, Tables 1 and 4",
         (*TRAINED, "digits-losses"),
         smaller_error("FL-3", "cross-entropy"),
         changed="held in part: networks were counted that fit with cross-entropy alone, and the "

@@ -294,8 +294,8 @@ def counts(values: Numbers, places: Sequence[str], sure: float) -> None:
 
 
 NOTES = (
-    "Measured on 1000 samples of the training and of the test set after each epoch (digits: on "
-    "all), so a mean over the mistakes is one over some dozens to hundreds of samples.",
+    "Measured on 400 to 1000 samples of the training and of the test set after each epoch (digits: "
+    "on all), so a mean over the mistakes is one over some dozens to hundreds of samples.",
     "On texts the networks are trained for as many epochs as in the paper. Numbers of several "
     "seeds are means, with the smallest and the largest in brackets; a ratio is one of two runs "
     "with the same seed. The pictures show the first seed.",
