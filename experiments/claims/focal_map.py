@@ -287,7 +287,7 @@ CLAIMS = (
         f"{CHAROENPHAKDEE}, Fig. 5",
         ("map-on-images",),
         map_by_data,
-        f"The images of a data set count where the training error of the fewest is below {FITS:g}%.",
+        f"A data set counts if the training error with the fewest images is below {FITS:g}%.",
         "held: SVHN with 8192 images had three seeds then; of those of 512 steps one has learned",
         ON_IMAGES,
     ),
