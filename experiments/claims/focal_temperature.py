@@ -294,8 +294,10 @@ CLAIMS = (
         f"{LIKE[1]:g}, does not hold if it lies outside. Parts: the map's T on the simplex of four "
         "classes and on the network's own outputs, each on networks of paper 1 with FLSD-53 (one "
         "data set, T of cross-entropy as printed) and on networks trained here, by networks and by "
-        "data sets. The losses of one network count once.",
-        "had no verdict",
+        "data sets. The losses of one network count once. T by NLL; texts for as many epochs as in "
+        "paper 1, ResNet-8 on images until it fits. The band around 1 is ours.",
+        "had no verdict; then held in part: the networks trained here were short runs, with 1.38 "
+        "(1.21 to 1.58) on the simplex",
     ),
     Claim(
         "T and the gamma of the map lie close to a line",
