@@ -247,7 +247,7 @@ def draw(trained: Sequence[Pair], printed: Sequence[Pair]) -> Figure:
     """T found against T composed."""
     figure = Figure(figsize=(4.6, 4.2), layout="constrained")
     ax = figure.subplots()
-    ends = (0.1, 3.0)
+    ends = (0.2, 4.0)
     ax.plot(ends, ends, **GUIDE)
     points = {
         "trained here, map on own outputs": (
@@ -268,7 +268,7 @@ def draw(trained: Sequence[Pair], printed: Sequence[Pair]) -> Figure:
         fill = {"fillstyle": "none", "markersize": 9} if i == 0 else {"markersize": 5}
         ax.plot(composed, found, look(i).marker, color=look(i).color, label=label, **fill)
     ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
-    ticks = (0.1, 0.2, 0.5, 1, 2)
+    ticks = (0.2, 0.5, 1, 2, 4)
     ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     ax.minorticks_off()
