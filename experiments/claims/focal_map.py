@@ -359,7 +359,7 @@ CLAIMS = (
         ("many-data-sets",),
         worse_on_tables,
         "Both ways of training are parts.",
-        "was one verdict with the next",
+        "was one verdict with the next, not decided",
         ON_TABLES,
     ),
     Claim(
@@ -369,7 +369,7 @@ CLAIMS = (
         map_corrects,
         "95% interval of the mean change, 54 sources of tables resampled. Both ways of training "
         "are parts.",
-        "was one verdict with the last",
+        "was one verdict with the last, not decided",
     ),
     Claim(
         "the map is less effective as networks become larger",

@@ -202,8 +202,8 @@ def line_loses_little(search: Values, public: Values, authors: Values) -> Verdic
     by_nll = [search[lost.format("NLL", part)] for part in PARTS]
     on_authors = _points(authors, "all: AdaECE, search on a line minus grid")
     return by_parts(over_both(search, over_half)), (
-        f"gain in ECE of the line over the errors {HALFWAY}: "
-        f"{gain(search, over_half, digits=1)}; over temperature scaling: the line "
+        "ECE of the line is below the mean of temperature scaling and the grid by "
+        f"{gain(search, over_half, digits=1)}; gain in ECE over temperature scaling: the line "
         f"{gain(search, over_temperature)}, the grid {gain(public, f'All: {GAIN}')}; of the line "
         f"over the grid: {gain(search, over_grid, digits=1)}; {GAIN_UNITS}; of the {gained:.2f} "
         "points of ECE that the grid takes off, the line gives back "
@@ -319,9 +319,9 @@ CLAIMS = (
         f"{KOMISARENKO}, Sec. 6",
         ("line-search", "focal-temperature", "authors-focal-temperature"),
         line_loses_little,
-        "The gain of the line over the errors halfway between those of temperature scaling and of "
-        "the grid: above 0, the line loses less than half of what the grid gains. The paper does "
-        "not say how much is not much.",
+        "The gain of the line over the mean of the errors of temperature scaling and of the grid: "
+        "above 0, the line loses less than half of what the grid gains. The paper does not say how "
+        "much is not much.",
         "had no verdict; then was judged by the gain over temperature scaling, which held",
         PUBLIC,
     ),

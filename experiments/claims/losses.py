@@ -55,9 +55,10 @@ def smaller_error(first: str, second: str, stage: str = "before") -> Callable[..
         verdict, share = judged(better, [*better, *worse])
         if verdict == OPEN and min(len(better), len(worse)) >= SURE_ENOUGH:
             verdict = PARTLY
+        differ = f"{share}, of those that differ" if better or worse else "none differs"
         return verdict, (
             f"ECE significantly smaller on {len(better)} of {len(fit)} fitted networks, "
-            f"significantly larger on {len(worse)}: {share}, of those that differ "
+            f"significantly larger on {len(worse)}: {differ} "
             f"({listed(fit)}){but}; of all {len(signs)} networks on {of_all[0]} and {of_all[1]}; "
             f"five seeds of digits: {_against_on_digits(digits, first, second, stage)}"
         )

@@ -13,7 +13,7 @@ TRAINING_ERROR = ": training error %"
 COUNTED = (
     "One seed, on SST the means of five. Texts for as many epochs as in the paper, ResNet-8 on "
     "images until it fits. Counted is the share of the networks that support the claim. Counted by "
-    "data sets, each on the side of most of its networks, the verdict must be the same"
+    "data sets, each on the side of most of its networks or on none, the verdict must be the same"
 )
 """The end of a rule on the networks trained here."""
 
