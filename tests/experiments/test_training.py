@@ -449,7 +449,8 @@ def test_only_places_with_all_losses_have_numbers(folder):
 
 @pytest.mark.slow
 def test_a_product_of_temperatures_is_compared_with_what_is_found(folder):
-    result = composed({"grids": GRIDS, "folder": folder, "n_classes": 3, "gammas": [3.0]})
+    parameters = {"grids": GRIDS, "folder": folder, "long": {}, "n_classes": 3, "gammas": [3.0]}
+    result = composed(parameters)
     # T is 2 for cross-entropy and 1 for FL-3, and the map's T on the simplex of 3 classes 0.356.
     assert result.values["pairs trained here"] == 2
     ratio = result.values["found / composed, trained here, map's T on the simplex"]
