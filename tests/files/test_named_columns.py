@@ -283,3 +283,41 @@ def test_a_calibrator_finds_its_classes_by_name(tmp_path):
     assert result.exit_code == 2
     assert "must be the classes 'cat', 'dog', 'owl'" in result.output
     assert not (tmp_path / "z.csv").exists()
+
+
+def test_one_numbered_column_is_no_positive_class(tmp_path):
+    file = write(tmp_path / "one.csv", {"label": Y, "prob_0": 1.0 - P})
+    for command in (["evaluate", file], ["fit", file, "-o", tmp_path / "cal.json"]):
+        result = CliRunner().invoke(main, [str(each) for each in command])
+        assert result.exit_code == 2
+        assert "found prob_0 alone" in result.output
+        assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("total", [100.0, 10.0])
+def test_percentages_and_counts_of_classes_are_not_logits(tmp_path, total):
+    shares = np.round(total * np.exp(L) / np.exp(L).sum(axis=1, keepdims=True), 1)
+    names = ("cat", "dog", "owl")
+    columns = {name: shares[:, k] for k, name in enumerate(names)}
+    file = write(tmp_path / "shares.csv", {"label": TEXT3, **columns})
+    result = CliRunner().invoke(main, ["evaluate", str(file), "--score", ",".join(names)])
+    assert result.exit_code == 2
+    assert f"without negative numbers that sum to {total:g}" in result.output
+    shifted = {name: np.abs(L).max() + L[:, k] for k, name in enumerate(names)}
+    logits = write(tmp_path / "logits.csv", {"label": TEXT3, **shifted})
+    assert "ece" in run("evaluate", logits, "--score", ",".join(names))
+
+
+def test_of_stated_confidences_all_commands_say_the_same(tmp_path):
+    # Too close to 0 and 1, and too low on the whole: the mean decides.
+    rates = {0.02: 0.2, 0.1: 0.34, 0.3: 0.5, 0.7: 0.66, 0.9: 0.8, 0.98: 0.9}
+    stated = np.repeat(list(rates), 50)
+    correct = np.concatenate([np.arange(50) < 50 * rate for rate in rates.values()])
+    file = write(tmp_path / "stated.csv", {"confidence": stated, "correct": correct.astype(int)})
+    assert "Under-confident: ECE 14.00%" in run("evaluate", file)
+    said = " ".join(run("compare", file, file, "--methods", "identity,temperature").split())
+    assert "Under-confident: the mean confidence is 50.0%, where 56.7% of the answers" in said
+    run("report", file, file, "--methods", "identity,temperature", "-o", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "have a slope of" not in page
+    assert "mean P(correct) 50.0%" in page

@@ -171,6 +171,14 @@ def test_booleans_are_1_and_0_in_columns_of_that_name():
     assert calibrant.nll(frame, Y == 1) == calibrant.nll(frame, Y)
 
 
+def test_booleans_are_no_positions_in_columns_of_other_names():
+    named = pd.DataFrame({"True": P, "False": 1 - P})
+    assert calibrant.nll(named, Y == 1) == calibrant.nll(named[["False", "True"]], Y == 1)
+    other = pd.DataFrame({"yes": P, "no": 1 - P})
+    with pytest.raises(CalibrantError, match="names of the columns, 'yes', 'no'; found truth"):
+        calibrant.nll(other, Y == 1)
+
+
 @pytest.mark.parametrize("value", [np.inf, -np.inf, 1e300, 2**64 - 1, 2**63])
 def test_labels_of_more_than_64_bits_are_refused(value):
     kind = np.uint64 if isinstance(value, int) else float

@@ -61,6 +61,11 @@ def class_indices(
         if numbered and _is_bool(found):
             found = found.astype(np.int64)
         fitting = [names for names in (of.names, of.columns) if names and _among(found, names)]
+        if not fitting and _is_bool(found):
+            raise CalibrantError(
+                f"labels must be names of the columns, {shown(of.names)}; found truth values. Name "
+                "the columns False and True, or pass the label of each row"
+            )
         classes = fitting[0] if fitting else (None if whole and not numbered else of.names)
     elif classes is None and n_classes == 2 and _is_bool(found):
         classes = (False, True)

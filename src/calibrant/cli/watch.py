@@ -123,7 +123,7 @@ def watch(
       calibrant watch logs/ --time timestamp --every week --by country,sex
       calibrant watch logs/ --time day --since 2026-11-01 --state after-repair.json
       calibrant watch logs/ --time day --calibrator cal.json --json
-      calibrant watch employment.parquet --time year --label employed --score risk
+      calibrant watch employment.parquet --time year --label employed --score risk_prob
     """
     from calibrant import monitoring
     from calibrant.monitoring.page import check_page, write_page

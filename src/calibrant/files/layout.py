@@ -319,6 +319,11 @@ def _scores(found: _Names, table: bool) -> Layout | None:
             if chunks:
                 there.append(Layout(kind, chunks, bfloat16=bits))
         columns = found.numbered(stem) if table else ()
+        if len(columns) == 1:
+            raise CalibrantError(
+                f"{found.where}: the columns {stem}_0, {stem}_1, ... hold one class each; found "
+                f"{columns[0]} alone. Add the others, or call that of the positive class {stem}"
+            )
         if columns:
             there.append(Layout(kind, columns, numbered=True))
         elif table:

@@ -139,6 +139,7 @@ def meaning_of(
     found: set[Any] = set()
     probable, n_classes = True, 0
     lowest, highest = np.inf, -np.inf
+    least, most = np.inf, -np.inf  # sums of rows
     for block in blocks:
         if "labels" in block:
             found |= set(np.unique(block["labels"]).tolist())
@@ -148,6 +149,9 @@ def meaning_of(
             )
             lowest = np.min(block["score"], initial=lowest)
             highest = np.max(block["score"], initial=highest)
+            if not layout.single:
+                sums = block["score"].sum(axis=1, dtype=np.float64)
+                least, most = np.min(sums, initial=least), np.max(sums, initial=most)
         scores = block.get(layout.kind)
         n_classes = 0 if scores is None else (2 if layout.single else scores.shape[1])
     kind = layout.kind
@@ -158,6 +162,13 @@ def meaning_of(
                 f"{where}: {layout.scores[0]} must hold probabilities from 0 to 1, or log-odds of "
                 f"both signs; found {lowest:g} to {highest:g}. Divide percentages by 100, or name "
                 "the column logit"
+            )
+        shares = lowest >= 0.0 and most - least <= 0.03 * most  # rounded to a few digits
+        if not layout.single and asked_kind is None and kind == "logits" and shares:
+            raise CalibrantError(
+                f"{where}: scores must be probabilities, whose rows sum to 1, or logits; found "
+                f"rows without negative numbers that sum to {most:g}. Divide percentages by 100 "
+                "and counts by their sum, or name the columns logit_..."
             )
     labels: list[Any] = sorted(found)
     missing = [

@@ -112,8 +112,9 @@ class Recalibration:
         of_labels = np.stack([p**2 + (1.0 - 2.0 * p) * rate, p * (1.0 - p)])
         noise = self.columns.T @ (self.columns * (square_share * of_labels)[..., None])
         inverse = np.linalg.inv(self._curvature(p))
-        variance = np.diagonal(inverse @ noise @ inverse, axis1=-2, axis2=-1)
-        return np.asarray(np.sqrt(variance.max(axis=0)))
+        variance = np.diagonal(inverse @ noise @ inverse, axis1=-2, axis2=-1).max(axis=0)
+        # Rounding can make it negative where the probabilities are all alike: not identified.
+        return np.asarray(np.sqrt(np.where(variance >= 0.0, variance, np.nan)))
 
     def _curvature(self, p: Floats) -> Floats:
         """Second derivatives of the loss where P(positive) is ``p``."""

@@ -143,20 +143,20 @@ def judge_positive(
     test, alpha, name = evidence.test, 1.0 - level, called(1, classes)
     if test.overall >= alpha:
         return _calibrated(test, evidence.error, n, name)
+    predicted, observed = percentages(evidence.mean, evidence.rate)
+    if classes == CORRECTNESS:
+        side = _side_of_gap(test, evidence.mean - evidence.rate, alpha)
+        mean = f"the mean confidence is {predicted}, where {observed} of the answers are correct"
+        return _found(side, test, f"{mean}; {_error(test, evidence.error, name)}")
     slope_off = test.adjusted_p_value("slope") < alpha
     mean_off = test.adjusted_p_value("mean") < alpha
-    side_of_mean = "prevalence off"
-    predicted, observed = percentages(evidence.mean, evidence.rate)
     as_usual = predicted == f"{evidence.mean:.1%}" and observed == f"{evidence.rate:.1%}"
     mean = (
         f"the mean P({name}) is {f'{evidence.mean:.3f}' if as_usual else predicted}, where "
         f"{observed} of the samples are of {'' if name.startswith('class ') else 'class '}{name}"
     )
-    if classes == CORRECTNESS:
-        side_of_mean = "over-confident" if evidence.mean > evidence.rate else "under-confident"
-        mean = f"the mean confidence is {predicted}, where {observed} of the answers are correct"
     if mean_off and not (slope_off and evidence.by_scale):
-        return _found(side_of_mean, test, f"{mean} (p = {test.overall:.2g})")
+        return _found("prevalence off", test, f"{mean} (p = {test.overall:.2g})")
     slope = f"slope {evidence.slope:.2f} (1 is calibrated), {_error(test, evidence.error, name)}"
     side = "miscalibrated"
     if slope_off:

@@ -229,14 +229,15 @@ class Summary:
     def headline(self) -> str:
         """What was found, in a sentence; see ``side``."""
         curve, (probability, rate) = self.curve(self.before), self.axes
-        two = self.comparison.n_classes == 2
+        of_answers = self.test.class_names == CORRECTNESS
         if self.side == "classes off":
             off = len(self.evaluation(self.before).classes_off)
             which = f"{off} of {self.comparison.n_classes} classes" if off else "single classes"
             return f"right on the whole, but wrong about {which}"
         if self.side == "undecided":
             return "the verdict depends on options that the log leaves out"
-        if two and self.side in ("over-confident", "under-confident"):
+        by_slope = self.comparison.n_classes == 2 and not of_answers
+        if by_slope and self.side in ("over-confident", "under-confident"):
             slope = self[self.before].row["calibration_slope"].value
             return f"its probabilities have a slope of {slope:.2f}, where 1 is calibrated"
         return (
