@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import calibrant
@@ -162,3 +163,13 @@ def test_files_with_bad_shares_are_refused(tmp_path):
     (tmp_path / "cal.json").write_text(json.dumps(content))
     with pytest.raises(CalibrantError, match="its params do not fit prior-shift"):
         calibrant.load(tmp_path / "cal.json")
+
+
+def test_names_of_a_series_are_not_ignored():
+    probs, labels = np.full((6, 3), 1.0 / 3.0), np.array([0, 1, 2, 0, 1, 2])
+    shares = pd.Series({"c": 0.5, "a": 0.2, "b": 0.3})
+    with pytest.raises(CalibrantError, match="names, 'c', 'a', 'b', which are not matched"):
+        PriorShift(target=shares, base="identity").fit(probs=probs, labels=labels)
+    plain = PriorShift(target=shares.reset_index(drop=True), base="identity")
+    found = plain.fit(probs=probs, labels=labels).predict_proba(probs=probs)
+    np.testing.assert_allclose(found[0], [0.5, 0.2, 0.3])

@@ -100,6 +100,11 @@ class PriorShift(InParts):
         given = getattr(self, name)
         if given is None:
             return None
+        if hasattr(given, "iloc") and list(given.index) != list(range(len(given))):
+            raise CalibrantError(
+                f"{name} must be numbers in the order of the classes; found a series with names, "
+                f"{_inputs.shown(list(given.index))}, which are not matched. Pass a list"
+            )
         are_shares = name in ("target", "train")
         if np.ndim(given) == 0 and not isinstance(given, str) and name != "rates":
             positive = _inputs.finite_number(given, name)
