@@ -69,6 +69,17 @@ def slow_log_odds(row, k):
         return min(MOST, max(-MOST, float(mpmath.mpf(float(row[k])) - rest)))
 
 
+def counted(weight, n):
+    """How many samples each row counts for: broken weights sum to the effective number."""
+    if weight is None:
+        return [1.0] * n
+    if all(float(w).is_integer() for w in weight):
+        return list(weight)
+    largest = max(weight)
+    shares = [w / largest for w in weight]
+    return [share * sum(shares) / sum(each**2 for each in shares) for share in shares]
+
+
 def slow_problems(logits, labels, weight):
     """(x, hit, weight) of the samples that count, for each problem."""
     n_classes = len(logits[0])
@@ -428,7 +439,7 @@ def test_the_logistic_fit_is_the_minimum(name, drawn_samples):
     calibrator = METHODS[name]().fit(logits=logits, labels=labels, sample_weight=weight)
     ours = np.stack([calibrator.state_[part] for part in calibrator.STATE], axis=1)
     assert (ours[:, :-1] >= 0).all()
-    problems = slow_problems(logits, labels, [1.0] * len(labels) if weight is None else weight)
+    problems = slow_problems(logits, labels, counted(weight, len(labels)))
     for parameters, problem in zip(ours, problems, strict=True):
         criterion, _ = logistic_criterion(name, problem, n_classes)
         theirs = slow_logistic(name, problem, n_classes)
@@ -443,7 +454,7 @@ def test_agrees_with_the_formula(name, drawn_samples):
     logits, labels, weight = drawn_samples
     n_classes = logits.shape[1]
     calibrator = METHODS[name]().fit(logits=logits, labels=labels, sample_weight=weight)
-    weight = [1.0] * len(labels) if weight is None else weight
+    weight = counted(weight, len(labels))
     curves = [slow_curve(name, p, n_classes) for p in slow_problems(logits, labels, weight)]
     # Between the samples too; exactly on an edge, rounding decides which side a row is on.
     rows = logits[:6]
@@ -559,7 +570,7 @@ def test_the_interval_is_that_of_the_definition(drawn_samples):
     logits, labels, weight = drawn_samples
     k = logits.shape[1]
     venn = VennAbers().fit(logits=logits, labels=labels, sample_weight=weight)
-    weight = [1.0] * len(labels) if weight is None else weight
+    weight = counted(weight, len(labels))
     intervals = [slow_venn_abers(problem) for problem in slow_problems(logits, labels, weight)]
     rows = np.concatenate([logits[:6], 0.37 * logits[:6] + 0.011 * np.arange(k)])
     found = venn.predict_interval(logits=rows)
@@ -1057,3 +1068,13 @@ def test_gradients(name, k):
     log_probs = calibrator.predict_log_proba(logits=rows)
     log_probs[torch.isfinite(log_probs)].sum().backward()
     assert torch.isfinite(rows.grad).all()
+
+
+@every_method
+@pytest.mark.parametrize("scale", [1e-300, 1e-12, 1.0 / 700, 2.5])
+def test_equal_weights_of_any_size_change_nothing(name, scale):
+    logits, labels = drawn(700, 3, 8)
+    plain = METHODS[name]().fit(logits=logits, labels=labels)
+    weighted = METHODS[name]().fit(logits, labels, np.full(700, scale))
+    found = weighted.predict_proba(logits=logits)
+    np.testing.assert_allclose(found, plain.predict_proba(logits=logits), rtol=1e-6)

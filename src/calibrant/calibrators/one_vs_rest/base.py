@@ -14,7 +14,8 @@ All of them have these properties:
   possible class gets probability 0.
 - A class excluded by -inf stays at 0. A row in which it is excluded, or certain because all others
   are excluded, does not count in its problem; if no row is left, all of them count.
-- Weights count samples: a row of weight 2 is that row twice.
+- Weights of whole numbers count samples: a row of weight 2 is that row twice. Others are scaled so
+  that their sum is the effective number of samples.
 """
 
 from __future__ import annotations
@@ -107,8 +108,7 @@ class Problems:
             with np.errstate(over="ignore"):
                 log_odds[:, block] = class_log_odds(logits)[:, classes].T
         counts[~counts.any(axis=1)] = True
-        weight = np.ones(len(data)) if data.weight is None else data.weight
-        weight = np.broadcast_to(weight, log_odds.shape)
+        weight = np.broadcast_to(data.counts, log_odds.shape)
         return cls(
             log_odds=log_odds,
             hits=data.labels == classes[:, np.newaxis],
