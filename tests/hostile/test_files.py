@@ -309,7 +309,7 @@ def test_names_of_an_npz(tmp_path, names, message):
         ("prob_0,prob_1,prob_3", "found prob_3 but no prob_2"),
         ("prob_0,prob_1,prob_1", "the column prob_1 occurs 2 times"),
         ("prob_0,prob_1,prob_01", "prob_1 and prob_01 have the same number"),
-        ("label,label,prob_0", "the column label occurs 2 times"),
+        ("label,label,prob_0,prob_1", "the column label occurs 2 times"),
         ("confidence,label,id", "Add correct"),
         ("label;prob_0;prob_1", "separated by commas; the first line is 'label;prob_0"),
     ],

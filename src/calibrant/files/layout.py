@@ -319,11 +319,6 @@ def _scores(found: _Names, table: bool) -> Layout | None:
             if chunks:
                 there.append(Layout(kind, chunks, bfloat16=bits))
         columns = found.numbered(stem) if table else ()
-        if len(columns) == 1:
-            raise CalibrantError(
-                f"{found.where}: the columns {stem}_0, {stem}_1, ... hold one class each; found "
-                f"{columns[0]} alone. Add the others, or call that of the positive class {stem}"
-            )
         if columns:
             there.append(Layout(kind, columns, numbered=True))
         elif table:
@@ -333,6 +328,12 @@ def _scores(found: _Names, table: bool) -> Layout | None:
         raise CalibrantError(
             f"{found.where}: a file holds one kind of score; found both {first} and {second}. "
             "Keep one of them, or give them parts (a_logits, b_probs) and ask for ::a"
+        )
+    if there and there[0].numbered and len(there[0].scores) == 1:
+        stem = SCORES[there[0].kind]
+        raise CalibrantError(
+            f"{found.where}: the columns {stem}_0, {stem}_1, ... hold one class each; found "
+            f"{there[0].scores[0]} alone. Add the others, or call that of the positive class {stem}"
         )
     if there:
         return there[0]
