@@ -21,6 +21,8 @@ from calibrant.files.predictions import MISSING, Block, Predictions
 
 _WHOLE = re.compile(r"-?[0-9]{1,18}(\.0*)?")
 _TRUTH = {"false": 0, "true": 1}
+_SUMS_ALIKE = 0.03
+"""Sums of rounded percentages differ by less, in parts of the largest."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ def meaning_of(
                 f"both signs; found {lowest:g} to {highest:g}. Divide percentages by 100, or name "
                 "the column logit"
             )
-        shares = lowest >= 0.0 and most - least <= 0.03 * most  # rounded to a few digits
+        shares = lowest >= 0.0 and most - least <= _SUMS_ALIKE * most
         if not layout.single and asked_kind is None and kind == "logits" and shares:
             raise CalibrantError(
                 f"{where}: scores must be probabilities, whose rows sum to 1, or logits; found "

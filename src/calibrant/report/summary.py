@@ -226,18 +226,21 @@ class Summary:
         return str(self.recommendation or self.evaluation(self.before).verdict())
 
     @property
+    def _by_mean(self) -> bool:
+        """Whether over- and under-confident are said of the mean, not of the slope."""
+        return self.comparison.n_classes > 2 or self.test.class_names == CORRECTNESS
+
+    @property
     def headline(self) -> str:
         """What was found, in a sentence; see ``side``."""
         curve, (probability, rate) = self.curve(self.before), self.axes
-        of_answers = self.test.class_names == CORRECTNESS
         if self.side == "classes off":
             off = len(self.evaluation(self.before).classes_off)
             which = f"{off} of {self.comparison.n_classes} classes" if off else "single classes"
             return f"right on the whole, but wrong about {which}"
         if self.side == "undecided":
             return "the verdict depends on options that the log leaves out"
-        by_slope = self.comparison.n_classes == 2 and not of_answers
-        if by_slope and self.side in ("over-confident", "under-confident"):
+        if not self._by_mean and self.side in ("over-confident", "under-confident"):
             slope = self[self.before].row["calibration_slope"].value
             return f"its probabilities have a slope of {slope:.2f}, where 1 is calibrated"
         return (
@@ -268,9 +271,8 @@ class Summary:
             "classes off": "right about the confidence, but not about single classes",
             "miscalibrated": "too high in some ranges and too low in others",
         }
-        by_mean = self.comparison.n_classes > 2 or self.test.class_names == CORRECTNESS
         if self.side == "prevalence off" or (
-            by_mean and self.side == ("over-confident" if points > 0.0 else "under-confident")
+            self._by_mean and self.side == ("over-confident" if points > 0.0 else "under-confident")
         ):
             size = f"{abs(points):.1f} points {direction} the {rate}"
             return f"Not as it is: on average its {probability} is {size}."
