@@ -49,7 +49,7 @@ def smaller_error(first: str, second: str, stage: str = "before") -> Callable[..
             if name.endswith(ending)  # a network that has learned nothing is not compared
         }
         fit = {place: e for place, e in fitted(values, first, second).items() if place in signs}
-        fit, but = as_printed(fit, stage, lambda printed: printed[first] < printed[second])
+        fit, but = without_exceptions(fit, stage, lambda printed: printed[first] < printed[second])
         better, worse = ([x for x in fit if signs[x] == side] for side in (HOLDS, FAILS))
         of_all = [[*signs.values()].count(side) for side in (HOLDS, FAILS)]
         verdict, share = judged(better, [*better, *worse])
@@ -66,7 +66,7 @@ def smaller_error(first: str, second: str, stage: str = "before") -> Callable[..
     return judge
 
 
-def as_printed(
+def without_exceptions(
     fit: Mapping[str, list[float]], stage: str, as_claimed: Callable[[Mapping[str, float]], bool]
 ) -> tuple[dict[str, list[float]], str]:
     """The networks without those of which the paper itself prints no support of its claim.
@@ -130,7 +130,7 @@ def best_fixed_gamma(*results: Values) -> Verdict:
         errors = {p: [values[f"{p}, {loss}: ECE % before T"] for loss in FIXED] for p in some}
         return [place for place, each in errors.items() if each[-1] == min(each)]
 
-    fit, but = as_printed(
+    fit, but = without_exceptions(
         fitted(values, *FIXED),
         "before",
         lambda printed: printed[FIXED[-1]] == min(printed[loss] for loss in FIXED),
@@ -147,7 +147,7 @@ def best_fixed_gamma(*results: Values) -> Verdict:
 def temperature_near_one(*trained: Values) -> Verdict:
     """Does the best T of FLA-53 lie between 0.9 and 1.1?"""
     values = with_long_runs(*trained)
-    fit, but = as_printed(
+    fit, but = without_exceptions(
         fitted(values, "FLA-53", "cross-entropy"),
         "T",
         lambda printed: _near_one([printed["FLA-53"]]) > 0,
